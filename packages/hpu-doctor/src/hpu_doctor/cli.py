@@ -181,6 +181,8 @@ def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **op
             report = command.run(chosen, folder, environ, **options)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
+        except command.NoCardError as error:
+            raise click.ClickException(str(error)) from error
         except OSError as error:
             raise click.FileError(str(folder), error.strerror) from error
     if context.obj:

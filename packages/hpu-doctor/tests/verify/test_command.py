@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
+from one_assumption import TARGET, make_assumption
 
-from hpu_doctor.verify import command, schema
+from hpu_core import bridge, info
+from hpu_doctor.cli import main
+from hpu_doctor.verify import command, report, runner, schema
+from hpu_doctor.verify.runner import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpu_core.info import SystemInfo
+    from hpu_doctor.verify.schema import Report
 
 
 def verify(folder: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -33,9 +47,9 @@ def test_all_quick_assumptions_hold_on_the_simulator(tmp_path: Path) -> None:
     done = verify(tmp_path / "report", "--quick", "--fork")
 
     assert done.returncode == 0, done.stdout + done.stderr
-    report = read(tmp_path / "report")
-    assert [entry["id"] for entry in report["entries"] if entry["state"] == "differs"] == []
-    assert report["counts"]["holds"] > 150
+    found = read(tmp_path / "report")
+    assert [entry["id"] for entry in found["entries"] if entry["state"] == "differs"] == []
+    assert found["counts"]["holds"] > 150
 
 
 def test_nothing_is_written_outside_the_folder(tmp_path: Path) -> None:
@@ -60,6 +74,81 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "`--out` must be a new or empty folder" in done.stderr
+
+
+@pytest.fixture
+def run_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_system: SystemInfo) -> Callable[..., Report]:
+    """Return a function that tries two assumptions, of which the programs are an outcome or an error."""
+    monkeypatch.setattr(info, "collect", lambda: simulated_system)
+    monkeypatch.setattr(bridge, "is_installed", lambda: True)
+    monkeypatch.setattr(runner.Target, "of", lambda *_: TARGET)
+    assumptions = [make_assumption(id="first"), make_assumption(id="second")]
+
+    def run(error: BaseException | None = None) -> Report:
+        def results(*_: object, **__: object) -> Iterator[Outcome]:
+            yield Outcome(assumption=assumptions[0], state="holds", seen=1)
+            if error is not None:
+                raise error
+            yield Outcome(assumption=assumptions[1], state="holds", seen=1)
+
+        monkeypatch.setattr(runner, "run", results)
+        return command.run(assumptions, tmp_path / "report", {})
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (KeyboardInterrupt(), "the run was interrupted"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the run could not go on: No space left on device"),
+    ],
+)
+def test_report_has_what_was_tried(
+    run_two: Callable[..., Report], tmp_path: Path, error: BaseException, reason: str
+) -> None:
+    first, second = run_two(error)["entries"]
+
+    assert (first["state"], second["state"], second["reason"]) == ("holds", "not tried", reason)
+    assert read(tmp_path / "report")["counts"] == {"differs": 0, "not tried": 1, "holds": 1}
+    assert not list(tmp_path.rglob(".scratch-*"))
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_nothing_is_left_of_a_report_that_cannot_be_written(
+    run_two: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    def fail(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "to_html", fail)
+    if exists:
+        (tmp_path / "report").mkdir()
+
+    with pytest.raises(OSError, match="No space left"):
+        run_two()
+
+    assert list(tmp_path.rglob("*")) == [tmp_path / "report"] * exists
+
+
+@pytest.mark.parametrize(("installed", "message"), [(False, "needs a card and the bridge"), (True, "run `hpu-info`")])
+def test_machine_without_a_card(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    simulated_system: SystemInfo,
+    installed: bool,
+    message: str,
+) -> None:
+    monkeypatch.setattr(info, "collect", lambda: simulated_system)
+    monkeypatch.setattr(bridge, "is_installed", lambda: installed)
+    monkeypatch.setattr(runner.Target, "of", lambda *_: dataclasses.replace(TARGET, cards=0))
+
+    result = CliRunner().invoke(main, ["verify", "--out", str(tmp_path / "report")])
+
+    assert result.exit_code == 1
+    assert message in result.output
+    assert len(result.output.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_id() -> None:

@@ -26,7 +26,7 @@ from hpu_doctor.verify.privacy import Redactor
         ("serial AK39012345", "serial <serial>"),
         ("01234567-89ab-cdef-0123-456789abcdef", "<serial>"),
         ("rank 1/2 and/or 3", "rank 1/2 and/or 3"),
-        ("torch 2.11.0, bridge 1.24.1", "torch 2.11.0, bridge 1.24.1"),
+        ("torch 2.11.0, bridge 1.24.1.482", "torch 2.11.0, bridge 1.24.1.482"),
         ("device 0000:43:00.0", "device 0000:43:00.0"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from hpu_core.info import SystemInfo
 
+# It has no types.
+jsonschema: Any = importlib.import_module("jsonschema")
 SECRETS = ("enigma", "turing", "/home/turing", "AK39012345")
 
 
@@ -59,6 +62,19 @@ def test_json_has_the_schema(built: Callable[..., schema.Report]) -> None:
 
     assert schema.parse(json.dumps(made)) == made
     assert made["counts"] == {"differs": 1, "not tried": 1, "holds": 0}
+
+
+def test_json_follows_its_schema(built: Callable[..., schema.Report]) -> None:
+    point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
+    outcome = Outcome(assumption=make_assumption(expected=Points("host_read")), state="holds", seen=[point])
+    validator = jsonschema.Draft202012Validator(schema.json_schema())
+    made: Any = json.loads(json.dumps(built(differing(), outcome)))
+
+    assert [error.message for error in validator.iter_errors(made)] == []
+    made["points"][0]["kind"] = "guess"
+    made["entries"][0]["expected"] = 3
+    del made["machine"]["cards"]
+    assert len(list(validator.iter_errors(made))) == 3
 
 
 @pytest.mark.parametrize(

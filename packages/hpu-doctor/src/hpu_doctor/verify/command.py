@@ -19,6 +19,10 @@ from hpu_doctor.verify.runner import Outcome
 from hpu_doctor.verify.schema import Report
 
 
+class NoCardError(Exception):
+    """This machine has no card or no bridge; the message says what is needed."""
+
+
 def choose(names: Sequence[str] = (), *, quick: bool = False) -> list[Assumption]:
     """Return the assumptions of these ids, or all.
 
@@ -58,7 +62,8 @@ def run(  # noqa: PLR0913 - the options of the command.
         fork: Whether to fork the programs from one process.
 
     Raises:
-        ValueError: The folder is not empty, or there is nothing to try.
+        ValueError: The folder is not empty.
+        NoCardError: There is no card to try, or no bridge.
         OSError: The report cannot be written. Nothing is left of it.
     """
     if folder.exists() and any(folder.iterdir()):
@@ -68,12 +73,12 @@ def run(  # noqa: PLR0913 - the options of the command.
     system = info.collect()
     target = runner.Target.of(system, environ)
     if not bridge.is_installed():
-        raise ValueError(
+        raise NoCardError(
             "verify needs a card and the bridge, `habana_frameworks`: run it in Intel's PyTorch image for Gaudi, or on "
             "simulated cards by `hpu-sim run hpu-doctor verify`"
         )
     if not target.cards:
-        raise ValueError("verify needs a card, and none of this machine can be used: run `hpu-info`")
+        raise NoCardError("verify needs a card, and none of this machine can be used: run `hpu-info`")
     outcomes: list[Outcome] = []
     ending = "the run was interrupted"
     with _new_files(folder):

@@ -21,7 +21,8 @@ _PATTERNS: Final = (
     # UUIDs and serial numbers of cards, such as 00P1-HL2000A1-15-TNBS77-08-05-08 and AK39012345.
     (re.compile(r"\b[0-9A-Z]{4}-HL[0-9A-Z]+(?:-[0-9A-Z]+)+\b"), "<serial>"),
     (re.compile(r"\bA[A-Z][0-9]{8}\b"), "<serial>"),
-    (re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b(?!\.\d)"), "<address>"),
+    # Not the versions of SynapseAI, such as 1.24.1.482.
+    (re.compile(r"\b(?!1\.)(?:\d{1,3}\.){3}\d{1,3}\b(?!\.\d)"), "<address>"),
     (re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{0,4}(?![\w:])", re.IGNORECASE), "<address>"),
 )
 # They say nothing of a person or a machine.

@@ -3,8 +3,9 @@
 import html
 import json
 import platform
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,8 @@ _MAX_SEEN: Final = 2000
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;"
-    "border-bottom:1px solid #ddd}code{overflow-wrap:anywhere}.differs{border-left:4px solid #b00;padding-left:1rem}"
+    "border-bottom:1px solid #ddd}th{white-space:nowrap}td{width:100%}code{overflow-wrap:anywhere}"
+    ".differs{border-left:4px solid #b00;padding-left:1rem}"
 )
 
 
@@ -99,21 +101,21 @@ def to_html(report: Report) -> str:
     parts = [f"<h1>{html.escape(title(report))}</h1>"]
     machine = report["machine"]
     versions = [*machine["versions"].items(), ("generation", machine["generation"]), ("cards", machine["cards"])]
-    parts.append(_table(("", ""), [(name, value or "unknown") for name, value in versions]))
-    parts.append("<h2>Differs</h2>")
+    parts.append(_table((name, _code(value or "unknown")) for name, value in versions))
+    parts.append(f"<h2>Differs</h2>{'' if report['counts']['differs'] else '<p>Nothing.</p>'}")
     for entry in _in_state(report, "differs"):
-        rows = [("expected", entry["expected"]), ("seen", entry["seen"]), ("source", entry["source"])]
+        rows = [("expected", _code(entry["expected"])), ("seen", _code(entry["seen"]))]
+        texts = {"source": entry["source"], **entry["means"]}
+        rows += [(name, _prose(text)) for name, text in texts.items()]
         parts.append(
-            f'<div class="differs"><h3>{html.escape(entry["id"])}</h3><p>{html.escape(entry["statement"])}</p>'
-            f"{_table(('', ''), [*rows, *entry['means'].items()])}</div>"
+            f'<div class="differs"><h3>{entry["id"]}</h3><p>{_prose(entry["statement"])}</p>{_table(rows)}</div>'
         )
-    skipped = [(entry["id"], entry["reason"]) for entry in _in_state(report, "not tried")]
-    parts.append(f"<h2>Not tried</h2>{_table(('entry', 'reason'), skipped)}")
-    held = [(entry["id"], entry["statement"]) for entry in _in_state(report, "holds")]
-    parts.append(f"<h2>Holds</h2>{_table(('entry', 'statement'), held)}")
+    skipped = ((entry["id"], _prose(entry["reason"])) for entry in _in_state(report, "not tried"))
+    held = ((entry["id"], _prose(entry["statement"])) for entry in _in_state(report, "holds"))
+    parts.append(f"<h2>Not tried</h2>{_table(skipped)}<h2>Holds</h2>{_table(held)}")
     if report["points"]:
-        points = [(point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"]]
-        parts.append(f"<h2>Points for the planner</h2>{_table(('point', 'time'), points)}")
+        points = ((point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"])
+        parts.append(f"<h2>Points for the planner</h2>{_table(points)}")
     page = "\n".join(parts)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>hpu-doctor verify</title>'
@@ -137,12 +139,16 @@ def _in_state(report: Report, state: str) -> list[Entry]:
     return [entry for entry in report["entries"] if entry["state"] == state]
 
 
-def _table(header: Sequence[str], rows: Iterable[tuple[str, object]]) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in header) if any(header) else ""
-    body = "".join(
-        f"<tr><th>{html.escape(name)}</th><td><code>{html.escape(str(value))}</code></td></tr>" for name, value in rows
-    )
-    return f"<table>{f'<tr>{head}</tr>' if head else ''}{body}</table>"
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in rows)}</table>"
+
+
+def _code(value: object) -> str:
+    return f"<code>{html.escape(str(value))}</code>"
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _machine(system: SystemInfo, target: Target, redactor: Redactor) -> Machine:

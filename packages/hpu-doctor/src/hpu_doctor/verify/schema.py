@@ -1,11 +1,18 @@
 """Schema of the report, `report.json`, and of the planner's points, `calibration.json`."""
 
 import json
-from typing import Any, Final, Literal, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 SCHEMA: Final = 1
 
 State = Literal["holds", "differs", "not tried"]
+_JSON_TYPES: Final = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    type(None): "null",
+}
 Kind = Literal["matmul", "bandwidth", "launch", "graph_launch", "host_read", "collective"]
 
 
@@ -130,6 +137,27 @@ def parse(text: str) -> Report:
     for index, entry in enumerate(values["entries"]):
         _check(entry, Entry, f"`entries[{index}]`")
     return cast("Report", values)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of the report, for programs in other languages."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema_of(Report)}
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    origin, parts = get_origin(kind), get_args(kind)
+    if is_typeddict(kind):
+        properties = {name: _schema_of(part) for name, part in get_type_hints(kind).items()}
+        required = sorted(kind.__required_keys__)
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    if origin is list:
+        return {"type": "array", "items": _schema_of(parts[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema_of(parts[1])}
+    if origin is Literal:
+        return {"enum": list(parts)}
+    # A union, or a type that JSON has.
+    return {"anyOf": [_schema_of(part) for part in parts]} if parts else {"type": _JSON_TYPES[kind]}
 
 
 def _check(values: object, kind: Any, name: str) -> None:

@@ -101,7 +101,6 @@ def static_option_is_accepted() -> object:
 @assume(
     source=BRIDGE + "dynamo/compile_backend/config.py",
     expected=["keep_input_mutations", "use_eager_fallback"],
-    simulator="strict",
     means={"hpu-compile": "options of the bridge's compiler would have other names."},
 )
 def compiler_config_names() -> object:
@@ -140,8 +139,6 @@ def nonzero_runs_in_a_compiled_function() -> object:
 @assume(
     source="Intel's Runtime flags; Theory of Operations: inductor is not for HPU",
     expected=Contains("Error"),
-    simulator="hardware",
-    reason="its kernels are the CPU's, which inductor does not know as hpu either",
     means={"hpu-compile": "its check of the backend would refuse one that works."},
 )
 def inductor_is_refused() -> object:

@@ -375,7 +375,6 @@ def neighbors_exchange() -> object:
 @assume(
     source=_BASE + "1656-1782: does not support recv",
     expected=Matches("(?!no error).*"),
-    simulator="strict",
     means={"hpu-sim": "a program that receives from any rank would run on a card."},
 )
 def receiving_from_any_rank_is_refused() -> object:
