@@ -169,7 +169,8 @@ def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **op
 
     Each assumption has a program, which runs in a process of its own with limits of time and memory, one at a time. It
     opens a card, which must be free. Nothing is written outside the folder of the report, and the report names no
-    machine, user, path or serial number. The exit code is 0 if all that was tried holds, and 1 otherwise.
+    machine, user, path or serial number. The exit code is 0 if all that was tried holds, and 1 otherwise or
+    if the run was interrupted.
     """
     # First, because importing torch and the bridge sets variables, whose defaults the programs look at.
     environ = dict(os.environ)
@@ -189,7 +190,7 @@ def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **op
         click.echo(json.dumps(report, indent=2))
     else:
         click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.html'}")
-    sys.exit(1 if report["counts"]["differs"] else 0)
+    sys.exit(1 if report["counts"]["differs"] or not command.is_complete(report) else 0)
 
 
 @contextlib.contextmanager

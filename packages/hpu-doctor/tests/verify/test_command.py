@@ -107,8 +107,10 @@ def run_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_system: S
 def test_report_has_what_was_tried(
     run_two: Callable[..., Report], tmp_path: Path, error: BaseException, reason: str
 ) -> None:
-    first, second = run_two(error)["entries"]
+    found = run_two(error)
+    first, second = found["entries"]
 
+    assert not command.is_complete(found)
     assert (first["state"], second["state"], second["reason"]) == ("holds", "not tried", reason)
     assert read(tmp_path / "report")["counts"] == {"differs": 0, "not tried": 1, "holds": 1}
     assert not list(tmp_path.rglob(".scratch-*"))

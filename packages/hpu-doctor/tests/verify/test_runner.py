@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+import types
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from one_assumption import TARGET, make_assumption
 
-from hpu_doctor.verify import register, runner
+from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import Points
 
 if TYPE_CHECKING:
@@ -98,3 +101,28 @@ def test_attachments(try_program: Callable[..., Outcome]) -> None:
 
     assert outcome.state == "holds", outcome
     assert outcome.attachments.keys() == {"memory-summary.txt"}
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "state"),
+    [
+        ("RuntimeError: it is red", 1 << 30, "differs"),
+        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", 1 << 30, "not tried"),
+        ("OSError: [Errno 28] No space left on device", 1 << 30, "not tried"),
+        ("JSONDecodeError: Expecting value", 4096, "not tried"),
+    ],
+)
+def test_error_of_the_machine_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, free: int, state: str
+) -> None:
+    """Another process has the card, or the disk is full."""
+    monkeypatch.setattr(program, "result_file", lambda *_: tmp_path / "result.json")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
+    (tmp_path / "result.json").write_text(json.dumps({"error": error}), encoding="utf-8")
+    servers = types.SimpleNamespace(run=lambda *_: None)
+    processes = runner._Processes(make_assumption(), tmp_path, {}, [{}], cast("runner._Servers", servers))
+
+    outcome = processes.finish()
+
+    assert outcome.state == state
+    assert error in str(outcome.seen or outcome.reason)

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
@@ -17,6 +17,9 @@ from hpu_doctor.verify.assumption import Assumption
 from hpu_doctor.verify.privacy import Redactor
 from hpu_doctor.verify.runner import Outcome
 from hpu_doctor.verify.schema import Report
+
+_INTERRUPTED: Final = "the run was interrupted"
+_STOPPED: Final = "the run could not go on"
 
 
 class NoCardError(Exception):
@@ -80,7 +83,7 @@ def run(  # noqa: PLR0913 - the options of the command.
     if not target.cards:
         raise NoCardError("verify needs a card, and none of this machine can be used: run `hpu-info`")
     outcomes: list[Outcome] = []
-    ending = "the run was interrupted"
+    ending = _INTERRUPTED
     with _new_files(folder):
         with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
             seconds = None if minutes is None else 60 * minutes
@@ -94,7 +97,7 @@ def run(  # noqa: PLR0913 - the options of the command.
                 pass
             except OSError as error:
                 # A full disk, for one. What was tried may still fit when the scratch folder is gone.
-                ending = f"the run could not go on: {error.strerror}"
+                ending = f"{_STOPPED}: {error.strerror}"
         left = assumptions[len(outcomes) :]
         outcomes += [Outcome(assumption=assumption, state="not tried", reason=ending) for assumption in left]
         date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
@@ -123,6 +126,11 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def is_complete(result: Report) -> bool:
+    """Return whether the run of a report came to its end."""
+    return not any(entry["reason"].startswith((_INTERRUPTED, _STOPPED)) for entry in result["entries"])
 
 
 def summarize(result: Report) -> str:

@@ -46,6 +46,7 @@ _DROPPED: Final = (
 )
 # Errors that say nothing of an assumption: another process has the card, or the program could not write.
 _OBSTACLES: Final = ("Device acquire failed", "No space left on device")
+_MIN_FREE_BYTES: Final = 1 << 20
 _DROPPED_PREFIXES: Final = ("PT_", "OMPI_", "SLURM_", "PMI_", "PMIX_")
 
 
@@ -230,10 +231,11 @@ class _Processes:
         reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
         if error is None and ending is not None:
             error = f"the program {ending}{self._last_lines()}"
-        if obstacle := next((text for text in _OBSTACLES if text in (error or "")), None):
-            # Also if the assumption is about it: then its program returns the text.
-            return replace(known, state="not tried", reason=f"{obstacle}: {error}")
         if error is not None:
+            if any(text in error for text in _OBSTACLES):
+                return replace(known, state="not tried", reason=error)
+            if shutil.disk_usage(self._folder).free < _MIN_FREE_BYTES:
+                return replace(known, state="not tried", reason=f"the disk is full: {error}")
             return replace(known, seen=error)
         if reason is not None:
             return replace(known, state="not tried", reason=reason)
