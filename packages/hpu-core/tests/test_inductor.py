@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -31,13 +32,13 @@ class Model(_Base):  # type: ignore[misc, valid-type] # The class depends on the
         self.layer: Any = nn.Linear(2, 2)
 
 
-def test_model_is_rejected_when_it_is_attached() -> None:
+def test_model_is_rejected_when_it_is_set_up() -> None:
     """Its first step would end with `KeyError: 'hpu'`."""
-    model = _COMPILE.from_compiled(torch.compile(Model()))
+    trainer = mock.Mock(lightning_module=_COMPILE.from_compiled(torch.compile(Model())))
     with pytest.raises(
         ValueError, match=r'the model is compiled by inductor.*write `torch.compile\(model, backend="hpu_'
     ):
-        SingleHPUStrategy().connect(model)
+        SingleHPUStrategy().setup(trainer)
 
 
 def test_compiled_part_is_named() -> None:

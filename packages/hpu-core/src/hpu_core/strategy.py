@@ -17,7 +17,7 @@ from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
     from lightning.fabric.utilities.types import _DEVICE
-    from lightning.pytorch import LightningModule
+    from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from lightning.pytorch.utilities.types import STEP_OUTPUT
@@ -44,17 +44,18 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         with super().tensor_init_context(empty_init):
             yield
 
-    def connect(self, model: "LightningModule") -> None:
-        """Attach the module, unless torch.compile has compiled it for inductor, which has no hpu.
+    def setup(self, trainer: "Trainer") -> None:
+        """Set the module up, unless torch.compile has compiled it, or a part of it, for inductor, which has no hpu.
 
         Args:
-            model: The module.
+            trainer: The Trainer.
 
         Raises:
             ValueError: torch.compile has; the message has the line to write.
         """
-        reject_inductor(model)
-        super().connect(model)
+        # Not when it is attached: `configure_model` follows that.
+        reject_inductor(trainer.lightning_module)
+        super().setup(trainer)
 
     def model_to_device(self) -> None:
         """Move the module to the device, and give its `device` the index that tensors have.

@@ -223,3 +223,17 @@ def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -
     assert LAUNCHER_PID not in os.environ
     with mock.patch("os.getppid", return_value=1), pytest.raises(RankFailedError, match=r"launched this rank, exited"):
         check()
+
+
+@pytest.mark.skipif(not hasattr(dist, "get_backend_config"), reason="Requires: torch 2.1, with several backends")
+def test_a_group_that_was_made_without_a_backend_has_that_of_hpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = mock.create_autospec(dist.ProcessGroup, instance=True)
+    monkeypatch.setitem(dist.Backend.backend_capability, "hccl", ["hpu"])
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_backend", lambda: "undefined")
+    monkeypatch.setattr(dist, "get_backend_config", lambda: "hpu:hccl")
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_group", lambda: group)
+
+    ProcessGroupManager(None, None).init_process_group(mock.Mock())
+
+    group._set_default_backend.assert_called_once_with(dist.ProcessGroup.BackendType.CUSTOM)

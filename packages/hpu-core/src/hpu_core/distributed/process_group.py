@@ -159,6 +159,10 @@ class ProcessGroupManager:
                 f"the process group must have a backend that takes hpu tensors, got {_backend_config()!r}: call "
                 f"`init_process_group({BACKEND!r})`, or leave it to the strategy"
             )
+        elif dist.get_backend() == "undefined":
+            # Of a group made without a backend, torch takes gloo for the default one, which DDP then does not find.
+            group = distributed_c10d._get_default_group()  # noqa: SLF001 - tests compare both with every torch.
+            group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return a context that counts a collective of all ranks; those of a smaller group are not counted.
