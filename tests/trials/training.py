@@ -275,6 +275,7 @@ class Module(pl.LightningModule):
         return self.loss
 
     def validation_step(self, batch: Any) -> None:
+        time.sleep(self.options.pause)
         self.log("val", self.layers(batch[0]).square().mean(), sync_dist=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
