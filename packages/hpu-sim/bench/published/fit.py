@@ -4,7 +4,8 @@
 
 The steps are recorded already (record.py), so a fit takes minutes. Nothing is measured here: the truth is what others
 published. Parameters are fitted on the declared half, within a prior range each. The headline leaves out one model
-family at a time: its points are predicted with parameters that were fitted on all other families. ``--write`` writes
+family at a time: its points are predicted with parameters that were fitted on all other families. Ranges have what is
+uncertain about each parameter, and a factor for the rest, which is chosen on the families left out. ``--write`` writes
 the ranges into hardware.json and the tables into docs/records/planner.md.
 """
 
@@ -12,15 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tables
-from model_fit import HARDWARE, choose_width, fit, fit_without_each_family, parameters, values
+from model_fit import (
+    HARDWARE,
+    choose_residual,
+    fit,
+    fit_without_each_family,
+    parameters,
+    residuals_of,
+    values,
+)
 from record import FOLDER
 
 if TYPE_CHECKING:
-    from model_fit import Settings
+    from collections.abc import Mapping
+
+    from model_fit import Fit
 
 RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
 
@@ -30,33 +40,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write hardware.json and the record")
     options = parser.parse_args()
-    settings = fit(each for each in values() if each.is_fitted)
-    folds = fit_without_each_family(settings)
-    width = choose_width(folds)
-    ratios = list(tables.compared(settings, width))
-    residual = tables.choose_residual(ratios)
+    fitted = fit(each for each in values() if each.is_fitted)
+    folds = fit_without_each_family(fitted)
+    ratios = list(tables.compared(fitted))
+    residuals = residuals_of(folds)
+    residuals["ratio"] = choose_residual([[(each.predicted, each.truth) for each in ratios]])
     if options.write:
-        write_hardware(settings, width, residual)
-    text = tables.render(settings, folds, width, ratios, residual)
+        write_hardware(fitted, residuals)
+    text = tables.render(fitted, folds, ratios, residuals)
     if options.write:
         tables.write(RECORD, text)
     print(text)
 
 
-def write_hardware(settings: Settings, width: float, residual: float) -> None:
+def write_hardware(fitted: Fit, residuals: Mapping[str, float]) -> None:
     """Write the fitted values and ranges into hardware.json."""
-    text = re.sub(r'"ratio": [\d.]+', f'"ratio": {residual:.2f}', HARDWARE.read_text(encoding="utf-8"))
+    text = HARDWARE.read_text(encoding="utf-8")
     data = json.loads(text)
     for each in parameters():
         group = data["generations"][each.generation] if each.generation else data["common"]
         if each.name in group:
-            before = json.dumps(group[each.name])
-            value = settings[each.name, each.generation]
-            ends = [float(f"{end:.3g}") for end in each.ends(value, width)]
-            after = json.dumps(group[each.name] | {"range": ends, "value": float(f"{value:.3g}"), "source": "fitted"})
-            head, found, tail = text.partition(f'"{each.generation}": {{' if each.generation else '"common": {')
-            text = head + found + tail.replace(f'"{each.name}": {before}', f'"{each.name}": {after}', 1)
+            value = fitted.settings[each.name, each.generation]
+            found = {"range": [float(f"{end:.3g}") for end in fitted.ends(each)], "value": float(f"{value:.3g}")}
+            text = _replace(text, each.generation, each.name, group[each.name], found)
+    text = _replace(text, "", "residuals", data["common"]["residuals"], residuals)
     HARDWARE.write_text(text, encoding="utf-8")
+
+
+def _replace(text: str, generation: str, name: str, entry: dict[str, Any], found: Mapping[str, Any]) -> str:
+    """Replace values of an entry, which is one line of the file."""
+    head, begin, tail = text.partition(f'"{generation}": {{' if generation else '"common": {')
+    return head + begin + tail.replace(f'"{name}": {json.dumps(entry)}', f'"{name}": {json.dumps(entry | found)}', 1)
 
 
 if __name__ == "__main__":

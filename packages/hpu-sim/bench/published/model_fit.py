@@ -17,7 +17,8 @@ from scipy.optimize import least_squares
 
 from hpu_sim.prediction import encoding, zero
 from hpu_sim.prediction.fusion import segments
-from hpu_sim.prediction.hardware import from_ranges
+from hpu_sim.prediction.hardware import from_ranges, ranges
+from hpu_sim.prediction.ranges import Range, quadrature
 from hpu_sim.prediction.recording import Recording, StepRecording
 from hpu_sim.prediction.time_model import step_seconds
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hpu_sim.prediction.fusion import Segment
-    from hpu_sim.prediction.hardware import Estimate, Hardware
 
     #: Values of parameters by name and generation.
     Settings = Mapping[tuple[str, str], float]
@@ -34,7 +34,8 @@ HARDWARE: Final = FOLDER.parents[1] / "src/hpu_sim/data/hardware.json"
 GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
 # Goals of the cross-validation.
 MEDIAN, WORST, COVERAGE, WIDTH = 0.15, 0.35, 0.8, 1.5
-_ENDS: Final[tuple[Estimate, ...]] = ("fast", "middle", "slow")
+# Standard deviations from the middle of a normal distribution to the ends of 80 % of it.
+_ENDS: Final = 1.28
 # Intel's advice for ZeRO on Gaudi, and DeepSpeed's default buckets.
 _ZERO: Final = {"overlap_comm": False, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
 
@@ -75,15 +76,9 @@ class Parameter:
         low, high = sorted((self.slow, self.fast))
         return min(max(found, low), high)
 
-    def ends(self, value: float, width: float) -> tuple[float, float]:
-        """Return slow and fast end of a range around a value, within the prior range.
-
-        All parts of a step get the same relative range. That of the host is in what a host's operator costs, and not in
-        the factor between hosts, which would count it twice.
-        """
-        if self.name == "host_factor":
-            return value, value
-        step = math.copysign(width / 2 if self.is_share else width, self.encode(self.fast) - self.encode(self.slow))
+    def ends(self, value: float, deviation: float) -> tuple[float, float]:
+        """Return slow and fast end of the range of 80 % of the probability, within the prior range."""
+        step = math.copysign(_ENDS * deviation, self.encode(self.fast) - self.encode(self.slow))
         middle = self.encode(value)
         return self.decode(middle - step), self.decode(middle + step)
 
@@ -198,11 +193,7 @@ EVERY_EFFECT: Final = Effects()
 
 
 def predict(
-    value: Value,
-    settings: Settings,
-    effects: Effects = EVERY_EFFECT,
-    estimate: Estimate = "middle",
-    width: float = 0.0,
+    value: Value, settings: Settings, effects: Effects = EVERY_EFFECT, moved: Mapping[str, float] | None = None
 ) -> float:
     """Return the predicted seconds of a point.
 
@@ -210,22 +201,13 @@ def predict(
         value: The point on a generation.
         settings: Values of the parameters.
         effects: Effects of the model that are on.
-        estimate: End of the ranges.
-        width: Logarithm of the factor from the middle of the parameters' ranges to their ends.
+        moved: Figures of the hardware that are not fitted, away from the middle of their ranges.
     """
-    moved = settings
-    if estimate != "middle":
-        end = 0 if estimate == "slow" else 1
-        moved = {
-            (each.name, each.generation): each.ends(settings[each.name, each.generation], width)[end]
-            for each in parameters()
-        }
-    return seconds(value, device_of(value.generation, settings, estimate, width), moved, effects)
-
-
-def seconds(value: Value, device: Hardware, settings: Settings, effects: Effects = EVERY_EFFECT) -> float:
-    """Return the predicted seconds of a point on a device."""
-    job = value.job
+    job, generation = value.job, value.generation
+    chosen = {each.name: settings[each.name, each.generation] for each in _parameters_of(generation)} | dict(
+        moved or {}
+    )
+    device = from_ranges(generation, "middle", {name: (number, number) for name, number in chosen.items()})
     if not effects.host:
         device = replace(device, trace_seconds=0.0, launch_seconds=0.0, graph_seconds=0.0, sync_seconds=0.0)
     if not effects.overlap:
@@ -243,6 +225,10 @@ def seconds(value: Value, device: Hardware, settings: Settings, effects: Effects
     total = _at_depth(value.point, found)
     prepared = loader(value, settings) if effects.loader else (0.0, 0.0)
     return max(total + prepared[0], prepared[1])
+
+
+def _parameters_of(generation: str) -> list[Parameter]:
+    return [each for each in parameters() if each.generation in {"", generation}]
 
 
 def loader(value: Value, settings: Settings) -> tuple[float, float]:
@@ -268,26 +254,29 @@ def _launched(  # noqa: PLR0913, PLR0917 - the effects that change a step
     return step, segments(step, fuse=fusion and mode != "eager", by_phase=mode == "compile", sram=sram)
 
 
-def device_of(generation: str, settings: Settings, estimate: Estimate = "middle", width: float = 0.0) -> Hardware:
-    """Return a device with values of the parameters, or at an end of their ranges."""
-    own = {}
-    for each in parameters():
-        if each.generation in {"", generation}:
-            own[each.name] = each.ends(settings[each.name, each.generation], width)
-    if estimate == "middle":
-        own = {name: (settings[key],) * 2 for name, key in _keys(generation).items()}
-    return from_ranges(generation, estimate, own)
+@dataclass(frozen=True)
+class Fit:
+    """Fitted parameters.
 
+    Attributes:
+        settings: Values.
+        deviations: Standard deviation of each on the scale of the fit, by the curvature at the values.
+    """
 
-def _keys(generation: str) -> dict[str, tuple[str, str]]:
-    return {each.name: (each.name, each.generation) for each in parameters() if each.generation in {"", generation}}
+    settings: Settings
+    deviations: Settings
+
+    def ends(self, parameter: Parameter) -> tuple[float, float]:
+        """Return slow and fast end of a parameter's range."""
+        key = parameter.name, parameter.generation
+        return parameter.ends(self.settings[key], self.deviations[key])
 
 
 def fit(
     chosen: Iterable[Value],
     start: Sequence[float] | None = None,
     effects: Effects = EVERY_EFFECT,
-) -> dict[tuple[str, str], float]:
+) -> Fit:
     """Return the parameters that fit some published values best, each pulled to the middle of its prior range."""
     known = tuple(chosen)
     free = parameters()
@@ -309,7 +298,13 @@ def fit(
         residuals, np.clip(first, low + 1e-9, high - 1e-9), bounds=(low, high), loss="soft_l1", diff_step=1e-3,
         xtol=1e-3, ftol=1e-3, x_scale=(high - low) / 4, max_nfev=12,
     )  # fmt: skip
-    return settings(found.x)
+    # The range of the host is in what a host's operator costs, and not in the factor between hosts, which would count
+    # it twice.
+    moving = [index for index, each in enumerate(free) if each.name != "host_factor"]
+    variances = np.zeros(len(free))
+    variances[moving] = np.linalg.inv((found.jac.T @ found.jac)[np.ix_(moving, moving)]).diagonal()
+    deviations = {(each.name, each.generation): math.sqrt(number) for each, number in zip(free, variances, strict=True)}
+    return Fit(settings(found.x), deviations)
 
 
 def encode(settings: Settings) -> list[float]:
@@ -322,40 +317,66 @@ class Judged:
     """Published value and the prediction by parameters that were fitted without its family."""
 
     value: Value
-    fast: float
-    middle: float
-    slow: float
+    predicted: Range
 
     @property
     def error(self) -> float:
         """Relative error of the middle."""
-        return self.middle / self.value.seconds - 1
+        return self.predicted.middle / self.value.seconds - 1
 
     @property
     def is_inside(self) -> bool:
         """Whether the range holds the truth."""
-        return self.fast <= self.value.seconds <= self.slow
+        return self.predicted.low <= self.value.seconds <= self.predicted.high
 
     @property
     def width(self) -> float:
-        """Slow end divided by the fast one."""
-        return self.slow / self.fast
+        """High end divided by the low one."""
+        return self.predicted.high / self.predicted.low
 
 
-def fit_without_each_family(start: Settings) -> dict[str, Settings]:
+def fit_without_each_family(whole: Fit) -> dict[str, Fit]:
     """Return the parameters by the family that was left out of their fit."""
     families = sorted({each.family for each in values()})
-    halves = {family: [each for each in values() if each.is_fitted and each.family != family] for family in families}
-    whole = [each for each in values() if each.is_fitted]
+    fitted = [each for each in values() if each.is_fitted]
+    halves = {family: [each for each in fitted if each.family != family] for family in families}
     # A family of which no point is in the declared half does not change the fit.
-    return {name: start if half == whole else fit(half, encode(start)) for name, half in halves.items()}
+    return {name: whole if half == fitted else fit(half, encode(whole.settings)) for name, half in halves.items()}
 
 
-def judge(folds: Mapping[str, Settings], width: float) -> list[Judged]:
+def range_of(numbers: Sequence[Value], found: Fit, unexplained: float) -> Range:
+    """Return the range of a point's seconds, or of the ratio of two points, as :mod:`hpu_sim.prediction.ranges` does.
+
+    Args:
+        numbers: The point, or dividend and divisor.
+        found: Fitted parameters.
+        unexplained: Logarithm of the factor beyond the parameters.
+    """
+    settings = found.settings
+
+    def number(changed: Settings, moved: Mapping[str, float] | None = None) -> float:
+        first, *others = (predict(each, changed, moved=moved) for each in numbers)
+        return first / others[0] if others else first
+
+    generations = {each.generation for each in numbers}
+    ends = {
+        f"{each.name} {each.generation}": tuple(
+            number({**settings, (each.name, each.generation): end}) for end in found.ends(each)
+        )
+        for each in parameters()
+        if not each.generation or each.generation in generations
+    }
+    fitted = {each.name for each in parameters()}
+    for name, bounds in ranges(numbers[0].generation).items():
+        if name not in fitted:
+            ends[name] = tuple(number(settings, {name: end}) for end in bounds)
+    return quadrature(number(settings), ends, unexplained)
+
+
+def judge(folds: Mapping[str, Fit], residuals: Mapping[str, float]) -> list[Judged]:
     """Return all values with their predictions by the parameters of the other families."""
     return [
-        Judged(each, *(predict(each, folds[each.family], estimate=end, width=width) for end in _ENDS))
-        for each in values()
+        Judged(each, range_of([each], folds[each.family], math.log(residuals[each.generation]))) for each in values()
     ]
 
 
@@ -364,13 +385,36 @@ def is_known(value: Value) -> bool:
     return _points()[value.point].get("loader") not in {"audio", "features"}
 
 
-def choose_width(folds: Mapping[str, Settings]) -> float:
-    """Return the smallest width of the ranges that hold the goal's share of the values."""
-    for width in np.arange(0.02, 0.6, 0.01):
-        judged = [each for each in judge(folds, width) if is_known(each.value)]
-        if statistics.mean(each.is_inside for each in judged) >= COVERAGE:
-            return float(width)
-    return 1.0
+def holds(found: Range, truth: float, residual: float) -> bool:
+    """Return whether a range, widened by a factor that its figures do not explain, holds the truth."""
+    error, unexplained = math.log(truth / found.middle), math.log(residual)
+    end = found.high if error > 0 else found.low
+    return abs(error) <= math.hypot(math.log(end / found.middle), unexplained)
+
+
+def choose_residual(groups: Iterable[Sequence[tuple[Range, float]]]) -> float:
+    """Return the smallest factor with which ranges hold the goal's share of the truths in each group."""
+    chosen = [each for each in groups if each]
+    for percent in range(100):
+        residual = 1 + percent / 100
+        if all(statistics.mean(holds(*each, residual) for each in group) >= COVERAGE for group in chosen):
+            return residual
+    raise ValueError("no factor below 2 makes the ranges hold the goal's share")
+
+
+def residuals_of(folds: Mapping[str, Fit]) -> dict[str, float]:
+    """Return the factor of each generation: of all its known values, and of those that are not in the fitted half.
+
+    GAUDI2 and GAUDI3 have one, as the same software was measured on both.
+    """
+    judged = [each for each in judge(folds, dict.fromkeys(GENERATIONS, 1.0)) if is_known(each.value)]
+    found = {}
+    for group in (("GAUDI",), ("GAUDI2", "GAUDI3")):
+        of_group = [each for each in judged if each.value.generation in group]
+        halves = [of_group, [each for each in of_group if not each.value.is_fitted]]
+        residual = choose_residual([[(each.predicted, each.value.seconds) for each in half] for half in halves])
+        found.update(dict.fromkeys(group, residual))
+    return found
 
 
 def summary(judged: Sequence[Judged]) -> dict[str, float]:

@@ -19,21 +19,23 @@ from model_fit import (
     Effects,
     encode,
     fit,
+    holds,
     is_known,
     judge,
     parameters,
     predict,
+    range_of,
     summary,
     values,
 )
-
-from hpu_sim.prediction.ratios import Ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from model_fit import Judged, Settings, Value
+    from model_fit import Fit, Judged, Settings, Value
+
+    from hpu_sim.prediction.ranges import Range
 
 _BEGIN, _END = "<!-- fitted: begin -->", "<!-- fitted: end -->"
 #: Jobs whose speeds can be compared, and what the ratio is.
@@ -50,22 +52,20 @@ PAIRS: Final = (
 )
 
 
-def render(
-    settings: Settings, folds: Mapping[str, Settings], width: float, ratios: Sequence[Compared], residual: float
-) -> str:
+def render(found: Fit, folds: Mapping[str, Fit], ratios: Sequence[Compared], residuals: Mapping[str, float]) -> str:
     """Return the generated part of the record."""
-    judged = judge(folds, width)
+    judged = judge(folds, residuals)
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     parts = [
         f"{today}, `python packages/hpu-sim/bench/published/fit.py --write`, predicted.\n",
         _headline(judged),
-        _parameters(settings, width),
+        _parameters(found, residuals),
         "### Every published value\n",
         _every(judged),
         "### Ratios\n",
-        _ratios(ratios, residual),
+        _ratios(ratios, residuals["ratio"]),
         "### Ablations\n",
-        _ablations(settings),
+        _ablations(found.settings),
     ]
     return "\n".join(parts)
 
@@ -100,28 +100,32 @@ def _headline(judged: Sequence[Judged]) -> str:
     return "\n".join(rows)
 
 
-def _parameters(settings: Settings, width: float) -> str:
-    rows = ["| parameter | generation | fitted | range | prior range |", "|---|---|---|---|---|"]
+def _parameters(found: Fit, residuals: Mapping[str, float]) -> str:
+    rows = ["| parameter | generation | fitted | range of 80 % | prior range |", "|---|---|---|---|---|"]
     for each in parameters():
-        value = settings[each.name, each.generation]
-        slow, fast = each.ends(value, width)
+        slow, fast = found.ends(each)
         rows.append(
-            f"| {each.name} | {each.generation or 'all'} | {value:.3g} | {slow:.3g} to {fast:.3g} | "
-            f"{each.slow:.3g} to {each.fast:.3g} |"
+            f"| {each.name} | {each.generation or 'all'} | {found.settings[each.name, each.generation]:.3g} | "
+            f"{slow:.3g} to {fast:.3g} | {each.slow:.3g} to {each.fast:.3g} |"
         )
-    return "\n".join(rows) + "\n"
+    factors = ", ".join(f"{residuals[name]:.2f} on {name}" for name in GENERATIONS)
+    rows.append(
+        f"\nA step may be off by a factor beyond these parameters: {factors}, the smallest with which ranges hold "
+        f"{COVERAGE:.0%} of all known values of the families left out, and of those that are not in the fitted half.\n"
+    )
+    return "\n".join(rows)
 
 
 def _every(judged: Sequence[Judged]) -> str:
     rows = ["| point | family | card | half | published (s) | predicted (s), not measured | error | inside |"]
     rows.append("|---|---|---|---|---|---|---|---|")
     for each in judged:
-        value = each.value
+        value, inside = each.value, "yes" if each.is_inside else "no"
         unknown = "" if is_known(value) else ", preparation by the host not known"
         rows.append(
             f"| {value.point}: {_describe(value)}{unknown} | {value.family} | {value.generation} | "
-            f"{'fit' if value.is_fitted else 'judge'} | {value.seconds:.4g} | {each.middle:.4g} ({each.fast:.4g} to "
-            f"{each.slow:.4g}) | {each.error:+.0%} | {'yes' if each.is_inside else 'no'} |"
+            f"{'fit' if value.is_fitted else 'judge'} | {value.seconds:.4g} | {each.predicted.middle:.4g} "
+            f"({each.predicted.low:.4g} to {each.predicted.high:.4g}) | {each.error:+.0%} | {inside} |"
         )
     return "\n".join(rows) + "\n"
 
@@ -148,82 +152,49 @@ class Compared:
     Attributes:
         name: What is compared.
         truth: Published ratio.
-        predicted: Prediction with the ranges of the hardware alone.
+        predicted: Prediction, with the ranges of the hardware alone.
     """
 
     name: str
     truth: float
-    predicted: Ratio
-
-    def ends(self, residual: float) -> tuple[float, float]:
-        """Return the ends of the prediction's range with what the ranges do not explain, as a factor."""
-        middle = self.predicted.middle
-        below, above = math.log(middle / self.predicted.low), math.log(self.predicted.high / middle)
-        unexplained = math.log(residual)
-        return middle * math.exp(-math.hypot(below, unexplained)), middle * math.exp(math.hypot(above, unexplained))
-
-    def is_inside(self, residual: float) -> bool:
-        """Return whether the range holds the published ratio."""
-        low, high = self.ends(residual)
-        return low <= self.truth <= high
+    predicted: Range
 
 
-def choose_residual(ratios: Sequence[Compared]) -> float:
-    """Return the smallest factor beyond the ranges with which they hold the goal's share of the ratios."""
-    return next(
-        1 + percent / 100
-        for percent in range(100)
-        if statistics.mean(each.is_inside(1 + percent / 100) for each in ratios) >= COVERAGE
-    )
-
-
-def compared(settings: Settings, width: float) -> Iterator[Compared]:
+def compared(found: Fit) -> Iterator[Compared]:
     """Yield the ratios of published values."""
     known = {(each.point, each.generation): each for each in values() if is_known(each)}
-    for (point, generation), value in known.items():
-        other = known.get((point, "GAUDI2"))
-        if generation == "GAUDI3" and other is not None:
-            yield _compare(f"GAUDI3 / GAUDI2, {point}", value, other, settings, width)
-    for first, second, name in PAIRS:
-        for generation in GENERATIONS:
-            pair = known.get((first, generation)), known.get((second, generation))
-            if pair[0] is not None and pair[1] is not None:
-                yield _compare(f"{name}, {generation}", pair[0], pair[1], settings, width)
-
-
-def _compare(name: str, first: Value, second: Value, settings: Settings, width: float) -> Compared:
-    """Return a ratio with all fitted parameters at the ends of their ranges, one at a time and in both predictions."""
-
-    def times(moved: Settings) -> float:
-        return predict(first, moved) / predict(second, moved)
-
-    middle = times(settings)
-    below = above = 0.0
-    for each in parameters():
-        key = each.name, each.generation
-        logs = [math.log(times({**settings, key: end}) / middle) for end in each.ends(settings[key], width)]
-        below += min(*logs, 0.0) ** 2
-        above += max(*logs, 0.0) ** 2
-    predicted = Ratio(middle * math.exp(-math.sqrt(below)), middle, middle * math.exp(math.sqrt(above)))
-    return Compared(name, first.seconds / second.seconds, predicted)
+    pairs = [((point, "GAUDI3"), (point, "GAUDI2"), f"GAUDI3 / GAUDI2, {point}") for point, _ in known]
+    pairs += [
+        ((first, generation), (second, generation), f"{name}, {generation}")
+        for first, second, name in PAIRS
+        for generation in GENERATIONS
+    ]
+    for of, to, name in dict.fromkeys(pairs):
+        if of in known and to in known:
+            first, second = known[of], known[to]
+            yield Compared(name, first.seconds / second.seconds, range_of([first, second], found, 0.0))
 
 
 def _ratios(ratios: Sequence[Compared], residual: float) -> str:
     rows = ["| ratio | published | predicted, not measured | error | inside |", "|---|---|---|---|---|"]
+    errors, widths, inside = [], [], []
     for each in ratios:
-        low, high = each.ends(residual)
+        found, unexplained = each.predicted, math.log(residual)
+        low = found.middle * math.exp(-math.hypot(math.log(found.middle / found.low), unexplained))
+        high = found.middle * math.exp(math.hypot(math.log(found.high / found.middle), unexplained))
+        errors.append(found.middle / each.truth - 1)
+        widths.append(high / low)
+        inside.append(holds(found, each.truth, residual))
         rows.append(
-            f"| {each.name} | {each.truth:.3f} | {each.predicted.middle:.3f} ({low:.3f} to {high:.3f}) | "
-            f"{each.predicted.middle / each.truth - 1:+.0%} | {'yes' if each.is_inside(residual) else 'no'} |"
+            f"| {each.name} | {each.truth:.3f} | {found.middle:.3f} ({low:.3f} to {high:.3f}) | {errors[-1]:+.0%} | "
+            f"{'yes' if inside[-1] else 'no'} |"
         )
-    errors = [abs(each.predicted.middle / each.truth - 1) for each in ratios]
-    widths = [each.ends(residual)[1] / each.ends(residual)[0] for each in ratios]
-    inside = statistics.mean(each.is_inside(residual) for each in ratios)
+    sizes = [abs(error) for error in errors]
     rows.append(
-        f"\nMedian error {statistics.median(errors):.0%}, worst {max(errors):.0%}; {inside:.0%} inside, median width "
-        f"{statistics.median(widths):.2f}. Both predictions have the same fitted parameters. The ranges contain a "
-        f"factor of {residual:.2f} for what the parameters do not explain, chosen so that {COVERAGE:.0%} of these "
-        "ratios are inside.\n"
+        f"\nMedian error {statistics.median(sizes):.0%}, worst {max(sizes):.0%}; {statistics.mean(inside):.0%} inside, "
+        f"median width {statistics.median(widths):.2f}. Both predictions have the same fitted parameters. The ranges "
+        f"contain a factor of {residual:.2f} for what the parameters do not explain, chosen so that {COVERAGE:.0%} of "
+        "these ratios are inside.\n"
     )
     return "\n".join(rows)
 
@@ -235,7 +206,7 @@ def _ablations(settings: Settings) -> str:
     whole = [each for each in values() if each.is_fitted]
     for name in ("nothing", *(each.name for each in fields(Effects))):
         effects = EVERY_EFFECT if name == "nothing" else replace(EVERY_EFFECT, **{name: False})
-        again = settings if name == "nothing" else fit(whole, encode(settings), effects)
+        again = settings if name == "nothing" else fit(whole, encode(settings), effects).settings
         errors = [
             [abs(predict(each, chosen, effects) / each.seconds - 1) for each in known] for chosen in (settings, again)
         ]

@@ -18,6 +18,7 @@ from hpu_sim.plan.search import advise
 from hpu_sim.plan.session import Options
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.reserve import verdict
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Recording
@@ -127,5 +128,5 @@ def test_a_program_with_the_advice_fits(program: Program, nodes: int, expected: 
     assert expected <= {name for each in fitting for name in each.settings}
     for advice in fitting:
         peak = memory_plan(_apply(program, advice.settings, nodes)).peak_bytes
-        assert peak <= usable_memory("GAUDI2"), advice.title
+        assert verdict(peak, usable_memory("GAUDI2"), options.world_size) == "fits", advice.title
         assert peak == pytest.approx(advice.peak_bytes, rel=0.01), advice.title

@@ -16,7 +16,8 @@ from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.session import Options
-from hpu_sim.prediction.time_model import predict
+from hpu_sim.prediction.ranges import step_range
+from hpu_sim.prediction.time_model import mode_of
 from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool
 
@@ -71,8 +72,8 @@ def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None
     train(MODELS["mlp"])
 
     assert clock.clock is not None
-    planned = predict(recording.steady, config.generation, config.devices, estimate="slow", fuse=config.lazy)
-    assert clock.clock.slow_seconds == pytest.approx(planned.seconds, rel=0.02)
+    planned = step_range(recording.steady, config.generation, config.devices, mode_of(recording))
+    assert clock.clock.slow_seconds == pytest.approx(planned.high, rel=0.02)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

@@ -283,10 +283,10 @@ def test_a_fused_kernel_of_the_bridge_is_one_launch() -> None:
 def test_a_slow_loader_limits_the_step() -> None:
     step = _small(10, graph_ends=[10])
     step.worker_seconds = 2.0
-    assert predict(step, "GAUDI2", 8, estimate="slow", fuse=True).seconds == pytest.approx(2.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, estimate="middle", fuse=True).seconds == pytest.approx(2.0, rel=0.01)
 
     step.worker_seconds, step.loader_seconds = 0.0, 3.0
-    assert predict(step, "GAUDI2", 8, estimate="slow", fuse=True).seconds == pytest.approx(3.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, estimate="middle", fuse=True).seconds == pytest.approx(3.0, rel=0.01)
 
 
 def test_graphs_are_counted() -> None:

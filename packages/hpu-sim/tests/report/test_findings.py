@@ -95,7 +95,7 @@ def test_keyboard_interrupt_is_not_a_finding() -> None:
 def test_high_memory_names_the_ranks() -> None:
     (finding,) = findings(make_report(make_record(), make_record(rank=1, totals={"peak_bytes": 90 << 30})))
 
-    assert finding.title == "Peak memory above 90% of the card"
+    assert finding.title == "Peak memory is tight"
     assert finding.recommendation.startswith("Rank 1. ")
 
 

@@ -42,7 +42,7 @@ def test_the_predicted_step_is_written_as_a_trace(run_recorded: Callable[..., An
     step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
     lines = {event["name"] for event in trace["traceEvents"] if event.get("cat") == "python_function"}
     assert trace["deviceProperties"][0]["predicted"]
-    assert step["dur"] == pytest.approx(report.ranks[0].clock.slow_seconds * 1e6, rel=0.01)
+    assert report.ranks[0].clock.fast_seconds < step["dur"] / 1e6 < report.ranks[0].clock.slow_seconds
     assert lines == {f"{_PROGRAMS / 'dynamic_shapes.py'}(31): train"}
 
 

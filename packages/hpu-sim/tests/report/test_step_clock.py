@@ -72,5 +72,5 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
     step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
     (frame,) = (event for event in trace["traceEvents"] if event.get("cat") == "python_function")
     assert trace["distributedInfo"]["rank"] == 1
-    assert step["dur"] == pytest.approx(clock.clock.slow_seconds * 1e6, abs=0.001)
+    assert clock.clock.fast_seconds < step["dur"] / 1e6 < clock.clock.slow_seconds
     assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])

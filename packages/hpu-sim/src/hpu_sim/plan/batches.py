@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,20 +28,37 @@ class Batches:
 
     def __init__(self) -> None:
         self._drawn: Counter[int] = Counter()
+        # Seconds of a batch in the process that trains and in workers; None where they are not known.
+        self._seconds: dict[int, tuple[float, float] | None] = {}
+        self._growth = 1.0
         self.last: Any = None
         self.was_resized = False
 
-    def add(self, loader: object, batch: Any) -> None:
-        """Take a batch of a loader."""
+    def add(self, iterator: Any, batch: Any, indices: Any) -> None:
+        """Take a batch that an iterator of a DataLoader has made of indices."""
         if not self._drawn:
             self.last = batch
-        self._drawn[id(loader)] += 1
+        self._drawn[id(iterator)] += 1
+        if id(iterator) not in self._seconds:
+            self._seconds[id(iterator)] = _seconds_of_batch(iterator, indices)
 
-    def count(self) -> int:
-        """Return the batches of the loader that most were drawn from since the last call."""
-        count = max(self._drawn.values(), default=0)
+    def end_step(self) -> tuple[int, tuple[float, float] | None]:
+        """Return what was drawn since the last call.
+
+        Returns:
+            The batches of the loader that most were drawn from, and the seconds in which the host prepares all of them,
+            in the process that trains and in workers; None if they are not known.
+        """
+        drawn, count = dict(self._drawn), max(self._drawn.values(), default=0)
         self._drawn.clear()
-        return count
+        here = workers = 0.0
+        for key, number in drawn.items():
+            seconds = self._seconds[key]
+            if seconds is None:
+                return count, None
+            here += number * seconds[0] * self._growth
+            workers += number * seconds[1] * self._growth
+        return count, (here, workers)
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples.
@@ -54,32 +72,58 @@ class Batches:
         """
         if before is None:
             before = next((len(each) for each in torch_tools.tensors_in(batch) if each.dim()), None)
-        resized = batch if before is None else _resize(batch, before, size)
-        self.was_resized = self.was_resized or resized is not batch
+        if before is None:
+            return batch
+        resized = _resize(batch, before, size)
+        if resized is not batch:
+            self.was_resized = True
+            self._growth = size / max(before, 1)
         return resized
+
+
+def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None:
+    """Return the processor time of this host to prepare a batch: in the process that trains, and per worker.
+
+    The batch is made once more, without the work of the plan. A first one may open files.
+    """
+    fetch = torch_tools.batch_fetcher(iterator)
+    if fetch is None:
+        return None
+    workers = iterator._num_workers  # noqa: SLF001 - its loader's public `num_workers`
+    with contextlib.suppress(Exception):  # Of any class: a dataset may bear one pass only.
+        if workers:
+            fetch(indices)
+        start = time.thread_time()
+        fetch(indices)
+        seconds = time.thread_time() - start
+        return (0.0, seconds / workers) if workers else (seconds, 0.0)
+    return None
 
 
 @contextlib.contextmanager
 def observed(session: Session) -> Iterator[None]:
     """Observe what is drawn from every DataLoader, and resize it if the Trainer does not do so on the device."""
-    from torch.utils.data.dataloader import _BaseDataLoaderIter
+    loader_iterator: Any = torch_tools.loader_iterator_class()
+    originals = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - the indices have no public name
+    last_indices: dict[int, Any] = {}
 
-    original: Any = _BaseDataLoaderIter.__next__
+    def next_index(self: Any) -> Any:
+        last_indices[id(self)] = indices = originals[1](self)
+        return indices
 
     def draw(self: Any) -> Any:
-        batch = original(self)
+        batch = originals[0](self)
         if session.options.batch_size is not None and not session.fits:
             before = getattr(self._index_sampler, "batch_size", None)
             batch = session.batches.resize(batch, session.options.batch_size, before)
-        session.batches.add(self, batch)
+        session.batches.add(self, batch, last_indices.get(id(self)))
         return batch
 
-    iterator: Any = _BaseDataLoaderIter
-    iterator.__next__ = draw
+    loader_iterator.__next__, loader_iterator._next_index = draw, next_index  # noqa: SLF001 - as above
     try:
         yield
     finally:
-        iterator.__next__ = original
+        loader_iterator.__next__, loader_iterator._next_index = originals  # noqa: SLF001 - as above
 
 
 def _resize(value: Any, before: int, size: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -92,7 +93,8 @@ def run(  # noqa: PLR0913 - one argument per option
         json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
     if trace_path is not None:
         trace_path.write_text(json.dumps(trace) + "\n", encoding="utf-8")
-    sys.stdout.write(text.render(plan))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(text.render(plan, width))
     return 0 if plan.fits else DOES_NOT_FIT
 
 
@@ -126,7 +128,8 @@ def _make_plans(
     """Return the options and the plan of each strategy and generation."""
     from hpu_sim.plan import search
 
-    plans = []
+    plans: list[tuple[Options, StrategyPlan]] = []
+    first: tuple[Recording, str] | None = None
     seen = set()
     for options in choices:
         for generation in generations:
@@ -148,6 +151,8 @@ def _make_plans(
                 notes += left_out
             elif not plan.fits:
                 notes += ("Plan a strategy that does not fit alone for changes with which it does.",)
-            plan = dataclasses.replace(plan, notes=(*plan.notes, *notes))
+            relative = None if first is None else search.per_sample((recording, generation), first)
+            first = first or (recording, generation)
+            plan = dataclasses.replace(plan, notes=(*plan.notes, *notes), relative=relative)
             plans.append((chosen, plan))
     return plans

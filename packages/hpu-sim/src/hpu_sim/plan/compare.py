@@ -22,10 +22,11 @@ from hpu_sim.plan.schema import (
     StrategyPlan,
     TimePlan,
 )
-from hpu_sim.prediction import fusion
+from hpu_sim.prediction import fusion, reserve
 from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.ranges import step_range
 from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
-from hpu_sim.prediction.time_model import predict
+from hpu_sim.prediction.time_model import mode_of, predict_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,12 +69,11 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
     computes_float8 = any(each.dtype == "float8" for each in step.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    fuse = recording.lazy or recording.compiled
-    slow = predict(step, generation, recording.devices, estimate="slow", fuse=fuse)
-    fast = predict(step, generation, recording.devices, estimate="fast", fuse=fuse)
+    timeline = predict_recording(recording, generation, "middle")
+    seconds = step_range(step, generation, recording.devices, mode_of(recording))
     memory = memory_plan(recording)
     usable = usable_memory(generation)
-    graphs = _graphs(step, recording) if fuse else None
+    graphs = fusion.count_graphs(step, is_lazy=recording.lazy) if recording.lazy or recording.compiled else None
     return StrategyPlan(
         strategy=recording.strategy,
         generation=generation,
@@ -88,21 +88,30 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
         graphs=graphs,
         inputs=tuple(InputPlan(*each) for each in step.inputs),
         usable_bytes=usable,
-        fits=memory.peak_bytes <= usable,
+        verdict=reserve.verdict(memory.peak_bytes, usable, recording.world_size),
+        reserves=reserve.reserves(memory.peak_bytes, usable, recording.world_size),
         memory=memory,
         collectives=_collectives(step, recording.devices),
-        time=TimePlan(fast.seconds, slow.seconds, _bounds(slow), _compilation(graphs, generation)),
-        spans=tuple(_lanes(slow)),
-        modules=_modules(slow, step),
+        time=TimePlan(
+            seconds.low,
+            seconds.middle,
+            seconds.high,
+            _bounds(timeline),
+            costs.width_shares(seconds),
+            _compilation(graphs, generation),
+        ),
+        spans=tuple(_lanes(timeline)),
+        modules=_modules(timeline, step),
         host_reads=tuple(recording.host_reads),
         advice=(),
         notes=(*_notes(recording), *recording.notes),
-        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, slow.seconds),),
+        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, seconds.middle),),
         accumulate=recording.accumulate,
-        rate=rate_plan(recording, generation, slow, fast, planned_samples),
-        costs=costs.costs(recording, slow, fast),
-        range_by_bound=costs.range_by_bound(slow, fast),
+        rate=rate_plan(recording, generation, seconds, planned_samples),
+        costs=costs.costs(recording, timeline),
         history=_history(recording),
+        loader_seconds=step.loader_seconds,
+        worker_seconds=step.worker_seconds,
     )
 
 
@@ -130,11 +139,6 @@ def representatives(recording: Recording) -> tuple[int, ...]:
         return ()
     groups = {each.ranks for step in recording.steps for each in step.collectives}
     return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
-
-
-def _graphs(step: StepRecording, recording: Recording) -> int:
-    """Return the number of different graphs of a step."""
-    return fusion.count_graphs(step, is_lazy=recording.lazy)
 
 
 def _compilation(graphs: int | None, generation: str) -> tuple[float, float]:
@@ -225,5 +229,5 @@ def _notes(recording: Recording) -> tuple[str, ...]:
         notes.append("The drawn batches have different shapes: each is another graph.")
     if not recording.lazy and not recording.compiled:
         notes.append("Eager mode compiles operators one by one; the time of that is not predicted.")
-    notes.append("Memory is that of tensors. Workspaces of compiled graphs and buffers of HCCL come on top.")
+    notes.append("The time of loggers and of what callbacks do on the host is left out.")
     return tuple(notes)

@@ -13,6 +13,7 @@ from hpu_sim.prediction.time_model import padding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpu_sim.prediction.ranges import Range
     from hpu_sim.prediction.recording import Operation, Recording, StepRecording
     from hpu_sim.prediction.time_model import Span, Timeline
 
@@ -25,6 +26,22 @@ NETWORK: Final = "waiting for collectives"
 OUTSIDE: Final = "outside of modules"
 # Names of modules that strategies put around the program's.
 _WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module"})
+# What the uncertain figures of the hardware stand for.
+_CAUSES: Final = {
+    "matrix_efficiency": "rate of the matrix engine",
+    "vector_efficiency": "rate of the memory",
+    "vector_instructions": "rate of the vector engines",
+    "engine_overlap": "overlap of the engines",
+    "kernel_seconds": "start of kernels",
+    "trace_seconds": "tracing by the host",
+    "launch_seconds": "launches by the host",
+    "graph_seconds": "launches by the host",
+    "sync_seconds": "reads by the host",
+    "loader_factor": "speed of the cards' host in fetching batches",
+    "collective_seconds": "collectives",
+    "in_box_efficiency": "collectives",
+    "between_boxes_efficiency": "collectives",
+}
 # Products that are padded by less are not worth a word.
 _PADDED: Final = 1.1
 
@@ -40,13 +57,14 @@ def user_name(module: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in parts) or (module and f"{module} itself")
 
 
-def costs(recording: Recording, slow: Timeline, fast: Timeline) -> tuple[CostPlan, ...]:
-    """Return the largest costs of a step, by the slow prediction."""
-    slow_seconds, fast_seconds = _seconds(slow), _seconds(fast)
+def costs(recording: Recording, timeline: Timeline) -> tuple[CostPlan, ...]:
+    """Return the largest costs of a step."""
+    seconds: defaultdict[str, float] = defaultdict(float)
     bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for name, span in _named(slow):
+    for name, span in _named(timeline):
+        seconds[name] += span.seconds
         bounds[name][span.bound] += span.seconds
-    largest = sorted(slow_seconds, key=lambda name: -slow_seconds[name])[:MAX_COSTS]
+    seconds[NETWORK] = timeline.exposed
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in recording.steady.operations:
         operations[OPTIMIZER if each.phase == "optimizer" else user_name(each.module) or OUTSIDE].append(each)
@@ -55,30 +73,21 @@ def costs(recording: Recording, slow: Timeline, fast: Timeline) -> tuple[CostPla
         CostPlan(
             name,
             bound := max(bounds[name], key=bounds[name].__getitem__, default="network"),
-            slow_seconds[name],
-            fast_seconds[name],
+            spent,
             _explain(name, bound, operations[name], recording),
             lines.get(name, ""),
         )
-        for name in largest
-        if slow_seconds[name] > 0
+        for name, spent in sorted(seconds.items(), key=lambda item: -item[1])[:MAX_COSTS]
+        if spent > 0
     )
 
 
-def range_by_bound(slow: Timeline, fast: Timeline) -> dict[str, tuple[float, float]]:
-    """Return the seconds of the fast and of the slow prediction by what limits them, the widest range first."""
-    sums = [_by_bound(fast), _by_bound(slow)]
-    ranges = {name: (sums[0][name], sums[1][name]) for name in sums[0] | sums[1]}
-    return dict(sorted(ranges.items(), key=lambda item: item[1][0] - item[1][1]))
-
-
-def _by_bound(timeline: Timeline) -> defaultdict[str, float]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for span in timeline.spans:
-        if span.stream == "compute":
-            seconds[span.bound] += span.seconds
-    seconds["network"] += timeline.exposed
-    return seconds
+def width_shares(found: Range) -> dict[str, float]:
+    """Return the share of each cause in the squared width of a step's range, the largest first."""
+    shares: defaultdict[str, float] = defaultdict(float)
+    for name, share in found.shares.items():
+        shares[_CAUSES.get(name, name)] += share
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 def _named(timeline: Timeline) -> Iterator[tuple[str, Span]]:
@@ -94,21 +103,14 @@ def _named(timeline: Timeline) -> Iterator[tuple[str, Span]]:
             yield user_name(span.module) or OUTSIDE, span
 
 
-def _seconds(timeline: Timeline) -> defaultdict[str, float]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for name, span in _named(timeline):
-        seconds[name] += span.seconds
-    seconds[NETWORK] = timeline.exposed
-    return seconds
-
-
 def _explain(name: str, bound: str, operations: list[Operation], recording: Recording) -> str:
     if name == NETWORK:
         return _explain_network(recording.steady)
     if name == HOST:
         count = len(recording.steady.operations)
         how = "one by one" if not (recording.lazy or recording.compiled) else "as graphs"
-        return f"the host launches {count} operators {how}, slower than the card runs them; a larger batch hides it"
+        fetches = " and fetches batches" if recording.steady.loader_seconds else ""
+        return f"the host launches {count} operators {how}{fetches}, slower than the card; a larger batch hides it"
     products = [each for each in operations if each.matmul is not None]
     if bound == "matrix engine" and products:
         largest = max(products, key=lambda each: each.flops)

@@ -202,9 +202,9 @@ def _ticks(highest: float, *, binary: bool = False) -> tuple[list[float], float]
 
 
 def timeline(plan: StrategyPlan) -> Timeline:
-    """Return the chart of the slow prediction of a step."""
+    """Return the chart of a step."""
     causes = [name for name in _LIMITS if any(span.bound == name for span in plan.spans)]
-    values, end = _ticks(plan.time.slow_seconds or 1.0)
+    values, end = _ticks(plan.time.seconds or 1.0)
     return Timeline(
         lanes=tuple(Tick(index * LANE, name) for index, name in enumerate(causes)),
         boxes=tuple(_boxes(plan, causes, end)),

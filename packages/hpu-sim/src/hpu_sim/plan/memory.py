@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
 from hpu_sim.prediction.recording import CATEGORIES
-from hpu_sim.prediction.reserve import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
-    from hpu_sim.prediction.reserve import Verdict
 
 #: Maximum number of points of a memory chart.
 MAX_POINTS: Final = 240
@@ -47,11 +45,6 @@ def memory_plan(recording: Recording) -> MemoryPlan:
         points=_points(steady),
         modules=_modules(step, peak),
     )
-
-
-def memory_verdict(recording: Recording, generation: str) -> Verdict:
-    """Return whether a recorded program fits on a generation, with the reserve that its tensors do not show."""
-    return verdict(memory_plan(recording).peak_bytes, generation, recording.world_size)
 
 
 def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...]:

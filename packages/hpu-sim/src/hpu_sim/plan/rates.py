@@ -6,13 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.schema import RatePlan
-from hpu_sim.prediction.hardware import hardware
+from hpu_sim.prediction.hardware import hardware, highest_efficiency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hpu_sim.prediction.ranges import Range
     from hpu_sim.prediction.recording import Recording
-    from hpu_sim.prediction.time_model import Timeline
 
 #: Peaks that Intel states (white paper 817486), where the data of hpu-sim have that of the real clock.
 STATED_FLOPS: Final = {"GAUDI3": {"bfloat16": 1835e12, "float8": 1835e12}}
@@ -27,19 +27,18 @@ def batch_size(recording: Recording) -> int:
     return shapes[0][0] if shapes else 0
 
 
-def rate_plan(recording: Recording, generation: str, slow: Timeline, fast: Timeline, planned: int = 0) -> RatePlan:
+def rate_plan(recording: Recording, generation: str, found: Range, planned: int = 0) -> RatePlan:
     """Return the speed of a recorded step.
 
     Args:
         recording: Recording.
         generation: Generation of the devices.
-        slow: Slow prediction of the step.
-        fast: Fast prediction of the step.
+        found: Range of the step's seconds.
         planned: Samples to train for; 0 if none are given.
     """
     batches = recording.accumulate * (recording.replicas or recording.world_size)
     samples, tokens = batches * batch_size(recording), batches * _tokens(recording)
-    ends = (slow.seconds, fast.seconds)
+    ends = (found.high, found.low)
     hours = [planned / samples * seconds / 3600 if samples else 0.0 for seconds in ends]
     return RatePlan(
         samples=samples,
@@ -83,8 +82,8 @@ def _utilization(recording: Recording, generation: str, seconds: float, *, is_me
 
 
 def _peak(generation: str, dtype: str, *, is_measured: bool) -> float:
-    device = hardware(generation, "fast")
+    device = hardware(generation, "middle")
     known = device.matrix_flops.get(dtype) or device.matrix_flops["float32"]
     if is_measured:
-        return known * device.matrix_efficiency
+        return known * highest_efficiency(generation)
     return STATED_FLOPS.get(generation, {}).get(dtype, known)

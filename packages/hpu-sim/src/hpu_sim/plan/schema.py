@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hpu_sim.common.encoding import from_dict, to_dict
 from hpu_sim.prediction.recording import HostRead, MemorySample  # noqa: TC001 - decoding resolves annotations
+from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - as above
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class ModulePlan:
     Attributes:
         name: Qualified name.
         flops: Floating-point operations, backward included.
-        seconds: Seconds in the slow prediction.
+        seconds: Seconds.
         bound: What limits most of it.
     """
 
@@ -90,21 +91,25 @@ class TimePlan:
     """Duration of a step, as a range.
 
     Attributes:
-        fast_seconds: Step with all efficiencies at the optimistic end.
-        slow_seconds: Step with all efficiencies at the pessimistic end.
-        bounds: Share of the slow step by what limits it: matrix engine, vector engines, memory, network, host.
+        fast_seconds: Fast end.
+        seconds: Prediction with all figures of the hardware in the middle of their ranges.
+        slow_seconds: Slow end.
+        bounds: Share of the step by what limits it: matrix engine, vector engines, memory, network, host.
+        width_shares: Share of each cause in the squared width of the range, the largest first.
         compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
     """
 
     fast_seconds: float
+    seconds: float
     slow_seconds: float
     bounds: dict[str, float]
+    width_shares: dict[str, float]
     compilation_seconds: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class SpanPlan:
-    """Part of the timeline of the slow prediction, of what one cause limits.
+    """Part of the timeline, of what one cause limits.
 
     Attributes:
         stream: "compute" or "network".
@@ -129,7 +134,7 @@ class SpanPlan:
 
 @dataclass(frozen=True)
 class RatePlan:
-    """Speed of the whole job. Each pair is that of the slow and of the fast prediction.
+    """Speed of the whole job. Each pair is that of the slow and of the fast end of a step's range.
 
     Attributes:
         samples: Samples of a step of the optimizer on all ranks; 0 if they are not known.
@@ -161,16 +166,14 @@ class CostPlan:
     Attributes:
         name: Modules, a collective, the optimizer, or the host.
         bound: What limits it.
-        slow_seconds: Its time in the slow prediction.
-        fast_seconds: Its time in the fast one.
+        seconds: Its time.
         explanation: Why it takes that time.
         location: ``file:line`` of the program that runs it; empty if unknown.
     """
 
     name: str
     bound: str
-    slow_seconds: float
-    fast_seconds: float
+    seconds: float
     explanation: str
     location: str
 
@@ -210,10 +213,10 @@ class Advice:
     Attributes:
         title: The change.
         peak_bytes: Peak with the change.
-        fits: Whether that fits.
+        fits: Whether that fits with the whole reserve.
         cost: What it costs.
         settings: Settings of the Trainer to change; ``checkpoint`` is the number of recomputed blocks.
-        seconds_per_sample: Slow prediction of a step with the change, by samples of the rank.
+        relative: Predicted time per sample of a rank, divided by that without the change.
     """
 
     title: str
@@ -221,7 +224,7 @@ class Advice:
     fits: bool
     cost: str
     settings: dict[str, str]
-    seconds_per_sample: float
+    relative: float
 
 
 @dataclass(frozen=True)
@@ -232,13 +235,13 @@ class RankPlan:
         rank: Rank.
         peak_bytes: Its peak memory.
         flops: Its floating-point operations of a step.
-        slow_seconds: Its slow prediction of a step.
+        seconds: Its prediction of a step.
     """
 
     rank: int
     peak_bytes: int
     flops: int
-    slow_seconds: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -259,11 +262,12 @@ class StrategyPlan:
         graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
         inputs: The batch.
         usable_bytes: Memory of a device that a program can use.
-        fits: Whether the peak fits in it.
+        verdict: Whether the peak fits in it: "fits" with the whole reserve, "tight" with the least of it, or "no".
+        reserves: Memory beside tensors.
         memory: Memory.
         collectives: Collectives of a step.
         time: Duration of a step.
-        spans: Timeline of the slow prediction.
+        spans: Timeline of the step.
         modules: Modules that take most time.
         host_reads: Lines that read a value in a step.
         advice: Changes that need less memory: first those that fit, the cheapest first.
@@ -272,8 +276,10 @@ class StrategyPlan:
         accumulate: Batches of a step of the optimizer.
         rate: Speed of the whole job.
         costs: Largest costs of a step.
-        range_by_bound: Seconds of the fast and of the slow prediction by what limits them.
         history: Memory from the setup to the last planned step.
+        loader_seconds: Processor time in which this host fetched the batches of a step in the process that trains.
+        worker_seconds: The same in workers, divided by their number.
+        relative: Range of the time per sample, divided by that of the first plan; None for the first one.
     """
 
     strategy: str
@@ -289,7 +295,8 @@ class StrategyPlan:
     graphs: int | None
     inputs: tuple[InputPlan, ...]
     usable_bytes: int
-    fits: bool
+    verdict: Verdict
+    reserves: tuple[Reserve, ...]
     memory: MemoryPlan
     collectives: tuple[CollectivePlan, ...]
     time: TimePlan
@@ -302,8 +309,15 @@ class StrategyPlan:
     accumulate: int = 1
     rate: RatePlan | None = None
     costs: tuple[CostPlan, ...] = ()
-    range_by_bound: dict[str, tuple[float, float]] = field(default_factory=dict)
     history: tuple[StepMemory, ...] = ()
+    loader_seconds: float = 0.0
+    worker_seconds: float = 0.0
+    relative: tuple[float, float] | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak fits with the whole reserve."""
+        return self.verdict == "fits"
 
 
 @dataclass(frozen=True)
@@ -328,7 +342,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether any of the plans fits."""
+        """Whether any of the plans fits with the whole reserve."""
         return any(each.fits for each in self.strategies)
 
     def to_dict(self) -> dict[str, Any]:

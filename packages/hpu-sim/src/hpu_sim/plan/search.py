@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.memory import memory_plan
@@ -11,7 +12,8 @@ from hpu_sim.plan.rates import batch_size
 from hpu_sim.plan.schema import Advice
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.time_model import predict
+from hpu_sim.prediction.ranges import ratio
+from hpu_sim.prediction.reserve import fitting_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,36 +31,43 @@ _OFFLOADED: Final = "the optimizer runs on the host, of which the time is not pr
 def find_batch(
     record: Callable[[Options], Recording], options: Options, generation: str, largest: int | None = None
 ) -> tuple[Options, Recording] | None:
-    """Return options and recording of the largest batch that fits; None if no batch does.
+    """Return options and recording of the largest batch that fits with the whole reserve; None if no batch does.
 
     Memory grows linearly with the batch, so two plans give an estimate, and further ones correct it.
     """
-    usable = usable_memory(generation)
+    fitting = fitting_bytes(usable_memory(generation), options.world_size)
 
     def plan(size: int) -> tuple[Recording, int]:
         found = record(dataclasses.replace(options, batch_size=size))
         return found, memory_plan(found).peak_bytes
 
     first, first_peak = plan(1)
-    if first_peak > usable:
+    if first_peak > fitting:
         return None
     if largest == 1:
         return dataclasses.replace(options, batch_size=1), first
     _, second_peak = plan(2)
     best, size = (1, first), 2
     slope = max(second_peak - first_peak, 1)
-    estimate = 1 + (usable - first_peak) // slope
+    estimate = 1 + (fitting - first_peak) // slope
     for _ in range(_MAX_CORRECTIONS):
         size = max(int(estimate), 1) if largest is None else min(max(int(estimate), 1), largest)
         if size <= best[0]:
             break
         candidate, peak = plan(size)
-        if peak <= usable:
+        if peak <= fitting:
             best = size, candidate
-            estimate = size + (usable - peak) // slope
+            estimate = size + (fitting - peak) // slope
         else:
-            estimate = size - max(-(-(peak - usable) // slope), 1)
+            estimate = size - max(-(-(peak - fitting) // slope), 1)
     return dataclasses.replace(options, batch_size=best[0]), best[1]
+
+
+def per_sample(of: tuple[Recording, str], to: tuple[Recording, str]) -> tuple[float, float]:
+    """Return the range of the time per sample of one recording and generation, divided by that of another."""
+    found = ratio(of, to)
+    samples = [recording.accumulate * max(batch_size(recording), 1) for recording, _ in (of, to)]
+    return found.low * samples[1] / samples[0], found.high * samples[1] / samples[0]
 
 
 def advise(
@@ -78,7 +87,7 @@ def advise(
                 found.append(combined)
                 if combined.fits:
                     break
-    found.sort(key=lambda each: (not each.fits, "offload" in each.title, each.seconds_per_sample))
+    found.sort(key=lambda each: (not each.fits, "offload" in each.title, each.relative))
     return tuple(found), tuple(dict.fromkeys(search.left_out))
 
 
@@ -106,6 +115,7 @@ class _Search:
         self._recording = recording
         self._generation = generation
         self._usable = usable_memory(generation)
+        self._fitting = fitting_bytes(self._usable, recording.world_size)
         self._peak = memory_plan(recording).peak_bytes
         self._is_replicated = recording.strategy in _REPLICATED
         self.left_out: list[str] = []
@@ -152,12 +162,12 @@ class _Search:
     def _blocks_needed(self, blocks: int) -> int:
         """Return the smallest number of recomputed blocks that fits, or all of them if that does not."""
         peak = memory_plan(self._apply({"checkpoint": str(blocks)})).peak_bytes
-        if peak > self._usable:
+        if peak > self._fitting:
             return blocks
         # Each block saves as much as the next.
-        needed = -(-(self._peak - self._usable) * blocks // max(self._peak - peak, 1))
+        needed = -(-(self._peak - self._fitting) * blocks // max(self._peak - peak, 1))
         while needed < blocks:
-            if memory_plan(self._apply({"checkpoint": str(needed)})).peak_bytes <= self._usable:
+            if memory_plan(self._apply({"checkpoint": str(needed)})).peak_bytes <= self._fitting:
                 return needed
             needed += 1
         return blocks
@@ -188,11 +198,10 @@ class _Search:
         if peak >= self._peak:
             self.left_out.append(f"{self._title(change.settings)} needs no less memory")
             return None
-        seconds = self._seconds_per_sample(changed)
-        ratio = seconds / self._seconds_per_sample(self._recording)
-        cost = [f"{ratio:.2f} times the predicted time per sample", *([change.note] if change.note else [])]
-        title = self._title(change.settings)
-        return Advice(title, peak, peak <= self._usable, "; ".join(cost), change.settings, seconds)
+        low, high = per_sample((changed, self._generation), (self._recording, self._generation))
+        cost = [f"{low:.2f} to {high:.2f} times the predicted time per sample", *([change.note] if change.note else [])]
+        fits = peak <= fitting_bytes(self._usable, changed.world_size)
+        return Advice(self._title(change.settings), peak, fits, "; ".join(cost), change.settings, math.sqrt(low * high))
 
     @contextlib.contextmanager
     def _leaving_out(self, title: str) -> Iterator[None]:
@@ -202,11 +211,6 @@ class _Search:
         except Exception as error:  # noqa: BLE001 - of any class, see above
             *_, message = str(error).splitlines() or [type(error).__name__]
             self.left_out.append(f"{title} cannot be planned: {message}")
-
-    def _seconds_per_sample(self, recording: Recording) -> float:
-        fuse = recording.lazy or recording.compiled
-        step = predict(recording.steady, self._generation, recording.devices, estimate="slow", fuse=fuse)
-        return step.seconds / max(batch_size(recording), 1)
 
     def _title(self, settings: dict[str, str]) -> str:
         name, blocks = self._recording.blocks

@@ -105,7 +105,11 @@ class Session:
             PlanComplete: If it was the last one.
         """
         self.device.end()
-        count = self.batches.count()
+        count, seconds = self.batches.end_step()
+        if seconds is None:
+            self.device.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
+        else:
+            self.recording.steady.loader_seconds, self.recording.steady.worker_seconds = seconds
         self.recording.accumulate = micro_batches or max(count, 1)
         if count and not self._has_batch:
             self.recording.steady.inputs = _describe(self.batches.last)
@@ -124,7 +128,7 @@ class Session:
             return
         if self._followed is None:
             self._followed = optimizer
-            self.batches.count()
+            self.batches.end_step()
             self.begin_step()
         elif optimizer is self._followed:
             self.end_step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.formatting import (
@@ -10,6 +11,7 @@ from hpu_sim.common.formatting import (
     format_int,
     format_range,
     format_rates,
+    format_seconds,
     format_shares,
     show_location,
 )
@@ -20,42 +22,91 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
-_COLUMNS: Final = (
-    "strategy", "generation", "peak memory", "fits", "step", "samples/s", "limited by", "collectives per step",
-)  # fmt: skip
-# Smaller shares of a range are not worth a word.
+_COLUMNS: Final = ("strategy", "generation", "peak memory", "fits", "step")
+_VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
+# Smaller shares of a range, and parts of a step, are not worth a word.
 _SMALL: Final = 0.05
 
 
-def render(plan: Plan) -> str:
-    """Return the table of strategies, then the details of the first one."""
+def render(plan: Plan, width: int | None = None) -> str:
+    """Return the table of strategies, then the details of the first one.
+
+    Args:
+        plan: Plan.
+        width: Columns of the terminal, after which lines are broken between words; None for lines of any length.
+    """
     first = plan.strategies[0]
     boxes = f"{first.nodes} x " if first.nodes > 1 else ""
     title = f"hpu-sim plan: {' '.join(plan.command)} on {boxes}{first.devices} x Gaudi ({PREDICTED})"
-    parts = [title, *align([_COLUMNS, *map(_row, plan.strategies)])]
-    for each in plan.strategies if len(plan.strategies) == 1 else ():
-        parts += _details(each)
+    is_single = len(plan.strategies) == 1
+    last = "samples/s" if is_single else "time per sample"
+    parts = [title, *align([(*_COLUMNS, last), *(_row(each, is_single=is_single) for each in plan.strategies)])]
+    for each in plan.strategies:
+        parts += _details(each) if is_single else _limits(each)
     for each in plan.strategies:
         parts += _advice(each)
     notes = dict.fromkeys(note for each in plan.strategies for note in each.notes)
     parts += [f"  note: {note}" for note in notes]
+    if width is not None:
+        parts = [_wrap(part, width) for part in parts]
     return "\n".join(parts) + "\n"
 
 
-def _row(each: StrategyPlan) -> tuple[str, ...]:
-    limit = next(iter(each.time.bounds.items()), ("-", 0.0))
-    calls = sum(group.count for group in each.collectives)
-    size = sum(group.bytes for group in each.collectives)
+def _wrap(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _row(each: StrategyPlan, *, is_single: bool) -> tuple[str, ...]:
+    if is_single:
+        last = format_rates(each.rate.samples_per_second) if each.rate is not None and each.rate.samples else "-"
+    else:
+        last = "1" if each.relative is None else "{:.2f} to {:.2f}".format(*each.relative)
     return (
         each.strategy,
         each.generation,
-        f"{format_bytes(each.memory.peak_bytes)} of {format_bytes(each.usable_bytes)}",
-        "yes" if each.fits else "NO",
+        format_bytes(each.memory.peak_bytes),
+        _VERDICTS[each.verdict],
         format_range(each.time.fast_seconds, each.time.slow_seconds),
-        format_rates(each.rate.samples_per_second) if each.rate is not None and each.rate.samples else "-",
-        f"{limit[0]} ({limit[1]:.0%})",
-        f"{format_int(calls)} ({format_bytes(size)})" if calls else "0",
+        last,
     )
+
+
+def _limits(each: StrategyPlan) -> Iterable[str]:
+    """Yield what limits the step, and what it communicates."""
+    limits = ", ".join(f"{name} ({share:.0%})" for name, share in each.time.bounds.items() if share >= _SMALL)
+    calls = sum(group.count for group in each.collectives)
+    size = sum(group.bytes for group in each.collectives)
+    word = "collective" if calls == 1 else "collectives"
+    collectives = f"{format_int(calls)} {word} ({format_bytes(size)})" if calls else "no collective"
+    yield f"  {each.strategy} on {each.generation}: limited by {limits or 'nothing'}; {collectives} per step"
+
+
+def _memory(each: StrategyPlan) -> Iterable[str]:
+    """Yield the memory beside tensors, which decides whether the job fits."""
+    peak = each.memory.peak_bytes
+    parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)
+    low, high = (peak + sum(ends) for ends in zip(*((part.low, part.high) for part in each.reserves), strict=True))
+    yield (
+        f"  memory with what tensors do not show: {_between(low, high)} of {format_bytes(each.usable_bytes)} that a "
+        f"program can use ({parts})"
+    )
+
+
+def _between(low: int, high: int) -> str:
+    return f"{format_bytes(low)} to {format_bytes(high)}"
+
+
+def _loader(each: StrategyPlan) -> Iterable[str]:
+    """Yield the time in which this host fetches batches."""
+    for seconds, place in ((each.loader_seconds, "the process that trains"), (each.worker_seconds, "each worker")):
+        if seconds:
+            yield (
+                f"  data: {format_seconds(seconds)} of processor time of this host per step to fetch batches in "
+                f"{place}, which the step contains; it is assumed that the cards' host needs half to twice as long"
+            )
 
 
 def _details(each: StrategyPlan) -> list[str]:
@@ -69,9 +120,12 @@ def _details(each: StrategyPlan) -> list[str]:
             f"{each.precision}, {'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
         ),
         "  ranks planned: " + _ranks(each),
+        *_limits(each),
         *_rate(each),
+        *_loader(each),
         *_costs(each),
         f"  {each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}",
+        *_memory(each),
         f"  memory at the peak ({each.memory.peak_phase}): {peak}",
         f"  highest memory: {moments}",
         "  memory by module at the peak:",
@@ -114,22 +168,15 @@ def _rate(each: StrategyPlan) -> Iterable[str]:
 
 def _costs(each: StrategyPlan) -> Iterable[str]:
     """Yield the largest costs of a step, and why its range is as wide as it is."""
-    total = each.time.slow_seconds or 1.0
     for index, cost in enumerate(each.costs, 1):
-        share = f"{cost.slow_seconds / total:.0%}"
+        share = f"{cost.seconds / (each.time.seconds or 1.0):.0%}"
         place = f", {show_location(cost.location)}" if cost.location else ""
         yield (
-            f"  cost {index}: {cost.name} ({cost.bound}), {format_range(cost.fast_seconds, cost.slow_seconds)}, "
-            f"{share}{place}: {cost.explanation}"
+            f"  cost {index}: {cost.name} ({cost.bound}), {format_seconds(cost.seconds)}, {share}{place}: "
+            f"{cost.explanation}"
         )
-    width = sum(abs(slow - fast) for fast, slow in each.range_by_bound.values())
-    parts = [
-        f"{name} {format_range(fast, slow)} ({(slow - fast) / width:.0%})"
-        for name, (fast, slow) in each.range_by_bound.items()
-        if width and (slow - fast) / width > _SMALL
-    ]
-    if parts:
-        yield f"  what makes the range wide: {', '.join(parts)}"
+    parts = [f"{name} ({share:.0%})" for name, share in each.time.width_shares.items() if share >= _SMALL]
+    yield f"  what makes the range wide: {', '.join(parts)}"
 
 
 def _ranks(each: StrategyPlan) -> str:
@@ -147,9 +194,10 @@ def _advice(each: StrategyPlan) -> Iterable[str]:
     if each.fits:
         return
     if not each.advice:
-        yield f"  {each.strategy} on {each.generation} does not fit, and no planned change needs less memory."
+        yield f"  No planned change of {each.strategy} on {each.generation} needs less memory."
         return
-    yield f"  {each.strategy} on {each.generation} does not fit:"
+    verdict = "is tight" if each.verdict == "tight" else "does not fit"
+    yield f"  {each.strategy} on {each.generation} {verdict}:"
     for advice in each.advice:
         verdict = "fits" if advice.fits else "does not fit alone"
         yield f"    {advice.title}: {format_bytes(advice.peak_bytes)}, {verdict}; {advice.cost}"

@@ -193,16 +193,16 @@ def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
 
 def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any], generation: str) -> Iterator[tuple[str, float]]:
     """Yield what the busy time of the engines in a step says about the planned work."""
-    device = hardware(generation, "slow")
+    device = hardware(generation, "middle")
     steps = max(len(rank.get("step_stats", ())), 1)
     busy = {each["engine"]: each["busy_time"] * _US / steps for each in rank["engines"]}
     dtype = "float32" if planned["precision"].startswith("32") else "bfloat16"
     time = planned["time"]
-    slow = {name: share * time["slow_seconds"] for name, share in time["bounds"].items()}
-    if busy.get("MME") and slow.get("matrix engine"):
+    planned_seconds = {name: share * time["seconds"] for name, share in time["bounds"].items()}
+    if busy.get("MME") and planned_seconds.get("matrix engine"):
         yield "matrix_efficiency", planned["flops"] / (device.matrix_flops[dtype] * busy["MME"])
-    if busy.get("TPC") and slow.get("memory"):
-        yield "vector_efficiency", device.vector_efficiency * slow["memory"] / busy["TPC"]
+    if busy.get("TPC") and planned_seconds.get("memory"):
+        yield "vector_efficiency", device.vector_efficiency * planned_seconds["memory"] / busy["TPC"]
 
 
 def to_json(narrowed: Iterable[Narrowed], generation: str) -> str:

@@ -1,6 +1,6 @@
 """Predicted step as a Chrome trace, which hpu-profiler, Perfetto and Chrome read.
 
-The trace has the slow prediction. Every event of the device and the device itself say "predicted".
+Every event of the device and the device itself say "predicted".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the ra
     mode: Mode | None = None,
 ) -> dict[str, Any]:
     """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, estimate="slow", fuse=fuse, mode=mode)
+    timeline = predict(step, generation, devices, estimate="middle", fuse=fuse, mode=mode)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))

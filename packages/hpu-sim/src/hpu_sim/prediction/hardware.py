@@ -28,7 +28,7 @@ BOX: Final = 8
 # Ranges that hold for all generations, and those of each, by their names in the file and here.
 _COMMON: Final = (
     "vector_efficiency", "vector_instructions", "engine_overlap", "kernel_seconds", "collective_seconds",
-    "compilation_seconds", "sync_seconds",
+    "compilation_seconds", "sync_seconds", "loader_factor",
 )  # fmt: skip
 _HOST: Final = ("trace_seconds", "launch_seconds", "graph_seconds")
 
@@ -54,6 +54,7 @@ class Hardware:
         peer_rate: Bytes per second to one other device of the box.
         outside_rate: Bytes per second to other boxes.
         compilation_seconds: Time to compile a large graph.
+        loader_factor: Time of the DataLoader on the host of the cards, relative to where it was measured.
         sram_bytes: Memory on the chip.
     """
 
@@ -73,6 +74,7 @@ class Hardware:
     peer_rate: float
     outside_rate: float
     compilation_seconds: float
+    loader_factor: float
     sram_bytes: int
 
 
@@ -100,12 +102,17 @@ def _hardware(generation: str, estimate: Estimate, calibration: str) -> Hardware
     return from_ranges(generation, estimate, _calibrated(calibration, generation))
 
 
-def _calibrated(path: str, generation: str) -> dict[str, tuple[float, float]]:
-    """Return the ranges that a calibration has narrowed.
+def calibrated(generation: str) -> Mapping[str, tuple[float, float]]:
+    """Return the ranges that a user's calibration has narrowed.
 
     Raises:
         ValueError: If the file is not a calibration.
     """
+    return _calibrated(os.environ.get(CALIBRATION_VARIABLE, ""), generation)
+
+
+@functools.cache
+def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]:
     if not path:
         return {}
     data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -151,15 +158,31 @@ def shared_names() -> frozenset[str]:
 
 
 def residual(name: str) -> float:
-    """Return the logarithm of the factor by which a prediction, such as a "ratio", may be off beyond the ranges."""
+    """Return the logarithm of the factor by which a "ratio", or a step on a generation, is off beyond the ranges."""
     return math.log(_data()["common"]["residuals"][name])
 
 
+def highest_efficiency(generation: str) -> float:
+    """Return the highest share of the matrix peak that was measured; the assumed one of GAUDI."""
+    return float(_data()["generations"][generation]["matrix_efficiency"]["prior"][1])
+
+
 def memory_entries() -> list[dict[str, Any]]:
-    """Return the ranges of memory beside tensors."""
-    return list(_data()["common"]["memory_reserves"])
+    """Return the ranges of memory beside tensors, with the texts of their sources."""
+    sources = _data()["sources"]
+    return [
+        {**entry, "source": " ".join(sources[key] for key in entry["source"].split(", "))}
+        for entry in _data()["common"]["memory_reserves"]
+    ]
 
 
-def usable_memory(generation: str) -> int:
-    """Return the bytes of a device that a program can use: its memory less what the card keeps."""
-    return MEMORY_BYTES[generation] - int(_data()["common"]["reserved_bytes"]["value"])
+def usable_memory(generation: str, memory: int | None = None) -> int:
+    """Return the bytes of a device that a program can use: its memory less what the card keeps.
+
+    Args:
+        generation: Generation of the device.
+        memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
+    """
+    whole = MEMORY_BYTES[generation]
+    usable = whole - int(_data()["common"]["reserved_bytes"]["value"])
+    return usable if memory is None else usable * memory // whole

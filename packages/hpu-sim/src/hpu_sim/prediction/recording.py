@@ -93,6 +93,7 @@ class Collective:
         ranks: Ranks of the group.
         is_async: Whether the caller waits later.
         after: Number of operations of the step before it.
+        copied_bytes: Bytes that the device reads and writes to fill and to empty its buffer.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Collective:
     ranks: tuple[int, ...]
     is_async: bool
     after: int
+    copied_bytes: int = 0
 
 
 @dataclass(slots=True)

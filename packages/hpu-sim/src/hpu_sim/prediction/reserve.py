@@ -28,43 +28,34 @@ class Reserve:
     source: str
 
 
-def reserves(peak: int, generation: str, ranks: int) -> tuple[Reserve, ...]:
+def reserves(peak: int, usable: int, ranks: int) -> tuple[Reserve, ...]:
     """Return what a job needs beside its tensors: workspaces of graphs, buffers of HCCL, and fragments.
 
     Args:
         peak: Highest memory of tensors, in bytes.
-        generation: Generation of the cards.
+        usable: Memory of the card that a program can use, in bytes.
         ranks: Number of ranks; one needs no buffers of HCCL.
     """
+    # A larger card runs larger batches, whose workspaces are larger. A simulated one may be much smaller.
+    share = usable / usable_memory("GAUDI2")
+    factors = {"of the peak": peak, "of GAUDI2": share, "bytes": min(share, 1)}
     found = []
     for entry in memory_entries():
-        if entry["name"] == "HCCL buffers" and ranks == 1:
-            continue
-        low, high = (int(end * (peak if entry["unit"] == "of the peak" else 1)) for end in entry["range"])
-        if entry["unit"] == "of GAUDI2":
-            # A larger card runs larger batches, whose workspaces are larger.
-            share = usable_memory(generation) / usable_memory("GAUDI2")
-            low, high = int(low * share), int(high * share)
-        found.append(Reserve(entry["name"], low, high, entry["source"]))
+        if ranks > 1 or entry["name"] != "HCCL buffers":
+            low, high = (int(end * factors[entry["unit"]]) for end in entry["range"])
+            found.append(Reserve(entry["name"], low, high, entry["source"]))
     return tuple(found)
 
 
-def verdict(peak: int, generation: str, ranks: int) -> Verdict:
-    """Return whether a job with a peak of its tensors fits on a card."""
-    usable = usable_memory(generation)
-    parts = reserves(peak, generation, ranks)
-    if peak + sum(each.high for each in parts) <= usable:
+def verdict(peak: int, usable: int, ranks: int) -> Verdict:
+    """Return whether a job with a peak of its tensors fits on a card; see :func:`reserves`."""
+    if peak <= fitting_bytes(usable, ranks):
         return "fits"
-    return "tight" if peak + sum(each.low for each in parts) <= usable else "no"
+    return "tight" if peak + sum(each.low for each in reserves(peak, usable, ranks)) <= usable else "no"
 
 
-def fitting_bytes(generation: str, ranks: int) -> int:
-    """Return the largest peak of tensors that :func:`verdict` calls "fits"."""
-    low, high = 0, usable_memory(generation)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if verdict(middle, generation, ranks) == "fits":
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def fitting_bytes(usable: int, ranks: int) -> int:
+    """Return the largest peak of tensors that fits with the whole reserve."""
+    fixed = sum(each.high for each in reserves(0, usable, ranks))
+    share = sum(entry["range"][1] for entry in memory_entries() if entry["unit"] == "of the peak")
+    return int((usable - fixed) / (1 + share))

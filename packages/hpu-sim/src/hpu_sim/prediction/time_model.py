@@ -206,7 +206,11 @@ class _Schedule:
         self._float8 = float8
         self._times = [self._kernel_times(part, float8=float8) for part in parts]
         self._launches = [[self._launches_of(kernel) for kernel in part.kernels] for part in parts]
-        self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
+        self._network_times = [
+            collective_seconds(each, devices, device)
+            + each.copied_bytes / (device.memory_rate * device.vector_efficiency)
+            for each in step.collectives
+        ]
         self._host = self._clock = self._network = self._end = 0.0
 
     @property
@@ -233,7 +237,7 @@ class _Schedule:
         self._spans: list[Span] = []
         self._host_spans: list[Span] = []
         self._ends: list[float] = []
-        self._host += self._step.loader_seconds
+        self._host += self._step.loader_seconds * self._device.loader_factor
         for part, times, launches in zip(self._parts, self._times, self._launches, strict=True):
             self._issue_before(part.first)
             self._run_segment(part, times, launches)
@@ -241,8 +245,9 @@ class _Schedule:
         self._exposed += max(self._network - self._clock, 0.0)
         self._clock = max(self._network, self._clock)
         # Workers that need longer than a step delay the next one.
-        self._host = max(self._host, self._begin + self._step.worker_seconds)
-        self._end = max(self._clock, self._end + self._step.worker_seconds)
+        worker_seconds = self._step.worker_seconds * self._device.loader_factor
+        self._host = max(self._host, self._begin + worker_seconds)
+        self._end = max(self._clock, self._end + worker_seconds)
 
     def _issue_before(self, position: int) -> None:
         """Issue the collectives that the program calls before an operator."""

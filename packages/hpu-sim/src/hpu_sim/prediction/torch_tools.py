@@ -217,6 +217,38 @@ def warnings_filtered() -> Iterator[None]:
             warnings.formatwarning = formats
 
 
+def loader_iterator_class() -> type[Any]:
+    """Return the base class of the iterators of DataLoaders."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return _BaseDataLoaderIter
+
+
+def batch_fetcher(iterator: Any) -> Callable[[Any], Any] | None:
+    """Return the function that makes a DataLoader's batch of indices; None if its dataset is a stream.
+
+    It runs without the dispatch modes of a plan, which would take most of the time.
+    """
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils.data.dataloader import _DatasetKind
+
+    if iterator._dataset_kind != _DatasetKind.Map:  # noqa: SLF001 - no public name tells it
+        return None
+    fetcher: Any = _DatasetKind.create_fetcher(
+        iterator._dataset_kind,  # noqa: SLF001 - as above
+        iterator._dataset,  # noqa: SLF001 - as above
+        iterator._auto_collation,  # noqa: SLF001 - as above
+        iterator._collate_fn,  # noqa: SLF001 - as above
+        drop_last=False,
+    )
+
+    def fetch(indices: Any) -> Any:
+        with _disable_current_modes():
+            return fetcher.fetch(indices)
+
+    return fetch
+
+
 def flop_formulas() -> dict[Any, Callable[..., int]]:
     """Return torch's formulas for floating-point operations, by operator."""
     from torch.utils.flop_counter import flop_registry

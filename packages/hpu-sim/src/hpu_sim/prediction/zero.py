@@ -26,6 +26,9 @@ _BUCKET: Final = 200_000_000
 # DeepSpeed's own, where the program's configuration has none.
 _BUCKET_OF_DEEPSPEED: Final = 500_000_000
 _PREFETCHED: Final = 50_000_000
+# Bytes read and written per byte of gradients: a bucket is flattened and scaled, and copied back to the gradients
+# (`gradient_reduction_w_predivide` and `allreduce_and_copy`; with contiguous gradients, into the bucket first).
+_COPIES: Final = 4
 # Bytes per parameter of parameters and gradients, and of the optimizer: Adam's two states, and in 16-bit precision the
 # parameters in float32.
 _STATES_16: Final = (2, 12)
@@ -335,6 +338,8 @@ class _Traffic:
             # A bucket is full when its part of the pass has run.
             position = start + (end - start) * (index + 1) // count
             call = self._call(name, phase, size // count, position, is_async=is_async)
+            if phase == "backward" and self._zero.stage:
+                call = dataclasses.replace(call, copied_bytes=_COPIES * call.total_bytes)
             self._found.append((call, end if is_async else None))
 
     def _call(self, name: str, phase: Phase, size: int, after: int, *, is_async: bool) -> Collective:

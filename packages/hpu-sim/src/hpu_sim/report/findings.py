@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from hpu_sim.prediction import reserve
+from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.report.schema import FindingSummary
 from hpu_sim.report.source_lines import SourceLine, source_lines
 
@@ -23,8 +25,6 @@ Category = Literal["error", "performance", "numerics"]
 WARM_UP_STEPS: Final = 3
 #: Minimum number of recipe cache misses after warm-up for a finding.
 _MIN_REPEATED: Final = 2
-#: Share of a device's memory above which the peak is a finding.
-_MEMORY_THRESHOLD: Final = 0.9
 
 # Reductions, and the dtypes that HCCL reduces without conversion.
 _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"})
@@ -194,19 +194,23 @@ def _uncaught_errors(report: Report) -> Iterable[Finding]:
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
-    ranks = [
-        record.rank
-        for record in report.ranks
-        if record.totals["peak_bytes"] > _MEMORY_THRESHOLD * record.machine.memory_bytes
-    ]
-    if ranks:
-        yield Finding(
-            "error",
-            f"Peak memory above {_MEMORY_THRESHOLD:.0%} of the card",
-            f"{_format_ranks(ranks)}. Recipes also need workspace memory, which the simulator does not count. Reduce "
-            "the batch size, or use activation checkpointing or ZeRO.",
-            (),
-        )
+    verdicts = {record.rank: _verdict(record, len(report.ranks)) for record in report.ranks}
+    for verdict, title in (("no", "Peak memory does not fit on a card"), ("tight", "Peak memory is tight")):
+        ranks = [rank for rank, found in verdicts.items() if found == verdict]
+        if ranks:
+            yield Finding(
+                "error",
+                title,
+                f"{_format_ranks(ranks)}. Workspaces of recipes, buffers of HCCL and fragments need memory as well, "
+                "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
+                (),
+            )
+
+
+def _verdict(record: RankRecord, ranks: int) -> reserve.Verdict:
+    machine = record.machine
+    usable = usable_memory(machine.generation, machine.memory_bytes)
+    return reserve.verdict(record.totals["peak_bytes"], usable, ranks)
 
 
 def limitations(report: Report) -> tuple[str, ...]:

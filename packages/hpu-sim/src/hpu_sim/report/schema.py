@@ -216,8 +216,8 @@ class PredictedLine:
 
     Attributes:
         location: ``file:line``; empty for what no line of the program caused.
-        fast_seconds: Time with all efficiencies at the optimistic end.
-        slow_seconds: Time with all efficiencies at the pessimistic end.
+        fast_seconds: Fast end.
+        slow_seconds: Slow end.
     """
 
     location: str
@@ -231,8 +231,8 @@ class Clock:
 
     Attributes:
         step: Number of the step, from 1.
-        fast_seconds: Step with all efficiencies at the optimistic end.
-        slow_seconds: Step with all efficiencies at the pessimistic end.
+        fast_seconds: Fast end of the step's range.
+        slow_seconds: Slow end.
         exposed_seconds: Time in which the device waits for collectives, fast and slow.
         host_seconds: Time in which the device waits for the host, fast and slow.
         lines: Lines with most time, most first.

@@ -14,6 +14,7 @@ from hpu_sim.common import frames
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.chrome_trace import trace_of_step
 from hpu_sim.prediction.operation_recorder import OperationRecorder
+from hpu_sim.prediction.ranges import step_range
 from hpu_sim.prediction.recording import StepRecording
 from hpu_sim.prediction.time_model import predict
 from hpu_sim.report.schema import Clock, PredictedLine
@@ -124,18 +125,18 @@ def _name_in_trace(frame: FrameType | None) -> str:
 
 def _predict(step: StepRecording, config: SimConfig) -> Clock:
     machine = (config.generation, config.devices)
-    fast, slow = (predict(step, *machine, estimate=end, fuse=config.lazy) for end in ("fast", "slow"))
-    lines: dict[str, list[float]] = {}
-    for position, timeline in enumerate((fast, slow)):
-        for span in timeline.spans:
-            if span.stream == "compute" and span.bound != "host":
-                lines.setdefault(span.module, [0.0, 0.0])[position] += span.seconds
-    ordered = sorted(lines.items(), key=lambda item: -item[1][1])[:_MAX_LINES]
+    timeline = predict(step, *machine, estimate="middle", fuse=config.lazy)
+    found = step_range(step, *machine, "lazy" if config.lazy else "eager")
+    lines: dict[str, float] = {}
+    for span in timeline.spans:
+        if span.stream == "compute" and span.bound != "host":
+            lines[span.module] = lines.get(span.module, 0.0) + span.seconds
+    ordered = sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]
     return Clock(
         step=STEPS_BEFORE + 1,
-        fast_seconds=fast.seconds,
-        slow_seconds=slow.seconds,
-        exposed_seconds=(fast.exposed, slow.exposed),
-        host_seconds=(fast.host, slow.host),
-        lines=tuple(PredictedLine(location, *seconds) for location, seconds in ordered),
+        fast_seconds=found.low,
+        slow_seconds=found.high,
+        exposed_seconds=found.of_part(timeline.exposed),
+        host_seconds=found.of_part(timeline.host),
+        lines=tuple(PredictedLine(location, *found.of_part(seconds)) for location, seconds in ordered),
     )

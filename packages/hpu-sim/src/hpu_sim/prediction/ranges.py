@@ -1,0 +1,117 @@
+"""Range of a predicted step, or of the ratio of two: errors of the figures of the hardware are independent.
+
+Each uncertain figure moves to the ends of its range while all others stay in the middle, and the changes add in
+quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes, which a choice
+needs, a figure moves in both predictions at once, so that most of it cancels. A figure that each generation has for
+itself moves alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.prediction.hardware import calibrated, from_ranges, ranges, residual, shared_names
+from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hpu_sim.prediction.recording import Recording, StepRecording
+    from hpu_sim.prediction.time_model import Mode
+
+    #: Values of figures of the hardware in place of the middle of their ranges, by name.
+    Moved = Mapping[str, float]
+
+#: Name of the part of a range that no figure explains.
+UNEXPLAINED: Final = "what the model does not explain"
+# No part of a step.
+_NOT_OF_A_STEP: Final = "compilation_seconds"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Range of a predicted number.
+
+    Attributes:
+        low: Low end.
+        middle: With all figures in the middle of their ranges.
+        high: High end.
+        shares: Share of each figure in the squared width, the largest first.
+    """
+
+    low: float
+    middle: float
+    high: float
+    shares: Mapping[str, float]
+
+    def of_part(self, part: float) -> tuple[float, float]:
+        """Return the ends of a part of the number, whose range is as wide."""
+        share = part / self.middle if self.middle else 0.0
+        return share * self.low, share * self.high
+
+
+def step_range(step: StepRecording, generation: str, devices: int, mode: Mode) -> Range:
+    """Return the seconds of a recorded step in a mode, with so many devices per box."""
+    seconds = _clock(step, generation, devices, mode)
+    middle = seconds({})
+    ends = {name: tuple(seconds({name: end}) for end in bounds) for name, bounds in _uncertain(generation).items()}
+    return quadrature(middle, ends, residual(generation))
+
+
+def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
+    """Return the step of one recording and generation divided by that of another."""
+    dividend, divisor = (_clock(each.steady, generation, each.devices, mode_of(each)) for each, generation in (of, to))
+    middle = dividend({}) / divisor({})
+    is_same, shared = of[1] == to[1], shared_names()
+    ends: dict[str, tuple[float, ...]] = {}
+    for name, bounds in _uncertain(of[1]).items():
+        both = is_same or name in shared
+        ends[name] = tuple(dividend({name: end}) / divisor({name: end} if both else {}) for end in bounds)
+    for name, bounds in _uncertain(to[1]).items():
+        if not is_same and name not in shared:
+            ends[f"{name} of {to[1]}"] = tuple(dividend({}) / divisor({name: end}) for end in bounds)
+    return quadrature(middle, ends, residual("ratio"))
+
+
+def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], unexplained: float) -> Range:
+    """Return the range of a number.
+
+    Args:
+        middle: Number with all figures in the middle.
+        ends: Number with each figure at the ends of its range, by name.
+        unexplained: Logarithm of the factor by which it may be off beyond the figures.
+    """
+    logs = {name: [math.log(each / middle) for each in moved] for name, moved in ends.items()} if middle else {}
+    logs[UNEXPLAINED] = [-unexplained, unexplained]
+    below, above = (sum(end(*each, 0.0) ** 2 for each in logs.values()) for end in (min, max))
+    shares = {name: (max(each) - min(each)) ** 2 for name, each in logs.items()}
+    total = sum(shares.values())
+    ordered = sorted(shares, key=lambda name: -shares[name])
+    return Range(
+        middle * math.exp(-math.sqrt(below)),
+        middle,
+        middle * math.exp(math.sqrt(above)),
+        {name: shares[name] / total for name in ordered if total},
+    )
+
+
+def _uncertain(generation: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges of a generation that have a width, with a user's calibration."""
+    found = {**ranges(generation), **calibrated(generation)}
+    return {name: ends for name, ends in found.items() if ends[0] != ends[1] and name != _NOT_OF_A_STEP}
+
+
+def _clock(step: StepRecording, generation: str, devices: int, mode: Mode) -> Callable[[Moved], float]:
+    """Return a function that predicts a step with some figures moved."""
+    known = calibrated(generation)
+    parts = segments_of(step, from_ranges(generation, "middle", known), mode)
+
+    def seconds(moved: Moved) -> float:
+        device = from_ranges(generation, "middle", {**known, **{name: (end, end) for name, end in moved.items()}})
+        return step_seconds(step, device, devices, mode=mode, parts=parts)
+
+    unmoved = functools.cache(lambda: seconds({}))
+    return lambda moved: seconds(moved) if moved else unmoved()
