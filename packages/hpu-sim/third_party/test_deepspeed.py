@@ -68,7 +68,7 @@ def _times_events(accelerator: HPU_Accelerator) -> bool:
 
 def _counts_memory(accelerator: HPU_Accelerator) -> bool:
     before = accelerator.memory_allocated()
-    kept = torch.empty(1 << 20, device="hpu")
+    kept = torch.ones(1 << 20, device="hpu")
     in_use = accelerator.memory_allocated()
     peak = accelerator.max_memory_allocated()
     return bool(kept.numel() == 1 << 20 and in_use >= before + (4 << 20) and peak >= in_use)

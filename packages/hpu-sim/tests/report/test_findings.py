@@ -100,7 +100,7 @@ def test_high_memory_names_the_ranks() -> None:
 
 
 def test_killed_ranks_are_a_finding() -> None:
-    killed = [make_record(rank=rank, state="running") for rank in (5, 6)]
+    killed = [make_record(rank=rank, state="running") for rank in (5, 6, 5)]
     (finding,) = findings(make_report(make_record(), *killed))
 
     assert (finding.category, finding.title) == ("error", "Ranks 5, 6 were killed")

@@ -181,7 +181,7 @@ def _summarize(line: SourceLine) -> str:
 def _killed_ranks(report: Report) -> Iterable[Finding]:
     ranks = [record.rank for record in report.ranks if record.state == "running"]
     if ranks:
-        title = f"{_format_ranks(ranks)} {'was' if len(ranks) == 1 else 'were'} killed"
+        title = f"{_format_ranks(ranks)} {'was' if len(set(ranks)) == 1 else 'were'} killed"
         yield Finding("error", title, "The report shows the state up to a few seconds earlier.", ())
 
 
@@ -238,7 +238,8 @@ def limitations(report: Report) -> tuple[str, ...]:
 
 
 def _format_ranks(ranks: Iterable[int]) -> str:
-    names = [str(rank) for rank in ranks]
+    # Processes of a rank that started one after the other have its number.
+    names = [str(rank) for rank in sorted(set(ranks))]
     return f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
 
 
