@@ -83,20 +83,18 @@ void register_cpu_placement(const std::unordered_set<std::string>& device_operat
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (op.has_value() && runs_on_cpu(*op, device_operators)) {
-      const std::string overload = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-      library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+      library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
       operators_on_cpu.insert(name);
     }
   }
 }
 
 bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) {
-  const auto& name = op.operator_name();
-  if (operators_on_cpu.count(name) != 0) {
+  if (operators_on_cpu.count(op.operator_name()) != 0) {
     return false;
   }
-  const std::string base = name.name.substr(name.name.rfind(':') + 1);
-  const auto found = dtypes_on_device.find(name.overload_name.empty() ? base : base + "." + name.overload_name);
+  const std::string name = c10::toString(op.operator_name());
+  const auto found = dtypes_on_device.find(name.substr(name.rfind(':') + 1));
   return found == dtypes_on_device.end() || found->second.count(dtype) != 0;
 }
 

@@ -48,8 +48,7 @@ void register_explicit_fallbacks() {
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (op.has_value() && needs_explicit_fallback(*op)) {
-      const std::string overload = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-      library->impl(overload.c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+      library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
     }
   }
 }
