@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from one_assumption import TARGET, make_assumption
 
+import hpu_sim.cli
 from hpu_core import bridge, info
 from hpu_doctor.cli import main
 from hpu_doctor.verify import command, report, runner, schema
@@ -65,6 +67,26 @@ def test_nothing_is_written_outside_the_folder(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"home", "report"}
     assert list(home.iterdir()) == []
     assert {path.name for path in (tmp_path / "report").iterdir()} == {"report.json", "report.txt", "report.html"}
+
+
+def test_planner_takes_the_calibration(tmp_path: Path) -> None:
+    names = ("host-read-cost", "launch-cost", "matmul-bfloat16", "memory-bandwidth")
+    options = [part for name in names for part in ("--only", name)]
+
+    done = verify(tmp_path / "report", "--fork", "--points", *options)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    file = tmp_path / "report" / "calibration.json"
+    calibrate = ["plan", "calibrate", str(file), "--output", str(tmp_path / "ranges.json")]
+    refused = CliRunner().invoke(hpu_sim.cli.main, calibrate)
+    assert refused.exit_code == 1
+    assert "of a simulated card" in refused.output
+    # As a card's.
+    points = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps([{**point, "simulated": False} for point in points]), encoding="utf-8")
+    accepted = CliRunner().invoke(hpu_sim.cli.main, calibrate)
+    assert accepted.exit_code == 0, accepted.output
+    assert "sync_seconds" in json.loads((tmp_path / "ranges.json").read_text(encoding="utf-8"))["ranges"]
 
 
 def test_folder_must_be_empty(tmp_path: Path) -> None:
