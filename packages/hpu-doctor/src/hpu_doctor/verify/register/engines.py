@@ -1,5 +1,6 @@
 """DeepSpeed's accelerator for hpu, the transformer engine, and fused optimizers."""
 
+import functools
 import importlib
 import inspect
 from typing import Any
@@ -12,6 +13,10 @@ from hpu_doctor.verify.register._tools import BRIDGE, error_of, module, paramete
 
 SUBJECT = Subject("DeepSpeed, transformer engine and optimizers")
 assume = SUBJECT.assume
+# The first release with the transformer engine.
+assume_from_1_14 = functools.partial(assume, releases=">=1.14")
+# Importing it takes seconds.
+assume_of_deepspeed = functools.partial(assume, quick=False)
 
 _DEEPSPEED = "DeepSpeed accelerator/hpu_accelerator.py"
 _LATER = ("GAUDI2", "GAUDI3")
@@ -34,10 +39,9 @@ def _engine() -> Any:
         raise NotTriedError(str(error)) from error
 
 
-@assume(
+@assume_of_deepspeed(
     source=_DEEPSPEED,
     expected=["hpu", "hccl", "hpu_backend"],
-    quick=False,
     means={"hpu-deepspeed": "DeepSpeed would choose another device, and every strategy would fail."},
 )
 def deepspeed_finds_hpu() -> object:
@@ -47,10 +51,9 @@ def deepspeed_finds_hpu() -> object:
     return [accelerator._name, accelerator.communication_backend_name(), compiler]  # noqa: SLF001 - as DeepSpeed reads it.
 
 
-@assume(
+@assume_of_deepspeed(
     source=_DEEPSPEED + ", total_memory",
     expected=True,
-    quick=False,
     means={"hpu-deepspeed": "ZeRO's estimates of memory would be wrong."},
 )
 def deepspeed_total_memory_is_the_limit() -> object:
@@ -58,10 +61,9 @@ def deepspeed_total_memory_is_the_limit() -> object:
     return _accelerator().total_memory() == bridge.memory_stats()["Limit"]
 
 
-@assume(
+@assume_of_deepspeed(
     source=_DEEPSPEED + " calls torch.hpu.reset_max_memory_allocated, which does not exist",
     expected=Contains("AttributeError"),
-    quick=False,
     means={"hpu-deepspeed": "its stand-in for the function would be needless."},
 )
 def deepspeed_cannot_reset_peaks() -> object:
@@ -70,10 +72,9 @@ def deepspeed_cannot_reset_peaks() -> object:
     return error_of(accelerator.reset_max_memory_allocated)
 
 
-@assume(
+@assume_of_deepspeed(
     source=_DEEPSPEED + ", supported_dtypes",
     expected=True,
-    quick=False,
     generations=_LATER,
     means={"hpu-deepspeed": "precision bf16 would be refused."},
 )
@@ -82,10 +83,9 @@ def deepspeed_supports_bf16() -> object:
     return {torch.float32, torch.bfloat16} <= set(_accelerator().supported_dtypes())
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "hpex/experimental/transformer_engine",
     expected="no error",
-    releases=">=1.14",
     means={"hpu-precision": "training in fp8 would be refused for want of the module."},
 )
 def transformer_engine_can_be_imported() -> object:
@@ -93,10 +93,9 @@ def transformer_engine_can_be_imported() -> object:
     return error_of(bridge.transformer_engine)
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine, fp8_autocast; NVIDIA's default is True",
     expected=False,
-    releases=">=1.14",
     means={"hpu-precision": "fp8 would be on where the plugin does not ask for it."},
 )
 def fp8_autocast_is_off_by_default() -> object:
@@ -104,10 +103,9 @@ def fp8_autocast_is_off_by_default() -> object:
     return inspect.signature(_engine().fp8_autocast).parameters["enabled"].default
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine, fp8.is_fp8_available",
     expected=True,
-    releases=">=1.14",
     generations=_LATER,
     means={"hpu-precision": "fp8 would be refused on a card that has it."},
 )
@@ -116,10 +114,9 @@ def fp8_is_available() -> object:
     return _fp8_available()[0]
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine: FP8 not supported on Gaudi, Gaudi2 or higher required",
     expected=[False, Contains("not supported on Gaudi")],
-    releases=">=1.14",
     generations=("GAUDI",),
     means={"hpu-precision": "fp8 would be tried on the first generation."},
 )
@@ -128,10 +125,9 @@ def fp8_is_unavailable() -> object:
     return list(_fp8_available())
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine, recipe.DelayedScaling",
     expected={"HYBRID": "no error", "E5M2": "no error", "E4M3": Contains("Error")},
-    releases=">=1.14",
     means={"hpu-precision": "its check of recipes would refuse what works, or let through what fails."},
 )
 def recipe_formats() -> object:
@@ -143,10 +139,9 @@ def recipe_formats() -> object:
     }
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine, Linear",
     expected=[True, True],
-    releases=">=1.14",
     generations=_LATER,
     means={"hpu-precision": "checkpoints of fp8 layers would lack their scales."},
 )
@@ -163,10 +158,9 @@ def fp8_linear_computes() -> object:
     return [bool(near.cpu()), "_extra_state" in layer.state_dict()]
 
 
-@assume(
+@assume_from_1_14(
     source=BRIDGE + "transformer engine, Linear",
     expected=["in_features", "out_features", "bias", "params_dtype", "device", "minimize_memory"],
-    releases=">=1.14",
     means={"hpu-precision": "replacing Linear layers would fail."},
 )
 def te_linear_parameters() -> object:

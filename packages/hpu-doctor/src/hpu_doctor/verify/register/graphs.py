@@ -8,7 +8,7 @@ from hpu_core import bridge
 from hpu_doctor.verify.assumption import AtLeast, Contains, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, LATER, core, error_of, hpu
 
-SUBJECT = Subject("HPU graphs")
+SUBJECT = Subject("HPU graphs", mode="lazy")
 assume = SUBJECT.assume
 
 
@@ -47,7 +47,6 @@ def graphs_are_refused_in_eager_mode() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, wrap_in_hpu_graph",
     expected=[True, True],
-    mode="lazy",
     means={"hpu-bucketing": "evaluation with HPU graphs would give other results."},
 )
 def wrapped_module_agrees() -> object:
@@ -63,7 +62,6 @@ def wrapped_module_agrees() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, wrap_in_hpu_graph patches module.forward",
     expected=[True, True],
-    mode="lazy",
     means={"hpu-bucketing": "the callback would lose the module, or could not clear its graphs."},
 )
 def wrapped_module_is_the_same() -> object:
@@ -76,7 +74,6 @@ def wrapped_module_is_the_same() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, ModuleCacher; optimum-habana trainer.py:510",
     expected=True,
-    mode="lazy",
     means={"hpu-bucketing": "training with HPU graphs would have other gradients."},
 )
 def cached_module_has_gradients() -> object:
@@ -92,7 +89,6 @@ def cached_module_has_gradients() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, graph and HPUGraph.replay",
     expected=[3.0, 5.0],
-    mode="lazy",
     means={"hpu-bucketing": "a captured step would not follow its inputs."},
 )
 def replay_reads_its_inputs_again() -> object:
@@ -111,7 +107,6 @@ def replay_reads_its_inputs_again() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, graph has no pool",
     expected=Contains("TypeError"),
-    mode="lazy",
     means={"hpu-sim": "code for torch.cuda's graphs would run on a card."},
 )
 def graph_takes_no_pool() -> object:
@@ -122,7 +117,6 @@ def graph_takes_no_pool() -> object:
 @assume(
     source=BRIDGE + "hpu_ops/cpu_fallback.cpp:103-105",
     expected=Contains("cpu fallback is not supported during hpu graph capturing"),
-    mode="lazy",
     simulator="strict",
     means={"hpu-bucketing": "a module with an operator on the CPU could be captured."},
 )
@@ -140,7 +134,6 @@ def capture_refuses_operators_on_the_cpu() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, is_current_stream_capturing",
     expected=[False, True],
-    mode="lazy",
     means={"hpu-bucketing": "what must not run within a capture could not tell."},
 )
 def capturing_can_be_asked() -> object:
@@ -156,7 +149,6 @@ def capturing_can_be_asked() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, make_graphed_callables",
     expected=True,
-    mode="lazy",
     means={"hpu-sim": "programs that use it would fail on a card."},
 )
 def graphed_callable_agrees() -> object:
@@ -170,7 +162,6 @@ def graphed_callable_agrees() -> object:
 @assume(
     source=BRIDGE + "hpu/graphs.py, one graph per set of input shapes; optimum-habana max_hpu_graphs",
     expected=[0, AtLeast(1)],
-    mode="lazy",
     means={"hpu-bucketing": "`max_graphs` would not bound memory, or shapes that are known would be captured again."},
 )
 def known_shape_is_not_captured_again() -> object:

@@ -1,5 +1,6 @@
 """Profiler: its switches, and each row of the bridge's trace writer, as published for 1.19."""
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from hpu_doctor.verify.register._tools import BRIDGE, LATER, attach, error_of, h
 
 SUBJECT = Subject("Profiler", quick=False, mode="eager", seconds=120)
 assume = SUBJECT.assume
+# No later source of the writer is published.
+assume_to_1_19 = functools.partial(assume, releases="<=1.19")
 
 _WRITER = BRIDGE + "backend/profiling/trace_sources/trace_parser.cpp:"
-_TO_1_19 = "<=1.19"
-_PUBLISHED = "no later source of the writer is published"
 _DEVICE = "/device:HPU:0"
 
 
@@ -56,10 +57,9 @@ def _kernels(trace: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "activity_profiler/activity_profiler.py:56-62,111-114",
     expected={"CPU": 1, "CUDA": 2, "HPU": 3},
-    releases=_TO_1_19,
     quick=True,
     means={"hpu-profiler": "activities that were imported before the bridge would be recorded."},
 )
@@ -80,10 +80,9 @@ def activity_is_that_of_torch() -> object:
     return torch.profiler.ProfilerActivity.__module__
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "backend/profiling/trace_sources/synapse_profiler_source.cpp:53-63",
     expected=Contains("Tensorboard callback for HPU hardware profiling disabled"),
-    releases=_TO_1_19,
     quick=True,
     means={
         "hpu-profiler": "its own error for HABANA_PROFILE=0 would refuse what works.",
@@ -119,10 +118,9 @@ def trace_has_device_properties() -> object:
     return [any(name in entry for entry in properties) for name in ("name", "totalGlobalMem")]
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "395-406",
     expected=[],
-    releases=_TO_1_19,
     means={"hpu-profiler": "events of an unknown category would be left out of every sum."},
 )
 def categories_of_device_events() -> object:
@@ -134,10 +132,9 @@ def categories_of_device_events() -> object:
     return sorted({str(event.get("cat")) for event in events} - known)
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "88-105,147-155,388-393",
     expected=True,
-    releases=_TO_1_19,
     means={"hpu-profiler": "compute would be counted as overhead."},
 )
 def kernels_are_on_engines() -> object:
@@ -146,10 +143,9 @@ def kernels_are_on_engines() -> object:
     return all(1000 <= lane < 3000 or 6000 <= lane < 8000 for lane in lanes)  # noqa: PLR2004 - see above.
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "282-294,408-438",
     expected=["dataType", "device", "eventHandle", "recipeId", "recipeName", "streamHandle"],
-    releases=_TO_1_19,
     means={"hpu-profiler": "kernels could not be grouped by recipe, and compilations not be told apart."},
 )
 def kernel_arguments() -> object:
@@ -159,10 +155,9 @@ def kernel_arguments() -> object:
     return [name for name in expected if name in names]
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "282-294; backend/profiling/profiling.h:48-53",
     expected=["int", "str", "int"],
-    releases=_TO_1_19,
     means={"hpu-profiler": "the reader would take handles for numbers."},
 )
 def types_of_kernel_arguments() -> object:
@@ -171,10 +166,9 @@ def types_of_kernel_arguments() -> object:
     return [type(arguments[name]).__name__ for name in ("recipeId", "streamHandle", "device")]
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "53-87,123-127",
     expected=True,
-    releases=_TO_1_19,
     means={"hpu-profiler": "copies would be missing, and waits for them unexplained."},
 )
 def copies_are_on_dma_lanes() -> object:
@@ -183,10 +177,9 @@ def copies_are_on_dma_lanes() -> object:
     return bool(lanes) and all(event["cat"] in {"Memcpy", "Memset", "Runtime", "Kernel"} for event in lanes)
 
 
-@assume(
+@assume_to_1_19(
     source=_WRITER + "184-191,235-258",
     expected=[AtLeast(1), True],
-    releases=_TO_1_19,
     means={"hpu-profiler": "lanes would have no names in its pages."},
 )
 def lanes_have_names() -> object:
@@ -201,10 +194,9 @@ def lanes_have_names() -> object:
     return [len(named), {event["tid"] for event in _device_events(trace)} <= named]
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "backend/profiling/json_file_parser.cpp:75 and scripts/env_flags.yaml:648-651",
     expected=0,
-    releases=_TO_1_19,
     means={"hpu-profiler": "arrows from operators to kernels would be there without an option."},
 )
 def no_flows_by_default() -> object:
@@ -212,10 +204,9 @@ def no_flows_by_default() -> object:
     return sum(event.get("cat") == "enqueue" for event in _trace()["traceEvents"])
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "activity_profiler/activity_profiler.py:35-38; synapse_profiler_source.cpp:156-161",
     expected=[True, False],
-    releases=_TO_1_19,
     means={"hpu-profiler": "a second export would count events twice, or the first would have none."},
 )
 def second_export_is_empty() -> object:
@@ -245,10 +236,9 @@ def torch_has_no_device_events() -> object:
     return any(str(event.device_type).rpartition(".")[2] == "HPU" for event in profile.events() or ())
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "backend/profiling/trace_sources/memory_source.cpp:44-62",
     expected=["Addr", "Bytes", "Device Id", "Device Type", "Profiler Event Index", "Total Allocated", "Total Reserved"],
-    releases=_TO_1_19,
     simulator="hardware",
     reason="its writer has no memory instants",
     means={"hpu-profiler": "the curve of memory would be missing."},
@@ -260,10 +250,9 @@ def memory_instants() -> object:
     return sorted(own[0]["args"]) if own else "no instants"
 
 
-@assume(
+@assume_to_1_19(
     source=BRIDGE + "backend/profiling/trace_sources/bridge_logs_source.cpp:61-96",
     expected=True,
-    releases=_TO_1_19,
     simulator="hardware",
     reason="its bridge has no C++ functions to record",
     means={"hpu-profiler": "launches of graphs on the host could not be seen."},
