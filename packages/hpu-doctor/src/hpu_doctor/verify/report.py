@@ -106,12 +106,12 @@ def to_html(report: Report) -> str:
     for entry in _in_state(report, "differs"):
         rows = [("expected", _code(entry["expected"])), ("seen", _code(entry["seen"]))]
         texts = {"source": entry["source"], **entry["means"]}
-        rows += [(name, _prose(text)) for name, text in texts.items()]
+        rows += [(name, _markup(text)) for name, text in texts.items()]
         parts.append(
-            f'<div class="differs"><h3>{entry["id"]}</h3><p>{_prose(entry["statement"])}</p>{_table(rows)}</div>'
+            f'<div class="differs"><h3>{entry["id"]}</h3><p>{_markup(entry["statement"])}</p>{_table(rows)}</div>'
         )
-    skipped = ((entry["id"], _prose(entry["reason"])) for entry in _in_state(report, "not tried"))
-    held = ((entry["id"], _prose(entry["statement"])) for entry in _in_state(report, "holds"))
+    skipped = ((entry["id"], _markup(entry["reason"])) for entry in _in_state(report, "not tried"))
+    held = ((entry["id"], _markup(entry["statement"])) for entry in _in_state(report, "holds"))
     parts.append(f"<h2>Not tried</h2>{_table(skipped)}<h2>Holds</h2>{_table(held)}")
     if report["points"]:
         points = ((point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"])
@@ -147,7 +147,7 @@ def _code(value: object) -> str:
     return f"<code>{html.escape(str(value))}</code>"
 
 
-def _prose(text: str) -> str:
+def _markup(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 

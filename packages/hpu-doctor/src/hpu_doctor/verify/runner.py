@@ -45,7 +45,7 @@ _DROPPED: Final = (
     "WORLD_SIZE",
 )
 # Errors that say nothing of an assumption: another process has the card, or the program could not write.
-_OBSTACLES: Final = ("Device acquire failed", "No space left on device")
+_ENVIRONMENT_ERRORS: Final = ("Device acquire failed", "No space left on device")
 _MIN_FREE_BYTES: Final = 1 << 20
 _DROPPED_PREFIXES: Final = ("PT_", "OMPI_", "SLURM_", "PMI_", "PMIX_")
 
@@ -232,7 +232,7 @@ class _Processes:
         if error is None and ending is not None:
             error = f"the program {ending}{self._last_lines()}"
         if error is not None:
-            if any(text in error for text in _OBSTACLES):
+            if any(text in error for text in _ENVIRONMENT_ERRORS):
                 return replace(known, state="not tried", reason=error)
             if shutil.disk_usage(self._folder).free < _MIN_FREE_BYTES:
                 return replace(known, state="not tried", reason=f"the disk is full: {error}")
