@@ -104,6 +104,13 @@ def test_record(repository: Path) -> None:
     assert (repository / "fixtures" / "card-1.24.1-gaudi2" / "trace.json").exists()
 
 
+def test_simulated_card_is_no_card(repository: Path) -> None:
+    verification.record(write_report(repository / "report", simulated=True))
+
+    page = (repository / "verified-on.md").read_text(encoding="utf-8")
+    assert page.startswith("# Verified on\n\nNo card has been tried yet.\n\n## simulated GAUDI2, SynapseAI 1.24.1")
+
+
 def test_row_of_the_release(repository: Path) -> None:
     folder = write_report(repository / "report")
 

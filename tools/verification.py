@@ -176,16 +176,14 @@ def record(folder: Path) -> list[str]:
         section.append("")
     # The table first: it may refuse the report.
     _write_row(str(machine["release"]), f"{found['date']} {kind}{machine['generation']}: {summary}")
-    page_so_far = RECORD.read_text(encoding="utf-8").replace(_NO_RUN, "")
-    RECORD.write_text(f"{page_so_far.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
+    before = RECORD.read_text(encoding="utf-8")
+    if not machine["simulated"]:
+        before = re.sub(r"\nNo card has been tried yet\.\n", "", before)
+    RECORD.write_text(f"{before.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
     if found["attachments"]:
         target = FIXTURES / f"{kind.strip() or 'card'}-{machine['release']}-{machine['generation']}".lower()
         shutil.copytree(folder / report.ATTACHMENTS, target, dirs_exist_ok=True)
     return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
-
-
-# What the page says before the first run.
-_NO_RUN = "No card has been tried yet.\n"
 
 
 def _difference(entry: schema.Entry) -> tuple[str, ...]:
