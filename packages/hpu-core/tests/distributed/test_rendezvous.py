@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_core.distributed import rendezvous as module
+from hpu_core.distributed import store as store_module
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
@@ -138,6 +140,17 @@ def test_a_missing_rank_0_is_named(port: int) -> None:
     assert isinstance(error, RankFailedError)
     assert str(error).startswith(f"rank 1 found no rank 0 at 127.0.0.1:{port} within 1 s: ")
     assert "MASTER_ADDR and MASTER_PORT are the same on every machine" in str(error)
+
+
+def test_a_program_that_does_not_answer_at_the_port_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "_CONNECT_GRACE", 1)
+    threads = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(RankFailedError, match="rank 1 found no rank 0"):
+            rendezvous(_config(other.getsockname()[1], 1, 2, seconds=1))
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("rank", [0, 1])

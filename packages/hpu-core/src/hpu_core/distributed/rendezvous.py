@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.distributed.connections import own_endpoints
+from hpu_core.distributed.connections import own_endpoints, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
 from hpu_core.distributed.store import RendezvousConfig, invalid_entry, open_store, publish, try_get
 
@@ -78,7 +78,13 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
         ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
             version of hpu-core wrote to the store.
     """
-    root = open_store(config, server=config.hosts_store) if root is None else root
+    if root is None:
+        try:
+            root = open_store(config, server=config.hosts_store)
+        except RankFailedError:
+            # What listens there does not answer, and torch's client waits for it without a limit.
+            shut_down(config.port)
+            raise
     own = RankInfo(config.rank, socket.gethostname(), os.getpid(), own_endpoints(config.port))
     try:
         attempt, ranks = (_wait_for_ranks if config.rank == 0 else _wait_for_outcome)(root, config, own)
