@@ -778,6 +778,11 @@ def fused_attention_is_zero() -> None:
     replace(f"{BRIDGE}.hpex.kernels:FusedSDPA", FusedSDPA)
 
 
+@breaks("recompute-is-on", "recompute-can-be-switched")
+def recomputation_is_off() -> None:
+    replace(f"{HPU}recompute_sdp_enabled", returning(False))
+
+
 @breaks("fused-clip-norm-returns-the-norm")
 def clipping_does_nothing() -> None:
     class FusedClipNorm:
@@ -836,6 +841,11 @@ def captures_do_nothing() -> None:
 
     replace(f"{HPU}HPUGraph", HPUGraph)
     replace(f"{HPU}graph", lambda graph, pool=None: contextlib.nullcontext())
+
+
+@breaks("capture-refuses-operators-on-the-cpu")
+def operators_on_the_cpu_are_captured() -> None:
+    replace("torch.special:airy_ai", returning(None))
 
 
 @breaks("graphed-callable-agrees")

@@ -66,7 +66,6 @@ def fused_attention_agrees() -> object:
 @assume(
     source=BRIDGE + "backend/helpers/runtime_config.cpp:33",
     expected=True,
-    simulator="strict",
     means={"hpu-sim": "fused attention would keep its weights for the backward pass."},
 )
 def recompute_is_on() -> object:
@@ -134,7 +133,6 @@ def masked_rows_are_not_numbers() -> object:
 @assume(
     source=BRIDGE + "hpu/__init__.py, sdp_kernel",
     expected=[False, True],
-    simulator="strict",
     means={"hpu-sim": "the context would not restore the setting."},
 )
 def recompute_can_be_switched() -> object:

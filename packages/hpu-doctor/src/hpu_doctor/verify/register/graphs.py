@@ -117,7 +117,6 @@ def graph_takes_no_pool() -> object:
 @assume(
     source=BRIDGE + "hpu_ops/cpu_fallback.cpp:103-105",
     expected=Contains("cpu fallback is not supported during hpu graph capturing"),
-    simulator="strict",
     means={"hpu-bucketing": "a module with an operator on the CPU could be captured."},
 )
 def capture_refuses_operators_on_the_cpu() -> object:
