@@ -161,6 +161,13 @@ def test_lazy_as_strided_in_place_refuses_other_strides() -> None:
     assert x.stride() == (4, 1)
 
 
+def test_lazy_as_strided_in_place_is_counted_outside_of_strict_mode() -> None:
+    before = native().lenience_counts()["changes of strides in place"]
+
+    assert torch.ones(3, 4, device="hpu").t_().stride() == (1, 4)
+    assert native().lenience_counts()["changes of strides in place"] == before + 1
+
+
 @pytest.mark.usefixtures("strict")
 def test_lazy_as_strided_in_place_takes_contiguous_strides() -> None:
     assert torch.ones(3, 4, device="hpu").as_strided_((2, 2), (2, 1)).tolist() == [[1, 1], [1, 1]]

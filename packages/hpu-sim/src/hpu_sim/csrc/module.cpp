@@ -116,7 +116,8 @@ std::map<std::string, int64_t> lenience_counts() {
   for (const auto& [name, lenience] :
        {std::pair("complex results", Lenience::kComplexResult),
         std::pair("results with other strides", Lenience::kStridedResult),
-        std::pair("nested coalescings", Lenience::kNestedCoalescing)}) {
+        std::pair("nested coalescings", Lenience::kNestedCoalescing),
+        std::pair("changes of strides in place", Lenience::kStridesInPlace)}) {
     result[name] = hpu_sim::leniences[static_cast<size_t>(lenience)];
   }
   return result;

@@ -20,8 +20,9 @@ enum class Lenience {
   kComplexResult,     // a result with a complex dtype
   kStridedResult,     // a result that a card returns contiguous, so that a `view` of it may fail there or here only
   kNestedCoalescing,  // startCoalescing within another one
+  kStridesInPlace,    // as_strided_ in lazy mode to strides that are not contiguous
 };
-inline constexpr size_t kNumLeniences = 3;
+inline constexpr size_t kNumLeniences = 4;
 
 inline std::array<std::atomic<int64_t>, kNumLeniences> leniences{};
 

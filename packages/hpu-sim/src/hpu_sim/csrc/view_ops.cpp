@@ -24,10 +24,12 @@ at::Tensor as_strided(
 const at::Tensor& as_strided_(
     const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
   // `squeeze_` of torch comes here as well. The bridge has its own, so a tensor may keep its strides.
-  if (C10_UNLIKELY(is_strict()) && graph_recorder().lazy() && self.is_contiguous() &&
-      !at::geometry_is_contiguous(size, stride)) {
-    throw_unsupported(
-        "aten::as_strided_", "as_strided_ called with strides creating non-contiguous output tensor not supported");
+  if (graph_recorder().lazy() && self.is_contiguous() && !at::geometry_is_contiguous(size, stride)) {
+    if (is_strict()) {
+      throw_unsupported(
+          "aten::as_strided_", "as_strided_ called with strides creating non-contiguous output tensor not supported");
+    }
+    count_lenience(Lenience::kStridesInPlace);
   }
   at::native::setStrided(self, size, stride, offset.value_or(self.storage_offset()));
   return self;
