@@ -143,6 +143,7 @@ def make_model(model: Model, layers: int, job: Job) -> nn.Module:
     else:
         sizes["num_hidden_layers"] = layers
     config = getattr(transformers, f"{model.kind}Config")(**sizes)
+    # Under `_attention`, "sdpa" is one operator.
     config._attn_implementation = "sdpa" if job.fused_attention else "eager"  # noqa: SLF001 - as `from_pretrained` does
     suffix = {
         "Swin": "ForImageClassification",
@@ -229,7 +230,7 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
         clip = FusedClipNorm(trained, 1.0)
 
         for _ in range(_STEPS):
-            with plan.step(), _softmax(job):
+            with plan.step(), _softmax(job), _attention(job):
                 for micro in range(job.accumulate):
                     batch = {name: each.to("hpu") for name, each in make_batch(model, job).items()}
                     with _no_sync(network, job, micro):
@@ -252,6 +253,13 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
 
 def _nothing() -> None:
     """Do nothing: only lazy mode has graphs to end."""
+
+
+def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
+    """Take attention as one operator, as the bridge's FusedSDPA does, if the job asks."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.FLASH_ATTENTION) if job.fused_attention else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -58,8 +58,8 @@ def _linear(rows: int, inputs: int, outputs: int) -> int:
 
 
 def _attention(batch: int, heads: int, length: int, size: int) -> int:
-    """Return those of fused attention: two products, and five in the backward pass."""
-    return (2 + 5) * 2 * batch * heads * length * length * size
+    """Return those of attention as separate operators: two products, and four in the backward pass."""
+    return (2 + 4) * 2 * batch * heads * length * length * size
 
 
 def closed_formula(model: str, shards: int) -> int:

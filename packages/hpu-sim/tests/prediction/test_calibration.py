@@ -90,7 +90,7 @@ def test_a_card_outside_of_the_range_of_all_cards_is_named() -> None:
 
 def _report(**rank: Any) -> dict[str, Any]:
     ranks = [{"world_size": 8, "collective_sizes": [], "engines": [], "step_stats": [{}, {}], **rank}]
-    return {"simulated": False, "predicted": False, "stages": [{"stage": "training", "ranks": ranks}]}
+    return {"simulated": False, "predicted": False, "stages": [{"stage": "train", "ranks": ranks}]}
 
 
 def test_a_report_of_a_real_step_gives_the_efficiency_of_the_links() -> None:

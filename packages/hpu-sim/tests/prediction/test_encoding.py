@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 from hpu_sim.prediction import encoding
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
-from hpu_sim.prediction.time_model import predict
+from hpu_sim.prediction.time_model import Mode, predict
 
 
 def test_a_step_has_the_same_time_after_a_round_trip() -> None:
@@ -23,7 +24,7 @@ def test_a_step_has_the_same_time_after_a_round_trip() -> None:
 
     found = encoding.from_json(json.loads(json.dumps(encoding.to_json(step))))
 
-    for fuse in (True, False):
-        one, other = (predict(each, "GAUDI2", 8, estimate="slow", fuse=fuse) for each in (step, found))
+    for mode in get_args(Mode):
+        one, other = (predict(each, "GAUDI2", 8, mode) for each in (step, found))
         assert one.seconds == other.seconds
     assert (found.collectives, found.graph_ends) == ([call], [2])

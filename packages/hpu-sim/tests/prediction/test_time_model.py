@@ -42,7 +42,7 @@ def _operation(
 
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
-    return predict(StepRecording(operations), generation, 8, estimate="slow", fuse=fuse).seconds
+    return predict(StepRecording(operations), generation, 8, "lazy" if fuse else "eager", "slow").seconds
 
 
 def _bytes(operations: list[Operation], **kwargs: Any) -> float:
@@ -117,11 +117,7 @@ def test_a_chain_ends_with_its_graph(event: str) -> None:
 def test_a_long_chain_is_limited_by_the_vector_engines() -> None:
     chain = [_operation(reads=(number,), writes=(number + 1,)) for number in range(40)]
 
-    (span,) = (
-        each
-        for each in predict(StepRecording(chain), "GAUDI2", 8, estimate="slow", fuse=True).spans
-        if each.name != "idle"
-    )
+    (span,) = (each for each in predict(StepRecording(chain), "GAUDI2", 8, "lazy", "slow").spans if each.name != "idle")
     assert span.bound == "vector engines"
 
 
@@ -172,7 +168,7 @@ def test_no_step_is_faster_than_the_roofline(
 
 def test_vector_work_without_a_product_beside_it_is_not_hidden() -> None:
     """A card cannot read faster than its memory."""
-    seconds = predict(StepRecording([_operation(reads=(0,), writes=(1,))]), "GAUDI2", 8, estimate="fast", fuse=True)
+    seconds = predict(StepRecording([_operation(reads=(0,), writes=(1,))]), "GAUDI2", 8, "lazy", "fast")
 
     assert seconds.seconds >= 2 * _SIZE / hardware("GAUDI2", "fast").memory_rate
 
@@ -180,7 +176,7 @@ def test_vector_work_without_a_product_beside_it_is_not_hidden() -> None:
 def test_a_product_with_few_operations_is_limited_by_memory() -> None:
     step = StepRecording([_operation(flops=1, reads=(0,))])
 
-    assert predict(step, "GAUDI3", 8, estimate="slow", fuse=True).spans[0].bound == "memory"
+    assert predict(step, "GAUDI3", 8, "lazy", "slow").spans[0].bound == "memory"
 
 
 def test_memory_bandwidth_tells_generations_apart_where_memory_limits() -> None:
@@ -199,9 +195,9 @@ def test_an_asynchronous_collective_runs_beside_computation() -> None:
     collective = Collective("allreduce", "backward", 1 << 20, 1 << 20, tuple(range(8)), is_async=True, after=0)
     step = StepRecording([operation], [collective])
 
-    beside = predict(step, "GAUDI2", 8, estimate="slow", fuse=False)
+    beside = predict(step, "GAUDI2", 8, "eager", "slow")
     collective.is_async = False
-    before = predict(step, "GAUDI2", 8, estimate="slow", fuse=False)
+    before = predict(step, "GAUDI2", 8, "eager", "slow")
 
     assert beside.exposed == 0
     assert before.seconds == pytest.approx(beside.seconds + before.exposed)
@@ -211,7 +207,7 @@ def test_an_operator_waits_for_the_collective_that_it_reads() -> None:
     collective = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(64)), is_async=True, after=0)
     step = StepRecording([_operation(reads=(0,), writes=(1,), waits_for=(0,))], [collective])
 
-    predicted = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
+    predicted = predict(step, "GAUDI2", 8, "lazy", "slow")
 
     seconds = collective_seconds(collective, 8, hardware("GAUDI2", "slow"))
     assert predicted.exposed == pytest.approx(seconds, rel=0.01)
@@ -245,10 +241,7 @@ def test_the_host_limits_small_steps_in_every_mode() -> None:
     device = hardware("GAUDI2", "slow")
     step = _small(1000, graph_ends=[1000])
 
-    eager, lazy, compiled = (
-        predict(step, "GAUDI2", 8, estimate="slow", fuse=mode != "eager", mode=mode).seconds
-        for mode in ("eager", "lazy", "compile")
-    )
+    eager, lazy, compiled = (predict(step, "GAUDI2", 8, mode, "slow").seconds for mode in ("eager", "lazy", "compile"))
 
     assert eager == pytest.approx(1000 * device.launch_seconds, rel=0.01)
     assert lazy == pytest.approx(1000 * device.trace_seconds + device.graph_seconds, rel=0.01)
@@ -261,10 +254,10 @@ def test_the_host_runs_ahead_until_it_reads_a_value() -> None:
     step = _small(1000)
     step.operations += [_operation(reads=(number,), writes=(number + 1,)) for number in range(1000, 1100)]
     step.graph_ends = [len(step.operations)]
-    before = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
+    before = predict(step, "GAUDI2", 8, "lazy", "slow")
     read = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
     step.operations.append(read)
-    after = predict(step, "GAUDI2", 8, estimate="slow", fuse=True)
+    after = predict(step, "GAUDI2", 8, "lazy", "slow")
 
     work = sum(each.seconds for each in after.spans if each.bound != "host")
     assert after.seconds == pytest.approx(work + 1100 * device.trace_seconds, rel=0.02)
@@ -276,17 +269,17 @@ def test_a_fused_kernel_of_the_bridge_is_one_launch() -> None:
     for each in step.operations:
         each.is_launched = False
 
-    seconds = predict(step, "GAUDI2", 8, estimate="slow", fuse=True).seconds
+    seconds = predict(step, "GAUDI2", 8, "lazy", "slow").seconds
     assert seconds < 100 * hardware("GAUDI2", "slow").trace_seconds
 
 
 def test_a_slow_loader_limits_the_step() -> None:
     step = _small(10, graph_ends=[10])
     step.worker_seconds = 2.0
-    assert predict(step, "GAUDI2", 8, estimate="middle", fuse=True).seconds == pytest.approx(2.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, "lazy", "middle").seconds == pytest.approx(2.0, rel=0.01)
 
     step.worker_seconds, step.loader_seconds = 0.0, 3.0
-    assert predict(step, "GAUDI2", 8, estimate="middle", fuse=True).seconds == pytest.approx(3.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, "lazy", "middle").seconds == pytest.approx(3.0, rel=0.01)
 
 
 def test_graphs_are_counted() -> None:
@@ -304,9 +297,8 @@ def test_a_recording_is_predicted_in_its_own_mode() -> None:
     recording = Recording(("",), 0, 1, 1, compiled=True, steps=[step])
 
     seconds = predict_recording(recording, "GAUDI2", "slow").seconds
-    step.mode = "compile"
 
-    assert seconds == predict(step, "GAUDI2", 1, estimate="slow", fuse=True).seconds
+    assert seconds == predict(step, "GAUDI2", 1, "compile", "slow").seconds
     assert seconds < 1000 * hardware("GAUDI2", "slow").trace_seconds
 
 
@@ -317,7 +309,7 @@ def test_products_in_float8_have_their_own_peak() -> None:
     product.dtype = "float8"
     recorded = _seconds([product])
     product.dtype = "bfloat16"
-    assumed = predict(StepRecording([product]), "GAUDI2", 8, estimate="slow", fuse=True, float8=True).seconds
+    assumed = timeline(StepRecording([product]), hardware("GAUDI2", "slow"), 8, mode="lazy", float8=True).seconds
 
     assert recorded == pytest.approx(half * 432 / 865, rel=0.05)
     assert recorded < assumed < half
@@ -327,7 +319,7 @@ def test_a_host_sync_drains_the_queue() -> None:
     work = _operation(reads=(0,), writes=(1,))
     sync = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
 
-    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, estimate="slow", fuse=False)
+    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, "eager", "slow")
 
     assert timeline.host >= hardware("GAUDI2", "slow").sync_seconds
 

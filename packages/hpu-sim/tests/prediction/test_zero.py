@@ -145,7 +145,7 @@ def test_gathers_that_do_not_overlap_delay_the_step() -> None:
     blocking = zero.apply(recording, "deepspeed_stage_3", zero.Zero(3, offload=False, overlaps=False)).steady
 
     assert not any(each.is_async for each in blocking.collectives)
-    seconds = [predict(each, "GAUDI2", 8, estimate="slow", fuse=False).exposed for each in (overlapping, blocking)]
+    seconds = [predict(each, "GAUDI2", 8, "eager", "slow").exposed for each in (overlapping, blocking)]
     assert 0 < seconds[0] < seconds[1]
 
 

@@ -213,9 +213,11 @@ def plan(  # noqa: PLR0913 - one argument per option
     """
     from hpu_sim.plan import command
     from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.hardware import calibrated
 
     try:
         configs = [SimConfig.create(devices, each.strip(), release) for each in generation.split(",")]
+        calibrated(configs[0].generation)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     strategies: list[str | None] = [None]

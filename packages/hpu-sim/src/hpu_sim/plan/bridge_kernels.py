@@ -1,6 +1,8 @@
-"""The bridge's fused optimizers and clipping, each of which the host launches as one kernel.
+"""The bridge's kernels in a plan: which operators are one launch, and which path attention takes.
 
-Here they are loops of operators, which a recording must not count as launches of the host.
+A fused optimizer is a loop of operators here, and one launch of the host on a card. The bridge has no kernel for
+torch's ``scaled_dot_product_attention``, which therefore takes the path of separate operators (seen in 1.19, and
+assumed of every release). Its ``FusedSDPA`` is one kernel.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def applied(recorder: OperationRecorder) -> Iterator[None]:
-    """Record the operators of fused kernels as parts of one launch."""
+    """Record the operators of fused kernels as parts of one launch, and attention by the bridge's paths."""
+    from habana_frameworks.torch.hpex.kernels import FusedSDPA
     from habana_frameworks.torch.hpex.normalization import FusedClipNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW, FusedLamb, FusedLars, FusedSGD
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     methods = [(each, "_step") for each in (FusedAdamW, FusedLamb, FusedLars, FusedSGD)]
     methods.append((FusedClipNorm, "clip_norm"))
@@ -29,7 +33,22 @@ def applied(recorder: OperationRecorder) -> Iterator[None]:
             if original is not None:
                 stack.callback(setattr, owner, name, original)
                 setattr(owner, name, _as_one_kernel(original, recorder))
+        apply = FusedSDPA.apply
+        stack.callback(setattr, FusedSDPA, "apply", staticmethod(apply))
+        FusedSDPA.apply = staticmethod(_as_one_operator(apply))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
+
+
+def _as_one_operator(attention: Callable[..., Any]) -> Callable[..., Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    @functools.wraps(attention)
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+            return attention(*args, **kwargs)
+
+    return apply
 
 
 def _as_one_kernel(original: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:

@@ -69,7 +69,7 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
     computes_float8 = any(each.dtype == "float8" for each in step.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    timeline = predict_recording(recording, generation, "middle")
+    timeline = predict_recording(recording, generation)
     seconds = step_range(step, generation, recording.devices, mode_of(recording))
     memory = memory_plan(recording)
     usable = usable_memory(generation)

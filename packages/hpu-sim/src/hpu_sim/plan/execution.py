@@ -13,7 +13,6 @@ from hpu_sim.plan import batches, bridge_kernels, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
-from hpu_sim.prediction.time_model import mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +78,6 @@ def record_call(
         raise patches.explain(error, device) from error
     recording = session.result()
     patches.describe_mode(recording, options)
-    for step in recording.steps:
-        step.mode = mode_of(recording)
     if session.zero is None:
         return recording
     return zero.apply(recording, session.zero, zero.from_config(session.zero_config, session.zero))

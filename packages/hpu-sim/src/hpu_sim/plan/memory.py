@@ -9,12 +9,8 @@ from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
 from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
 
-#: Maximum number of points of a memory chart.
-MAX_POINTS: Final = 240
 #: Maximum number of modules; the others are one row.
 MAX_MODULES: Final = 10
 OTHER_MODULES: Final = "other modules"
@@ -42,7 +38,6 @@ def memory_plan(recording: Recording) -> MemoryPlan:
         peak_phase=peak.phase,
         at_peak=dict(zip(CATEGORIES, peak.by_category, strict=True)),
         moments=moments,
-        points=_points(steady),
         modules=_modules(step, peak),
     )
 
@@ -95,10 +90,3 @@ def _rows(names: set[str]) -> dict[str, str]:
 
 def _total(sample: MemorySample) -> int:
     return sum(sample.by_category)
-
-
-def _points(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
-    """Return at most :data:`MAX_POINTS` samples, each the highest of its part of the step."""
-    size = max(-(-len(samples) // MAX_POINTS), 1)
-    highest = (max(samples[start : start + size], key=_total) for start in range(0, len(samples), size))
-    return tuple(highest)

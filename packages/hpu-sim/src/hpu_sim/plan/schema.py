@@ -36,7 +36,6 @@ class MemoryPlan:
         peak_phase: Part of the step with the peak.
         at_peak: Bytes by category at the peak.
         moments: Highest memory of each part of a step after the first.
-        points: Memory over a step after the first.
         modules: Modules with most memory at the peak, then all others.
     """
 
@@ -44,7 +43,6 @@ class MemoryPlan:
     peak_phase: str
     at_peak: dict[str, int]
     moments: dict[str, int]
-    points: tuple[MemorySample, ...]
     modules: tuple[ModuleMemory, ...] = ()
 
 

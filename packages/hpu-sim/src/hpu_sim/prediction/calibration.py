@@ -40,6 +40,8 @@ _NOISE: Final = 1.05
 _SHORTEST_PRODUCT: Final = 100e-6
 _SHORTEST_COLLECTIVE: Final = 10
 _US: Final = 1e-6
+# Stages of a report; a trace without Lightning has none.
+_TRAINING: Final = ("train", "")
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def _of_report(
 ) -> Iterator[tuple[str, float]]:
     if report.get("simulated") or report.get("predicted"):
         raise ValueError("the report is of a simulated or predicted step: calibrate with one of a real card")
-    ranks = [each for stage in report["stages"] if stage["stage"] == "training" for each in stage["ranks"]]
+    ranks = [each for stage in report["stages"] if stage["stage"] in _TRAINING for each in stage["ranks"]]
     for rank in ranks:
         world_size = rank.get("world_size") or 1
         for size in rank.get("collective_sizes", ()):

@@ -31,25 +31,17 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
         recording.steady,
         generation,
         recording.devices,
-        fuse=recording.lazy or recording.compiled,
+        mode_of(recording),
         rank=recording.rank,
         world_size=recording.world_size,
-        mode=mode_of(recording),
     )
 
 
 def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the rank
-    step: StepRecording,
-    generation: str,
-    devices: int,
-    *,
-    fuse: bool,
-    rank: int = 0,
-    world_size: int = 1,
-    mode: Mode | None = None,
+    step: StepRecording, generation: str, devices: int, mode: Mode, *, rank: int = 0, world_size: int = 1
 ) -> dict[str, Any]:
     """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, estimate="middle", fuse=fuse, mode=mode)
+    timeline = predict(step, generation, devices, mode)
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))

@@ -115,7 +115,10 @@ def calibrated(generation: str) -> Mapping[str, tuple[float, float]]:
 def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]:
     if not path:
         return {}
-    data = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = None
     if not isinstance(data, dict) or "ranges" not in data:
         raise ValueError(f"`{CALIBRATION_VARIABLE}` must name a file of `hpu-sim plan calibrate`, got {path!r}")
     if data["generation"] != generation:

@@ -154,7 +154,6 @@ class StepRecording:
         loader_seconds: Time in which the host prepares the batch in the process that trains. 0 where it is not known;
             then a prediction leaves it out.
         worker_seconds: The same in workers, of all samples of the step together, divided by the number of workers.
-        mode: How the host launches the operators: "eager", "lazy" or "compile"; empty if it is not known.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -165,7 +164,6 @@ class StepRecording:
     peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
     loader_seconds: float = 0.0
     worker_seconds: float = 0.0
-    mode: Literal["eager", "lazy", "compile", ""] = ""
 
     @property
     def flops(self) -> int:

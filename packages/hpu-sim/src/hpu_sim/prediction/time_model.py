@@ -99,43 +99,22 @@ def mode_of(recording: Recording) -> Mode:
     return "compile" if recording.compiled else "eager"
 
 
-def predict_recording(recording: Recording, generation: str, estimate: Estimate) -> Timeline:
+def predict_recording(recording: Recording, generation: str, estimate: Estimate = "middle") -> Timeline:
     """Return the timeline of the last recorded step, in the program's own mode and precision."""
-    mode = mode_of(recording)
-    return predict(
-        recording.steady,
-        generation,
-        recording.devices,
-        estimate=estimate,
-        fuse=mode != "eager",
-        mode=mode,
-    )
+    return predict(recording.steady, generation, recording.devices, mode_of(recording), estimate)
 
 
-def predict(  # noqa: PLR0913 - the hardware and the mode
-    step: StepRecording,
-    generation: str,
-    devices: int,
-    *,
-    estimate: Estimate,
-    fuse: bool,
-    float8: bool = False,
-    mode: Mode | None = None,
-) -> Timeline:
+def predict(step: StepRecording, generation: str, devices: int, mode: Mode, estimate: Estimate = "middle") -> Timeline:
     """Return the timeline of a step.
 
     Args:
         step: Recorded step.
         generation: Generation of the devices.
         devices: Devices per box.
+        mode: How the host launches operators.
         estimate: End of the hardware's ranges, or their middle.
-        fuse: Whether element-wise operators fuse and graphs are launched as a whole: lazy mode and ``torch.compile``.
-        float8: Whether matrix products of weights run in float8, as in Intel's transformer engine.
-        mode: How the host launches operators; None for that of the recorded step. If that is not known, it is lazy mode
-            if operators fuse, else eager mode.
     """
-    mode = mode or step.mode or ("lazy" if fuse else "eager")
-    return timeline(step, hardware(generation, estimate), devices, mode=mode, float8=float8)
+    return timeline(step, hardware(generation, estimate), devices, mode=mode)
 
 
 def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segment, ...]:

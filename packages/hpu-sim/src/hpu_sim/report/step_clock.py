@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.recording import Phase
+    from hpu_sim.prediction.time_model import Mode
 
 #: Steps of the optimizer before the one that is recorded.
 STEPS_BEFORE: Final = 2
@@ -80,10 +81,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
-        config = self._config
-        return trace_of_step(
-            self.step, config.generation, config.devices, fuse=config.lazy, rank=rank, world_size=world_size
-        )
+        return trace_of_step(self.step, *_machine(self._config), rank=rank, world_size=world_size)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -123,10 +121,12 @@ def _name_in_trace(frame: FrameType | None) -> str:
     return "" if frame is None else f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}"
 
 
+def _machine(config: SimConfig) -> tuple[str, int, Mode]:
+    return config.generation, config.devices, "lazy" if config.lazy else "eager"
+
+
 def _predict(step: StepRecording, config: SimConfig) -> Clock:
-    machine = (config.generation, config.devices)
-    timeline = predict(step, *machine, estimate="middle", fuse=config.lazy)
-    found = step_range(step, *machine, "lazy" if config.lazy else "eager")
+    timeline, found = predict(step, *_machine(config)), step_range(step, *_machine(config))
     lines: dict[str, float] = {}
     for span in timeline.spans:
         if span.stream == "compute" and span.bound != "host":
