@@ -214,6 +214,7 @@ def _measure(cell: Cell, keep: Path | None) -> dict[str, Any]:
         "phase": _PHASES[cell.phase],
         "seconds": None if ended.seconds is None else round(ended.seconds, 1),
         "codes": ended.codes,
+        "date": str(datetime.now(tz=timezone.utc).date()),
         "disk": ", ".join(disk),
         "equal": is_equal,
         "problems": problems,
@@ -234,7 +235,7 @@ def _write_record(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a page of the documentation with a table for each strategy."""
     columns = [(api, strategy) for api in _APIS for strategy in STRATEGIES]
     found = {(row["interruption"], row["phase"], row["api"], row["strategy"]): row for row in rows}
-    lines = [_RECORD.format(date=datetime.now(tz=timezone.utc).date(), ran=len(rows)).rstrip(), ""]
+    lines = [_RECORD.format(date=" and ".join(sorted({row["date"] for row in rows})), ran=len(rows)).rstrip(), ""]
     heads = [f"{_NAMES[strategy]}, {api}" for api, strategy in columns]
     lines += [f"| interruption | where | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
     for how, where in itertools.product(_INTERRUPTIONS.values(), _PHASES.values()):
@@ -280,7 +281,8 @@ def main() -> int:
         list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
         for row in itertools.chain(done, pool.map(lambda cell: _measure(cell, options.keep), cells.values())):
             problems = row.pop("problems")
-            table.add(*(row[name] for name in row if name != "codes"), problems=problems, **row)
+            cells_of_row = (row[name] for name in row if name not in {"codes", "date"})
+            table.add(*cells_of_row, problems=problems, **row)
     if options.record is not None and options.json is not None:
         _write_record(options.record, json.loads(options.json.read_text(encoding="utf-8")))
     return min(table.wrong, 1)
