@@ -41,7 +41,7 @@ _STEPS, _EVERY = 12, 4
 _LIMIT, _RUN_LIMIT = 20.0, 600.0
 # The call of the phase's hook at which a rank is interrupted: each is after the first checkpoint. The Trainer saves two
 # files each time.
-_CALLS = {"train": 5, "validate": 2, "save": 2, "write": 5}
+_CALLS = {"train": 5, "validate": 3, "save": 2, "write": 5}
 _PHASES = {"train": "in a step", "save": "saving", "write": "in a callback that writes", "validate": "in validation"}
 # Seconds that a step takes longer where ranks handle a signal.
 _PAUSE = 1.0
