@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+import torch
 
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.findings import find_faults
@@ -120,3 +121,47 @@ def test_phases_are_entered_in_order(on_ranks: OnRanks) -> None:
     phases = ["barrier", "all-reduce", "all-gather", "reduce-scatter", "send and receive at distance 1"]
 
     assert on_ranks(_phases) == [phases, phases]
+
+
+class _OneOfMany(HCCLCommunicator):
+    """Rank 0 of many, of which no other one runs."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+
+    def all_reduce(self, tensor: Any) -> None:
+        tensor.mul_(self._ranks).add_(sum(range(self._ranks)))
+
+    def all_gather(self, output: Any, tensor: Any) -> None:
+        for rank, part in enumerate(output.chunk(self._ranks)):
+            part.copy_(tensor + rank)
+
+    def reduce_scatter(self, output: Any, tensor: Any) -> None:
+        output.copy_(tensor[: len(output)] * self._ranks + sum(range(self._ranks)))
+
+    def shift(self, output: Any, tensor: Any, distance: int) -> None:
+        output.copy_(tensor + self._ranks - distance)
+
+    def barrier(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+def test_host_needs_the_memory_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gathered tensors of 1,024 ranks with 16 MiB each are 16 GiB, for each of the 8 ranks of a machine."""
+    sizes: list[int] = []
+    copy = torch.Tensor.cpu
+
+    def recorded(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.append(tensor.numel())
+        return copy(tensor)
+
+    monkeypatch.setattr(torch.Tensor, "cpu", recorded)
+    env = LauncherEnv(launcher="torchrun", rank=0, local_rank=0, world_size=64, address="127.0.0.1", port="1")
+
+    result = measure(env, _OneOfMany(64), SIZE, device="cpu")
+
+    assert (result.wrong, result.wrong_links, len(result.link_seconds)) == ((), (), 63)
+    assert max(sizes) == SIZE

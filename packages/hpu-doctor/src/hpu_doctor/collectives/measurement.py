@@ -199,4 +199,5 @@ def _fastest(communicator: HCCLCommunicator, function: Callable[[], object], clo
         function()
         communicator.synchronize()
         seconds.append(clock() - start)
-    return min(seconds)
+    # A tenth of a microsecond: a report of 1,024 ranks has a million times.
+    return round(min(seconds), 7)
