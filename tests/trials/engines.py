@@ -421,11 +421,14 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
         (place := folder / str(index)).mkdir()
         options = f", {' '.join(case.launch)}" if case.launch else ""
         yield f"{case.ranks} ranks: {case.what}{options}", *case.run(place, expected[key])
+    if engine == "torchrun":
+        (place := folder / "agents").mkdir()
+        yield from resize_agents(place, 12, 16)
     if engine == "torchrun" and can_create_networks():
         (place := folder / "machines").mkdir()
         yield from resize(place, "ddp", 1, 2, 1, 2)
         (place := folder / "sharded").mkdir()
-        yield from resize(place, "fsdp", 2, 4, 3, 2, 4)
+        yield from resize(place, "fsdp", 2, 4, 3, 4)
     if engine == "slurm":
         (place := folder / "two").mkdir()
         yield from run_two(place)

@@ -33,7 +33,7 @@ _ENGINES = {
     "kubernetes-mpi": ("--image", "image:1"),
     "ray": ("--address", "node-001"),
 }
-#: Layers of a model of 7 billion parameters, each with nine tensors, and the width of each.
+#: Layers of a model of 5.4 billion parameters, each with nine tensors, and the width of each.
 _LAYERS, _WIDTH = 32, 4096
 _PLANNED = """
 import os
@@ -272,7 +272,7 @@ def launch() -> Iterator[Row]:
 
 
 def checkpoint() -> Iterator[Row]:
-    """Plan a sharded checkpoint of a model of 7 billion parameters and Adam's state, as rank 0 does."""
+    """Plan a sharded checkpoint of a model of 5.4 billion parameters and Adam's state, as rank 0 does."""
     for size, replicas in ((8, 1), (64, 1), (1024, 1), (1024, 16)):
         used = measure(lambda size=size, replicas=replicas: plan_checkpoint(size, replicas))  # type: ignore[misc]
         name = "plan of a sharded checkpoint" + (f", {replicas} replicas" if replicas > 1 else "")
