@@ -3,8 +3,8 @@
     python tests/trials/engines.py [ENGINE...]
 
 `nox -s engines` calls it. Each row starts its job by `hpu-launch --run` and compares every rank with a run without an
-engine: weights bit for bit, and the loss. In most rows a rank, the engine's command or a machine is killed. Network namespaces are the machines that torchrun
-may lose and get.
+engine: weights bit for bit, and the loss. In most rows a rank, the engine's command or a machine is killed. Network
+namespaces are the machines that torchrun may lose and get.
 """
 
 from __future__ import annotations
