@@ -24,11 +24,13 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
 from harness import Table, keep_output
 from hpu_core.distributed import excepthook
@@ -41,6 +43,11 @@ from hpu_testing import Network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from torch._C._distributed_c10d import PrefixStore
+else:
+    # Public here, but not for type checkers.
+    from torch.distributed import PrefixStore
 
 _RANKS_PER_MACHINE = 8
 _MAX_NAMESPACES = 128
@@ -89,25 +96,26 @@ class Board:
     """Shared memory of all ranks and the harness, where collectives complete and results are.
 
     Attributes:
-        stop: 1 when the other ranks leave, 2 when rank 0 does.
-        release: The last collective that all ranks have entered.
-        fails: Whether the rank that hangs does so now.
+        shared: The last collective that all ranks have entered, and whether the rank that hangs does so now.
+        pid: Process of each rank.
+        entered: The last collective that it has entered.
+        joined: When it had joined, in seconds of the monotonic clock.
+        failed: When it knew of the failure.
+        left: Whether it has ended.
+        processor: Processor time of its watchdog in seconds.
+        requests: Requests of its watchdog to the store.
+        memory: Bytes of its process before it joined.
     """
 
-    _FIELDS: Final = ("pid", "entered", "joined", "failed", "left", "processor", "requests", "memory")
-
     def __init__(self, ranks: int) -> None:
-        cells = memoryview(mmap.mmap(-1, 8 * (3 + len(self._FIELDS) * ranks))).cast("d")
-        self._header = cells[:3]
-        columns = (cells[3 + index * ranks : 3 + (index + 1) * ranks] for index in range(len(self._FIELDS)))
-        self.pid, self.entered, self.joined, self.failed, self.left, self.processor, self.requests, self.memory = columns
-
-    stop = property(lambda self: self._header[0], lambda self, value: self._header.__setitem__(0, value))
-    release = property(lambda self: self._header[1], lambda self, value: self._header.__setitem__(1, value))
-    fails = property(lambda self: self._header[2], lambda self, value: self._header.__setitem__(2, value))
+        cells = memoryview(mmap.mmap(-1, 8 * (2 + 8 * ranks))).cast("d")
+        self.shared = cells[:2]
+        columns = [cells[2 + index * ranks : 2 + (index + 1) * ranks] for index in range(8)]
+        self.pid, self.entered, self.joined, self.failed = columns[:4]
+        self.left, self.processor, self.requests, self.memory = columns[4:]
 
 
-class CountedStore(rendezvous_module.PrefixStore):  # type: ignore[misc] # torch's class is untyped.
+class CountedStore(PrefixStore):
     """Store that counts the messages that its client sends, as torch's TCPStore does.
 
     Attributes:
@@ -140,25 +148,23 @@ class CountedStore(rendezvous_module.PrefixStore):  # type: ignore[misc] # torch
 
 
 class Child:
-    """Forked process with the methods of `subprocess.Popen` that failure detection calls; a thread if without a pid."""
+    """Part of `subprocess.Popen` that failure detection uses, for a forked process; for a thread, the pid is 0."""
 
-    def __init__(self, pid: int | None) -> None:
-        self._pid, self._code = pid, None if pid else 0
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
 
     def poll(self) -> int | None:
         """Return the exit code, if there is one."""
-        if self._pid is None:
-            return None
-        if self._code is None:
-            with suppress(ChildProcessError):
-                pid, status = os.waitpid(self._pid, os.WNOHANG)
-                self._code = os.waitstatus_to_exitcode(status) if pid else None
+        if self.pid and self._code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
     def kill(self) -> None:
         """Kill the process."""
-        if self._pid is not None and self.poll() is None:
-            os.kill(self._pid, signal.SIGKILL)
+        if self.pid and self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -197,16 +203,16 @@ class Job:
     def start(self) -> int:
         """Start all ranks, and return the process of rank 0."""
         inner = self.machines[1:-1]
-        first = fork(lambda: self._run_machine(0, self.machines[0]))
+        first = fork(partial(self._run_machine, 0, self.machines[0]))
         if self.processes:
             for index, ranks in enumerate(inner, start=1):
-                fork(lambda index=index, ranks=ranks: self._run_machine(index, ranks))
+                fork(partial(self._run_machine, index, ranks))
         else:
             # The last namespace is that of the last machine alone.
             for index in range(1, self.last):
-                fork(lambda index=index: self._run_threads(index, inner[index - 1 :: self.last - 1]))
+                fork(partial(self._run_threads, index, inner[index - 1 :: self.last - 1]))
         if self.last:
-            fork(lambda: self._run_machine(self.last, self.machines[-1]))
+            fork(partial(self._run_machine, self.last, self.machines[-1]))
         return first
 
     @property
@@ -217,7 +223,7 @@ class Job:
     def _run_machine(self, namespace: int, ranks: range) -> None:
         """Run the first rank of a machine, which launches the others."""
         self.network.enter(namespace)
-        children = {rank: Child(fork(lambda rank=rank: self._run(rank, LaunchedRanks()))) for rank in ranks[1:]}
+        children = {rank: Child(fork(partial(self._run, rank, LaunchedRanks()))) for rank in ranks[1:]}
         self._run(ranks[0], LaunchedRanks(children if self.fault.launched else {}))
 
     def _run_threads(self, namespace: int, machines: Sequence[range]) -> None:
@@ -225,7 +231,7 @@ class Job:
         self.network.enter(namespace)
         threads = []
         for ranks in machines:
-            children = {rank: Child(None) for rank in ranks[1:]} if self.fault.launched else {}
+            children = {rank: Child(0) for rank in ranks[1:]} if self.fault.launched else {}
             launched = [LaunchedRanks(children), *(LaunchedRanks() for _ in ranks[1:])]
             threads += [threading.Thread(target=self._run, args=each) for each in zip(ranks, launched, strict=True)]
         for thread in threads:
@@ -244,7 +250,6 @@ class Job:
             watchdog.start()
             board.joined[rank] = time.monotonic()
             self._train(rank, watchdog)
-            watchdog.close()
         except BaseException:
             sys.excepthook(*sys.exc_info())
             if self.processes:
@@ -257,24 +262,19 @@ class Job:
         # Of two ranks, one is told by its collective, and one is held. Threads share the timer that ends a process.
         raises = bool(rank % 2) and self.processes
         for step in itertools.count(1):
-            if board.fails and rank == self.victim:
+            if board.shared[1] and rank == self.victim:
                 time.sleep(_FOREVER)
             with watchdog.collective("backward"):
                 board.entered[rank] = step
-                while board.release < step and not board.stop:
+                while board.shared[0] < step:
                     if watchdog._failed.wait(_PAUSE):
                         board.failed[rank] = time.monotonic()
                         if raises:
                             raise RuntimeError("Connection closed by peer")
                         time.sleep(_FOREVER)
-                    clocks = (time.pthread_getcpuclockid(thread.ident) for thread in watchdog._threads)
+                    clocks = (time.pthread_getcpuclockid(thread.ident or 0) for thread in watchdog._threads)
                     board.processor[rank] = sum(map(time.clock_gettime, clocks))
-                    board.requests[rank] = watchdog._exchange._store.requests
-            if board.stop:
-                break
-            time.sleep(_PAUSE)
-        # The store closes with rank 0.
-        while rank == 0 and board.stop < 2:
+                    board.requests[rank] = cast("CountedStore", watchdog._exchange._store).requests
             time.sleep(_PAUSE)
 
 
@@ -366,11 +366,11 @@ def measure(job: Job, window: float) -> Result:
             while not is_done():
                 if time.monotonic() > deadline:
                     return False
-                board.release = max(board.release, min(board.entered))
+                board.shared[0] = max(board.shared[0], min(board.entered))
                 time.sleep(0.05)
             return True
 
-        if not wait(_JOIN_LIMIT, lambda: 0 not in board.joined):
+        if not wait(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left)):
             print(f"{job.ranks - list(board.joined).count(0)} ranks joined", file=sys.stderr)
         joined = max(board.joined) - started
         # Let the first heartbeats pass.
@@ -425,7 +425,7 @@ def _fail(job: Job) -> None:
         case "stopped":
             os.kill(int(job.board.pid[job.victim]), signal.SIGSTOP)
         case "hung":
-            job.board.fails = 1
+            job.board.shared[1] = 1
         case "machine killed":
             job.network.kill(job.last)
         case "machine unreachable":
@@ -458,13 +458,12 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
     parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
     parser.add_argument("--window", type=float, default=20, help="seconds of healthy training")
-    parser.add_argument("--delay", type=float, default=0, help="seconds that the cable of rank 0's machine adds each way")
+    parser.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
     parser.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
-    parser.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which threads stand for them")
+    parser.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
     parser.add_argument("--json", type=Path, help="file for the rows")
     parser.add_argument("--keep", type=Path, help="folder for the output of jobs with a problem")
     options = parser.parse_args()
-    rendezvous_module.PrefixStore = CountedStore
     excepthook.install()
     table = Table(
         *("ranks", "as", "fault", "rendezvous s", "requests/s", "rank 0 %", "store %", "plain rank %"),
@@ -476,8 +475,10 @@ def main() -> int:
     ports = itertools.count(_PORT)
     for ranks in options.ranks:
         machines = -(-ranks // _RANKS_PER_MACHINE)
-        with Network(min(machines, _MAX_NAMESPACES)) as network, ExitStack() as stack:
-            stack.callback(network.connect)
+        with (
+            Network(min(machines, _MAX_NAMESPACES)) as network,
+            mock.patch.object(rendezvous_module, "PrefixStore", CountedStore),
+        ):
             if options.delay or options.loss:
                 network.disturb(0, options.delay, options.loss)
             for fault in _FAULTS:
@@ -511,7 +512,8 @@ def _add(table: Table, job: Job, result: Result, problems: list[str]) -> None:
     )
     kind = "processes" if job.processes else "threads"
     fields = {name: value for name, value in vars(result).items() if name != "output"}
-    table.add(job.ranks, kind, job.fault.name, *cells, problems=problems, ranks=job.ranks, fault=job.fault.name, **fields)
+    fields |= {"ranks": job.ranks, "kind": kind, "fault": job.fault.name}
+    table.add(job.ranks, kind, job.fault.name, *cells, problems=problems, **fields)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_both_ends_name_a_connection_alike(server: socket.socket) -> None:
         with accepted:
             own = f"127.0.0.1:{client.getsockname()[1]}"
 
-            assert connections.own_endpoints(port) == (own,)
+            assert list(connections.own_connections(port)) == [own]
             assert connections.peer_endpoints(port) == {own}
 
 
@@ -37,7 +37,7 @@ def test_a_closed_connection_is_gone(server: socket.socket) -> None:
         with accepted:
             assert accepted.recv(1) == b""
 
-            assert connections.own_endpoints(port) == ()
+            assert connections.own_connections(port) == {}
             assert connections.peer_endpoints(port) == set()
 
 
@@ -47,7 +47,7 @@ def test_connections_of_other_processes_are_not_own(server: socket.socket) -> No
         pid = os.fork()
         if pid == 0:
             # The child inherits the connection; a descriptor that it opens itself is what counts.
-            os._exit(0 if connections.own_endpoints(port) else 1)
+            os._exit(0 if connections.own_connections(port) else 1)
 
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

@@ -81,6 +81,32 @@ def test_error_that_another_rank_raised_at_the_same_place_is_one_line(capsys: py
     assert second == "ValueError: sample 8\n"
 
 
+def test_error_of_many_ranks_is_printed_by_a_few(capsys: pytest.CaptureFixture[str]) -> None:
+    excepthook.install(HashStore().add)
+    printed = [_printed(ValueError(f"sample {rank}"), capsys) for rank in range(20)]
+
+    assert [bool(text) for text in printed] == [True] * 16 + [False] * 4
+
+
+def test_error_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rank that reports it prints it as well, when it ends the process."""
+    store = HashStore()
+    excepthook.install(store.add)
+    with pytest.raises(ValueError, match="sample") as raised:
+        _fail(ValueError("sample 7"))
+
+    assert not excepthook.is_repeated(raised.value)
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_failure_that_other_ranks_print_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    error = RankFailedError("rank 1 exited")
+    error.is_reported = True
+
+    assert _printed(error, capsys) == ""
+
+
 def test_error_has_a_traceback_if_the_store_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
     def fail(key: str, number: int) -> int:
         raise RuntimeError(f"connection closed, {key} {number}")

@@ -168,7 +168,48 @@ def test_a_silent_rank_0_is_no_failure_for_a_rank_that_does_not_wait() -> None:
     ("timeout", "expected"), [(1800, Timeouts(1785, 5, 1)), (24, Timeouts(12, 4, 1)), (12, Timeouts(6, 2, 0.6))]
 )
 def test_timeouts_add_up_to_the_strategys(timeout: float, expected: Timeouts) -> None:
-    assert Timeouts.from_timeout(timeout) == expected
+    assert Timeouts.from_timeout(timeout, 8) == expected
+
+
+@pytest.mark.parametrize("world_size", [8, 1024, 4096, 16_384])
+def test_ranks_of_a_large_job_send_heartbeats_less_often(world_size: int) -> None:
+    timeouts = Timeouts.from_timeout(1800, world_size)
+
+    assert world_size / timeouts.heartbeat_interval <= 1400
+    assert world_size / timeouts.wait_interval <= 2560
+    # A held rank keeps the store open for as long as others may take to read of a failure.
+    assert 2 * timeouts.heartbeat_interval <= timeouts.exit_grace
+
+
+def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
+    assert Timeouts.from_timeout(1800, 4096).detection_latency <= 15
+
+
+@pytest.mark.parametrize(
+    "heartbeat",
+    [
+        Heartbeat(),
+        Heartbeat(3, 7, 12, "backward", training=True, batch=(7, 2), evaluated=math.inf, signals=[15]),
+        Heartbeat(
+            failure=RankFailure("rank 1 exited", 1, 2.5), decision=SignalDecision(4, (15,)), confirmed=(3, "gather")
+        ),
+    ],
+    ids=["new", "of a rank", "of rank 0"],
+)
+def test_a_heartbeat_is_read_as_it_was_written(heartbeat: Heartbeat) -> None:
+    assert Heartbeat.from_json(heartbeat.to_json().encode()) == heartbeat
+
+
+def test_a_healthy_heartbeat_is_short() -> None:
+    """Rank 0 of thousands reads as many of them in each interval."""
+    assert len(Heartbeat(1, 12_345, 98_765, "backward", training=True, batch=(12_345, 0)).to_json()) < 128
+
+
+def test_a_deadlock_of_many_ranks_names_a_few() -> None:
+    failure = _detect(*(_rank(rank, collective="barrier", progress=0) for rank in range(20)))
+
+    assert failure is not None
+    assert failure.message.endswith("rank 7 (pid 107 on node) during barrier, and 12 more")
 
 
 def test_progress_is_a_change_of_collective() -> None:

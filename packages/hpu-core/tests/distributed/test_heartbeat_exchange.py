@@ -1,5 +1,7 @@
 """Exchanges of two ranks in this process, one step at a time."""
 
+import select
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from unittest import mock
 import pytest
 
 from hpu_core.distributed import heartbeat_exchange as module
+from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.connections import peer_endpoints
 from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailure
@@ -42,7 +45,7 @@ class Rank:
 
     def age(self, seconds: float) -> None:
         """Have all that this rank observed be older."""
-        for state in self.exchange.ranks:
+        for state in self.exchange.ranks.values():
             state.last_heartbeat_time -= seconds
             state.last_progress_time -= seconds
 
@@ -166,6 +169,66 @@ def test_a_rank_0_that_exits_while_its_store_is_connected_anew_is_named(
 
     assert failure is not None
     assert failure.message.endswith("its store closed")
+
+
+class _CountedStore:
+    """Store that counts its requests."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.requests: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        self.requests.append(name)
+        return getattr(self._store, name)
+
+
+def _requests(ranks: list[Rank]) -> list[list[str]]:
+    """Return the requests of each rank in one healthy interval."""
+    stores = []
+    for rank in ranks:
+        store: Any = _CountedStore(rank.exchange._store)
+        rank.exchange._store = store
+        stores.append(store)
+        rank.step(collective="backward", collective_seq=7)
+    return [store.requests for store in stores]
+
+
+@pytest.mark.skipif(IS_TORCH_2_0, reason="Requires: torch 2.1, whose store reads several keys in a request")
+@pytest.mark.parametrize("world_size", [2, 6])
+def test_requests_of_a_rank_do_not_grow_with_the_job(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(AGENT_STORE, raising=False)
+    ranks = [Rank(job) for job in join(world_size, 60)]
+    for rank in [*ranks, *ranks]:
+        rank.step()
+    leader, *others = _requests(ranks)
+
+    assert leader == ["multi_get", "add"]
+    assert others == [["set", "add"]] * (world_size - 1)
+
+
+def test_news_of_rank_0_are_read_once(ranks: list[Rank]) -> None:
+    ranks[0].step(signals=[15])
+    follower = ranks[1]
+    with mock.patch.object(follower.exchange, "read", wraps=follower.exchange.read) as read:
+        for _ in range(2):
+            follower.step()
+
+    assert [call.args for call in read.call_args_list] == [(0,), ()]
+    assert follower.exchange.leader.is_signalled
+
+
+def test_a_closed_connection_is_not_used(ranks: list[Rank]) -> None:
+    """Torch would print a trace of 26 lines on each rank when rank 0 dies."""
+    exchange = ranks[1].exchange
+    first, second = socket.socketpair()
+    second.close()
+    exchange._hangups.register(first, select.POLLRDHUP)
+    exchange._store = store = broken_store()
+    with first, pytest.raises(RuntimeError, match="the connection to the store is closed"):
+        ranks[1].step()
+
+    assert not store.mock_calls
 
 
 def test_a_rank_that_does_not_wait_needs_no_store(ranks: list[Rank]) -> None:

@@ -47,7 +47,7 @@ def _is_watched(init_method: str | None, blind: int | None = None) -> bool:
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
-    with mock.patch.object(process_group, "own_endpoints", return_value=()) if rank == blind else nullcontext():
+    with mock.patch.object(process_group, "own_connections", return_value={}) if rank == blind else nullcontext():
         manager.rendezvous(cluster)
     is_watched = manager.watchdog is not None
     # The ranks leave together: rank 0 keeps the store.

@@ -69,11 +69,12 @@ def test_ranks_share_a_store(world_size: int, port: int) -> None:
     assert [result.store().get("key") for result in results] == [b"value"] * world_size
 
 
-def test_every_rank_knows_every_other(port: int) -> None:
+def test_rank_0_knows_every_other_and_these_know_rank_0(port: int) -> None:
+    """If each knew every other, memory and traffic would grow with the square of the number of ranks."""
     results = _all(port, 3)
 
-    assert [info.rank for info in results[0].ranks] == [0, 1, 2]
-    assert {result.ranks for result in results} == {results[0].ranks}
+    assert [list(result.ranks) for result in results] == [[0, 1, 2], [0, 1], [0, 2]]
+    assert results[2].ranks[0] == results[0].ranks[0]
     assert str(results[0].ranks[2]) == f"rank 2 (pid {os.getpid()} on {socket.gethostname()})"
 
 
@@ -132,6 +133,21 @@ def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: 
     for error in errors:
         assert isinstance(error, RankFailedError)
         assert str(error).startswith(f"{missing} did not join at 127.0.0.1:{port} within 4 s: ")
+
+
+def test_missing_ranks_in_a_row_are_named_by_the_first_and_the_last() -> None:
+    assert module._enumerate([1, 2, 8, 9, 10, 15]) == "1, 2, 8-10, 15"
+
+
+def test_of_many_ranks_a_few_print_that_one_is_missing() -> None:
+    outcome = {"error": "rank 9 did not join", "is_value_error": False}
+    reported = []
+    for rank in range(1, 33):
+        with pytest.raises(RankFailedError, match="rank 9 did not join") as error:
+            module._leader_of(outcome, _config(1, rank, 64))
+        reported.append(not error.value.is_reported)
+
+    assert sum(reported) == 8
 
 
 def test_a_missing_rank_0_is_named(port: int) -> None:
@@ -248,7 +264,7 @@ _RANK = st.fixed_dictionaries({}, optional=dict.fromkeys(("rank", "local_rank", 
     record=st.fixed_dictionaries(
         {},
         optional={
-            "protocol": st.one_of(st.just(1), _VALUE),
+            "protocol": st.one_of(st.just(module.PROTOCOL), _VALUE),
             "world_size": st.just(2),
             "rank": st.one_of(_RANK, _VALUE),
         },
@@ -260,12 +276,10 @@ def test_a_foreign_acknowledgement_is_a_rank_or_an_error(record: dict[str, Any])
     assert isinstance(members, str) or [info.rank for info in members.values()] in ([0], [1])
 
 
-@given(
-    outcome=st.dictionaries(st.sampled_from(["error", "is_value_error", "ranks"]), st.one_of(_VALUE, st.lists(_RANK)))
-)
+@given(outcome=st.dictionaries(st.sampled_from(["error", "is_value_error", "leader"]), st.one_of(_VALUE, _RANK)))
 def test_a_foreign_outcome_is_an_error(outcome: dict[str, Any]) -> None:
     with pytest.raises((ValueError, RankFailedError)):
-        module._ranks_of(outcome, 2)
+        module._leader_of(outcome, _config(1, 1, 2))
 
 
 @pytest.mark.parametrize("rank", [-1, 2])

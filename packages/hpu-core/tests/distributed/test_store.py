@@ -1,5 +1,6 @@
 """Store of the job: where it listens, which errors it raises, and what is read from it."""
 
+import resource
 import socket
 import threading
 from dataclasses import replace
@@ -131,6 +132,26 @@ def test_torch_has_given_up_when_the_timeout_ends(port: int, monkeypatch: pytest
 
     assert limits == [timedelta(seconds=25)]
     set_timeout.assert_called_once_with(timedelta(seconds=30))
+
+
+def test_rank_0_may_open_two_connections_for_each_rank(port: int) -> None:
+    """Many systems allow 1024 open files, unless a process asks for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, soft), hard))
+    try:
+        open_store(replace(_config(port), world_size=1000), server=True)
+
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(2512, hard), hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(("world_size", "reporters"), [(2, 2), (16, 16), (17, 9), (4096, 16)])
+def test_a_few_ranks_print_what_all_learn(world_size: int, reporters: int, port: int) -> None:
+    configs = [replace(_config(port, rank), world_size=world_size) for rank in range(world_size)]
+
+    assert configs[0].reports
+    assert sum(config.reports for config in configs) == reporters
 
 
 def test_a_key_that_was_never_published_is_none() -> None:

@@ -72,9 +72,9 @@ def timeout() -> float:
 @pytest.fixture(autouse=True)
 def _frequent_heartbeats(timeout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send heartbeats as often as with a short timeout, where the timeout is a long one."""
-    limits = Timeouts.from_timeout(timeout)
+    limits = Timeouts.from_timeout(timeout, 2)
     interval = min(0.25, limits.heartbeat_interval)
-    monkeypatch.setattr(Timeouts, "from_timeout", lambda _: replace(limits, heartbeat_interval=interval))
+    monkeypatch.setattr(Timeouts, "from_timeout", lambda *_: replace(limits, heartbeat_interval=interval))
 
 
 @pytest.fixture
@@ -242,6 +242,34 @@ def test_a_rank_held_in_a_collective_exits_after_a_grace_period(
     # Its stacks would follow the traceback of the failed rank, and only show where it waits.
     assert {os.path.realpath(f"/proc/self/fd/{call.kwargs['file']}") for call in (first, extended)} == {os.devnull}
     assert "[rank 0] aborting: rank 1 (pid " in capfd.readouterr().err
+
+
+def test_of_many_ranks_a_few_print_the_failure(
+    jobs: list[RendezvousResult], exits: mock.Mock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = replace(jobs[1], config=replace(jobs[1].config, world_size=4096))
+    watchdog = Watchdog(job, LaunchedRanks())
+    job.heartbeat.training = True
+    with pytest.raises(RankFailedError) as raised, watchdog.collective("backward"):  # noqa: PT012 - it fails meanwhile.
+        watchdog._on_failure(RankFailure("no rank has made progress for 9 s"))
+        watchdog.raise_if_failed()
+
+    assert raised.value.is_reported
+    assert capsys.readouterr().err == ""
+    # Nor its stacks.
+    assert exits.later.call_args_list[0] == mock.call(mock.ANY, exit=True, file=mock.ANY)
+    assert exits.later.call_args_list[0].kwargs["file"] != 2
+
+
+def test_a_failure_that_only_one_machine_knows_is_printed_by_each_of_its_ranks(
+    jobs: list[RendezvousResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = replace(jobs[1], config=replace(jobs[1].config, world_size=4096))
+    job.heartbeat.training = True
+    with mock.patch.object(faulthandler, "dump_traceback_later"):
+        Watchdog(job, LaunchedRanks())._on_failure(RankFailure("mpirun (pid 7 on node) exited"), is_local=True)
+
+    assert capsys.readouterr().err == "[rank 1] aborting: mpirun (pid 7 on node) exited\n"
 
 
 def test_stacks_are_printed_if_no_single_rank_is_at_fault(pair: Pair, exits: mock.Mock) -> None:
@@ -437,7 +465,7 @@ def test_only_the_watchdog_that_reported_an_error_waits_for_its_readers(
     monkeypatch.setattr(time, "sleep", sleep_less)
     other.close()
 
-    assert max(waits, default=0) < Timeouts.from_timeout(0).silence
+    assert max(waits, default=0) < Timeouts.from_timeout(0, 2).silence
 
 
 @pytest.mark.parametrize("timeout", [8.0])
@@ -715,7 +743,7 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_heartbeat_of_another_version_ends_no_run(rank: int, record: dict[str, Any], exits: mock.Mock) -> None:
     """The watchdog reads it, or is off."""
-    infos = (RankInfo(0, "host", -1), RankInfo(1, "host", -1))
+    infos = {number: RankInfo(number, "host", -1) for number in (0, 1)}
     config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=60))
     root = mock.create_autospec(TCPStore, instance=True)
     watchdog = Watchdog(RendezvousResult(config, root, 1, infos), LaunchedRanks())

@@ -2,14 +2,18 @@
 
 import socket
 import time
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import torch.distributed as dist
 from packaging.version import Version
 
-__all__ = ["IS_TORCH_2_0", "supports_hpu", "wait_for_listener"]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+__all__ = ["IS_TORCH_2_0", "get_many", "supports_hpu", "wait_for_listener"]
 
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
@@ -28,6 +32,14 @@ def wait_for_listener(host: str, port: int, timeout: timedelta) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("nothing listens there")
         time.sleep(_POLL_INTERVAL)
+
+
+def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
+    """Return the values of keys, in one request where torch has it."""
+    if IS_TORCH_2_0:
+        return [store.get(key) for key in keys]
+    # A store does not answer a request without keys.
+    return store.multi_get(list(keys)) if keys else []
 
 
 def supports_hpu(backend: str) -> bool:

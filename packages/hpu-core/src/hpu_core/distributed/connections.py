@@ -8,24 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["own_endpoints", "peer_endpoints", "shut_down"]
+__all__ = ["own_connections", "peer_endpoints", "shut_down"]
 
 _ESTABLISHED: Final = "01"
 
 
-def own_endpoints(port: int) -> tuple[str, ...]:
-    """Return the local endpoints, "address:port", of this process's connections to a port; empty if unreadable."""
-    inodes = set()
+def own_connections(port: int) -> dict[str, int]:
+    """Return the descriptors of this process's connections to a port, by local endpoint; empty if unreadable."""
+    descriptors = {}
     for entry in Path("/proc/self/fd").glob("*"):
         # Other threads close descriptors meanwhile.
         with contextlib.suppress(OSError):
-            inodes.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return tuple(sorted(local for local, remote, inode in _connections() if inode in inodes and _port(remote) == port))
+            descriptors[str(entry.readlink()).removeprefix("socket:[").removesuffix("]")] = int(entry.name)
+    ends = ((fields[1], fields[9]) for fields in _connections() if _has_port(fields[2], port))
+    return {_endpoint(local): descriptors[inode] for local, inode in ends if inode in descriptors}
 
 
 def peer_endpoints(port: int) -> set[str]:
     """Return the remote endpoints of this host's connections to a local port; empty if unreadable."""
-    return {remote for local, remote, _ in _connections() if _port(local) == port}
+    return {_endpoint(fields[2]) for fields in _connections() if _has_port(fields[1], port)}
 
 
 def shut_down(port: int) -> None:
@@ -34,18 +35,14 @@ def shut_down(port: int) -> None:
     Args:
         port: The remote port.
     """
-    for entry in Path("/proc/self/fd").glob("*"):
+    for descriptor in own_connections(port).values():
         # Other threads close descriptors meanwhile.
-        with contextlib.suppress(OSError):
-            if entry.readlink().name.startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(entry.name))) as connection:
-                    # A Unix socket has no port.
-                    if connection.getpeername()[1:2] == (port,):
-                        connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
-def _connections() -> Iterator[tuple[str, str, str]]:
-    """Yield local endpoint, remote endpoint and inode of each established TCP connection of this network namespace."""
+def _connections() -> Iterator[list[str]]:
+    """Yield the fields of each established TCP connection of this namespace: 1 and 2 are its ends, 9 is its inode."""
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         try:
             lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
@@ -53,7 +50,7 @@ def _connections() -> Iterator[tuple[str, str, str]]:
             continue
         for fields in map(str.split, lines):
             if fields[3] == _ESTABLISHED:
-                yield _endpoint(fields[1]), _endpoint(fields[2]), fields[9]
+                yield fields
 
 
 def _endpoint(text: str) -> str:
@@ -64,5 +61,5 @@ def _endpoint(text: str) -> str:
     return f"{getattr(parsed, 'ipv4_mapped', None) or parsed}:{int(port, 16)}"
 
 
-def _port(endpoint: str) -> int:
-    return int(endpoint.rpartition(":")[2])
+def _has_port(text: str, port: int) -> bool:
+    return int(text.rpartition(":")[2], 16) == port

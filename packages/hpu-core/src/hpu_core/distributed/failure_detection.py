@@ -4,9 +4,11 @@ Each rank counts the collectives that it has entered. Ranks of one job are at mo
 that is behind and no longer advances is the one that the others wait for. Nothing here waits, connects or exits.
 """
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 __all__ = [
     "Heartbeat",
@@ -20,10 +22,22 @@ __all__ = [
 ]
 
 _MAX_ERROR_LENGTH = 2000
+_MAX_PLACES = 8
+# Heartbeats in a second, of all ranks, and those while ranks wait for them. On one core of 2026, one takes the process
+# of rank 0 about 20 microseconds in the store, and as long to read: see docs/records/scale.md.
+_HEARTBEAT_RATE = 1400
+_WAIT_RATE = 2560
+_WAIT_INTERVAL = 0.05
 
 
 class RankFailedError(RuntimeError):
-    """Another rank of the job died, failed, exited early or hangs; the message names it."""
+    """Another rank of the job died, failed, exited early or hangs; the message names it.
+
+    Attributes:
+        is_reported: Whether other ranks print it, so that this one does not.
+    """
+
+    is_reported = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +131,29 @@ class Heartbeat:
     decision: SignalDecision = SignalDecision()
     confirmed: tuple[int, str] | None = None
 
+    def to_json(self) -> str:
+        """Return what differs from a new heartbeat; of thousands of ranks, all else would be most of what is read."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value != _NEW[name]})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Heartbeat":
+        """Return the heartbeat that `to_json` wrote."""
+        record: dict[str, Any] = json.loads(text)
+        if failure := record.get("failure"):
+            record["failure"] = RankFailure(**failure)
+        if decision := record.get("decision"):
+            record["decision"] = SignalDecision(tuple(decision["batch"]), tuple(decision["signals"]))
+        # JSON has no tuples.
+        record.update({name: tuple(record[name]) for name in ("batch", "confirmed") if record.get(name)})
+        return cls(**record)
+
     @property
     def place(self) -> tuple[int, str | None]:
         """Number and name of the collective that the rank is in, or waits to enter."""
         return self.collective_seq, self.collective
+
+
+_NEW = asdict(Heartbeat())
 
 
 @dataclass(slots=True)
@@ -163,24 +196,28 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Limits in seconds, derived from the strategy's `timeout`.
+    """Limits in seconds, derived from the strategy's `timeout` and the number of ranks.
 
     Attributes:
         stall: How long a rank may wait in a collective without progress.
         exit_grace: How long a rank may take to exit after a failure is reported.
         heartbeat_interval: Time between two heartbeats.
+        wait_interval: Time between two heartbeats while ranks wait for each other's.
     """
 
     stall: float
     exit_grace: float
     heartbeat_interval: float
+    wait_interval: float = _WAIT_INTERVAL
 
     @classmethod
-    def from_timeout(cls, timeout: float) -> "Timeouts":
+    def from_timeout(cls, timeout: float, world_size: int) -> "Timeouts":
         """Return the limits with which every rank has exited `timeout` seconds after it stopped making progress."""
-        exit_grace = min(5.0, timeout / 6)
+        interval = min(max(1.0, world_size / _HEARTBEAT_RATE), timeout / 20)
+        # Rank 0 keeps the store for two intervals, in which the others read of a failure.
+        exit_grace = min(max(5.0, 2 * interval), timeout / 6)
         # One grace period each for the main thread to raise, for what cleans up behind it, and for the process to exit.
-        return cls(timeout - 3 * exit_grace, exit_grace, min(1.0, timeout / 20))
+        return cls(timeout - 3 * exit_grace, exit_grace, interval, max(_WAIT_INTERVAL, world_size / _WAIT_RATE))
 
     @property
     def silence(self) -> float:
@@ -330,6 +367,7 @@ def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) ->
     # All ranks have entered as many collectives, and not the same ones, or the network between them is down.
     if len(stalled) == len(ranks):
         waited = max(rank.waiting_for(now) for rank in ranks)
-        places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks)
+        places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks[:_MAX_PLACES])
+        places += f", and {len(ranks) - _MAX_PLACES} more" if len(ranks) > _MAX_PLACES else ""
         return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}", None, waited)
     return None

@@ -1,23 +1,25 @@
-"""Exchange of heartbeats through the job's store: every rank publishes its own, and rank 0 reads all of them.
+"""Exchange of heartbeats through the job's store: every rank publishes its own, and rank 0 reads all in one request.
 
-The heartbeat of rank 0 has the first failure and all decisions, so the others read that one only. They observe
-rank 0, which cannot publish its own death, and the ranks that they launched.
+The heartbeat of rank 0 has the first failure and all decisions. The others read it when a counter says that it has
+news; the same counter shows them that rank 0 is alive. They observe rank 0, which cannot publish its own death, and the
+ranks that they launched.
 """
 
-import json
 import logging
+import select
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Final
 
-from hpu_core.distributed.connections import peer_endpoints, shut_down
+from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed.connections import own_connections, peer_endpoints, shut_down
 from hpu_core.distributed.failure_detection import (
     Heartbeat,
     RankFailure,
+    RankInfo,
     RankState,
-    SignalDecision,
     Timeouts,
     confirm_collective,
     decide_signals,
@@ -32,6 +34,10 @@ __all__ = ["HeartbeatExchange"]
 
 _log = logging.getLogger(__name__)
 
+# Counter of rank 0: how often its heartbeat had news, times _NEWS, and how many heartbeats it sent.
+_LEADER: Final = "leader"
+_NEWS: Final = 1 << 32
+
 
 class HeartbeatExchange:
     """Heartbeats of a job as one rank publishes and reads them, over a connection of its own.
@@ -44,8 +50,7 @@ class HeartbeatExchange:
 
     Attributes:
         timeouts: Limits of failure detection.
-        ranks: State of every rank, of which only this one's and those of `observed` are current.
-        observed: State of the ranks whose heartbeats this one reads.
+        ranks: State of the ranks that this one observes, and its own: all on rank 0; rank 0 and `launched` on others.
         leader: The last heartbeat that rank 0 published in this training.
         last_exchange_time: Monotonic time of the last exchange that succeeded.
     """
@@ -54,17 +59,24 @@ class HeartbeatExchange:
         self._job = job
         self._rank = job.config.rank
         self._launched = launched
-        self.timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds())
+        self.timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds(), job.config.world_size)
         now = time.monotonic()
-        self.ranks = [RankState(info, Heartbeat(training=True), now, now) for info in job.ranks]
+        host = job.ranks[self._rank].host
+        infos = {rank: RankInfo(rank, host, process.pid) for rank, process in launched.items()} | dict(job.ranks)
+        self.ranks = {rank: RankState(info, Heartbeat(training=True), now, now) for rank, info in infos.items()}
         self.own = self.ranks[self._rank]
-        observed = set(range(len(self.ranks))) if self._rank == 0 else {0, *launched}
-        self.observed = [self.ranks[rank] for rank in sorted(observed - {self._rank})]
+        # Of rank 0: what it last had to say. Of the others: its counter.
+        self._news: Heartbeat | None = None
+        self._count = -1
         self.leader = Heartbeat()
         self.last_exchange_time = now
         # Empty where the store is on another host: no connection of this host ends at its port there.
         peers = peer_endpoints(job.config.port)
-        self._connected = [state for state in self.observed if not peers.isdisjoint(state.info.connections)]
+        self._connected = [
+            state
+            for rank, state in self.ranks.items()
+            if rank != self._rank and not peers.isdisjoint(state.info.connections)
+        ]
 
     def connect(self, seconds: float | None = None, check: Callable[[], None] | None = None) -> None:
         """Connect to the store, with the timeout and the check of the rendezvous unless others are given.
@@ -76,19 +88,13 @@ class HeartbeatExchange:
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
         self._store = self._job.store(root)
+        self._hangups = select.poll()
+        for descriptor in own_connections(config.port).values():
+            self._hangups.register(descriptor, select.POLLRDHUP)
 
-    def read(self, rank: int) -> Heartbeat:
-        """Return the last heartbeat of a rank; each rank publishes one before it joins."""
-        record: dict[str, Any] = json.loads(self._store.get(f"heartbeat/{rank}"))
-        failure, decision, confirmed, batch = map(record.pop, ("failure", "decision", "confirmed", "batch"))
-        return Heartbeat(
-            **record,
-            failure=failure and RankFailure(**failure),
-            # JSON has no tuples.
-            batch=(batch[0], batch[1]),
-            decision=SignalDecision(tuple(decision["batch"]), tuple(decision["signals"])),
-            confirmed=confirmed and (confirmed[0], confirmed[1]),
-        )
+    def read(self, *ranks: int) -> list[Heartbeat]:
+        """Return the last heartbeats of ranks; each rank publishes one before it joins."""
+        return [Heartbeat.from_json(text) for text in _torch_2_0.get_many(self._store, [*map(_key, ranks)])]
 
     def update_exits(self) -> dict[str, str]:
         """Note which ranks are gone, and return why those that this process launched are.
@@ -117,32 +123,54 @@ class HeartbeatExchange:
         Raises:
             RuntimeError: The connection is broken.
         """
+        # torch prints a trace of each request that fails, on every rank, when rank 0 dies.
+        if self._hangups.poll(0):
+            raise RuntimeError("the connection to the store is closed")
         now = time.monotonic()
         self.own.update(own, now)
-        if self._rank != 0:
-            self._publish(own)
-        for state in self.observed:
-            heartbeat = self.read(state.info.rank)
-            if heartbeat.run >= own.run:
-                state.update(heartbeat, now)
-                self._note_exits(heartbeat.exits)
-                self.leader = heartbeat if state.info.rank == 0 else self.leader
-        if self._rank == 0:
-            heartbeats = [state.heartbeat for state in self.ranks]
-            leader = replace(
-                own,
-                is_signalled=any(heartbeat.signals for heartbeat in heartbeats),
-                decision=decide_signals(heartbeats, self.leader.decision) or self.leader.decision,
-                confirmed=confirm_collective(heartbeats) or self.leader.confirmed,
-            )
-            self.own.heartbeat = leader
-            leader.failure = failure = failure or detect_failure(self.ranks, now, self.timeouts)
-            self._publish(leader)
-            self.leader = leader
-        else:
-            failure = self.leader.failure or detect_leader_failure(self.ranks[0], self.own, now, self.timeouts)
+        failure = self._lead(own, failure, now) if self._rank == 0 else self._follow(own, now)
         self.last_exchange_time = time.monotonic()
         return failure
+
+    def _lead(self, own: Heartbeat, failure: RankFailure | None, now: float) -> RankFailure | None:
+        """Read all heartbeats, and publish what follows, if it is news."""
+        self._observe(self.ranks.keys() - {0}, own.run, now)
+        heartbeats = [state.heartbeat for state in self.ranks.values()]
+        self.leader = self.own.heartbeat = replace(
+            own,
+            is_signalled=any(heartbeat.signals for heartbeat in heartbeats),
+            decision=decide_signals(heartbeats, self.leader.decision) or self.leader.decision,
+            confirmed=confirm_collective(heartbeats) or self.leader.confirmed,
+        )
+        self.leader.failure = failure = failure or detect_failure([*self.ranks.values()], now, self.timeouts)
+        news = replace(
+            self.leader, beat=0, collective_seq=0, collective=None, batch=(0, 0), evaluated=0, is_waiting=False
+        )
+        if news != self._news:
+            self._publish(self.leader)
+        self._store.add(_LEADER, 1 if news == self._news else 1 + _NEWS)
+        self._news = news
+        return failure
+
+    def _follow(self, own: Heartbeat, now: float) -> RankFailure | None:
+        """Publish the own heartbeat, and read what rank 0 has to say, if it is news."""
+        self._publish(own)
+        count, leader = self._store.add(_LEADER, 0), self.ranks[0]
+        has_news = count // _NEWS != self._count // _NEWS or leader.exit_reason is not None
+        self._observe([*self._launched, 0] if has_news else self._launched, own.run, now)
+        if count != self._count:
+            leader.last_heartbeat_time = now
+        self._count = count
+        return self.leader.failure or detect_leader_failure(leader, self.own, now, self.timeouts)
+
+    def _observe(self, ranks: Iterable[int], run: int, now: float) -> None:
+        """Read the heartbeats of ranks, as far as they are of this training."""
+        ranks = [*ranks]
+        for rank, heartbeat in zip(ranks, self.read(*ranks), strict=True):
+            if heartbeat.run >= run:
+                self.ranks[rank].update(heartbeat, now)
+                self._note_exits(heartbeat.exits)
+                self.leader = heartbeat if rank == 0 else self.leader
 
     def reconnect(self, own: Callable[[], Heartbeat]) -> RankFailure | None:
         """Reconnect; a broken connection does not prove rank 0 dead. Return the failure if it is.
@@ -179,13 +207,18 @@ class HeartbeatExchange:
         return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
 
     def _publish(self, heartbeat: Heartbeat) -> None:
-        self._store.set(f"heartbeat/{self._rank}", json.dumps(asdict(heartbeat)))
+        self._store.set(_key(self._rank), heartbeat.to_json())
 
     def _note_exits(self, exits: Mapping[str, str]) -> None:
         for rank, reason in exits.items():
-            self.ranks[int(rank)].exit_reason = reason
+            if (state := self.ranks.get(int(rank))) is not None:
+                state.exit_reason = reason
 
     def _check_store(self) -> None:
         """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
         if is_refused(self._job.config):
             raise ConnectionRefusedError
+
+
+def _key(rank: int) -> str:
+    return f"heartbeat/{rank}"

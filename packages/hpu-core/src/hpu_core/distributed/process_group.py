@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0, excepthook
-from hpu_core.distributed.connections import own_endpoints
+from hpu_core.distributed.connections import own_connections
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
@@ -193,7 +193,7 @@ def _has_store_at_port(config: RendezvousConfig) -> bool:
     store = distributed_c10d._get_default_store()  # noqa: SLF001 - tests compare it with every torch.
     # Ranks may ask again.
     key = f"hpu_core/connections/{store.add(f'hpu_core/asked/{config.rank}', 1)}"
-    store.set(f"{key}/{config.rank}", str(bool(own_endpoints(config.port))))
+    store.set(f"{key}/{config.rank}", str(bool(own_connections(config.port))))
     if config.rank == 0:
         seen = {store.get(f"{key}/{rank}") for rank in range(config.world_size)}
         store.set(key, str(seen == {b"True"}))

@@ -9,15 +9,15 @@ as soon as there is one.
 launched rank has exited, and names the missing ranks on rank 0 only.
 """
 
-import json
+import itertools
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_core.distributed.connections import own_endpoints, shut_down
+from hpu_core.distributed.connections import own_connections, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
 from hpu_core.distributed.store import RendezvousConfig, invalid_entry, open_store, publish, try_get
 
@@ -50,14 +50,14 @@ class RendezvousResult:
         config: What this rank joined with.
         root: Connection to the store; closing the last one of rank 0 closes the store.
         attempt: Number of the attempt, the same on every rank.
-        ranks: Every rank, in order.
+        ranks: Every rank on rank 0, in order; rank 0 and itself on the others, which need to know no more.
         heartbeat: Progress of this rank, which outlives a watchdog.
     """
 
     config: RendezvousConfig
     root: "TCPStore"
     attempt: int
-    ranks: tuple[RankInfo, ...]
+    ranks: Mapping[int, RankInfo]
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
     def store(self, connection: "Store | None" = None) -> "Store":
@@ -85,7 +85,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
             # What listens there does not answer, and torch's client waits for it without a limit.
             shut_down(config.port)
             raise
-    own = RankInfo(config.rank, socket.gethostname(), os.getpid(), own_endpoints(config.port))
+    own = RankInfo(config.rank, socket.gethostname(), os.getpid(), tuple(own_connections(config.port)))
     try:
         attempt, ranks = (_wait_for_ranks if config.rank == 0 else _wait_for_outcome)(root, config, own)
     except RuntimeError as error:
@@ -96,7 +96,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     return RendezvousResult(config, root, attempt, ranks)
 
 
-def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, tuple[RankInfo, ...]]:
+def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
     """Begin an attempt on rank 0, wait until every rank has joined it, and publish the outcome."""
     attempt = root.add(_ATTEMPTS, 1)
     store = _attempt_store(root, attempt)
@@ -118,17 +118,16 @@ def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> t
             config.check()
         except (RankFailedError, ValueError) as reason:
             error = reason
-        missing = [str(rank) for rank in range(config.world_size) if rank not in members]
+        missing = [rank for rank in range(config.world_size) if rank not in members]
         if error is None and missing and time.monotonic() > deadline:
             error = RankFailedError(
-                f"rank{'s' if len(missing) > 1 else ''} {', '.join(missing)} did not join at {config.endpoint} within "
+                f"rank{'s' if len(missing) > 1 else ''} {_enumerate(missing)} did not join at {config.endpoint} within "
                 f"{config.timeout.total_seconds():g} s: check whether they run, and their errors if not"
             )
-    ranks = tuple(members[rank] for rank in sorted(members))
     outcome = {"error": None if error is None else str(error), "is_value_error": isinstance(error, ValueError)}
-    publish(store, "outcome", outcome | {"ranks": [asdict(rank) for rank in ranks]})
+    publish(store, "outcome", outcome | {"leader": asdict(own)})
     if error is None:
-        return attempt, ranks
+        return attempt, dict(sorted(members.items()))
     # Keep the store open until the present ranks have read why.
     deadline = time.monotonic() + _ACK_TIMEOUT
     while time.monotonic() < deadline and store.add("outcome_read", 0) < len(seen) - 1:
@@ -136,7 +135,7 @@ def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> t
     raise error
 
 
-def _wait_for_outcome(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, tuple[RankInfo, ...]]:
+def _wait_for_outcome(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
     """Join rank 0's attempt, and wait for its outcome."""
     # Rank 0 may join last, and then waits as long for the others.
     deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
@@ -154,7 +153,7 @@ def _wait_for_outcome(root: "Store", config: RendezvousConfig, own: RankInfo) ->
                 _join(store, config, own)
         elif outcome is not None:
             store.add("outcome_read", 1)
-            return attempt, _ranks_of(outcome, config.world_size)
+            return attempt, {0: _leader_of(outcome, config), config.rank: own}
         time.sleep(interval)
     raise RankFailedError(
         f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
@@ -175,7 +174,7 @@ def _count(store: "Store", key: str) -> int:
 
 def _join(store: "Store", config: RendezvousConfig, own: RankInfo) -> None:
     # A first heartbeat, so that no reader of it has to wait.
-    store.set(f"heartbeat/{own.rank}", json.dumps(asdict(Heartbeat())))
+    store.set(f"heartbeat/{own.rank}", Heartbeat().to_json())
     record = {"protocol": PROTOCOL, "world_size": config.world_size, "rank": asdict(own)}
     publish(store, f"join/{store.add('join', 1)}", record)
 
@@ -226,12 +225,22 @@ def _parse_rank(record: object) -> RankInfo:
     raise invalid_entry("rank", record)
 
 
-def _ranks_of(outcome: Mapping[str, Any], world_size: int) -> tuple[RankInfo, ...]:
+def _leader_of(outcome: Mapping[str, Any], config: RendezvousConfig) -> RankInfo:
+    """Return rank 0 of a rendezvous, or raise the error that ended it."""
     match outcome:
-        case {"error": str(error), "is_value_error": bool(is_value_error)}:
-            raise (ValueError if is_value_error else RankFailedError)(error)
-        case {"error": None, "ranks": [*records]}:
-            ranks = tuple(_parse_rank(record) for record in records)
-            if [info.rank for info in ranks] == list(range(world_size)):
-                return ranks
+        case {"error": str(text), "is_value_error": bool(is_value_error)}:
+            error = ValueError(text) if is_value_error else RankFailedError(text)
+            vars(error)["is_reported"] = not config.reports
+            raise error
+        case {"error": None, "leader": {"rank": 0} as record}:
+            return _parse_rank(record)
     raise invalid_entry("outcome", outcome)
+
+
+def _enumerate(ranks: Sequence[int]) -> str:
+    """Return ranks, which are sorted, in words: "1, 2, 8-15"."""
+    # In a row, ranks and their places differ by the same number.
+    rows = (
+        [str(rank) for _, rank in row] for _, row in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
+    )
+    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(row) for row in rows)  # noqa: PLR2004 - a pair.

@@ -5,6 +5,7 @@ import ipaddress
 import json
 import os
 import queue
+import resource
 import socket
 import threading
 import time
@@ -36,6 +37,11 @@ _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
+# Ranks of a job that print the failure of another one.
+_MAX_REPORTS: Final = 16
+# Connections of a rank to the store: the process group's, and the watchdog's. The rest is for all else that is open.
+_FILES_PER_RANK: Final = 2
+_OTHER_FILES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,11 @@ class RendezvousConfig:
         """Whether this process keeps the store."""
         return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
 
+    @property
+    def reports(self) -> bool:
+        """Whether this rank is one of the few that print what all ranks learn, so that it is a page of thousands."""
+        return self.rank % -(-self.world_size // _MAX_REPORTS) == 0
+
 
 def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
     """Connect to the store, and with `server` open it first.
@@ -78,6 +89,8 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
     """
     # Check first: a thread still connecting at exit can abort the interpreter.
     config.check()
+    if server:
+        _allow_files(_FILES_PER_RANK * config.world_size + _OTHER_FILES)
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     limit = max(config.timeout.total_seconds() - _CONNECT_GRACE, config.timeout.total_seconds() / 2)
@@ -150,6 +163,15 @@ def invalid_entry(key: str, value: object) -> ValueError:
         f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got {quoted}: install the "
         "same version on every machine, and choose a MASTER_PORT that no other program uses"
     )
+
+
+def _allow_files(count: int) -> None:
+    """Raise the limit of open files as far as this process may: many systems have 1024, and the store would hang."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (count if hard == resource.RLIM_INFINITY else min(count, hard), hard)
+        )
 
 
 def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:

@@ -24,6 +24,7 @@ from typing import Final
 
 import torch.distributed as dist
 
+from hpu_core.distributed import _torch_2_0, excepthook
 from hpu_core.distributed.environment import Agent
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
@@ -35,8 +36,6 @@ __all__ = ["Watchdog", "print_line"]
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-# While ranks wait for each other's heartbeats.
-_WAIT_INTERVAL: Final = 0.05
 # Attribute of an error with which all ranks entered the same collective. A reference would keep the frames of its
 # traceback, and another error may have its id.
 _CONFIRMED: Final = "_hpu_is_confirmed"
@@ -88,7 +87,7 @@ class Watchdog:
         self._exchange.connect()
         beat = self._heartbeat
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
-        beat.run = max(beat.run + 1, self._exchange.read(0).run)
+        beat.run = max(beat.run + 1, self._exchange.read(0)[0].run)
         beat.error, beat.collective, beat.training, beat.signals = None, None, True, []
         beat.batch, beat.is_waiting = (0, 0), False
         for thread in self._threads:
@@ -107,7 +106,9 @@ class Watchdog:
     def raise_if_failed(self, cause: BaseException | None = None) -> None:
         """Raise a RankFailedError if the job cannot continue."""
         if self._failure is not None:
-            raise RankFailedError(self._failure.message) from cause
+            error = RankFailedError(self._failure.message)
+            error.is_reported = not self._job.config.reports
+            raise error from cause
 
     @contextlib.contextmanager
     def collective(self, name: str, handled: str | None = None) -> Iterator[None]:
@@ -190,13 +191,14 @@ class Watchdog:
             if self._info.rank != 0:
                 return []
             while arrived < len(ranks):
-                self._failed.wait(_WAIT_INTERVAL)
+                self._failed.wait(self._timeouts.wait_interval)
                 self.raise_if_failed()
                 arrived = store.add(key, 0)
-            values = [store.get(f"{key}/{rank}").decode() for rank in ranks]
-            for name in (key, *(f"{key}/{rank}" for rank in ranks)):
+            keys = [f"{key}/{rank}" for rank in ranks]
+            values = _torch_2_0.get_many(store, keys)
+            for name in (key, *keys):
                 store.delete_key(name)
-            return values
+            return [value.decode() for value in values]
 
     @property
     def is_peer_failed(self) -> bool:
@@ -252,7 +254,9 @@ class Watchdog:
         if self._heartbeat.training and self._heartbeat.error is None and not caused_by_peer:
             self._heartbeat.error = describe_error(error)
             self._has_reported = True
-            print_line(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
+            self._wake.put(None)
+            if not excepthook.is_repeated(error):
+                print_line(f"[rank {self._info.rank}] failed: {self._heartbeat.error}")
             self._flush()
 
     def close(self) -> None:
@@ -321,7 +325,7 @@ class Watchdog:
             self._exchange_once()
             beat = self._heartbeat
             waits = (self._exchange.leader.is_signalled or beat.is_waiting or beat.handled) and self._failure is None
-            interval = _WAIT_INTERVAL if waits else self._timeouts.heartbeat_interval
+            interval = self._timeouts.wait_interval if waits else self._timeouts.heartbeat_interval
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
 
@@ -346,7 +350,8 @@ class Watchdog:
                     if now - exchange.ranks[rank].last_heartbeat_time > self._timeouts.detection_latency:
                         process.kill()
             elif self._agent is not None and self._agent.has_exited:
-                self._on_failure(RankFailure(f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"))
+                message = f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"
+                self._on_failure(RankFailure(message), is_local=True)
             elif min(silent, own.waiting_for(now)) >= self._timeouts.stall:
                 self._on_failure(exchange.leader_failure(silent))
 
@@ -372,8 +377,8 @@ class Watchdog:
         with self._exchanged:
             self._exchanged.notify_all()
 
-    def _on_failure(self, failure: RankFailure) -> None:
-        """Have this process raise, and exit if it cannot."""
+    def _on_failure(self, failure: RankFailure, *, is_local: bool = False) -> None:
+        """Have this process raise, and exit if it cannot; report a failure that only this machine knows of."""
         if self._failure is not None:
             return
         beat, rank = self._snapshot(), self._info.rank
@@ -389,7 +394,7 @@ class Watchdog:
             finally:
                 os._exit(1)
         aborts = beat.training and beat.error is None and failure.rank != rank
-        if aborts:
+        if aborts and (is_local or self._job.config.reports):
             print_line(f"[rank {rank}] aborting: {failure.message}")
         with self._lock:
             self._failure, self._failed_at = failure, time.monotonic()
@@ -407,8 +412,8 @@ class Watchdog:
 
         The stacks are printed unless the failed rank is known: they only show where this one waits for it.
         """
-        known = self._failure is not None and self._failure.rank is not None
-        file = os.open(os.devnull, os.O_WRONLY) if known else _STDERR
+        is_known = self._failure is not None and self._failure.rank is not None
+        file = os.open(os.devnull, os.O_WRONLY) if is_known or not self._job.config.reports else _STDERR
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
     def _wait_for_failure(self, error: BaseException) -> bool:
