@@ -37,7 +37,7 @@ def broken_store() -> mock.Mock:
     """Return a store whose connection is broken, also for an exchange that has begun."""
     error = RuntimeError("Connection reset by peer")
     store: mock.Mock = mock.create_autospec(HashStore, instance=True)
-    store.set.side_effect = store.get.side_effect = store.add.side_effect = error
+    store.configure_mock(**{f"{name}.side_effect": error for name in ("set", "get", "multi_get", "add")})
     return store
 
 
