@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -106,6 +108,24 @@ def test_slow_cable_takes_its_time(network: Network) -> None:
     network.connect()
 
     assert _ask(network) == str(_SIZE)
+
+
+@needs_networks
+@pytest.mark.parametrize(("loss", "received"), [(0.0, str(_SIZE)), (1.0, "timeout")])
+def test_disturbed_cable_delivers_what_it_does_not_lose(loss: float, received: str, network: Network) -> None:
+    network.disturb(1, 0.01, loss)
+
+    assert _ask(network) == received
+
+
+@needs_networks
+def test_thread_that_enters_a_machine_is_there(network: Network) -> None:
+    def connect() -> None:
+        network.enter(1)
+        socket.create_connection((network.address(0), 5000), timeout=60).close()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(connect).result()
 
 
 @needs_networks

@@ -129,6 +129,12 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def scale(session: nox.Session) -> None:
+    """Measure failure detection of 8 to 4,096 ranks, and print a table; `-- --ranks 8 64 --only killed` for a part."""
+    run_trial(session, "scale.py")
+
+
+@nox.session(default=False)
 def campaign(session: nox.Session) -> None:
     """Have trainings fail at random moments, resume them, and print a table; `-- --runs 30` for a short one."""
     run_trial(session, "campaign.py")

@@ -14,6 +14,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -155,16 +156,12 @@ class Network:
         _run(_IP, "-n", self._switch, "link", "set", port, "up", "master", "switch")
         _run(_IP, "-n", name, "address", "add", f"{self.address(machine)}/24", "dev", "eth0")
         _run(_IP, "-n", name, "link", "set", "eth0", "up")
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _copy_frames(ends, delay, loss)
-            finally:
-                os._exit(1)
+        command = [sys.executable, __file__, *map(str, (*ends, delay, loss))]
+        process = subprocess.Popen(command, pass_fds=ends)
         for end in ends:
             os.close(end)
-        self._exit_stack.callback(os.waitpid, pid, 0)
-        self._exit_stack.callback(os.kill, pid, signal.SIGKILL)
+        self._exit_stack.callback(process.wait)
+        self._exit_stack.callback(process.kill)
 
     def connect(self) -> None:
         """Restore all cables, and their bandwidth."""
@@ -240,3 +237,7 @@ def can_create_networks() -> bool:
             return True
     except OSError:
         return False
+
+
+if __name__ == "__main__":
+    _copy_frames([*map(int, sys.argv[1:3])], *map(float, sys.argv[3:]))

@@ -191,7 +191,9 @@ def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
         Heartbeat(),
         Heartbeat(3, 7, 12, "backward", training=True, batch=(7, 2), evaluated=math.inf, signals=[15]),
         Heartbeat(
-            failure=RankFailure("rank 1 exited", 1, 2.5), decision=SignalDecision((4, 0), (15,)), confirmed=(3, "gather")
+            failure=RankFailure("rank 1 exited", 1, 2.5),
+            decision=SignalDecision((4, 0), (15,)),
+            confirmed=(3, "gather"),
         ),
     ],
     ids=["new", "of a rank", "of rank 0"],
