@@ -28,75 +28,48 @@ def test_ranks_are_set_and_returned() -> None:
     assert [os.environ[name] for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK")] == ["16", "9", "1"]
 
 
-def test_default_module_is_the_local_rank() -> None:
-    initialize_hccl(8, 3, 3)
+@pytest.mark.parametrize(
+    ("before", "ranks", "after"),
+    [
+        pytest.param({}, (8, 3, 3), {"HLS_MODULE_ID": "3"}, id="the default module is the local rank"),
+        pytest.param({"HABANA_VISIBLE_MODULES": "4,6,7"}, (3, 1, 1), {"HLS_MODULE_ID": "6"}, id="a visible module"),
+        # The bridge would keep the module of the launching process, and all ranks would open the same device.
+        pytest.param({"HLS_MODULE_ID": "0"}, (2, 1, 1), {"HLS_MODULE_ID": "1"}, id="an inherited module is replaced"),
+        pytest.param(
+            {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"},
+            (2, 1, 1),
+            {"RANK": "1", "LOCAL_RANK": "1", "HLS_MODULE_ID": "1"},
+            id="an inherited rank is replaced",
+        ),
+        # Without a launcher, only the user can have set the variable.
+        pytest.param(
+            {"HLS_MODULE_ID": "5", "HABANA_VISIBLE_MODULES": "5,6"},
+            (1, 0, 0),
+            {"HLS_MODULE_ID": "5"},
+            id="a single process keeps its module",
+        ),
+        # The bridge opens the first free device.
+        pytest.param({}, (1, 0, 0), {"HLS_MODULE_ID": None}, id="a single process selects no module"),
+        # The bridge by itself ignores HABANA_VISIBLE_MODULES.
+        pytest.param(
+            {"HABANA_VISIBLE_MODULES": "6,7"}, (1, 0, 0), {"HLS_MODULE_ID": "6"}, id="a single process, visible modules"
+        ),
+        # The bridge's import sets MASTER_ADDR and MASTER_PORT=12345.
+        pytest.param({}, (1, 0, 0), {"MASTER_ADDR": None, "MASTER_PORT": None}, id="no endpoint of the bridge"),
+        pytest.param(
+            {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29411"},
+            (2, 0, 0),
+            {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29411"},
+            id="the launcher's endpoint is kept",
+        ),
+    ],
+)
+def test_environment(before: dict[str, str], ranks: tuple[int, int, int], after: dict[str, str | None]) -> None:
+    os.environ.update(before)
 
-    assert os.environ["HLS_MODULE_ID"] == "3"
+    initialize_hccl(*ranks)
 
-
-def test_module_is_the_entry_of_visible_modules() -> None:
-    os.environ["HABANA_VISIBLE_MODULES"] = "4,6,7"
-
-    initialize_hccl(3, 1, 1)
-
-    assert os.environ["HLS_MODULE_ID"] == "6"
-
-
-def test_inherited_module_is_replaced() -> None:
-    """The bridge would keep the module of the launching process, and all ranks would open the same device."""
-    os.environ["HLS_MODULE_ID"] = "0"
-
-    initialize_hccl(2, 1, 1)
-
-    assert os.environ["HLS_MODULE_ID"] == "1"
-
-
-def test_inherited_rank_is_replaced() -> None:
-    os.environ.update(WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
-
-    initialize_hccl(2, 1, 1)
-
-    assert [os.environ[name] for name in ("RANK", "LOCAL_RANK", "HLS_MODULE_ID")] == ["1", "1", "1"]
-
-
-def test_single_process_keeps_its_module() -> None:
-    """Without a launcher, only the user can have set the variable."""
-    os.environ.update(HLS_MODULE_ID="5", HABANA_VISIBLE_MODULES="5,6")
-
-    initialize_hccl(1, 0, 0)
-
-    assert os.environ["HLS_MODULE_ID"] == "5"
-
-
-def test_single_process_selects_no_module_by_default() -> None:
-    """The bridge opens the first free device."""
-    initialize_hccl(1, 0, 0)
-
-    assert "HLS_MODULE_ID" not in os.environ
-
-
-def test_single_process_uses_the_first_visible_module() -> None:
-    """The bridge by itself ignores HABANA_VISIBLE_MODULES."""
-    os.environ["HABANA_VISIBLE_MODULES"] = "6,7"
-
-    initialize_hccl(1, 0, 0)
-
-    assert os.environ["HLS_MODULE_ID"] == "6"
-
-
-def test_default_endpoint_of_the_bridge_is_removed() -> None:
-    """The bridge's import sets MASTER_ADDR and MASTER_PORT=12345."""
-    initialize_hccl(1, 0, 0)
-
-    assert not {"MASTER_ADDR", "MASTER_PORT"} & set(os.environ)
-
-
-def test_endpoint_of_the_launcher_is_kept() -> None:
-    os.environ.update(MASTER_ADDR="10.0.0.1", MASTER_PORT="29411")
-
-    initialize_hccl(2, 0, 0)
-
-    assert (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]) == ("10.0.0.1", "29411")
+    assert {name: os.environ.get(name) for name in after} == after
 
 
 def test_no_device_is_opened() -> None:
@@ -222,6 +195,16 @@ def test_restore_environment() -> None:
 
     assert during == ("1", "1")
     assert ("HLS_MODULE_ID" in os.environ, os.environ["ID"]) == (False, "before")
+
+
+def test_set_environment_keeps_the_users_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PT_OF_THE_USER", "1")
+    hccl.set_environment({"PT_OF_THE_USER": "0", "PT_OF_A_STRATEGY": "0"})
+    during = (os.environ["PT_OF_THE_USER"], os.environ["PT_OF_A_STRATEGY"])
+    hccl.restore_environment()
+
+    assert during == ("1", "0")
+    assert (os.environ["PT_OF_THE_USER"], "PT_OF_A_STRATEGY" in os.environ) == ("1", False)
 
 
 def test_device_is_reused_after_the_environment_is_restored() -> None:

@@ -12,6 +12,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
 from hpu_core.fabric import FabricSingleHPUStrategy
+from hpu_core.strategy import constructor_arguments, set_module_device
 
 if TYPE_CHECKING:
     from conftest import FakeBridge
@@ -214,3 +215,23 @@ def test_several_devices_raise_an_error() -> None:
 def test_repr_names_the_framework() -> None:
     """Lightning prints the repr when it rejects a strategy of the other framework."""
     assert repr(SingleHPUStrategy()).startswith(f"<SingleHPUStrategy of {_lightning.name} ")
+
+
+def test_constructor_arguments_are_those_that_lightning_keeps() -> None:
+    """As private attributes, or as public ones."""
+    theirs = SingleDeviceStrategy(accelerator=(accelerator := HPUAccelerator()))
+
+    arguments = constructor_arguments(SingleHPUStrategy, theirs)
+
+    assert arguments["accelerator"] is accelerator
+    assert arguments.keys() <= {"accelerator", "checkpoint_io", "precision_plugin"}
+
+
+def test_module_device_is_set_without_a_move() -> None:
+    """Canary of a private function of Lightning's, which Lightning 2.0 has as a method."""
+    module: Any = _lightning.pytorch().LightningModule()
+    module.part = _lightning.pytorch().LightningModule()
+
+    set_module_device(module)
+
+    assert module.device == module.part.device == torch.device("hpu", 0)

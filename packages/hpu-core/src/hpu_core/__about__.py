@@ -1,3 +1,3 @@
 """The version of this distribution, read by the build back-end and by nothing else here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

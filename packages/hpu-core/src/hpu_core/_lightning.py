@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from lightning.fabric.strategies.single_device import SingleDeviceStrategy as FabricSingleDeviceStrategy
     from lightning.fabric.strategies.strategy import Strategy as FabricStrategy
+    from lightning.fabric.utilities.device_dtype_mixin import _update_properties as update_properties
     from lightning.fabric.utilities.distributed import _init_dist_connection as init_dist_connection
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch.accelerators import Accelerator
@@ -56,6 +57,12 @@ else:
     # Private, but in the same module in Lightning 2.0 to 2.6. Tuner ends a training by it, on all ranks.
     TunerExitException = _framework.pytorch("utilities.exceptions")._TunerExitException  # noqa: SLF001
 
+    # Private, but in the same module in Lightning 2.0 to 2.6: sets `LightningModule.device` without moving the module.
+    _mixin = _framework.fabric("utilities.device_dtype_mixin")
+    # Lightning 2.0 has a method, whose name Python mangles.
+    _method = vars(_mixin._DeviceDtypeModuleMixin).get("_DeviceDtypeModuleMixin__update_properties")  # noqa: SLF001
+    update_properties = getattr(_mixin, "_update_properties", _method)
+
 __all__ = [
     "Accelerator",
     "CheckpointIO",
@@ -74,4 +81,5 @@ __all__ = [
     "WrappingCheckpointIO",
     "init_dist_connection",
     "rank_zero_info",
+    "update_properties",
 ]

@@ -3,7 +3,7 @@
 import operator
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
 from hpu_core import bridge
@@ -57,8 +57,15 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     return bridge.initialize_distributed(world_size, rank, local_rank)
 
 
+def set_environment(variables: Mapping[str, str]) -> None:
+    """Set variables of the bridge that are not set, until `restore_environment`; before the device is opened."""
+    for name in variables.keys() - os.environ.keys():
+        _save(name)
+        os.environ[name] = variables[name]
+
+
 def restore_environment() -> None:
-    """Restore HABANA_VISIBLE_MODULES, HLS_MODULE_ID and ID to what they were before this module first changed them.
+    """Restore the variables that this module has changed, among them HLS_MODULE_ID, to what they were before.
 
     The device stays open, and selected: the same process may train again.
     """

@@ -4,11 +4,12 @@ Importing such a package imports no torch, no Lightning and no bridge. Type chec
 package repeats its names in imports under `if TYPE_CHECKING` and in `__all__`.
 """
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["lazy_exports"]
+__all__ = ["lazy_attributes", "lazy_exports"]
 
 
 def lazy_exports(
@@ -20,17 +21,34 @@ def lazy_exports(
         package: `__name__` of the package.
         modules: Public names by the full name of the module that defines them.
     """
-    name_to_module = {name: module for module, names in modules.items() for name in names}
+    names = ((name, module) for module, names in modules.items() for name in names)
+    return lazy_attributes(package, {name: functools.partial(_load, module, name) for name, module in names})
 
-    def module_getattr(name: str) -> object:
-        if name not in name_to_module:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(importlib.import_module(name_to_module[name]), name)
-        # Python calls `__getattr__` only for names that are not in the package's namespace.
-        setattr(sys.modules[package], name, value)
+
+def lazy_attributes(
+    module: str, getters: Mapping[str, Callable[[], object]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a module.
+
+    Args:
+        module: `__name__` of the module.
+        getters: Functions that return the value of a name, called when it is first used.
+    """
+
+    def get(name: str) -> object:
+        if name not in getters:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getters[name]()
+        # Python calls `__getattr__` only for names that are not in the module's namespace.
+        setattr(sys.modules[module], name, value)
         return value
 
-    def module_dir() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *name_to_module})
+    def list_names() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *getters})
 
-    return module_getattr, module_dir
+    return get, list_names
+
+
+def _load(module: str, name: str) -> object:
+    value: object = getattr(importlib.import_module(module), name)
+    return value

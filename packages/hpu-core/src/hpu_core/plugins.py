@@ -37,6 +37,7 @@ __all__ = [
     "installed",
     "load",
     "missing_strategy_error",
+    "normalize_precision",
     "not_installed_error",
 ]
 
@@ -60,6 +61,10 @@ _DISTRIBUTIONS: Final = {
     "hpu_model_parallel": "hpu-fsdp",
     "modelparallel": "hpu-fsdp",
 }
+
+_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
+# The Trainer's aliases from earlier versions of Lightning.
+_PRECISION_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,31 @@ def float64_error(precision: object) -> ValueError:
         f"`precision` must be at most 32 bit on Gaudi, got {precision!r}: a card stores and computes float64 as "
         "float32; pass '32-true', or train in float64 with `accelerator='cpu'`"
     )
+
+
+def normalize_precision(precision: object, engine: str) -> Any:
+    """Return Lightning's canonical name of a precision, for an engine that needs its own precision plugin.
+
+    Args:
+        precision: The `precision` of the Trainer or of Fabric.
+        engine: "DeepSpeed" or "FSDP", for the error message.
+
+    Raises:
+        ValueError: The engine does not support the precision.
+
+    >>> normalize_precision("bf16", "FSDP"), normalize_precision(32, "FSDP"), normalize_precision("16-true", "FSDP")
+    ('bf16-mixed', '32-true', '16-true')
+    """
+    name = _PRECISION_ALIASES.get(str(precision), precision)
+    if name == "64-true":
+        raise float64_error(name)
+    if name not in _PRECISIONS:
+        advice = f", which {engine} does not have: pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
+        raise ValueError(
+            f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with {engine}, got "
+            f"{precision!r}{advice if name == 'fp8' else ''}"
+        )
+    return name
 
 
 def _distribution(entry: EntryPoint) -> str:

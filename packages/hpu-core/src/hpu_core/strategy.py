@@ -2,7 +2,7 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import torch
 
 from hpu_core import hccl
 from hpu_core._inductor import reject_inductor
-from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy
+from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._random_states import RandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
@@ -172,17 +172,29 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
         hccl.select_device(modules=self.module_ids)
 
 
-def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
+def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
+    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
+    names, attributes = inspect.signature(cls).parameters, vars(strategy)
+    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
+
+
+def set_module_device(module: torch.nn.Module) -> None:
+    """Set `LightningModule.device` of a module to "hpu:0", the device of every tensor, without moving the module."""
+    update_properties(module, device=torch.device("hpu", 0))
+
+
+def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any], others: Iterable[str] = ()) -> None:
     """Reject keyword arguments that no function accepts, before ranks start.
 
     Args:
         arguments: A strategy's further keyword arguments.
         functions: Torch's wrapper, and Lightning's constructor.
+        others: Names of arguments that are accepted as well.
 
     Raises:
         TypeError: An argument is unknown.
     """
-    known = {name for function in functions for name in inspect.signature(function).parameters}
+    known = {*others, *(name for function in functions for name in inspect.signature(function).parameters)}
     for name in arguments:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
