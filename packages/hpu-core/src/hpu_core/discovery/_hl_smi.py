@@ -33,15 +33,11 @@ Runner: TypeAlias = Callable[[tuple[str, ...]], str]
 
 
 class HlSmiError(RuntimeError):
-    """`hl-smi` failed; the message is the reason."""
+    """`hl-smi` is not installed, cannot be started, fails or times out; the message says which."""
 
 
 def run(arguments: tuple[str, ...], command: str = _COMMAND, timeout: float = _TIMEOUT_SECONDS) -> str:
-    """Run hl-smi and return its standard output.
-
-    Raises:
-        HlSmiError: It is not installed, cannot be started, fails or times out.
-    """
+    """Run hl-smi and return its standard output."""
     path = shutil.which(command)
     if path is None:
         raise HlSmiError("not on PATH")

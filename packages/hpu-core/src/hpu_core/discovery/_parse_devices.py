@@ -31,9 +31,7 @@ def parse(devices: object) -> int | None:
 def parse_indices(devices: object) -> tuple[int, ...] | None:
     """Return the indices of cards that `devices` lists, by the rule of Lightning's CUDA accelerator; None for a number.
 
-    Raises:
-        TypeError: An entry of the list is not an int.
-        ValueError: The list is empty, or has a negative index or the same index twice.
+    The indices must be different ints from 0 on.
     """
     indices = devices
     if isinstance(devices, str) and "," in devices:

@@ -27,20 +27,12 @@ class VisibleModulesError(ValueError):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
-    """Return the module ids in the user's HABANA_VISIBLE_MODULES, in its order; None if it is not set.
-
-    Raises:
-        VisibleModulesError: The value is not a list of at most 8 different module ids.
-    """
+    """Return the module ids in the user's HABANA_VISIBLE_MODULES, in its order; None if it is not set."""
     return _parse(_user_value(environ))
 
 
 def selected() -> tuple[int, ...] | None:
-    """Return the module ids that the ranks of this machine open, in their order: those of `select`, or the user's.
-
-    Raises:
-        VisibleModulesError: See `from_environment`.
-    """
+    """Return the module ids that the ranks of this machine open, in their order: those of `select`, or the user's."""
     return _parse(os.environ.get(VARIABLE))
 
 
@@ -88,15 +80,11 @@ def visible_modules_text(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def usable(devices: Sequence[HPUDevice], allowed: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the module ids of the operational devices that the variable allows; see `usable_modules`.
-
-    Raises:
-        VisibleModulesError: The variable has a module that no device of this machine has.
-    """
+    """Return the module ids of the operational devices that the variable allows; see `usable_modules`."""
     operational = [device.module_id for device in devices if device.is_operational]
-    present = {device.module_id for device in devices}
-    if allowed is not None and present and None not in present:
-        _check_present(allowed, {module for module in present if module is not None})
+    present = {device.module_id for device in devices if device.module_id is not None}
+    if allowed is not None and devices and all(device.module_id is not None for device in devices):
+        _check_present(allowed, present)
     if None in operational:
         return tuple(range(len(operational)) if allowed is None else allowed[: len(operational)])
     known = sorted(module for module in operational if module is not None)

@@ -42,18 +42,17 @@ def framework_of(module: ModuleType) -> "FrameworkName":
 
 
 def make_replacement(original: Any, framework: "FrameworkName", replacement: Replacement) -> Any:
-    """Return the object that takes the place of a class or function of Lightning.
-
-    Raises:
-        NotImplementedError: A connector lacks a method that the known versions of Lightning have.
-    """
+    """Return the object that takes the place of a class or function of Lightning."""
     if isinstance(replacement, type):
         return _subclass(original, framework, replacement)
     return functools.update_wrapper(functools.partial(replacement, original, framework), original)
 
 
 def _subclass(connector: type, framework: "FrameworkName", mixin: Any) -> type:
-    """Return a subclass of a connector that has the name and module of the original."""
+    """Return a subclass of a connector that has the name and module of the original.
+
+    A NotImplementedError is raised if the connector lacks a method that the known versions of Lightning have.
+    """
     missing = [name for name in mixin.REQUIRED if not callable(getattr(connector, name, None))]
     if missing:
         raise NotImplementedError(

@@ -1,10 +1,9 @@
 """Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import plugins
-from hpu_core.registration import _registries, _subclasses
+from hpu_core.registration import _registries, _subclasses, _suggestions
 
 if TYPE_CHECKING:
     from hpu_core.plugins import Api
@@ -13,13 +12,7 @@ if TYPE_CHECKING:
 def resolve(strategy: Any, api: "Api") -> Any:
     """Return the `strategy` argument with a name that Lightning's registry of this API has, before Lightning checks it.
 
-    Args:
-        strategy: The user's argument.
-        api: Selects the registry of the Trainer or of Fabric.
-
-    Raises:
-        ModuleNotFoundError: The distribution of the strategy is not installed.
-        ValueError: No strategy has the name.
+    A name that no strategy has is an error, and one whose distribution is not installed is another.
     """
     if not isinstance(strategy, str) or strategy.lower() == "auto":
         return strategy
@@ -34,24 +27,15 @@ def resolve(strategy: Any, api: "Api") -> Any:
     error = plugins.missing_strategy_error(name)
     if error is not None:
         raise error
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
+    hint = _suggestions.did_you_mean(name, known) or "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
     raise ValueError(f"`strategy` must be the name of a registered strategy, got {strategy!r}: {hint}")
 
 
 def for_hpu(strategy: Any, api: "Api") -> Any:
     """Return the strategy to use on HPU for one of Lightning's, by name or instance; others are returned unchanged.
 
-    An instance of a user's subclass of one of Lightning's stays the same object, and derives from ours afterwards.
-
-    Args:
-        strategy: Name or instance that Lightning would use.
-        api: Selects strategies of the Trainer or of Fabric.
-
-    Raises:
-        ModuleNotFoundError: The distribution of the strategy is not installed.
-        TypeError: The instance is of a class of Lightning's that does not support HPU, or of a user's subclass that
-            cannot derive from ours.
+    An instance of a user's subclass of one of Lightning's stays the same object, and derives from ours afterwards. If
+    it cannot, or Lightning's class does not support HPU, that is a TypeError.
     """
     if isinstance(strategy, str):
         name = _aliases().get(strategy, strategy)

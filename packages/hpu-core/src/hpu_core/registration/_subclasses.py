@@ -16,9 +16,6 @@ def replace(strategy: Any, base: Any, kind: type) -> Any:
             because the program may keep it.
         base: The class for HPU, which has `from_lightning`.
         kind: Lightning's class.
-
-    Raises:
-        TypeError: The user's class and `base` have no common subclass.
     """
     if isinstance(strategy, base):
         return strategy

@@ -17,11 +17,7 @@ _PRECISIONS: Final = ("32-true", "16-true", "16-mixed", "bf16-true", "bf16-mixed
 
 @contextmanager
 def suggest_flags(flags: Mapping[str, Any]) -> Iterator[None]:
-    """Return a context in which an error for an invalid `accelerator` or `precision` ends with a suggestion.
-
-    Args:
-        flags: Arguments of the Trainer or of Fabric.
-    """
+    """Return a context in which an error for an invalid `accelerator` or `precision` ends with a suggestion."""
     try:
         yield
     # Lightning's MisconfigurationException derives from neither the other nor anything but Exception.
