@@ -169,14 +169,21 @@ def test_mark_step_if_lazy_is_function_of_bridge(fake_bridge: "FakeBridge") -> N
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_device_count() -> None:
-    assert bridge.device_count() == 8
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_generation() -> None:
-    """The enum member synDeviceGaudi2 is "GAUDI2"."""
-    assert bridge.generation() == "GAUDI2"
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        (bridge.device_count, (), 8),
+        # The enum member is synDeviceGaudi2.
+        (bridge.generation, (), "GAUDI2"),
+        (bridge.initialize_distributed, (4, 3, 1), (4, 3, 1)),
+        (bridge.is_fp16_supported, (), True),
+        (bridge.optional_module, ("no_package.no_module",), None),
+    ],
+)
+def test_function_returns_what_the_bridge_does(
+    function: Callable[..., object], arguments: tuple[object, ...], expected: object
+) -> None:
+    assert function(*arguments) == expected
 
 
 @pytest.mark.usefixtures("fake_bridge")
@@ -292,21 +299,6 @@ def test_plugin_version_is_unknown() -> None:
     bridge.load()
 
     assert bridge.plugin_version() is None
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_initialize_distributed() -> None:
-    assert bridge.initialize_distributed(4, 3, 1) == (4, 3, 1)
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_is_fp16_supported() -> None:
-    assert bridge.is_fp16_supported() is True
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_missing_optional_module_is_none() -> None:
-    assert bridge.optional_module("no_package.no_module") is None
 
 
 def _bridge_with(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: str) -> None:

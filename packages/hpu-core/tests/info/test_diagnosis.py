@@ -91,131 +91,119 @@ def test_errors_precede_notes(make_system: MakeSystem, make_card: MakeCard) -> N
     assert [problem.blocks_training for problem in diagnosis.problems] == [True, False]
 
 
-def test_broken_torch_is_an_error(make_system: MakeSystem) -> None:
-    assert _errors(diagnose(make_system(torch_error="ImportError: libtorch.so"))) == [
-        "torch cannot be imported: ImportError: libtorch.so"
-    ]
+_NOT_LOADED = BridgeInfo(installed=True, version="1.22.0.740")
+_TORCH = "torch 2.9.0 does not match SynapseAI 1.22.0, which is for 2.7.1"
+
+# How a machine differs from one without problems, as a function of `make_card`, and its errors and notes.
+_CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list[str]]] = {
+    "a broken torch": (
+        lambda _: {"torch_error": "ImportError: libtorch.so"},
+        ["torch cannot be imported: ImportError: libtorch.so"],
+        [],
+    ),
+    # Training can start on the other devices.
+    "a device in reset": (
+        lambda card: {"devices": (card(0), card(1, status="In reset"))},
+        [],
+        ["not operational and not counted: card 1 (In reset)"],
+    ),
+    "no operational device": (
+        lambda card: {"devices": (card(0, status="In reset"), card(1, status="Malfunction"))},
+        ["not operational and not counted: card 0 (In reset), 1 (Malfunction)"],
+        [],
+    ),
+    "a loaded bridge without devices": (
+        lambda _: {"sources": (SourceResult(source="bridge", location="", message="loaded, but reports no card"),)},
+        ["the bridge reports no card, although there are cards"],
+        [],
+    ),
+    # In lazy mode only training loads it.
+    "a bridge that is not loaded": (
+        lambda _: {
+            "bridge": _NOT_LOADED,
+            "sources": (SourceResult(source="bridge", location="", message="not loaded in this process"),),
+        },
+        [],
+        [],
+    ),
+    "visible modules without an operational device": (
+        lambda card: {"devices": (card(0), card(1, status="In reset")), "visible_modules": "1", "usable": 0},
+        ["HABANA_VISIBLE_MODULES='1' allows no operational card"],
+        ["not operational and not counted: card 1 (In reset)"],
+    ),
+    # A loaded bridge has accepted its torch.
+    "another torch": (lambda _: {"torch": "2.9.0"}, [], [_TORCH]),
+    "another torch, before the bridge is loaded": (
+        lambda _: {"torch": "2.9.0", "bridge": _NOT_LOADED},
+        [_TORCH],
+        [],
+    ),
+    "another Python": (
+        lambda _: {"python": "3.13.0"},
+        [],
+        ["python 3.13.0 does not match SynapseAI 1.22.0, which is for 3.10 or 3.12"],
+    ),
+    "another Lightning": (
+        lambda _: {"lightning": LightningInfo(used="lightning", installed={"lightning": "2.6.6"})},
+        [],
+        ["lightning 2.6.6 does not match SynapseAI 1.22.0, which is for >=2.5.1,<2.6"],
+    ),
+    "an unused Lightning": (
+        lambda _: {
+            "lightning": LightningInfo(used="lightning", installed={"lightning": "2.5.5", "pytorch_lightning": "1.9.5"})
+        },
+        [],
+        [],
+    ),
+    "a newer release": (
+        lambda _: {"synapse": SynapseVersion(Version("1.99.0"), "hl-smi")},
+        [],
+        ["SynapseAI 1.99.0 is not in the release table, which ends at 1.23.0"],
+    ),
+    "an unknown release": (
+        lambda _: {"synapse": None},
+        [],
+        ["the SynapseAI release is unknown, so versions are not compared with the release table"],
+    ),
+    "an unsupported generation": (
+        lambda card: {"devices": (card(generation="GAUDI"),)},
+        [],
+        ["generation GAUDI does not match SynapseAI 1.22.0, which is for GAUDI2 or GAUDI3"],
+    ),
+    # Devices with the same driver share the note.
+    "another driver": (
+        lambda card: {"devices": tuple(card(index, driver_version="1.23.0-ffffff0") for index in range(2))},
+        [],
+        ["driver 1.23.0-ffffff0 does not match SynapseAI 1.22.0"],
+    ),
+    "an unknown driver": (lambda card: {"devices": (card(driver_version="dev"),)}, [], []),
+}
 
 
-def test_missing_lightning_is_an_error(make_system: MakeSystem) -> None:
-    """The hint is the text of its own error."""
-    diagnosis = diagnose(make_system(lightning=LightningInfo(error="pip install lightning")))
+@pytest.mark.parametrize("case", _CASES)
+def test_problems(case: str, make_system: MakeSystem, make_card: MakeCard) -> None:
+    """Training can start where there is no error."""
+    different, errors, notes = _CASES[case]
+    diagnosis = diagnose(make_system(**different(make_card)))
 
-    assert [(problem.message, problem.hint) for problem in diagnosis.problems] == [
-        ("no usable Lightning is installed", "pip install lightning")
-    ]
-
-
-def test_device_in_reset_is_a_note(make_system: MakeSystem, make_card: MakeCard) -> None:
-    """Training can start on the other devices."""
-    diagnosis = diagnose(make_system(devices=(make_card(0), make_card(1, status="In reset"))))
-
-    assert diagnosis.can_train
-    assert _notes(diagnosis) == ["not operational and not counted: card 1 (In reset)"]
-
-
-def test_no_operational_device_is_an_error(make_system: MakeSystem, make_card: MakeCard) -> None:
-    diagnosis = diagnose(make_system(devices=(make_card(0, status="In reset"), make_card(1, status="Malfunction"))))
-
-    assert _errors(diagnosis) == ["not operational and not counted: card 0 (In reset), 1 (Malfunction)"]
-
-
-def test_loaded_bridge_without_devices_is_an_error(make_system: MakeSystem) -> None:
-    diagnosis = diagnose(
-        make_system(sources=(SourceResult(source="bridge", location="", message="loaded, but reports no card"),))
-    )
-
-    assert _errors(diagnosis) == ["the bridge reports no card, although there are cards"]
-
-
-def test_bridge_that_is_not_loaded_is_no_problem(make_system: MakeSystem) -> None:
-    """In lazy mode only training loads it."""
-    diagnosis = diagnose(
-        make_system(
-            bridge=BridgeInfo(installed=True, version="1.22.0.740"),
-            sources=(SourceResult(source="bridge", location="", message="not loaded in this process"),),
-        )
-    )
-
-    assert diagnosis.problems == ()
-
-
-def test_invalid_visible_modules_is_an_error(make_system: MakeSystem) -> None:
-    diagnosis = diagnose(make_system(usable=None, visible_modules="0,x", visible_modules_error="must be a list"))
-
-    assert [(problem.message, problem.hint) for problem in diagnosis.problems] == [
-        ("HABANA_VISIBLE_MODULES is invalid", "must be a list")
-    ]
-
-
-def test_visible_modules_without_operational_device_is_an_error(make_system: MakeSystem, make_card: MakeCard) -> None:
-    diagnosis = diagnose(
-        make_system(devices=(make_card(0), make_card(1, status="In reset")), visible_modules="1", usable=0)
-    )
-
-    assert _errors(diagnosis) == ["HABANA_VISIBLE_MODULES='1' allows no operational card"]
-
-
-def test_torch_mismatch_with_loaded_bridge_is_a_note(make_system: MakeSystem) -> None:
-    """A loaded bridge has accepted its torch."""
-    diagnosis = diagnose(make_system(torch="2.9.0"))
-
-    assert diagnosis.can_train
-    assert _notes(diagnosis) == ["torch 2.9.0 does not match SynapseAI 1.22.0, which is for 2.7.1"]
-
-
-def test_torch_mismatch_before_bridge_is_loaded_is_an_error(make_system: MakeSystem) -> None:
-    diagnosis = diagnose(make_system(torch="2.9.0", bridge=BridgeInfo(installed=True, version="1.22.0.740")))
-
-    assert _errors(diagnosis) == ["torch 2.9.0 does not match SynapseAI 1.22.0, which is for 2.7.1"]
+    assert (_errors(diagnosis), _notes(diagnosis)) == (errors, notes)
+    assert diagnosis.can_train is not bool(errors)
 
 
 @pytest.mark.parametrize(
-    ("different", "message"),
+    ("different", "problem"),
     [
-        ({"python": "3.13.0"}, "python 3.13.0 does not match SynapseAI 1.22.0, which is for 3.10 or 3.12"),
+        ({"lightning": LightningInfo(error="pip install it")}, ("no usable Lightning is installed", "pip install it")),
         (
-            {"lightning": LightningInfo(used="lightning", installed={"lightning": "2.6.6"})},
-            "lightning 2.6.6 does not match SynapseAI 1.22.0, which is for >=2.5.1,<2.6",
-        ),
-        (
-            {"synapse": SynapseVersion(Version("1.99.0"), "hl-smi")},
-            "SynapseAI 1.99.0 is not in the release table, which ends at 1.23.0",
-        ),
-        (
-            {"synapse": None},
-            "the SynapseAI release is unknown, so versions are not compared with the release table",
+            {"usable": None, "visible_modules": "0,x", "visible_modules_error": "must be a list"},
+            ("HABANA_VISIBLE_MODULES is invalid", "must be a list"),
         ),
     ],
 )
-def test_other_mismatches_are_notes(make_system: MakeSystem, different: dict[str, object], message: str) -> None:
-    diagnosis = diagnose(make_system(**different))
-
-    assert diagnosis.can_train
-    assert _notes(diagnosis) == [message]
-
-
-def test_unused_lightning_is_not_compared(make_system: MakeSystem) -> None:
-    both = LightningInfo(used="lightning", installed={"lightning": "2.5.5", "pytorch_lightning": "1.9.5"})
-
-    assert diagnose(make_system(lightning=both)).problems == ()
-
-
-def test_unsupported_generation_is_a_note(make_system: MakeSystem, make_card: MakeCard) -> None:
-    diagnosis = diagnose(make_system(devices=(make_card(generation="GAUDI"),)))
-
-    assert _notes(diagnosis) == ["generation GAUDI does not match SynapseAI 1.22.0, which is for GAUDI2 or GAUDI3"]
-
-
-def test_driver_mismatch_is_one_note(make_system: MakeSystem, make_card: MakeCard) -> None:
-    """Devices with the same driver share the note."""
-    cards = tuple(make_card(index, driver_version="1.23.0-ffffff0") for index in range(2))
-
-    assert _notes(diagnose(make_system(devices=cards))) == ["driver 1.23.0-ffffff0 does not match SynapseAI 1.22.0"]
-
-
-def test_unknown_driver_version_is_not_compared(make_system: MakeSystem, make_card: MakeCard) -> None:
-    assert diagnose(make_system(devices=(make_card(driver_version="dev"),))).problems == ()
+def test_hint_is_the_error_that_was_found(
+    different: dict[str, object], problem: tuple[str, str], make_system: MakeSystem
+) -> None:
+    assert [(found.message, found.hint) for found in diagnose(make_system(**different)).problems] == [problem]
 
 
 def test_release_without_data_matches_everything(make_system: MakeSystem) -> None:
