@@ -13,7 +13,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.strategy import HPUStrategy
-from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy, _defaults
+from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy
 
@@ -85,7 +85,7 @@ def test_strategy_keeps_the_arguments_that_the_user_passed(kind: Any, arguments:
 def test_defaults_apply_while_the_module_is_wrapped() -> None:
     strategy = HPUDDPStrategy(static_graph=True, bucket_cap_mb=10)
 
-    with _defaults.merged(strategy):
+    with strategy._wrapping():
         assert strategy._ddp_kwargs == {
             "static_graph": True,
             "bucket_cap_mb": 10,

@@ -1,43 +1,10 @@
 """Multiprocessing launchers. The launching process does not open a device."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from hpu_core import bridge
 from hpu_core.distributed.launcher import LauncherMixin
-from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
-
-
-class StartMethodMixin(HPUParallelMixin):
-    """Mixin for strategies with a `start_method`; list it first.
-
-    Attributes:
-        multi_processing_launcher: Launcher for all start methods except "popen".
-    """
-
-    multi_processing_launcher: ClassVar[type[Any]]
-
-    _start_method: Any
-
-    def prepare_device(self) -> None:
-        """Load the Gaudi bridge and select the device of this rank.
-
-        Raises:
-            RuntimeError: This process launches the ranks and does not train.
-        """
-        cluster = self.cluster_environment
-        if self._start_method != "popen" and cluster is not None and not cluster.creates_processes_externally:
-            raise RuntimeError(
-                f"this process launches the ranks (start_method={self._start_method!r}) and has no device of its own: "
-                "create the module in `configure_model`, or in the function that Fabric launches"
-            )
-        super().prepare_device()
-
-    def _configure_launcher(self) -> None:
-        super()._configure_launcher()
-        if self._start_method != "popen":
-            self._launcher = self.multi_processing_launcher(self, start_method=self._start_method)
-            self._launcher.run = self.process_groups.run
 
 
 class _MultiProcessingMixin(LauncherMixin):

@@ -3,21 +3,23 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from torch.nn.parallel import DistributedDataParallel
+
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_ddp import _defaults
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, StartMethodMixin
-from hpu_ddp._lightning import FabricDDPStrategy, constructor_arguments
+from hpu_core.strategy import validate_keywords
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
+from hpu_ddp._lightning import FabricDDPStrategy
+from hpu_ddp._mixin import DDPMixin
 
 if TYPE_CHECKING:
     import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
     from torch.nn import Module
-    from torch.nn.parallel import DistributedDataParallel
 
 
-class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
+class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
     """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
     Fabric's counterpart of HPUParallelStrategy. In lazy mode, the graph is executed after the backward pass and after
@@ -63,45 +65,30 @@ class FabricHPUParallelStrategy(StartMethodMixin, FabricHPUParallelStrategyBase,
         find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        _defaults.validate(start_method, bucket_cap_mb, kwargs)
-        given = _defaults.given(
-            bucket_cap_mb=bucket_cap_mb,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
-        )
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        validate_keywords(kwargs, DistributedDataParallel)
         super().__init__(
             accelerator=accelerator,
             parallel_devices=parallel_devices,
             cluster_environment=cluster_environment,
             checkpoint_io=checkpoint_io,
             precision=precision,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
+            process_group_backend=process_group_backend,
+            timeout=timeout,
             start_method=start_method,
-            **given,
+            failure_detection=failure_detection,
+            bucket_cap_mb=bucket_cap_mb,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
 
-    @classmethod
-    def from_lightning(cls, strategy: FabricDDPStrategy) -> "FabricHPUParallelStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's DDPStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        return cls(**constructor_arguments(strategy))
-
-    def setup_module(self, module: "Module") -> "DistributedDataParallel":
+    def setup_module(self, module: "Module") -> DistributedDataParallel:
         """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.
 
         Args:
             module: The module, on the device.
         """
-        with self.collective("setup"), _defaults.merged(self):
+        with self.collective("setup"), self._wrapping():
             wrapper = super().setup_module(module)
         # torch broadcasts them before each forward pass. Without them, ranks may evaluate different numbers of batches.
         if wrapper.will_sync_module_buffers():

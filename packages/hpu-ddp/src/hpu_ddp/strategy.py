@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_ddp import _defaults
-from hpu_ddp._launchers import HPUMultiProcessingLauncher, StartMethodMixin
-from hpu_ddp._lightning import DDPStrategy, constructor_arguments, reset_seed
+from hpu_core.strategy import validate_keywords
+from hpu_ddp._launchers import HPUMultiProcessingLauncher
+from hpu_ddp._lightning import DDPStrategy, reset_seed
+from hpu_ddp._mixin import DDPMixin
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy):
+class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
     """Strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
 
     Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL
@@ -81,13 +82,7 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
         find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        _defaults.validate(start_method, bucket_cap_mb, kwargs)
-        given = _defaults.given(
-            bucket_cap_mb=bucket_cap_mb,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
-        )
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        validate_keywords(kwargs, DistributedDataParallel)
         super().__init__(
             accelerator=accelerator,
             parallel_devices=parallel_devices,
@@ -98,24 +93,15 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
             ddp_comm_hook=ddp_comm_hook,
             ddp_comm_wrapper=ddp_comm_wrapper,
             model_averaging_period=model_averaging_period,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
+            process_group_backend=process_group_backend,
+            timeout=timeout,
             start_method=start_method,
-            **given,
+            failure_detection=failure_detection,
+            bucket_cap_mb=bucket_cap_mb,
+            gradient_as_bucket_view=gradient_as_bucket_view,
+            find_unused_parameters=find_unused_parameters,
             **kwargs,
         )
-
-    @classmethod
-    def from_lightning(cls, strategy: DDPStrategy) -> "HPUParallelStrategy":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's DDPStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
-        return cls(**constructor_arguments(strategy))
 
     def setup_distributed(self) -> None:
         """Create the process group."""
@@ -126,7 +112,7 @@ class HPUParallelStrategy(StartMethodMixin, HPUParallelStrategyBase, DDPStrategy
         """Return None: each process has one device, without an index."""
 
     def _setup_model(self, model: "Module") -> DistributedDataParallel:
-        with _defaults.merged(self):
+        with self._wrapping():
             return super()._setup_model(model)
 
     def _register_ddp_hooks(self) -> None:
