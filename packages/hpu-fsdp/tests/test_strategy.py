@@ -83,14 +83,14 @@ def test_invalid_options(kind: Any, options: dict[str, Any], error: type[Excepti
 def test_other_precision_plugin_is_refused() -> None:
     plugin = _lightning.pytorch("plugins.precision").HalfPrecision("bf16-true")
 
-    with pytest.raises(TypeError, match="must be an HPUFSDPPrecision with FSDP, got HalfPrecision"):
+    with pytest.raises(TypeError, match="must be of class HPUFSDPPrecision with FSDP, got HalfPrecision"):
         HPUFSDPStrategy(precision_plugin=plugin)
 
 
 def test_fabric_refuses_other_precision_plugin() -> None:
     plugin = _lightning.fabric("plugins.precision.half").HalfPrecision("bf16-true")
 
-    with pytest.raises(TypeError, match="must be a FabricHPUFSDPPrecision with FSDP, got HalfPrecision"):
+    with pytest.raises(TypeError, match="must be of class FabricHPUFSDPPrecision with FSDP, got HalfPrecision"):
         FabricHPUFSDPStrategy(precision=plugin)
 
 
@@ -190,5 +190,5 @@ def test_torch_has_the_private_names() -> None:
 def test_a_checkpoint_plugin_is_refused_by_fabric() -> None:
     """As by Lightning: torch writes the files."""
     strategy = FabricHPUFSDPStrategy()
-    with pytest.raises(NotImplementedError, match="does not use a CheckpointIO plugin"):
+    with pytest.raises(NotImplementedError, match="does not support setting a `CheckpointIO` plugin"):
         strategy.checkpoint_io = HPUCheckpointIO()

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystem
 
 from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_fsdp._lightning import FabricFSDPStrategy
 from hpu_fsdp._setup import DEVICE
 from hpu_fsdp._torch import ShardedTensor, empty_shards_on
 from hpu_fsdp._torch_2_4 import gathering_without_cuda, optimizer_states_on
@@ -269,18 +270,8 @@ class TrainerCheckpointMixin(CheckpointMixin):
 class FabricCheckpointMixin(CheckpointMixin):
     """CheckpointMixin of Fabric's strategies."""
 
-    @property
-    def checkpoint_io(self) -> Any:
-        """Not supported, as in Lightning: torch writes the files."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not use a CheckpointIO plugin: leave `plugins` without it"
-        )
-
-    @checkpoint_io.setter
-    def checkpoint_io(self, io: Any) -> None:
-        raise NotImplementedError(
-            f"{type(self).__name__} does not use a CheckpointIO plugin: leave `plugins` without it"
-        )
+    # Raises an error: torch writes the files.
+    checkpoint_io = FabricFSDPStrategy.checkpoint_io
 
     def save_checkpoint(
         self,

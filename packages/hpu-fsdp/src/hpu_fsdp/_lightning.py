@@ -4,7 +4,6 @@ Importing this module imports that framework. Type checkers see the names of `li
 same ones.
 """
 
-import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.fsdp import FSDPPrecision as FabricFSDPPrecision
     from lightning.fabric.strategies.fsdp import FSDPStrategy as FabricFSDPStrategy
     from lightning.fabric.strategies.model_parallel import ModelParallelStrategy as FabricModelParallelStrategy
-    from lightning.fabric.utilities.device_dtype_mixin import _update_properties as update_properties
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
@@ -41,8 +39,6 @@ else:
     FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
     ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
-    # Private, but from Lightning 2.1 on in all: sets `LightningModule.device` without moving the module.
-    update_properties = getattr(_framework.fabric("utilities.device_dtype_mixin"), "_update_properties", _Missing)
 
 __all__ = [
     "FSDPPrecision",
@@ -54,11 +50,8 @@ __all__ = [
     "MisconfigurationException",
     "ModelParallelStrategy",
     "check_version",
-    "constructor_arguments",
-    "copy_activation_checkpointing",
     "fsdp_arguments",
     "rank_zero_warn",
-    "update_properties",
 ]
 
 # Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
@@ -66,11 +59,7 @@ _FIRST: Final = {"FSDP": Version("2.3.dev0"), "ModelParallel": Version("2.4.dev0
 
 
 def check_version(cls: type) -> None:
-    """Raise an error if Lightning is too old for a class, or for the class that a user's one derives from.
-
-    Raises:
-        ImportError: It is.
-    """
+    """Raise an ImportError if Lightning is too old for a class, or for the class that a user's one derives from."""
     version = frameworks.current().version
     names = " ".join(base.__name__ for base in cls.__mro__)
     first = next(first for part, first in _FIRST.items() if part in names)
@@ -79,17 +68,6 @@ def check_version(cls: type) -> None:
             f"{cls.__name__} needs Lightning {first.major}.{first.minor} or newer, got {version}: upgrade "
             "Lightning, or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
         )
-
-
-def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
-    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
-    names, attributes = inspect.signature(cls).parameters, vars(strategy)
-    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
-
-
-def copy_activation_checkpointing(source: Any, target: Any) -> None:
-    """Set the activation checkpointing policy, which a strategy no longer has as the user passed it, to another's."""
-    target._activation_checkpointing_kwargs = source._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
 
 
 def fsdp_arguments(strategy: Any) -> dict[str, Any]:

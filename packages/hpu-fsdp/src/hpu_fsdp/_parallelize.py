@@ -9,14 +9,9 @@ import torch
 from packaging.version import Version
 from torch.nn import Module
 
+from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _setup, _torch
-from hpu_fsdp._lightning import (
-    FabricModelParallelStrategy,
-    ModelParallelStrategy,
-    check_version,
-    constructor_arguments,
-    rank_zero_warn,
-)
+from hpu_fsdp._lightning import check_version, rank_zero_warn
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,15 +25,8 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
 
     @classmethod
-    def from_lightning(cls, strategy: "ModelParallelStrategy | FabricModelParallelStrategy") -> "Self":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's ModelParallelStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
+    def from_lightning(cls, strategy: Any) -> "Self":
+        """Return a strategy with the arguments of Lightning's ModelParallelStrategy, which it replaces on HPU."""
         return cls(**constructor_arguments(cls, strategy))
 
     def setup_environment(self) -> None:
@@ -79,11 +67,7 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
 
 
 def check_clipping(module: Module) -> None:
-    """Raise an error if gradients are to be clipped in host memory, where HCCL cannot sum their norms.
-
-    Raises:
-        ValueError: The module is offloaded, and the process group has no backend for CPU tensors.
-    """
+    """Raise a ValueError if gradients in host memory are to be clipped without a backend that sums their norms."""
     if _torch.is_offloaded(module) and "cpu" not in torch.distributed.get_backend_config():
         raise ValueError(
             "`gradient_clip_val` needs a process group for CPU tensors with `CPUOffloadPolicy`, got one for hpu only: "
@@ -92,11 +76,7 @@ def check_clipping(module: Module) -> None:
 
 
 def move_unsharded(module: Module) -> None:
-    """Move a module to the device, except the parameters that `CPUOffloadPolicy` keeps in host memory.
-
-    Args:
-        module: The module, whose offloaded parts are sharded already.
-    """
+    """Move a sharded module to the device, except the parameters that `CPUOffloadPolicy` keeps in host memory."""
     offloaded = {id(parameter) for parameter in _torch.offloaded_parameters(module)}
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
@@ -129,11 +109,7 @@ def _move_loaded_parameters(module: Module, _: Any) -> None:
 
 
 def check_versions(strategy: type) -> None:
-    """Raise an error if torch or Lightning is too old for FSDP2 on HPU.
-
-    Raises:
-        ImportError: It is.
-    """
+    """Raise an ImportError if torch or Lightning is too old for FSDP2 on HPU."""
     check_version(strategy)
     if Version(torch.__version__) < _TORCH:
         raise ImportError(
@@ -143,11 +119,7 @@ def check_versions(strategy: type) -> None:
 
 
 def validate_sizes(**sizes: object) -> None:
-    """Raise an error for sizes of the device mesh's dimensions.
-
-    Raises:
-        ValueError: A size is neither 'auto' nor a positive int.
-    """
+    """Raise a ValueError if the size of a dimension of the device mesh is neither 'auto' nor a positive int."""
     for name, size in sizes.items():
         if size != "auto" and (not isinstance(size, int) or size < 1):
             raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
@@ -155,11 +127,7 @@ def validate_sizes(**sizes: object) -> None:
 
 @contextmanager
 def plan_errors() -> Iterator[None]:
-    """Return a context in which a plan of `parallelize_module` that names no module is an error.
-
-    Raises:
-        ValueError: A plan names no module. torch 2.9 and newer warn.
-    """
+    """Return a context in which a plan that names no module raises a ValueError; torch 2.9 and newer warn."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Parallelize plan key")
         try:

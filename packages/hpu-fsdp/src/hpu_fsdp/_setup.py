@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -10,15 +10,9 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy, enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
-from hpu_core.strategy import validate_keywords
+from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _torch, _torch_2_4
-from hpu_fsdp._lightning import (
-    FabricFSDPStrategy,
-    FSDPStrategy,
-    constructor_arguments,
-    copy_activation_checkpointing,
-    fsdp_arguments,
-)
+from hpu_fsdp._lightning import check_version, fsdp_arguments
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -83,22 +77,56 @@ class FSDPSetupMixin(ShardedSetupMixin):
 
     sharding_strategy: Any
 
+    def __init__(
+        self,
+        *,
+        sharding_strategy: object,
+        state_dict_type: object,
+        auto_wrap_policy: object,
+        device_mesh: object,
+        **arguments: Any,
+    ) -> None:
+        check_version(type(self))
+        name = sharding_strategy.upper() if isinstance(sharding_strategy, str) else sharding_strategy
+        if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
+            raise ValueError(
+                f"`sharding_strategy` must be {', '.join(map(repr, SHARDING_STRATEGIES))}, got {sharding_strategy!r}"
+            )
+        if state_dict_type not in _STATE_DICT_TYPES:
+            raise ValueError(f"`state_dict_type` must be 'full' or 'sharded', got {state_dict_type!r}")
+        if arguments.get("device_id") is not None:
+            raise TypeError(
+                f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
+                "strategy moves the module"
+            )
+        if isinstance(auto_wrap_policy, type):
+            raise TypeError(
+                f"`auto_wrap_policy` must be a set of module classes or a policy, got the class "
+                f"{auto_wrap_policy.__name__}: pass {{{auto_wrap_policy.__name__}}}"
+            )
+        if isinstance(device_mesh, (int, str)) or (isinstance(device_mesh, Sequence) and not _is_pair(device_mesh)):
+            raise ValueError(
+                "`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got "
+                f"{device_mesh!r}"
+            )
+        super().__init__(
+            sharding_strategy=sharding_strategy,
+            state_dict_type=state_dict_type,
+            auto_wrap_policy=auto_wrap_policy,
+            device_mesh=device_mesh,
+            **arguments,
+        )
+
     @classmethod
-    def from_lightning(cls, strategy: "FSDPStrategy | FabricFSDPStrategy") -> "Self":
-        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's FSDPStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has a process group backend that does not take hpu tensors.
-        """
+    def from_lightning(cls, strategy: Any) -> "Self":
+        """Return a strategy with the arguments of one of Lightning's, which replaces it on HPU."""
         arguments = {**constructor_arguments(cls, strategy), **fsdp_arguments(strategy)}
         # The Trainer's strategy keeps the further arguments under this name, Fabric's under another.
         arguments.pop("kwargs", None)
-        replacement = cls(**arguments)
-        copy_activation_checkpointing(strategy, replacement)
-        return replacement
+        replacement: Any = cls(**arguments)
+        # Lightning does not keep the policy of the user, only what it made of it.
+        replacement._activation_checkpointing_kwargs = strategy._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
+        return cast("Self", replacement)
 
     def setup_environment(self) -> None:
         """Create the process group, open the device and choose the sharding.
@@ -208,48 +236,6 @@ def materialize(module: Module) -> None:
         )
     module.to_empty(device=DEVICE, recurse=False)
     reset()
-
-
-def validate_options(  # noqa: PLR0913 - the options of the constructor.
-    base: type,
-    arguments: dict[str, Any],
-    *,
-    sharding_strategy: object,
-    state_dict_type: object,
-    auto_wrap_policy: object,
-    device_mesh: object,
-) -> None:
-    """Raise an error for options of FSDP that are not valid on HPU, or would fail later, on every rank.
-
-    `base` is Lightning's strategy, which may name some of the further `arguments` of FullyShardedDataParallel. For the
-    options see HPUFSDPStrategy.
-
-    Raises:
-        TypeError: An option is of the wrong type, or unknown, or the arguments have a `device_id`.
-        ValueError: An option is invalid.
-    """
-    name = sharding_strategy.upper() if isinstance(sharding_strategy, str) else sharding_strategy
-    if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
-        raise ValueError(
-            f"`sharding_strategy` must be {', '.join(map(repr, SHARDING_STRATEGIES))}, got {sharding_strategy!r}"
-        )
-    if state_dict_type not in _STATE_DICT_TYPES:
-        raise ValueError(f"`state_dict_type` must be 'full' or 'sharded', got {state_dict_type!r}")
-    if arguments.get("device_id") is not None:
-        raise TypeError(
-            f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
-            "strategy moves the module"
-        )
-    if isinstance(auto_wrap_policy, type):
-        raise TypeError(
-            f"`auto_wrap_policy` must be a set of module classes or a policy, got the class "
-            f"{auto_wrap_policy.__name__}: pass {{{auto_wrap_policy.__name__}}}"
-        )
-    if isinstance(device_mesh, (int, str)) or (isinstance(device_mesh, Sequence) and not _is_pair(device_mesh)):
-        raise ValueError(
-            f"`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got {device_mesh!r}"
-        )
-    validate_keywords(arguments, FullyShardedDataParallel, base)
 
 
 def _is_pair(mesh: Sequence[object]) -> bool:

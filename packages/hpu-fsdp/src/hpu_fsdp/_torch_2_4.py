@@ -10,18 +10,15 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils, _optim_utils
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-from hpu_fsdp._torch import replaced
+from hpu_fsdp._torch import HPUShardedGradScaler, replaced
 
 
-def check_scaler() -> None:
-    """Raise an error if torch cannot scale losses on HPU, as before 2.3.
-
-    Raises:
-        NotImplementedError: It cannot.
-    """
+def make_scaler() -> ShardedGradScaler:
+    """Return a gradient scaler for "16-mixed"."""
     # torch before 2.3 supports CUDA only, and has no such argument.
     if "device" not in inspect.signature(ShardedGradScaler).parameters:
         raise NotImplementedError("precision='16-mixed' needs torch 2.3 or newer with FSDP: use 'bf16-mixed'")
+    return HPUShardedGradScaler("hpu")
 
 
 def frees_storages(device: torch.device) -> bool:

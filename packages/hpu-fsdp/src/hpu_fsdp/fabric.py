@@ -4,15 +4,14 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch.distributed.fsdp import FullyShardedDataParallel
+
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
-from hpu_fsdp._lightning import (
-    FabricFSDPPrecision,
-    FabricFSDPStrategy,
-    check_version,
-)
-from hpu_fsdp.precision import FabricHPUFSDPPrecision
+from hpu_fsdp._lightning import FabricFSDPStrategy
+from hpu_fsdp.precision import FabricHPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
     import torch
@@ -83,15 +82,7 @@ class FabricHPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_version(type(self))
-        _setup.validate_options(
-            FabricFSDPStrategy,
-            kwargs,
-            sharding_strategy=sharding_strategy,
-            state_dict_type=state_dict_type,
-            auto_wrap_policy=auto_wrap_policy,
-            device_mesh=device_mesh,
-        )
+        validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
@@ -132,16 +123,7 @@ class FabricHPUFSDPStrategy(
 
     @precision.setter
     def precision(self, plugin: "Precision | None") -> None:
-        if plugin is None or isinstance(plugin, FabricHPUFSDPPrecision):
-            self._precision = plugin
-        elif isinstance(plugin, FabricFSDPPrecision):
-            # Lightning's own enters autocast for CUDA.
-            self._precision = FabricHPUFSDPPrecision(plugin.precision)
-        else:
-            raise TypeError(
-                f"`precision` must be a FabricHPUFSDPPrecision with FSDP, got {type(plugin).__name__}: pass "
-                f"`precision={plugin.precision!r}` to Fabric, or `FabricHPUFSDPPrecision(..., autocast=plugin)`"
-            )
+        self._precision = replace_plugin(plugin, FabricHPUFSDPPrecision)
 
     def setup_module(self, module: "Module") -> "Module":
         """Move a module to the device and shard it.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_fsdp import _checkpoint, _parallelize, _setup, _torch
-from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy, update_properties
+from hpu_core.strategy import set_module_device
+from hpu_fsdp import _checkpoint, _parallelize, _torch
+from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -108,7 +109,7 @@ class HPUModelParallelStrategy(
             super().model_to_device()
             return
         _parallelize.move_unsharded(self.model)
-        update_properties(self.model, device=_setup.DEVICE)
+        set_module_device(self.model)
 
     def overrides_configure_model(self) -> bool:
         """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""

@@ -2,14 +2,14 @@
 
 import dataclasses
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
-from hpu_fsdp import _torch, _torch_2_4
+from hpu_fsdp import _torch_2_4
 from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ else:
 
 __all__ = ["AutocastPlugin", "FabricHPUFSDPPrecision", "HPUFSDPPrecision"]
 
-_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
 _TRUE: Final = {"bf16-true": torch.bfloat16, "16-true": torch.float16}
-# The Trainer's aliases from earlier versions of Lightning.
-_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+
+_Plugin = TypeVar("_Plugin", bound="_HPUFSDPPrecision")
 
 
 class AutocastPlugin(Protocol):
@@ -62,14 +62,14 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         autocast: AutocastPlugin | None = None,
     ) -> None:
         check_version(type(self))
-        name = normalize_precision(precision)
+        name = plugins.normalize_precision(precision, "FSDP")
         if scaler is not None and name != "16-mixed":
             raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")
         # Lightning creates a scaler for CUDA with "16-mixed", and refuses one that is passed. Otherwise the two mixed
         # precisions differ in their dtype only.
         super().__init__("bf16-mixed" if name == "16-mixed" else name)
         self.precision = name
-        self.scaler = (scaler or _make_scaler()) if name == "16-mixed" else None
+        self.scaler = (scaler or _torch_2_4.make_scaler()) if name == "16-mixed" else None
         self._autocast = autocast
         if autocast is None and "mixed" in name:
             self._autocast = _installed_autocast(name, self._api)
@@ -157,7 +157,7 @@ class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
                 "`gradient_clip_algorithm='norm'` needs a module that is wrapped in FullyShardedDataParallel as a "
                 f"whole, got {type(self.root_module).__name__}: leave the wrapping to the strategy, or clip by value"
             )
-        clip_gradients(self.root_module, clip_val)
+        self.root_module.clip_grad_norm_(clip_val)
 
 
 class FabricHPUFSDPPrecision(_HPUFSDPPrecision, FabricFSDPPrecision):
@@ -175,40 +175,20 @@ class FabricHPUFSDPPrecision(_HPUFSDPPrecision, FabricFSDPPrecision):
     _api = "fabric"
 
 
-def clip_gradients(module: FullyShardedDataParallel, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """Clip gradients by their norm over all ranks, and return the norm.
-
-    Args:
-        module: The sharded module.
-        max_norm: Maximum norm.
-        norm_type: Order of the norm.
-    """
-    return module.clip_grad_norm_(max_norm=max_norm, norm_type=norm_type)
-
-
-def _make_scaler() -> ShardedGradScaler:
-    _torch_2_4.check_scaler()
-    return _torch.HPUShardedGradScaler("hpu")
-
-
-def normalize_precision(precision: object) -> Any:
-    """Return Lightning's canonical name of a precision.
+def replace_plugin(plugin: Any, cls: type[_Plugin]) -> _Plugin | None:
+    """Return a strategy's precision plugin: the user's, or one in place of Lightning's, which enters CUDA's autocast.
 
     Raises:
-        ValueError: FSDP does not support the precision.
-
-    >>> normalize_precision("bf16"), normalize_precision(32), normalize_precision("16-true")
-    ('bf16-mixed', '32-true', '16-true')
+        TypeError: The plugin is not one for FSDP.
     """
-    name = _ALIASES.get(str(precision), precision)
-    if name == "64-true":
-        raise plugins.float64_error(name)
-    if name not in _PRECISIONS:
-        raise ValueError(
-            f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with FSDP, got "
-            f"{precision!r}"
-        )
-    return name
+    if plugin is None or isinstance(plugin, cls):
+        return plugin
+    if isinstance(plugin, FabricFSDPPrecision if cls is FabricHPUFSDPPrecision else FSDPPrecision):
+        return cls(plugin.precision)
+    raise TypeError(
+        f"the precision plugin must be of class {cls.__name__} with FSDP, got {type(plugin).__name__}: pass "
+        f"`precision={plugin.precision!r}` to the Trainer or to Fabric, or `{cls.__name__}(..., autocast=plugin)`"
+    )
 
 
 def _installed_autocast(precision: str, api: "Api") -> AutocastPlugin | None:

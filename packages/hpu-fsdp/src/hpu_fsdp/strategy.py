@@ -4,15 +4,14 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch.distributed.fsdp import FullyShardedDataParallel
+
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
-from hpu_fsdp._lightning import (
-    FSDPPrecision,
-    FSDPStrategy,
-    check_version,
-)
-from hpu_fsdp.precision import HPUFSDPPrecision
+from hpu_fsdp._lightning import FSDPStrategy
+from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
     import torch
@@ -101,16 +100,8 @@ class HPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        check_version(type(self))
-        _setup.validate_options(
-            FSDPStrategy,
-            kwargs,
-            sharding_strategy=sharding_strategy,
-            state_dict_type=state_dict_type,
-            auto_wrap_policy=auto_wrap_policy,
-            device_mesh=device_mesh,
-        )
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
+        validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             accelerator=accelerator,
@@ -151,16 +142,7 @@ class HPUFSDPStrategy(
 
     @precision_plugin.setter
     def precision_plugin(self, plugin: "Precision | None") -> None:
-        if plugin is None or isinstance(plugin, HPUFSDPPrecision):
-            self._precision_plugin = plugin
-        elif isinstance(plugin, FSDPPrecision):
-            # Lightning's own enters autocast for CUDA.
-            self._precision_plugin = HPUFSDPPrecision(plugin.precision)
-        else:
-            raise TypeError(
-                f"`precision_plugin` must be an HPUFSDPPrecision with FSDP, got {type(plugin).__name__}: pass "
-                f"`precision={plugin.precision!r}` to the Trainer, or `HPUFSDPPrecision(..., autocast=plugin)`"
-            )
+        self._precision_plugin = replace_plugin(plugin, HPUFSDPPrecision)
 
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device, shard it, and set it up for training or evaluation.
