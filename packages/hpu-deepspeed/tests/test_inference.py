@@ -90,7 +90,7 @@ def test_further_options_of_the_engine_are_accepted(on_ranks: OnRanks) -> None:
         assert options == {"replace_method": "auto", "max_out_tokens": 8}
         assert errors == [
             "`replace_methd` is not an argument of HPUDeepSpeedStrategy: did you mean `replace_method`?",
-            "`zzz` is not an argument of HPUDeepSpeedStrategy: see the arguments of `deepspeed.init_inference`",
+            "`zzz` is not an argument of HPUDeepSpeedStrategy: see the arguments of HPUDeepSpeedStrategy",
         ]
 
 
@@ -118,7 +118,7 @@ def test_checkpoint_directory_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> No
 def test_options_are_removed_from_the_config() -> None:
     config = {"dtype": "bf16", "zero_optimization": {"stage": 2}}
 
-    assert _inference.take_options(config, {"tensor_parallel": {"tp_size": 2}}) == {
+    assert _inference.take_options(config, {"tensor_parallel": {"tp_size": 2}}, _inference.OPTIONS) == {
         "dtype": torch.bfloat16,
         "tensor_parallel": {"tp_size": 2},
     }
@@ -128,7 +128,7 @@ def test_options_are_removed_from_the_config() -> None:
 def test_tensor_parallelism_for_training_stays_in_the_config() -> None:
     config = {"tensor_parallel": {"autotp_size": 2}}
 
-    assert _inference.take_options(config, {}) == {}
+    assert _inference.take_options(config, {}, _inference.OPTIONS) == {}
     assert config == {"tensor_parallel": {"autotp_size": 2}}
 
 
@@ -149,7 +149,7 @@ def test_invalid_options_are_an_error(
     arguments: dict[str, Any], stage: int, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        _inference.take_options({"zero_optimization": {"stage": stage}}, arguments)
+        _inference.take_options({"zero_optimization": {"stage": stage}}, arguments, _inference.OPTIONS)
 
 
 def test_weights_only_holds_for_a_directory(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ import inspect
 from typing import Any
 
 import pytest
-import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
-from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, update_properties
+from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy
 
 from .conftest import OnRanks
 from .modules import SUPPORTS_NVME
@@ -96,17 +95,6 @@ def test_lightning_has_the_name(path: str) -> None:
     value: Any = _lightning.pytorch(module)
     for part in name.split("."):
         value = getattr(value, part)
-
-
-def test_lightnings_function_sets_the_device_of_a_module() -> None:
-    """Lightning 2.0 has it as a method."""
-    module: Any = _lightning.pytorch().LightningModule()
-    module.part = _lightning.pytorch().LightningModule()
-    device = torch.device("hpu", 0)
-
-    update_properties(module, device=device)
-
-    assert (module.device, module.part.device) == (device, device)
 
 
 _SET_TO_NONE = ["set_to_none"] if Version(importlib.metadata.version("deepspeed")) >= Version("0.18") else []

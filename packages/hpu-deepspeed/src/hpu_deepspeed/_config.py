@@ -80,14 +80,9 @@ _EXTRA_KEYS: Final = frozenset(
 
 
 def validate_source(config: object) -> None:
-    """Raise if a strategy's `config` argument is not a configuration.
+    """Raise an error if a strategy's `config` argument is neither a dict nor the path of a file with a JSON object.
 
-    Args:
-        config: The configuration or the path of a JSON file. If None, the path in PL_DEEPSPEED_CONFIG_PATH, if set.
-
-    Raises:
-        TypeError: `config` is neither a dict nor a path.
-        ValueError: The file does not contain a JSON object.
+    If it is None, the path in PL_DEEPSPEED_CONFIG_PATH is checked, if set. Lightning raises for a missing file.
     """
     source = os.environ.get("PL_DEEPSPEED_CONFIG_PATH") if config is None else config
     if source is None or isinstance(source, Mapping):
@@ -96,7 +91,6 @@ def validate_source(config: object) -> None:
         raise TypeError(f"`config` must be a dict or the path of a JSON file, got {source!r}")
     path = Path(source)
     if not path.is_file():
-        # Lightning raises for a missing file.
         return
     try:
         content = json.loads(path.read_bytes())
@@ -108,8 +102,8 @@ def validate_source(config: object) -> None:
         )
 
 
-def validate(config: Config, more_options: frozenset[str] = frozenset()) -> None:
-    """Validate the options that do not depend on the Trainer.
+def validate(config: Config, more_options: frozenset[str]) -> None:
+    """Raise an error for invalid options that do not depend on the Trainer.
 
     Unknown options at the top level and in `aio` are a warning, because DeepSpeed ignores them and a newer release may
     read options that are not listed here. Those in `zero_optimization` are an error, as in DeepSpeed itself.
@@ -117,10 +111,6 @@ def validate(config: Config, more_options: frozenset[str] = frozenset()) -> None
     Args:
         config: DeepSpeed's configuration.
         more_options: Names of options at the top level that are known as well.
-
-    Raises:
-        TypeError: A section is of the wrong type.
-        ValueError: An option has an invalid value, or one in `zero_optimization` is unknown.
     """
     _warn_unknown(config, training_options() | more_options, "the DeepSpeed config")
     # Lightning writes `thread_count`, the name in older DeepSpeed releases.
@@ -166,11 +156,7 @@ def fill_defaults(config: Config) -> None:
 
 
 def validate_batch_sizes(config: Config, world_size: int) -> None:
-    """Raise if the batch sizes contradict each other.
-
-    Raises:
-        ValueError: The total is not the product of micro batch, accumulation steps and processes.
-    """
+    """Raise a ValueError if the total batch size is not the product of micro batch, accumulation steps and ranks."""
     total = config.get("train_batch_size")
     micro, steps = config.get("train_micro_batch_size_per_gpu"), config.get("gradient_accumulation_steps", 1)
     if total is None or micro is None or total == micro * steps * world_size:
@@ -183,11 +169,7 @@ def validate_batch_sizes(config: Config, world_size: int) -> None:
 
 
 def validate_gradient_clipping(config: Config, gradient_clip_val: float | None) -> None:
-    """Raise if the Trainer and the configuration clip gradients to different values.
-
-    Raises:
-        ValueError: The values differ.
-    """
+    """Raise a ValueError if the Trainer and the configuration clip gradients to different values."""
     configured = config.get("gradient_clipping")
     if gradient_clip_val is not None and configured is not None and float(configured) != float(gradient_clip_val):
         raise ValueError(
@@ -197,11 +179,7 @@ def validate_gradient_clipping(config: Config, gradient_clip_val: float | None) 
 
 
 def require_compiler(config: Config) -> None:
-    """Raise if DeepSpeed would compile its CPU Adam and there is no compiler.
-
-    Raises:
-        RuntimeError: The C++ compiler or ninja is missing.
-    """
+    """Raise a RuntimeError if DeepSpeed would compile its CPU Adam, and the C++ compiler or ninja is missing."""
     if offload_device(config, "offload_optimizer") == "none" or not _uses_cpu_adam(config):
         return
     compiler = os.environ.get("CXX", "c++")

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, MutableMapping
 from types import ModuleType
 from typing import Any, Final
 
@@ -23,8 +23,8 @@ from hpu_core import bridge, releases
 from hpu_deepspeed import _deepspeed_0_16, _muon
 
 _ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
-# As HPU_Accelerator.apply_hpu_workarounds of DeepSpeed.
-_BRIDGE_ENV: Final = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0"}
+# Variables of the bridge that DeepSpeed needs, as HPU_Accelerator.apply_hpu_workarounds.
+BRIDGE_ENV: Final = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0"}
 # Intel's fork for SynapseAI 1.11.
 _MIN_VERSION: Final = Version("0.9.4")
 # First upstream release that supports Gaudi (DeepSpeed pull request 4912).
@@ -47,7 +47,13 @@ def load() -> ModuleType:
     if "deepspeed" in sys.modules:
         deepspeed = importlib.import_module("deepspeed")
     else:
-        with _force_hpu_accelerator(), _hide_triton(), _preserve_determinism(), _preserve_bridge_env():
+        # DeepSpeed sets `BRIDGE_ENV` on import.
+        env = _restored(os.environ, _ACCELERATOR_ENV, *BRIDGE_ENV)
+        with env, _restored(sys.modules, "triton"), _preserve_determinism():
+            os.environ[_ACCELERATOR_ENV] = "hpu"
+            # Up to 0.19.0, DeepSpeed probes for a GPU with triton, which fails where triton is installed (as with torch
+            # for CUDA) and there is no GPU. None makes the import fail.
+            sys.modules["triton"] = None  # type: ignore[assignment] # See above.
             _deepspeed_0_16.set_fork_env(version())
             deepspeed = importlib.import_module("deepspeed")
             # Some releases choose the accelerator on this call rather than on import.
@@ -172,63 +178,16 @@ def version() -> str:
         ) from error
 
 
-def set_bridge_env() -> Callable[[], None]:
-    """Set the variables of the bridge that DeepSpeed needs, unless they are set, before a device is opened.
-
-    Returns:
-        Function that removes those that were set.
-    """
-    added = _BRIDGE_ENV.keys() - os.environ.keys()
-    os.environ.update({name: _BRIDGE_ENV[name] for name in added})
-
-    def restore() -> None:
-        for name in added:
-            os.environ.pop(name, None)
-
-    return restore
-
-
 @contextlib.contextmanager
-def _preserve_bridge_env() -> Iterator[None]:
-    """Restore the variables of `set_bridge_env` on exit; DeepSpeed sets them on import."""
-    previous = {name: os.environ[name] for name in _BRIDGE_ENV if name in os.environ}
+def _restored(mapping: MutableMapping[str, Any], *keys: str) -> Iterator[None]:
+    """Restore the values of a mapping's keys on exit."""
+    previous = {key: mapping[key] for key in keys if key in mapping}
     try:
         yield
     finally:
-        for name in _BRIDGE_ENV.keys() - previous.keys():
-            os.environ.pop(name, None)
-        os.environ.update(previous)
-
-
-@contextlib.contextmanager
-def _force_hpu_accelerator() -> Iterator[None]:
-    """Set DS_ACCELERATOR to hpu inside the context."""
-    previous = os.environ.get(_ACCELERATOR_ENV)
-    os.environ[_ACCELERATOR_ENV] = "hpu"
-    try:
-        yield
-    finally:
-        if previous is None:
-            del os.environ[_ACCELERATOR_ENV]
-        else:
-            os.environ[_ACCELERATOR_ENV] = previous
-
-
-@contextlib.contextmanager
-def _hide_triton() -> Iterator[None]:
-    """Make triton unimportable inside the context.
-
-    Up to 0.19.0, DeepSpeed probes for a GPU with triton on import, which fails where triton is installed (as with torch
-    for CUDA) and there is no GPU. On Gaudi it does not use triton.
-    """
-    loaded = sys.modules.get("triton")
-    sys.modules["triton"] = None  # type: ignore[assignment] # None makes the import fail.
-    try:
-        yield
-    finally:
-        del sys.modules["triton"]
-        if loaded is not None:
-            sys.modules["triton"] = loaded
+        for key in keys:
+            mapping.pop(key, None)
+        mapping.update(previous)
 
 
 @contextlib.contextmanager

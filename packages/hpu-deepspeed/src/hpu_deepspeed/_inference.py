@@ -1,6 +1,5 @@
 """DeepSpeed's inference engine: its options, and checkpoints for it."""
 
-import difflib
 import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,23 +24,6 @@ def engine_options() -> frozenset[str]:
     return _config.field_names(model).union(OPTIONS)
 
 
-def validate_options(arguments: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise an error for further arguments of the strategy that are no option of the engine.
-
-    Args:
-        arguments: The arguments by name.
-        known: Names of the strategy's own arguments, for the error message.
-
-    Raises:
-        TypeError: An argument is unknown.
-    """
-    options = engine_options()
-    for name in arguments.keys() - options:
-        close = difflib.get_close_matches(name, {*known, *options}, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else "see the arguments of `deepspeed.init_inference`"
-        raise TypeError(f"`{name}` is not an argument of HPUDeepSpeedStrategy: {hint}")
-
-
 def convert_inputs(batch: Any, dtype: torch.dtype) -> Any:
     """Return a batch whose floating-point tensors have the data type of the engine's weights."""
     return apply_to_collection(
@@ -49,9 +31,7 @@ def convert_inputs(batch: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def take_options(
-    config: dict[str, Any], arguments: Mapping[str, Any], names: Iterable[str] = OPTIONS
-) -> dict[str, Any]:
+def take_options(config: dict[str, Any], arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the options of the inference engine, and remove them from the configuration.
 
     Args:
@@ -87,17 +67,6 @@ def take_options(
     if "dtype" in options:
         options["dtype"] = _parse_dtype(options["dtype"])
     return options
-
-
-def create_engine(module: torch.nn.Module, options: Mapping[str, Any], dtype: torch.dtype) -> Any:
-    """Return DeepSpeed's inference engine for a module, which it moves to the device.
-
-    Args:
-        module: The LightningModule, whose weights are converted in place.
-        options: See `take_options`.
-        dtype: Data type of the weights if the options have none.
-    """
-    return _deepspeed.load().init_inference(module, config={"dtype": dtype, **options})
 
 
 def is_engine(model: object) -> bool:

@@ -13,7 +13,6 @@ from hpu_core import frameworks
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.deepspeed import DeepSpeedPrecision as FabricDeepSpeedPrecision
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
-    from lightning.fabric.utilities.device_dtype_mixin import _update_properties as update_properties
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.core.optimizer import _configure_optimizers as parse_optimizers
@@ -44,14 +43,6 @@ else:
     MockOptimizer = _optimizer._MockOptimizer  # noqa: SLF001 - see above.
     parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
 
-    # Private, but Lightning 2.0 to 2.6 all have it: sets `LightningModule.device` without moving the module.
-    _mixin = _framework.fabric("utilities.device_dtype_mixin")
-    if hasattr(_mixin, "_update_properties"):
-        update_properties = _mixin._update_properties  # noqa: SLF001 - see above.
-    else:
-        # Lightning 2.0 has a method, whose name Python mangles.
-        update_properties = vars(_mixin._DeviceDtypeModuleMixin)["_DeviceDtypeModuleMixin__update_properties"]  # noqa: SLF001 - see above.
-
 __all__ = [
     "DeepSpeedPrecision",
     "DeepSpeedStrategy",
@@ -60,25 +51,14 @@ __all__ = [
     "MisconfigurationException",
     "MockOptimizer",
     "apply_to_collection",
-    "constructor_arguments",
     "parse_optimizers",
     "rank_zero_warn",
     "reset_seed",
     "supported_arguments",
-    "update_properties",
 ]
 
 # Arguments that only newer Lightning has, with their defaults.
 _DEFAULTS: Final = {"exclude_frozen_parameters": False, "filter": None, "strict": True, "weights_only": None}
-
-
-def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
-    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not.
-
-    All others are part of `config`.
-    """
-    names, attributes = inspect.signature(cls).parameters, vars(strategy)
-    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
 
 
 def supported_arguments(method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:

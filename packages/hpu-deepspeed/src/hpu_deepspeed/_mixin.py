@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import atomic_dir
+from hpu_core import atomic_dir, hccl
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelMixin
+from hpu_core.strategy import constructor_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
-from hpu_deepspeed._lightning import (
-    DeepSpeedStrategy,
-    FabricDeepSpeedStrategy,
-    constructor_arguments,
-    reset_seed,
-)
+from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, reset_seed
 from hpu_deepspeed._plugin import PLUGIN
 
 if TYPE_CHECKING:
@@ -36,20 +32,10 @@ else:
 
 
 class HPUDeepSpeedMixin(_Strategy):
-    """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy.
-
-    Raises:
-        ImportError: DeepSpeed is too old.
-        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
-        RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: An argument or a section of the configuration is of the wrong type.
-        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
-    """
+    """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy."""
 
     config: Any
     _timeout: timedelta | None
-    # Removes the variables of the bridge that this strategy has set.
-    _restore_bridge_env: Callable[[], None] | None = None
     # Whether `root_device` has an index, see `_device_index_context`.
     _has_device_index = False
 
@@ -85,14 +71,8 @@ class HPUDeepSpeedMixin(_Strategy):
 
     @classmethod
     def from_lightning(cls, strategy: "DeepSpeedStrategy | FabricDeepSpeedStrategy") -> "Self":
-        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU.
-
-        Args:
-            strategy: Lightning's DeepSpeedStrategy, not set up yet.
-
-        Raises:
-            ValueError: It has an option that is not supported on HPU; see the constructor.
-        """
+        """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU."""
+        # All other arguments are part of `config`.
         # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
         return cls(**constructor_arguments(cls, strategy), logging_level=_deepspeed.logging_level())
 
@@ -119,16 +99,8 @@ class HPUDeepSpeedMixin(_Strategy):
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
-        if self._restore_bridge_env is None:
-            self._restore_bridge_env = _deepspeed.set_bridge_env()
+        hccl.set_environment(_deepspeed.BRIDGE_ENV)
         super().prepare_device()
-
-    def teardown(self) -> None:
-        """Release the device, and remove the variables that DeepSpeed needed."""
-        super().teardown()
-        if self._restore_bridge_env is not None:
-            self._restore_bridge_env()
-            self._restore_bridge_env = None
 
     def _format_config(self) -> None:
         _config.fill_defaults(self.config)

@@ -1,14 +1,11 @@
 """Precision plugins for DeepSpeed."""
 
-from typing import Any, Final
+from typing import Any
 
+from hpu_core.plugins import normalize_precision
 from hpu_deepspeed._lightning import DeepSpeedPrecision, FabricDeepSpeedPrecision
 
 __all__ = ["FabricHPUDeepSpeedPrecision", "HPUDeepSpeedPrecisionPlugin"]
-
-_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
-# The Trainer's aliases from earlier versions of Lightning.
-_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
 
 class HPUDeepSpeedPrecisionPlugin(DeepSpeedPrecision):
@@ -30,7 +27,7 @@ class HPUDeepSpeedPrecisionPlugin(DeepSpeedPrecision):
     def __init__(self, precision: Any = "32-true", device: str = "hpu") -> None:
         if device != "hpu":
             raise ValueError(f"`device` must be 'hpu', got {device!r}")
-        super().__init__(normalize_precision(precision))
+        super().__init__(normalize_precision(precision, "DeepSpeed"))
 
 
 class FabricHPUDeepSpeedPrecision(FabricDeepSpeedPrecision):
@@ -44,27 +41,4 @@ class FabricHPUDeepSpeedPrecision(FabricDeepSpeedPrecision):
     """
 
     def __init__(self, precision: Any = "32-true") -> None:
-        super().__init__(normalize_precision(precision))
-
-
-def normalize_precision(precision: object) -> Any:
-    """Return Lightning's canonical name of a precision.
-
-    Raises:
-        ValueError: DeepSpeed does not support the precision.
-
-    >>> normalize_precision("bf16"), normalize_precision(32), normalize_precision("16-true")
-    ('bf16-mixed', '32-true', '16-true')
-    """
-    name = _ALIASES.get(str(precision), precision)
-    if name not in _PRECISIONS:
-        advice = (
-            ", which DeepSpeed's engine does not have: pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
-            if name == "fp8"
-            else ""
-        )
-        raise ValueError(
-            f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with DeepSpeed, got "
-            f"{precision!r}{advice}"
-        )
-    return name
+        super().__init__(normalize_precision(precision, "DeepSpeed"))

@@ -13,6 +13,7 @@ import torch
 from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_core.strategy import set_module_device, validate_keywords
 from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
@@ -22,7 +23,6 @@ from hpu_deepspeed._lightning import (
     parse_optimizers,
     rank_zero_warn,
     supported_arguments,
-    update_properties,
 )
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
@@ -190,7 +190,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         **kwargs: Any,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        _inference.validate_options(kwargs, arguments)
+        validate_keywords(kwargs, HPUDeepSpeedStrategy, others=_inference.engine_options())
         inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
         super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
         self._inference_options = _inference.take_options(self.config, inference, self._own_options)
@@ -390,7 +390,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     ) -> tuple[Any, Any]:
         with self._device_index_context():
             engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
-        self._set_module_device(model)
+        # The engine has moved the module to "hpu". Moving it again would move offloaded parameters, too.
+        set_module_device(model)
         _nvme_checkpoint.patch_engine(engine)
         return engine, optimizer
 
@@ -399,10 +400,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             if self._inference_options:
                 dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
                 self._input_dtype = self._inference_options.get("dtype", dtype)
-                self.model = _inference.create_engine(model, self._inference_options, dtype)
+                config = {"dtype": dtype, **self._inference_options}
+                self.model = _deepspeed.load().init_inference(model, config=config)
             else:
                 super()._initialize_deepspeed_inference(model)
-        self._set_module_device(model)
+        set_module_device(model)
 
     def _load_for_inference(self, path: Path, weights_only: bool | None) -> dict[str, Any]:
         """Load a file or directory into the module of the inference engine."""
@@ -414,8 +416,3 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         module: Any = self.lightning_module
         module.load_state_dict(checkpoint["state_dict"], strict=getattr(module, "strict_loading", True))
         return checkpoint
-
-    def _set_module_device(self, model: "Module") -> None:
-        # The engine has moved it to "hpu", which torch takes for another device than the "hpu:0" of tensors. Moving it
-        # again would move offloaded parameters, too.
-        update_properties(model, device=torch.device("hpu", 0))
