@@ -3,9 +3,10 @@
 import functools
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from hpu_core.lazy_exports import lazy_attributes
 
 __all__ = ["is_installed", "lazy_getattr", "load"]
 
@@ -34,18 +35,7 @@ def lazy_getattr(
     for name in submodules:
         getters[name] = functools.partial(importlib.import_module, f"{module}.{name}")
 
-    def get(name: str) -> object:
-        if name not in getters:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = getters[name]()
-        # Cached in the module, so Python does not call `__getattr__` again.
-        setattr(sys.modules[module], name, value)
-        return value
-
-    def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[module]), *getters})
-
-    return get, list_names
+    return lazy_attributes(module, getters)
 
 
 def load(target: str, name: str) -> Any:
