@@ -56,13 +56,7 @@ class AutocastPolicy:
 
     @contextmanager
     def enabled(self) -> Iterator[None]:
-        """Enable casts inside the context.
-
-        Raises:
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            NotImplementedError: The device does not support the lower precision.
-            RuntimeError: HMP already uses other op lists in this process.
-        """
+        """Enable casts inside the context; raise an error if the device or HMP does not support them."""
         backend = self._backend or self._select_backend()
         _kernels.install(backend.rules, self._log)
         with self._set_enabled(backend, enabled=True):
@@ -113,10 +107,9 @@ class AutocastPolicy:
         if hmp is not None and self.dtype is torch.bfloat16:
             _hmp.convert(hmp, self.lists)
             # HMP casts only calls through the Python names that it has replaced. The kernels cast all others.
-            if _kernels.is_supported():
-                backend = _CastBackend(hmp, self._make_rules(override_all=True), autocast=True)
-            else:
-                backend = _CastBackend(hmp)
+            has_kernels = _kernels.is_supported()
+            rules = self._make_rules(override_all=True) if has_kernels else None
+            backend = _CastBackend(hmp, rules, autocast=has_kernels)
         elif (_bridge_env.exported_op_lists() or default_op_lists()) == self.lists and not self._verbose:
             backend = _CastBackend(rules=self._make_rules(override_all=False), autocast=True)
         else:

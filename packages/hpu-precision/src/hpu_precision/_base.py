@@ -1,5 +1,6 @@
 """Shared part of the Trainer's and Fabric's precision plugins."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from os import PathLike
@@ -12,6 +13,7 @@ from hpu_precision._lightning import rank_zero_info, rank_zero_warn
 
 if TYPE_CHECKING:
     import torch
+    from lightning.fabric.plugins import Precision
     from torch.nn import Module
 
 
@@ -53,7 +55,7 @@ class HPUPrecisionBase:
             scaler=scaler,
         )
         self._resolved = _resolver.resolve(precision, options, rank_zero_info, rank_zero_warn)
-        self._delegate: Any = self._make_delegate(self._resolved)
+        self._delegate = self._make_delegate(self._resolved)
         # Lightning's type of the attribute does not include "fp8".
         self.precision: Any = self._resolved.name
 
@@ -65,8 +67,9 @@ class HPUPrecisionBase:
         """
         return self._resolved.compute_dtype
 
-    def _make_delegate(self, resolved: _resolver.ResolvedPrecision) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _make_delegate(self, resolved: _resolver.ResolvedPrecision) -> "Precision":
+        """Return Lightning's plugin."""
 
     def convert_modules(  # noqa: PLR0913, PLR0917 - the signature of the archived package.
         self,
@@ -121,28 +124,23 @@ class HPUPrecisionBase:
         """
         if self._resolved.fp8 is not None:
             self._resolved.fp8.warn_if_unconverted(module)
-        converted: Module = self._delegate.convert_module(module)
-        return converted
+        return self._delegate.convert_module(module)
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
         """Return the context manager that creates tensors in the dtype of the parameters."""
-        context: AbstractContextManager[Any] = self._delegate.tensor_init_context()
-        return context
+        return self._delegate.tensor_init_context()
 
     def module_init_context(self) -> AbstractContextManager[Any]:
         """Return the context manager that creates modules in the dtype of the parameters."""
-        context: AbstractContextManager[Any] = self._delegate.module_init_context()
-        return context
+        return self._delegate.module_init_context()
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context manager for a module's step; with "32-true" it does nothing."""
-        context: AbstractContextManager[Any] = self._resolved.forward_context() or self._delegate.forward_context()
-        return context
+        return self._resolved.forward_context() or self._delegate.forward_context()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the gradient scaler; empty without one."""
-        state: dict[str, Any] = self._delegate.state_dict()
-        return state
+        return self._delegate.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state of the gradient scaler."""

@@ -35,14 +35,7 @@ class FP8Converter:
         self._calibrating: nn.Module | None = None
 
     def convert_for_training(self, module: nn.Module, recipe: Any, *, replace_layers: bool) -> nn.Module:
-        """Prepare a module for training with the transformer engine.
-
-        Returns:
-            The module, or a new one if it is a single `torch.nn.Linear`.
-
-        Raises:
-            ModuleNotFoundError: The bridge or its transformer engine is missing.
-        """
+        """Prepare a module for training with the transformer engine; return it, or what replaces a single Linear."""
         engine = bridge.transformer_engine()
         self._recipe, self._is_inference = recipe, False
         return _replace_linear(module, engine, {}) if replace_layers else module
@@ -50,15 +43,7 @@ class FP8Converter:
     def convert_for_inference(
         self, module: nn.Module, quant: QuantConfig, fp8_data_path: str | PathLike[str] | None
     ) -> nn.Module:
-        """Prepare a trained module for measuring, or quantize it to fp8 by earlier measurements.
-
-        Returns:
-            The module that Neural Compressor returns.
-
-        Raises:
-            ModuleNotFoundError: The bridge or Neural Compressor is missing.
-            ValueError: The configuration is invalid.
-        """
+        """Prepare a trained module for measuring, or quantize it to fp8 by earlier measurements."""
         config = _load_config(quant, fp8_data_path)
         mode = _validate_mode(config)
         compressor = _import_neural_compressor()
@@ -132,6 +117,7 @@ def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Mod
 
 def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) -> dict[str, Any]:
     """Return a copy of Neural Compressor's configuration as a dict."""
+    config: dict[str, Any]
     if isinstance(quant, bool):
         config = _default_config("quantize" if quant else "measure")
     elif isinstance(quant, Mapping):
@@ -145,10 +131,8 @@ def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) 
     return config
 
 
-def _default_config(name: Literal["measure", "quantize"]) -> dict[str, Any]:
-    text = resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json").read_text(encoding="utf-8")
-    config: dict[str, Any] = json.loads(text)
-    return config
+def _default_config(name: Literal["measure", "quantize"]) -> Any:
+    return json.loads(resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json").read_text(encoding="utf-8"))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -41,10 +41,7 @@ def is_available() -> bool:
 def convert(hmp: ModuleType, lists: OpLists) -> None:
     """Make HMP replace torch's functions by ones that cast by the op lists inside `casts(hmp, enabled=True)`.
 
-    Names that HMP does not accept are left out.
-
-    Raises:
-        RuntimeError: HMP already uses other op lists.
+    Names that HMP does not accept are left out. A RuntimeError is raised if HMP already uses other op lists.
     """
     if _State.lists == lists:
         return

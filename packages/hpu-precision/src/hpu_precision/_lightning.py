@@ -6,6 +6,12 @@ Importing this module imports that framework. Type checkers see the names of the
 
 from typing import TYPE_CHECKING
 
+
+def reject_half_precision(name: str) -> None:
+    """Raise an error, in place of HalfPrecision on Lightning 2.0."""
+    raise NotImplementedError(f"precision={name!r} needs Lightning 2.1 or newer: use 'bf16-mixed'")
+
+
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.amp import MixedPrecision as FabricMixedPrecision
     from lightning.fabric.plugins.precision.half import HalfPrecision as FabricHalfPrecision
@@ -29,8 +35,8 @@ else:
     # Lightning 2.1 dropped "Plugin" from these names and added half precision.
     Precision = getattr(_precision, "Precision", None) or _precision.PrecisionPlugin
     MixedPrecision = getattr(_precision, "MixedPrecision", None) or _precision.MixedPrecisionPlugin
-    HalfPrecision = getattr(_precision, "HalfPrecision", None)
-    FabricHalfPrecision = getattr(_fabric_precision, "HalfPrecision", None)
+    HalfPrecision = getattr(_precision, "HalfPrecision", reject_half_precision)
+    FabricHalfPrecision = getattr(_fabric_precision, "HalfPrecision", reject_half_precision)
 
 __all__ = [
     "FabricHalfPrecision",
@@ -42,4 +48,5 @@ __all__ = [
     "Precision",
     "rank_zero_info",
     "rank_zero_warn",
+    "reject_half_precision",
 ]

@@ -93,13 +93,7 @@ def _enable_both(autocast: AutocastPolicy, fp8: FP8Converter) -> Iterator[None]:
 def resolve(
     precision: object, options: Options, log: Callable[[str], None], warn: Callable[[str], None]
 ) -> ResolvedPrecision:
-    """Resolve a precision argument and the plugin's options.
-
-    Raises:
-        ValueError: An argument is invalid or contradicts another one; `OpListError` for op lists.
-        TypeError: An argument is of the wrong type.
-        NotImplementedError: The devices or torch do not support the precision.
-    """
+    """Resolve a precision argument and the plugin's options; see HPUPrecisionPlugin for the errors."""
     name = _normalize(precision)
     options = _merge_hmp_params(options)
     lists = _resolve_lists(options)
@@ -109,14 +103,14 @@ def resolve(
         name = "bf16-mixed"
     if options.scaler is not None and name != "16-mixed":
         raise ValueError(f"`scaler` must be None unless precision is '16-mixed', got precision={name!r}")
-    if name in {"32-true", "16-true", "bf16-true"}:
-        if _has_lists(options):
-            raise ValueError(
-                f"op lists need a mixed precision such as 'bf16-mixed', got {name!r}, which runs every op in one dtype"
-            )
-        _validate_generation(name)
-        return ResolvedPrecision(name)
+    is_mixed = name not in {"32-true", "16-true", "bf16-true"}
+    if not is_mixed and _has_lists(options):
+        raise ValueError(
+            f"op lists need a mixed precision such as 'bf16-mixed', got {name!r}, which runs every op in one dtype"
+        )
     _validate_generation(name)
+    if not is_mixed:
+        return ResolvedPrecision(name)
     scaler = (options.scaler or _torch_2_3.make_scaler()) if name == "16-mixed" else None
     dtype = torch.float16 if name == "16-mixed" else torch.bfloat16
     autocast = AutocastPolicy(lists, dtype, verbose=options.verbose, log=log)

@@ -16,11 +16,7 @@ def autocast_dtype() -> torch.dtype:
 
 
 def make_scaler() -> "torch.amp.GradScaler":
-    """Return a gradient scaler for HPU.
-
-    Raises:
-        NotImplementedError: torch has none, as before 2.3.
-    """
+    """Return a gradient scaler for HPU; raise a NotImplementedError if torch has none, as before 2.3."""
     if not hasattr(torch.amp, "GradScaler"):
         raise NotImplementedError(
             "precision='16-mixed' needs a gradient scaler, which torch has for hpu from 2.3 on, found torch "

@@ -63,8 +63,6 @@ class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
         if resolved.name == "32-true":
             return FabricPrecision()
         if resolved.name in {"16-true", "bf16-true"}:
-            if FabricHalfPrecision is None:
-                raise NotImplementedError(f"precision={resolved.name!r} needs Lightning 2.1 or newer: use 'bf16-mixed'")
             return FabricHalfPrecision(resolved.name)
         # Fabric's conversions of inputs and outputs are the same for bfloat16, float16 and fp8.
         return FabricMixedPrecision("bf16-mixed" if resolved.scaler is None else "16-mixed", "hpu", resolved.scaler)

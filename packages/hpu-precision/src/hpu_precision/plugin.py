@@ -49,6 +49,8 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         NotImplementedError: The devices, torch or Lightning do not support the precision.
     """
 
+    _delegate: Precision
+
     def convert_input(self, data: Any) -> Any:
         """Convert a batch to the dtype of the parameters, with "bf16-true" and "16-true"."""
         return self._delegate.convert_input(data)
@@ -99,7 +101,5 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         if resolved.name == "16-mixed":
             return MixedPrecision("16-mixed", "hpu", resolved.scaler)
         if resolved.name in {"16-true", "bf16-true"}:
-            if HalfPrecision is None:
-                raise NotImplementedError(f"precision={resolved.name!r} needs Lightning 2.1 or newer: use 'bf16-mixed'")
             return HalfPrecision(resolved.name)
         return Precision()
