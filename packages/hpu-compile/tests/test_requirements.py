@@ -15,21 +15,21 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_eager")
 def test_eager_mode_has_all() -> None:
-    _requirements.validate_environment("hpu_backend")
+    _requirements.validate_environment()
 
 
 @pytest.mark.usefixtures("_eager")
 def test_lazy_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "is_lazy", lambda: True)
     with pytest.raises(RuntimeError, match=r"lazy mode exclude each other.*: set PT_HPU_LAZY_MODE=0 before it starts"):
-        _requirements.validate_environment("hpu_backend")
+        _requirements.validate_environment()
 
 
 @pytest.mark.usefixtures("_eager")
 def test_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_torch, "supports_regions", lambda: False)
     with pytest.raises(RuntimeError, match=r"needs torch 2.5 or newer \(SynapseAI 1.19\)"):
-        _requirements.validate_environment("hpu_backend")
+        _requirements.validate_environment()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_other_backends_are_refused_with_the_reason(backend: str, reason: str) -> None:
     with pytest.raises(ValueError, match=f"`backend` must be 'hpu_backend' on Gaudi, got '{backend}': .*{reason}"):
-        _requirements.validate_environment(backend)
+        _requirements.validate_backend(backend)
 
 
 def test_partitioned_parameters_are_refused() -> None:

@@ -12,7 +12,7 @@ from hpu_core import bridge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BACKEND", "is_left_to_eager", "validate_environment", "validate_modules"]
+__all__ = ["BACKEND", "is_left_to_eager", "validate_backend", "validate_environment", "validate_modules"]
 
 BACKEND: Final = "hpu_backend"
 """The bridge's backend."""
@@ -46,17 +46,24 @@ def is_left_to_eager(operator: str) -> bool:
     return operator in _EAGER_OPERATORS or operator.partition(".")[0] not in _KNOWN_LIBRARIES
 
 
-def validate_environment(backend: str) -> None:
-    """Check the backend, torch's version and the bridge's mode.
+def validate_backend(backend: str) -> None:
+    """Check that a backend compiles for the card.
 
     Raises:
-        ModuleNotFoundError: The bridge is not installed.
-        RuntimeError: torch is too old, or the bridge is in lazy mode.
-        ValueError: `backend` is another one.
+        ValueError: It is another one than the bridge's.
     """
     if backend != BACKEND:
         reason = _REASONS.get(backend, "the bridge compiles for the card with no other one")
         raise ValueError(f"`backend` must be {BACKEND!r} on Gaudi, got {backend!r}: {reason}")
+
+
+def validate_environment() -> None:
+    """Check torch's version and the bridge's mode.
+
+    Raises:
+        ModuleNotFoundError: The bridge is not installed.
+        RuntimeError: torch is too old, or the bridge is in lazy mode.
+    """
     if not _torch.supports_regions():
         raise RuntimeError(
             f"hpu-compile needs torch 2.5 or newer (SynapseAI 1.19), which compiles one graph for all blocks of a "

@@ -67,6 +67,7 @@ class HPUCompile(Callback):
     ) -> None:
         if shapes is not None and shapes < 1:
             raise ValueError(f"`shapes` must be a positive int, got {shapes!r}")
+        _requirements.validate_backend(backend)
         if eager_steps < 0:
             raise ValueError(f"`eager_steps` must not be negative, got {eager_steps!r}")
         self._regions = regions
@@ -103,7 +104,7 @@ class HPUCompile(Callback):
 
         Raises:
             RuntimeError: The bridge is in lazy mode, torch is older than 2.5, or the strategy is ZeRO-3.
-            ValueError: The model has no such region, or another backend is asked for.
+            ValueError: The model has no such region.
         """
         self._start(trainer, pl_module)
 

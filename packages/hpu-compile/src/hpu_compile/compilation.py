@@ -115,7 +115,8 @@ class Compilation:
     ) -> None:
         if on_limit not in {"warn", "error"}:
             raise ValueError(f"`on_limit` must be 'warn' or 'error', got {on_limit!r}")
-        _requirements.validate_environment(backend)
+        _requirements.validate_backend(backend)
+        _requirements.validate_environment()
         _requirements.validate_modules(module for region in regions for module in region.modules.values())
         self.regions = tuple(regions)
         self.step: int | None = None
@@ -182,12 +183,22 @@ class _Backend:
         self._compiler = compiler
 
     def __call__(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
-        if not self._recorder.on_graph(self._region):
+        try:
+            is_compiled = self._recorder.on_graph(self._region)
+        except RecompileLimitError as error:
+            # Raised by the first call, because dynamo wraps errors of a backend into its own.
+            return functools.partial(_raise, error)
+        if not is_compiled:
             # Operator by operator, as without torch.compile.
             eager: Callable[..., Any] = graph.forward
             return eager
         compiled: Callable[..., Any] = self._compiler(graph, inputs, **options)
         return compiled
+
+
+def _raise(error: Exception, *inputs: Any) -> Any:
+    del inputs
+    raise error
 
 
 class _Recorder:
