@@ -220,20 +220,45 @@ def test_other_files_do_not_change_the_key(sources: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "value"),
     [
-        ("torch.__version__", "2.0.0"),
-        ("torch.version.git_version", "0"),
-        ("torch.compiled_with_cxx11_abi", lambda: "other"),
         ("platform.libc_ver", lambda: ("glibc", "2.17")),
         ("hpu_sim.device.build.COMPILER_FLAGS", ("-O0",)),
         ("shutil.which", lambda name: __file__),
     ],
 )
 def test_the_key_depends_on_what_the_library_does(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch, the C library, the compiler and its flags."""
+    """The C library, the compiler and its flags."""
     before = build.build_key()
     monkeypatch.setattr(target, value)
 
     assert build.build_key() != before
+
+
+@pytest.mark.parametrize("file", ["version.py", "lib/libtorch_cpu.so"])
+def test_the_key_depends_on_the_build_of_torch(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version and commit, and the size of its library, which another C++ ABI changes."""
+    (tmp_path / "lib").mkdir()
+    for name in ("version.py", "lib/libtorch_cpu.so"):
+        (tmp_path / name).write_text("1", encoding="utf-8")
+    monkeypatch.setattr(build, "torch_folder", lambda: tmp_path)
+    before = build.build_key()
+    (tmp_path / file).write_text("22", encoding="utf-8")
+
+    assert build.build_key() != before
+
+
+def test_the_key_needs_no_import_of_torch() -> None:
+    """`hpu-sim run` starts the program, which imports torch."""
+    code = "import sys; from hpu_sim.device import build; build.build_key(); print('torch' in sys.modules)"
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, env=environment) == "False\n"
+
+
+def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(build.BuildError, match="needs torch and found none"):
+        build.build_key()
 
 
 def test_an_entry_serves_a_machine_whose_compiler_is_gone(

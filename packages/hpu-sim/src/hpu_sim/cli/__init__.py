@@ -296,10 +296,9 @@ def build() -> None:
 def _build_device() -> str:
     # Here a missing compiler is one sentence; in the script it would be a traceback out of `import torch`.
     os.environ.pop(DEVICES_VARIABLE, None)
-    from hpu_sim.device.build import BuildError, build_key, load_extension
+    from hpu_sim.device.build import BuildError, ensure_built
 
     try:
-        load_extension()
+        return ensure_built().name
     except BuildError as error:
         raise click.ClickException(str(error)) from error
-    return build_key()

@@ -12,6 +12,7 @@ import contextlib
 import glob
 import hashlib
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -69,14 +70,26 @@ def build_key() -> str:
     return f"{_key_of_any_compiler()}-{_compiler_id()}"
 
 
-def _key_of_any_compiler() -> str:
-    import torch
+def torch_folder() -> Path:
+    """Return the folder of the installed torch, without importing it, which takes longer than to look at a cache entry.
 
+    Raises:
+        BuildError: If there is no torch.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise BuildError("hpu-sim needs torch and found none in this environment; install torch")
+    return Path(spec.origin).parent
+
+
+def _key_of_any_compiler() -> str:
+    torch = torch_folder()
     digest = hashlib.sha256()
     for part in (
-        torch.__version__,
-        str(torch.version.git_version),
-        str(torch.compiled_with_cxx11_abi()),
+        # The version and the commit.
+        (torch / "version.py").read_text(encoding="utf-8"),
+        # Builds of one version with another C++ ABI have another size.
+        str((torch / "lib" / "libtorch_cpu.so").stat().st_size),
         sysconfig.get_config_var("SOABI") or "",
         "-".join(platform.libc_ver()),
         *COMPILER_FLAGS,
@@ -85,7 +98,7 @@ def _key_of_any_compiler() -> str:
     for path in sorted(source_folder().iterdir()):
         if path.suffix in {".cpp", ".h"}:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
+    return f"torch-{importlib.metadata.version('torch')}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
 
 
 def _compiler_id() -> str:
@@ -106,20 +119,28 @@ def load_extension() -> ModuleType:
     """Return the C++ extension; build it first if the cache has no complete entry.
 
     Raises:
-        BuildError: If there is no C++ compiler, the compiler fails, the cache folder is not writable, or the extension
-            does not load.
+        BuildError: As `ensure_built`, or the extension does not load.
 
     Warns:
         UserWarning: If torch is newer than the newest that the device is tested with.
     """
     _warn_of_newer_torch()
+    return _import_library(ensure_built() / _LIBRARY)
+
+
+def ensure_built() -> Path:
+    """Return the cache entry with the C++ extension; build it first if it is not complete.
+
+    Raises:
+        BuildError: If there is no torch or C++ compiler, the compiler fails, or the cache folder is not writable.
+    """
     entry = _cache_entry()
     if not _is_complete(entry):
         with _locked(entry):
             # Another process may have built it during the wait for the lock.
             if not _is_complete(entry):
                 _build(entry)
-    return _import_library(entry / _LIBRARY)
+    return entry
 
 
 def _cache_entry() -> Path:
