@@ -221,7 +221,10 @@ def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -
     check()
 
     assert LAUNCHER_PID not in os.environ
-    with mock.patch("os.getppid", return_value=1), pytest.raises(RankFailedError, match=r"launched this rank, exited"):
+    with (
+        mock.patch("os.getppid", return_value=os.getppid() + 1),
+        pytest.raises(RankFailedError, match=r"launched this rank, exited"),
+    ):
         check()
 
 
