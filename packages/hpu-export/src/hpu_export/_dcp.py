@@ -5,6 +5,7 @@ import itertools
 import logging
 import pickle
 import posixpath
+import zipfile
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
@@ -26,6 +27,8 @@ _METADATA: Final = ".metadata"
 _SUFFIX: Final = ".distcp"
 # Lightning's file with everything but weights and optimizer states.
 _META: Final = "meta.pt"
+# Bytes of a tensor that are read at once.
+_BAND: Final = 2**26
 
 _log = logging.getLogger(__name__)
 
@@ -139,43 +142,54 @@ class _Shards:
         return LazyTensor(tuple(entry.size), entry.properties.dtype, functools.partial(self._blocks, name, entry))
 
     def _blocks(self, name: str, entry: TensorStorageMetadata) -> Iterator[torch.Tensor]:
-        """Yield bands of rows that no chunk begins or ends in, each with all columns."""
-        chunks = entry.chunks
-        if not entry.size or len(chunks) == 1:
-            yield self._load(name, chunks[0])
+        """Yield bands of rows that no chunk begins or ends in, each with all columns and at most `_BAND` bytes."""
+        size, dtype, chunks = entry.size, entry.properties.dtype, entry.chunks
+        if not size.numel():
+            yield torch.empty(size, dtype=dtype)
+            return
+        if not size:
+            yield self._load(name, chunks[0], (0, 1))
             return
         bounds = {chunk.offsets[0] for chunk in chunks} | {chunk.offsets[0] + chunk.sizes[0] for chunk in chunks}
+        row = size[1:].numel() * torch.empty(0, dtype=dtype).element_size()
+        bounds.update(range(0, size[0], max(1, _BAND // row)))
         for start, stop in itertools.pairwise(sorted(bounds)):
             parts = [c for c in chunks if c.offsets[0] < stop and start < c.offsets[0] + c.sizes[0]]
-            if len(parts) == 1 and tuple(parts[0].sizes) == (stop - start, *entry.size[1:]):
+            rows = [(start - part.offsets[0], stop - part.offsets[0]) for part in parts]
+            if len(parts) == 1 and parts[0].sizes[1:] == size[1:]:
                 # Sharded along its rows, as FSDP does: without a copy.
-                yield self._load(name, parts[0])
+                yield self._load(name, parts[0], rows[0])
                 continue
-            band = torch.empty((stop - start, *entry.size[1:]), dtype=entry.properties.dtype)
+            band = torch.empty((stop - start, *size[1:]), dtype=dtype)
             filled = 0
-            for part in parts:
-                rows = self._load(name, part)[start - part.offsets[0] : stop - part.offsets[0]]
+            for part, its_rows in zip(parts, rows, strict=True):
                 columns = [slice(o, o + s) for o, s in zip(part.offsets[1:], part.sizes[1:], strict=True)]
                 place = (slice(None), *columns)
-                band[place] = rows
-                filled += rows.numel()
+                band[place] = self._load(name, part, its_rows)
+                filled += band[place].numel()
             if filled != band.numel():
                 raise ValueError(f"the shards must have all of {name!r}, got {filled:,} of {band.numel():,} elements")
             yield band
 
-    def _load(self, name: str, chunk: ChunkStorageMetadata) -> torch.Tensor:
+    def _load(self, name: str, chunk: ChunkStorageMetadata, rows: tuple[int, int]) -> torch.Tensor:
         item = self._metadata.storage_data[MetadataIndex(name, chunk.offsets)]
-        damaged = (
-            f"{item.relative_path!r} must have {name!r} as its {_METADATA!r} says, got other content in {self._path!r}"
-        )
         try:
             with self._fs.open(posixpath.join(self._path, item.relative_path), "rb", **self._buffering) as file:
-                tensor = _torch.load_chunk(file, item.offset, item.length)
-        except (EOFError, RuntimeError, ValueError, LookupError, pickle.UnpicklingError) as error:
-            raise ValueError(damaged) from error
-        if tuple(tensor.shape) != tuple(chunk.sizes):
-            raise ValueError(damaged)
-        return tensor
+                return _torch.load_rows(file, item.offset, item.length, tuple(chunk.sizes), rows)
+        except (
+            AttributeError,
+            EOFError,
+            LookupError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+            pickle.UnpicklingError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise ValueError(
+                f"{item.relative_path!r} must have {name!r} as its {_METADATA!r} says, got other content in "
+                f"{self._path!r}"
+            ) from error
 
     @functools.cached_property
     def _buffering(self) -> dict[str, Any]:
