@@ -36,7 +36,7 @@ def test_model_is_rejected_when_it_is_set_up() -> None:
     """Its first step would end with `KeyError: 'hpu'`."""
     trainer = mock.Mock(lightning_module=_COMPILE.from_compiled(torch.compile(Model())))
     with pytest.raises(
-        ValueError, match=r'the model is compiled by inductor.*write `torch.compile\(model, backend="hpu_'
+        ValueError, match=r'the model is compiled by inductor.*name the backend, `torch.compile\(model, backend="hpu_'
     ):
         SingleHPUStrategy().setup(trainer)
 

@@ -28,9 +28,9 @@ def reject_inductor(model: torch.nn.Module) -> None:
         if any(map(_is_inductor, compiled)):
             what = f"`{name.removesuffix('._orig_mod')}`" if name else "the model"
             raise ValueError(
-                f"{what} is compiled by inductor, torch.compile's default, which has no code generator for hpu: write "
-                '`torch.compile(model, backend="hpu_backend", dynamic=False)`, or pass `callbacks=HPUCompile()` of '
-                "hpu-compile to the Trainer instead"
+                f"{what} is compiled by inductor, torch.compile's default, which has no code generator for hpu: pass "
+                "`callbacks=HPUCompile()` of hpu-compile to the Trainer instead, or name the backend, "
+                '`torch.compile(model, backend="hpu_backend", dynamic=False)`'
             )
 
 
