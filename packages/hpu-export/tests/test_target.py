@@ -93,7 +93,7 @@ def test_a_folder_has_configuration_of_its_dtype_tokenizer_and_card_and_no_code(
         "tokenizer.json",
     ]
     assert json.loads((out / "config.json").read_text())["torch_dtype"] == "bfloat16"
-    assert transformers.AutoModelForCausalLM.from_pretrained(out).dtype is torch.bfloat16
+    assert transformers.AutoModelForCausalLM.from_pretrained(out, dtype="auto").dtype is torch.bfloat16
     card = (out / "README.md").read_text()
     assert "| epoch | 3 |" in card
     assert "| lr | 0.5 |" in card
