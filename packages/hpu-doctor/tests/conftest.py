@@ -1,7 +1,7 @@
 """Fixtures for machines that hpu-doctor checks."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,14 @@ _GIB = 1024**3
 
 # Modules that tests of `verify`, and processes that they start, share.
 sys.path.insert(0, str(Path(__file__).parent / "verify"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the programs of these tests simulated cards of their own: tests of another process hold others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HPU_SIM_RUNTIME_DIR", str(tmp_path_factory.mktemp("cards")))
+        yield
 
 
 @pytest.fixture
