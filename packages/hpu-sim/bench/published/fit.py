@@ -28,8 +28,6 @@ from model_fit import (
 from record import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from model_fit import Fit
 
 RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
@@ -53,7 +51,7 @@ def main() -> None:
     print(text)
 
 
-def write_hardware(fitted: Fit, residuals: Mapping[str, float]) -> None:
+def write_hardware(fitted: Fit, residuals: dict[str, float]) -> None:
     """Write the fitted values and ranges into hardware.json."""
     text = HARDWARE.read_text(encoding="utf-8")
     data = json.loads(text)
@@ -67,7 +65,7 @@ def write_hardware(fitted: Fit, residuals: Mapping[str, float]) -> None:
     HARDWARE.write_text(text, encoding="utf-8")
 
 
-def _replace(text: str, generation: str, name: str, entry: dict[str, Any], found: Mapping[str, Any]) -> str:
+def _replace(text: str, generation: str, name: str, entry: dict[str, Any], found: dict[str, Any]) -> str:
     """Replace values of an entry, which is one line of the file."""
     head, begin, tail = text.partition(f'"{generation}": {{' if generation else '"common": {')
     return head + begin + tail.replace(f'"{name}": {json.dumps(entry)}', f'"{name}": {json.dumps(entry | found)}', 1)
