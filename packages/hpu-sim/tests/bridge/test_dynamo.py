@@ -281,6 +281,48 @@ print(count(), breaks)
     assert output_of(program, **_EAGER) == "1 []"
 
 
+_REPORTED: Final = """
+import torch
+from hpu_sim.device.runtime import native
+events = []
+def listen(kind, op, detail, size):
+    if kind in {"compiled_graph", "trace_break"}:
+        events.append((kind, op, detail.rpartition("/")[2]))
+native().set_listener(listen)
+def function(x):
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y + 1
+"""
+
+
+def test_the_report_gets_each_graph_of_a_training(output_of: Callable[..., str]) -> None:
+    program = (
+        _REPORTED
+        + """
+x = torch.ones(2, device="hpu", requires_grad=True)
+torch.compile(lambda x: (x * 2).sum(), backend="hpu_backend")(x).backward()
+print(events)
+"""
+    )
+
+    graphs = [("compiled_graph", "forward", "1 recipe"), ("compiled_graph", "backward", "1 recipe")]
+    assert output_of(program, **_EAGER) == str(graphs)
+
+
+def test_the_report_gets_graph_breaks_with_their_line(output_of: Callable[..., str]) -> None:
+    program = (
+        _REPORTED
+        + """
+torch.compile(function, backend="hpu_backend")(torch.ones(2, device="hpu"))
+print([event[::2] for event in events])
+"""
+    )
+
+    lines = [("trace_break", "<string>:11"), ("compiled_graph", "1 recipe"), ("compiled_graph", "1 recipe")]
+    assert output_of(program, **_EAGER) == str(lines)
+
+
 def test_operators_of_eager_mode_can_be_forbidden(output_of: Callable[..., str]) -> None:
     program = (
         _PARTITIONS

@@ -38,6 +38,7 @@ def _titles(site: Site) -> list[str]:
         ({"kind": "unsupported", "op": "allreduce"}, _UNSUPPORTED),
         ({"kind": "late_error", "op": "aten::index"}, "Error that a card raises later"),
         ({"kind": "graph_break", "op": "aten.index.Tensor"}, "Operators that torch.compile leaves to eager mode"),
+        ({"kind": "trace_break", "op": "Failed to trace builtin operator"}, "Graph breaks of torch.compile"),
         ({"kind": "collective", "op": "allreduce", "variant": "int64"}, _CONVERSION),
         ({"kind": "collective", "op": "allreduce", "variant": "float16"}, _CONVERSION),
         ({"kind": "collective", "op": "reduce_scatter_base", "variant": "float64"}, _CONVERSION),
@@ -59,6 +60,7 @@ def test_site_leads_to_a_finding(changes: dict[str, Any], title: str) -> None:
         {"kind": "collective", "op": "broadcast", "variant": "int64"},
         {"kind": "collective", "op": "reduce_scatter_base", "variant": "int64"},
         {"kind": "h2d", "op": "copy", "variant": "pageable"},
+        {"kind": "compiled_graph", "op": "forward"},
     ],
     ids=str,
 )

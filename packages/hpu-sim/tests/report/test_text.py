@@ -99,6 +99,17 @@ def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_we
     assert "train.py:7" not in shown
 
 
+def test_graphs_of_torch_compile_are_one_line() -> None:
+    sites = (
+        make_site(kind="compiled_graph", op="forward", count=2, last_step=1),
+        make_site(kind="compiled_graph", op="backward", count=1, last_step=3),
+    )
+
+    shown = render(make_report(make_record(sites=sites), make_record(sites=sites)))
+
+    assert "  torch.compile: 3 graphs, the last in step 3" in shown.splitlines()
+
+
 def test_what_strict_mode_would_refuse_is_one_line_over_all_ranks() -> None:
     records = [make_record(rank=rank, leniences={"complex results": 1500}) for rank in range(2)]
 

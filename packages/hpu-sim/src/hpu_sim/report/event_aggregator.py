@@ -28,6 +28,8 @@ _DETAILED: Final[dict[str, Kind]] = {
     "unsupported": "unsupported",
     "late_error": "late_error",
     "graph_break": "graph_break",
+    "trace_break": "trace_break",
+    "compiled_graph": "compiled_graph",
 }
 
 

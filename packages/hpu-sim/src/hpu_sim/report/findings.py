@@ -123,6 +123,13 @@ _RULES: Final = (
     ),
     _Rule(
         "performance",
+        "Graph breaks of torch.compile",
+        "torch.compile traces no further at these lines, and a card runs a graph before and after each. "
+        "`fullgraph=True` makes a break an error.",
+        lambda line: line.site.kind == "trace_break",
+    ),
+    _Rule(
+        "performance",
         "Recipe cache misses from dynamic shapes",
         "A card compiles one recipe per combination of input shapes. Pad batches to a few bucket sizes and use "
         "drop_last=True. Replace boolean indexing, unique and nonzero by a multiplication with a mask. "

@@ -43,6 +43,11 @@ _SECTIONS: Final = (
         ("compilation",),
         "First operator of a new graph that differs from all earlier ones.",
     ),
+    (
+        "Graphs of torch.compile",
+        ("compiled_graph",),
+        "Graphs that hpu_backend compiled, by the line that called the function.",
+    ),
     ("Host-device copies", ("h2d", "d2h"), "Data copied between host and device."),
     ("Collectives", ("collective",), "Calls of torch.distributed with hpu tensors."),
     ("Unsupported operations and dtypes", ("dtype", "unsupported"), "Operators that fail or convert on a card."),

@@ -25,6 +25,8 @@ Kind = Literal[
     "unsupported",
     "late_error",
     "graph_break",
+    "trace_break",
+    "compiled_graph",
 ]
 
 

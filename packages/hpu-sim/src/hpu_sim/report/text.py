@@ -44,12 +44,23 @@ def render(report: Report) -> str:
     title = f"hpu-sim: {machine.devices} x {machine.generation}, SynapseAI {machine.release}, {mode} (simulated)"
     rows = [(label, *_row(record)) for label, record in zip(rank_labels(report), report.ranks, strict=True)]
     parts = [title, *align([_COLUMNS, *rows], str.rjust)]
+    parts += _compiled_graphs(report)
     parts += _clock(report)
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
     parts += _leniences(report)
     return "\n".join(parts) + "\n"
+
+
+def _compiled_graphs(report: Report) -> list[str]:
+    """Return a line on what torch.compile did on the first rank."""
+    sites = [site for site in report.ranks[0].sites if site.kind == "compiled_graph"]
+    if not sites:
+        return []
+    count = sum(site.count for site in sites)
+    last_step = max(site.last_step for site in sites)
+    return [f"  torch.compile: {format_int(count)} graph{'' if count == 1 else 's'}, the last in step {last_step}"]
 
 
 def _leniences(report: Report) -> list[str]:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 _NAME: Final = "hpu_backend"
 
 
-def _compile_graph(graph: torch.fx.GraphModule, examples: Any, *, is_static: bool) -> Callable[..., Any]:
+def _compile_graph(graph: torch.fx.GraphModule, examples: Any, *, part: str, is_static: bool) -> Callable[..., Any]:
     native().join_pipeline()
     graph = _partition(graph)
     num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
+    native().notify("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}")
     recipes = Recipes(examples, is_static=is_static)
 
     def run(arguments: list[Any]) -> Any:
@@ -57,6 +58,16 @@ def _partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return partitioned
 
 
+def _report_break(graph_module: torch.fx.GraphModule) -> None:
+    """Report why dynamo traced no further than this graph, if the function goes on."""
+    reason: Any = getattr(graph_module, "compile_subgraph_reason", None)
+    # torch 2.0 does not tell a break from a return.
+    if getattr(reason, "graph_break", False):
+        frame = reason.user_stack[-1] if reason.user_stack else None
+        line = f"{frame.filename}:{frame.lineno}" if frame else ""
+        native().notify("trace_break", reason.reason.strip().partition("\n")[0], line)
+
+
 def hpu_backend(
     graph_module: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **kwargs: Any
 ) -> Callable[..., Any]:
@@ -69,11 +80,12 @@ def hpu_backend(
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import default_partition
 
+    _report_break(graph_module)
     with config.patch(kwargs.get("options") or {}):
         compile_graph = functools.partial(_compile_graph, is_static=config.force_static_compile)
         compiler = aot_autograd(
-            fw_compiler=compile_graph,
-            bw_compiler=compile_graph,
+            fw_compiler=functools.partial(compile_graph, part="forward"),
+            bw_compiler=functools.partial(compile_graph, part="backward"),
             # The bridge splits forward and backward so, rather than by the least memory.
             partition_fn=default_partition,
             keep_inference_input_mutations=config.keep_input_mutations,
