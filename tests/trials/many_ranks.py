@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -121,7 +122,7 @@ def environment() -> Iterator[Row]:
     """Validate the environment of the last rank of torchrun, and check the machine of a job."""
 
     def validate(size: int) -> None:
-        from lightning.fabric.plugins.environments import TorchElasticEnvironment
+        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
         from hpu_core.distributed.environment import validate_environment
 
@@ -232,12 +233,11 @@ def profiler() -> Iterator[Row]:
         with tempfile.TemporaryDirectory() as folder:
 
             def write(size: int = size, folder: str = folder) -> None:
-                from tests.test_faults import Step, write_rank
-
+                faults: Any = importlib.import_module("tests.test_faults")
                 for rank in range(size):
-                    step = Step(computing=110 if rank == size // 2 else 80, small_kernels=500)
+                    step = faults.Step(computing=110 if rank == size // 2 else 80, small_kernels=500)
                     file = Path(folder) / f"fit-{rank}.pt.trace.json"
-                    write_rank(lambda _, step=step: step, rank, 110 - step.computing, file)  # type: ignore[misc]
+                    faults.write_rank(lambda _, step=step: step, rank, 110 - step.computing, file)
 
             measure(write)
             megabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6
@@ -286,7 +286,8 @@ def plan_checkpoint(size: int, replicas: int) -> None:
     from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.storage import WriteResult
-    from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     shapes = {
@@ -314,7 +315,8 @@ def plan_checkpoint(size: int, replicas: int) -> None:
         planner.set_up_planner(state, is_coordinator=rank == 0)
         return planner
 
-    sent, plans, coordinator = 0, [], None
+    sent, plans = 0, []
+    coordinator: Any = None
     for rank in range(size):
         planner = planner_of(rank)
         coordinator = coordinator or planner
@@ -332,7 +334,7 @@ def plan_checkpoint(size: int, replicas: int) -> None:
     replies = [pickle.dumps(each) for each in global_plans]
     pickled = time.process_time() - start
     results = [
-        [WriteResult(index=item.index, size_in_bytes=1, storage_data=None) for item in each.items]  # type: ignore[arg-type]
+        [WriteResult(index=item.index, size_in_bytes=1, storage_data=None) for item in each.items]
         for each in global_plans
     ]
     files = sum(bool(each.items) for each in global_plans)
