@@ -1,7 +1,5 @@
 """Exchanges of two ranks in this process, one step at a time."""
 
-import select
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -216,32 +214,6 @@ def test_news_of_rank_0_are_read_once(ranks: list[Rank]) -> None:
 
     assert [call.args for call in read.call_args_list] == [(0,), ()]
     assert follower.exchange.leader.is_signalled
-
-
-def test_a_rank_that_knows_the_failure_waits_for_no_answer(ranks: list[Rank]) -> None:
-    """The store may close meanwhile. Its heartbeats go on: it may finish what it does."""
-    leader, follower = ranks
-    failure = RankFailure("rank 0 failed: ValueError", 0)
-    leader.exchange.exchange(leader.heartbeat, failure)
-    assert follower.step() == failure
-    store: Any = _CountedStore(follower.exchange._store)
-    follower.exchange._store = store
-
-    assert follower.step() == failure
-    assert store.requests == ["set"]
-
-
-def test_a_closed_connection_is_not_used(ranks: list[Rank]) -> None:
-    """Torch would print a trace of 26 lines on each rank when rank 0 dies."""
-    exchange = ranks[1].exchange
-    first, second = socket.socketpair()
-    second.close()
-    exchange._hangups.register(first, select.POLLRDHUP)
-    exchange._store = store = broken_store()
-    with first, pytest.raises(RuntimeError, match="the connection to the store is closed"):
-        ranks[1].step()
-
-    assert not store.mock_calls
 
 
 def test_a_rank_that_does_not_wait_needs_no_store(ranks: list[Rank]) -> None:

@@ -714,6 +714,20 @@ def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
     assert "failed: ValueError: no such luck" in str(wait())
 
 
+def test_a_rank_that_knows_the_failure_does_not_connect_anew(pair: Pair) -> None:
+    """Of a thousand ranks, each would, when the store of rank 0 closes some seconds after the failure."""
+    follower = pair.ranks[1]
+    with pytest.raises(RuntimeError), follower.collective("backward"):  # noqa: PT012 - what fails is a wait.
+        pair.ranks[0].report_failure(ValueError("no such luck"))
+        follower._failed.wait(_LIMIT)
+        with mock.patch.object(follower._exchange, "connect") as connect:
+            follower._exchange._store = broken_store()
+            follower._flush()
+            raise RuntimeError
+
+    connect.assert_not_called()
+
+
 @pytest.mark.parametrize("timeout", [8.0])
 def test_an_error_while_the_store_does_not_answer_names_rank_0(
     pair: Pair, exits: mock.Mock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

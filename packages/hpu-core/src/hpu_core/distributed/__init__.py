@@ -8,6 +8,7 @@
 - `connections`: connections to the store, from the kernel's table
 - `heartbeat_exchange`: the ranks' heartbeats in the store
 - `watchdog`: exchanges heartbeats, and ends the process when the job cannot continue
+- `cpp_log`: level of torch's C++ log
 - `excepthook`: keeps the output of a failed job short
 - `metrics`: synchronization of torchmetrics' metrics, counted as a collective
 - `signals`: all ranks handle a signal before the same batch

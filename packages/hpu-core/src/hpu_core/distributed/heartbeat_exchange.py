@@ -6,7 +6,6 @@ ranks that they launched.
 """
 
 import logging
-import select
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from hpu_core.distributed import _torch_2_0
-from hpu_core.distributed.connections import own_connections, peer_endpoints, shut_down
+from hpu_core.distributed.connections import peer_endpoints, shut_down
 from hpu_core.distributed.failure_detection import (
     Heartbeat,
     RankFailure,
@@ -88,9 +87,6 @@ class HeartbeatExchange:
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
         self._store = self._job.store(root)
-        self._hangups = select.poll()
-        for descriptor in own_connections(config.port).values():
-            self._hangups.register(descriptor, select.POLLRDHUP)
 
     def read(self, *ranks: int) -> list[Heartbeat]:
         """Return the last heartbeats of ranks; each rank publishes one before it joins."""
@@ -123,9 +119,6 @@ class HeartbeatExchange:
         Raises:
             RuntimeError: The connection is broken.
         """
-        # torch prints a trace of each request that fails, on every rank, when rank 0 dies.
-        if self._hangups.poll(0):
-            raise RuntimeError("the connection to the store is closed")
         now = time.monotonic()
         self.own.update(own, now)
         failure = self._lead(own, failure, now) if self._rank == 0 else self._follow(own, now)
@@ -155,11 +148,6 @@ class HeartbeatExchange:
     def _follow(self, own: Heartbeat, now: float) -> RankFailure | None:
         """Publish the own heartbeat, and read what rank 0 has to say, if it is news."""
         self._publish(own)
-        failure = self.leader.failure
-        if failure is not None:
-            # Rank 0 has no more to say, and torch prints a trace of each answer that a closing store does not give.
-            self._observe(self._launched, own.run, now)
-            return failure
         count, leader = self._store.add(_LEADER, 0), self.ranks[0]
         has_news = count // _NEWS != self._count // _NEWS or leader.exit_reason is not None
         self._observe([*self._launched, 0] if has_news else self._launched, own.run, now)

@@ -24,7 +24,7 @@ from typing import Final
 
 import torch.distributed as dist
 
-from hpu_core.distributed import _torch_2_0, excepthook
+from hpu_core.distributed import _torch_2_0, cpp_log, excepthook
 from hpu_core.distributed.environment import Agent
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
@@ -366,11 +366,13 @@ class Watchdog:
             self._heartbeat.exits = exits
             self._heartbeat.beat += 1
         try:
-            failure = self._exchange.exchange(self._snapshot(), self._failure)
+            with cpp_log.without_warnings():
+                failure = self._exchange.exchange(self._snapshot(), self._failure)
         except RuntimeError:
             if self._closed.is_set():
                 return
-            failure = self._exchange.reconnect(self._snapshot)
+            # The store closes some seconds after a failure.
+            failure = self._failure or self._exchange.leader.failure or self._exchange.reconnect(self._snapshot)
         self._exchanges += 1
         if failure is not None:
             self._on_failure(failure)
