@@ -32,51 +32,14 @@ _CONSTANT_MODULES: Final = (
     "deepspeed.monitor.constants",
 )
 # Options without such a constant in one release or another, from DeepSpeed's documentation and sources.
-_EXTRA_KEYS: Final = frozenset(
-    {
-        "activation_checkpointing",
-        "aio",
-        "allgather_bucket_size",
-        "amp",
-        "autotuning",
-        "checkpoint",
-        "comet",
-        "comms_logger",
-        "compile",
-        "compression_training",
-        "csv_monitor",
-        "curriculum_learning",
-        "data_efficiency",
-        "data_parallel_size",
-        "data_types",
-        "domino",
-        "eigenvalue",
-        "elasticity",
-        "expert_parallel",
-        "flops_profiler",
-        "graph_harvesting",
-        "hybrid_engine",
-        "monitor_config",
-        "nebula",
-        "pipeline",
-        "progressive_layer_drop",
-        "quantize_training",
-        "sequence_parallel_size",
-        "sparse_attention",
-        "sparse_gradients",
-        "swap_tensor",
-        "tensor_parallel",
-        "tensorboard",
-        "timers",
-        "torch_autocast",
-        "wandb",
-        "weight_quantization",
-        "zenflow",
-        "zero_allow_untested_optimizer",
-        "zero_force_ds_cpu_optimizer",
-        "zero_optimization",
-    }
-)
+_OTHER_OPTIONS: Final = """
+    activation_checkpointing aio allgather_bucket_size amp autotuning checkpoint comet comms_logger compile
+    compression_training csv_monitor curriculum_learning data_efficiency data_parallel_size data_types domino
+    eigenvalue elasticity expert_parallel flops_profiler graph_harvesting hybrid_engine monitor_config nebula
+    pipeline progressive_layer_drop quantize_training sequence_parallel_size sparse_attention sparse_gradients
+    swap_tensor tensor_parallel tensorboard timers torch_autocast wandb weight_quantization zenflow
+    zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization
+"""
 
 
 def validate_source(config: object) -> None:
@@ -125,8 +88,8 @@ def validate(config: Config, more_options: frozenset[str]) -> None:
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in _STAGES:
         raise ValueError(f"`stage` must be 0, 1, 2 or 3, got {stage!r}")
-    unknown = _describe_unknown(zero, _zero_options())
-    if unknown:
+    model = importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig
+    if unknown := _describe_unknown(zero, field_names(model)):
         raise ValueError(
             f"`zero_optimization` in the DeepSpeed config has unknown options: {unknown}; DeepSpeed "
             f"{_deepspeed.version()} does not accept them"
@@ -216,8 +179,7 @@ def _uses_cpu_adam(config: Config) -> bool:
 
 
 def _warn_unknown(options: Mapping[str, Any], known: frozenset[str], where: str) -> None:
-    unknown = _describe_unknown(options, known)
-    if unknown:
+    if unknown := _describe_unknown(options, known):
         rank_zero_warn(f"{where} has unknown options: {unknown}; DeepSpeed {_deepspeed.version()} may ignore them")
 
 
@@ -232,12 +194,7 @@ def _describe_unknown(options: Mapping[str, Any], known: frozenset[str]) -> str:
 
 def training_options() -> frozenset[str]:
     """Return the names of the known top-level options of the engine that trains."""
-    return _EXTRA_KEYS.union(*map(_string_constants, _CONSTANT_MODULES))
-
-
-def _zero_options() -> frozenset[str]:
-    """Return the names of the options in DeepSpeed's model of `zero_optimization`."""
-    return field_names(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
+    return frozenset(_OTHER_OPTIONS.split()).union(*map(_string_constants, _CONSTANT_MODULES))
 
 
 def field_names(model: Any) -> frozenset[str]:

@@ -32,10 +32,7 @@ _MIN_UPSTREAM_VERSION: Final = Version("0.13.0")
 
 
 def load() -> ModuleType:
-    """Import DeepSpeed for Gaudi without opening a device.
-
-    Returns:
-        The module `deepspeed`.
+    """Import DeepSpeed for Gaudi without opening a device, and return the module `deepspeed`.
 
     Raises:
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
@@ -59,8 +56,7 @@ def load() -> ModuleType:
             # Some releases choose the accelerator on this call rather than on import.
             deepspeed.accelerator.get_accelerator()
     accelerator = deepspeed.accelerator.get_accelerator()
-    name = accelerator.device_name()
-    if name != "hpu":
+    if (name := accelerator.device_name()) != "hpu":
         raise RuntimeError(
             f"DeepSpeed's accelerator must be 'hpu', got {name!r}, which it chose for the whole process when it was "
             f"imported: set {_ACCELERATOR_ENV}=hpu before the program starts, or create the strategy before anything "
@@ -71,11 +67,6 @@ def load() -> ModuleType:
     return deepspeed
 
 
-def logging_level() -> int:
-    """Return the level of DeepSpeed's logger."""
-    return int(load().utils.logging.logger.level)
-
-
 @contextlib.contextmanager
 def freeze_set_device() -> Iterator[None]:
     """Disable `set_device` of DeepSpeed's accelerator inside the context.
@@ -83,15 +74,12 @@ def freeze_set_device() -> Iterator[None]:
     DeepSpeed passes the local rank, which the bridge takes for a module number. The strategy has chosen the device.
     """  # hpu-doctor verify: set-device-edits-the-module
     accelerator = load().accelerator.get_accelerator()
-    accelerator.set_device = _noop_set_device
+    # DeepSpeed passes the index by position and by name.
+    accelerator.set_device = lambda *_, **__: None
     try:
         yield
     finally:
         del accelerator.set_device
-
-
-def _noop_set_device(device_index: object) -> None:
-    """Keep the current device."""
 
 
 def patch_weight_loading(engine: Any) -> None:
@@ -101,11 +89,8 @@ def patch_weight_loading(engine: Any) -> None:
     """
     optimizer = getattr(engine, "optimizer", None)
     if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
-        optimizer._restore_from_bit16_weights = _noop_restore  # noqa: SLF001 - the name that DeepSpeed calls.
-
-
-def _noop_restore() -> None:
-    """Restore nothing; a placeholder optimizer has no copy of the weights."""
+        # A placeholder has no copy.
+        optimizer._restore_from_bit16_weights = lambda: None  # noqa: SLF001 - the name that DeepSpeed calls.
 
 
 def has_op(name: str) -> bool:

@@ -75,14 +75,9 @@ def is_engine(model: object) -> bool:
 
 
 def load_directory(path: Path, *, weights_only: bool = False) -> dict[str, Any]:
-    """Load a checkpoint directory that HPUDeepSpeedStrategy wrote in stage 0, 1 or 2.
+    """Load a checkpoint directory of stage 0, 1 or 2, and return its state, with the weights as "state_dict".
 
-    Args:
-        path: The directory.
-        weights_only: Argument of `torch.load`. True fails where DeepSpeed stored objects of its own.
-
-    Returns:
-        The Trainer's state, with the module's weights as "state_dict".
+    `weights_only`, of `torch.load`, fails where DeepSpeed stored objects of its own.
 
     Raises:
         ValueError: The directory does not have whole weights.

@@ -15,10 +15,7 @@ _LIGHTNING_2_1: Final = Version("2.1.dev0")
 
 
 def init_deepspeed(strategy: Any) -> bool:
-    """Initialize the engine if this is Lightning 2.0, which requires CUDA in its own method.
-
-    Returns:
-        Whether this is Lightning 2.0.
+    """Initialize the engine and return True if this is Lightning 2.0, which requires CUDA in its own method.
 
     Raises:
         MisconfigurationException: The Trainer clips gradients by value.

@@ -35,6 +35,7 @@ class HPUDeepSpeedMixin(_Strategy):
     """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy."""
 
     config: Any
+    _config_initialized: bool
     _timeout: timedelta | None
     # Whether `root_device` has an index, see `_device_index_context`.
     _has_device_index = False
@@ -74,26 +75,17 @@ class HPUDeepSpeedMixin(_Strategy):
         """Return a strategy with the configuration of one of Lightning's, which replaces it on HPU."""
         # All other arguments are part of `config`.
         # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
-        return cls(**constructor_arguments(cls, strategy), logging_level=_deepspeed.logging_level())
+        level = _deepspeed.load().utils.logging.logger.level
+        return cls(**constructor_arguments(cls, strategy), logging_level=level)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under all its names.
-
-        Args:
-            strategy_registry: Lightning's registry of strategies.
-        """
+        """Register the strategy under all its names in Lightning's registry."""
         for name, classes in PLUGIN.strategies.items():
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
     def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run the engine's step, which communicates.
-
-        Args:
-            optimizer: The optimizer.
-            *args: Further arguments of Lightning's method, such as the Trainer's closure.
-            **kwargs: The same.
-        """
+        """Run the engine's step, which communicates."""
         with self.collective("optimizer step"):
             return super().optimizer_step(optimizer, *args, **kwargs)
 
@@ -117,6 +109,10 @@ class HPUDeepSpeedMixin(_Strategy):
         # DeepSpeed reads the rank from the environment, too.
         os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank))
         _deepspeed.load().init_distributed("hccl", timeout=self._timeout)
+        # From Lightning 2.2 on, the Trainer's strategy does this in `setup`.
+        if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
+            self._format_config()
+            self._config_initialized = True
 
     @contextmanager
     def _device_index_context(self) -> Iterator[None]:

@@ -30,10 +30,6 @@ _SWAPPER_MODULES: Final = tuple(
 # The module that instantiates the parameter swapper.
 _PARAM_MODULE: Final = "deepspeed.runtime.zero.partition_parameters"
 _PARAM_SWAPPER: Final = "AsyncPartitionedParameterSwapper"
-
-_READ_FLAGS: Final = os.O_RDONLY
-_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT
-
 _Transfer = Callable[[int, Sequence[memoryview], int], int]
 
 
@@ -43,14 +39,13 @@ class AioHandle:
     Args:
         block_size: Bytes per read or write; positive.
         queue_depth: Maximum number of blocks in flight; positive.
-        single_submit: Ignored, as are the next two: they configure libaio's queue. Older DeepSpeed releases pass all
-            five by position.
+        single_submit: Ignored, as are the next two: they configure libaio's queue.
         overlap_events: Ignored.
         intra_op_parallelism: Ignored; the blocks of a tensor are always transferred in parallel.
         keepalive: Object to keep alive as long as this handle; otherwise unused.
     """
 
-    def __init__(  # noqa: PLR0913 - DeepSpeed's interface, which passes the first five by position, too.
+    def __init__(  # noqa: PLR0913 - DeepSpeed's interface.
         self,
         block_size: int = 1 << 20,
         queue_depth: int = 8,
@@ -67,36 +62,18 @@ class AioHandle:
         self._pending: list[list[Future[None]]] = []
 
     def async_pread(self, buffer: torch.Tensor, filename: str, file_offset: int = 0) -> int:
-        """Start reading a file into a tensor.
+        """Start reading a file, from an offset in bytes, into a contiguous tensor in host memory.
 
-        Args:
-            buffer: Contiguous tensor in host memory. Do not use it before `wait` returns.
-            filename: The file.
-            file_offset: Position in the file to start from, in bytes.
-
-        Returns:
-            0, as DeepSpeed's handle does. Errors are raised by `wait`.
+        The tensor is undefined until `wait` returns, which raises the errors. Returns 0, as DeepSpeed's handle does.
         """
-        return self._submit(os.preadv, _READ_FLAGS, buffer, filename, file_offset)
+        return self._submit(os.preadv, os.O_RDONLY, buffer, filename, file_offset)
 
     def async_pwrite(self, buffer: torch.Tensor, filename: str, file_offset: int = 0) -> int:
-        """Start writing a tensor to a file, which is created if missing.
-
-        Args:
-            buffer: Contiguous tensor in host memory. Do not change it before `wait` returns.
-            filename: The file.
-            file_offset: Position in the file to start from, in bytes.
-
-        Returns:
-            0, as DeepSpeed's handle does. Errors are raised by `wait`.
-        """
-        return self._submit(os.pwritev, _WRITE_FLAGS, buffer, filename, file_offset)
+        """Start writing a contiguous tensor in host memory to a file, which is created if missing, as `async_pread`."""
+        return self._submit(os.pwritev, os.O_WRONLY | os.O_CREAT, buffer, filename, file_offset)
 
     def wait(self) -> int:
-        """Wait for all pending reads and writes.
-
-        Returns:
-            The number of tensors read or written.
+        """Wait for all pending reads and writes, and return the number of their tensors.
 
         Raises:
             OSError: A file cannot be read or written, or is too short; the error names the file.
@@ -104,18 +81,12 @@ class AioHandle:
         pending, self._pending = self._pending, []
         # Waits for every block before raising, because none may be in flight afterwards.
         errors = [block.exception() for blocks in pending for block in blocks]
-        for error in errors:
-            if error is not None:
-                raise error
+        for error in filter(None, errors):
+            raise error
         return len(pending)
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in pinned host memory.
-
-        Args:
-            num_elem: Number of elements.
-            example_tensor: Tensor whose dtype to use.
-        """
+        """Return a one-dimensional tensor in pinned host memory, with the dtype of an example."""
         pinned: torch.Tensor = _accelerator().pin_memory(torch.empty(num_elem, dtype=example_tensor.dtype))
         return pinned
 
@@ -134,23 +105,14 @@ class AioHandle:
         # Keeps the memory allocated while a block is in flight, even if the caller drops the tensor.
         array.owner = buffer.detach()  # type: ignore[attr-defined] # Instances of ctypes take any attribute.
         memory = memoryview(array).cast("B")
-        self._pending.append(
-            [
-                self._executor.submit(
-                    _transfer_block,
-                    transfer,
-                    flags,
-                    memory[start : start + self._block_size],
-                    filename,
-                    file_offset + start,
-                )
-                for start in range(0, size, self._block_size)
-            ]
-        )
+        starts = range(0, size, self._block_size)
+        blocks = ((memory[start : start + self._block_size], file_offset + start) for start in starts)
+        submit = self._executor.submit
+        self._pending.append([submit(_transfer_block, transfer, flags, filename, *block) for block in blocks])
         return 0
 
 
-def _transfer_block(transfer: _Transfer, flags: int, memory: memoryview, filename: str, offset: int) -> None:
+def _transfer_block(transfer: _Transfer, flags: int, filename: str, memory: memoryview, offset: int) -> None:
     """Read or write one block of a file.
 
     Raises:
@@ -158,22 +120,18 @@ def _transfer_block(transfer: _Transfer, flags: int, memory: memoryview, filenam
     """
     descriptor = os.open(filename, flags, 0o600)
     try:
-        _transfer_fully(transfer, descriptor, memory, offset)
+        # One call may transfer a part.
+        while memory:
+            count = transfer(descriptor, [memory], offset)
+            if count == 0:
+                raise OSError(errno.EIO, f"unexpected end of file at offset {offset}, {len(memory)} bytes missing")  # noqa: TRY301 - see below.
+            memory, offset = memory[count:], offset + count
     except OSError as error:
         # `preadv` and `pwritev` only have the descriptor.
         error.filename = filename
         raise
     finally:
         os.close(descriptor)
-
-
-def _transfer_fully(transfer: _Transfer, descriptor: int, memory: memoryview, offset: int) -> None:
-    """Repeat a read or write until the whole block is transferred."""
-    while memory:
-        count = transfer(descriptor, [memory], offset)
-        if count == 0:
-            raise OSError(errno.EIO, f"unexpected end of file at offset {offset}, {len(memory)} bytes missing")
-        memory, offset = memory[count:], offset + count
 
 
 class AioBuilder:

@@ -40,16 +40,9 @@ class SwapDir:
 
 
 def create(offloads: Iterable[dict[str, Any]]) -> list[SwapDir]:
-    """Create a swap directory for each distinct `nvme_path` and write its path to the configuration.
+    """Create a swap directory for each distinct `nvme_path` of sections of DeepSpeed's configuration, and return them.
 
-    Stale directories of killed processes are removed.
-
-    Args:
-        offloads: The `offload_param` and `offload_optimizer` sections of DeepSpeed's configuration that offload to
-            NVMe; modified in place.
-
-    Returns:
-        The directories.
+    Writes their paths to the sections, and removes stale directories of killed processes.
 
     Raises:
         OSError: A directory cannot be created.

@@ -12,11 +12,7 @@ from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _deepspeed, _lightning_2_3, _nvme_checkpoint
-from hpu_deepspeed._lightning import (
-    FabricDeepSpeedPrecision,
-    FabricDeepSpeedStrategy,
-    supported_arguments,
-)
+from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
@@ -128,12 +124,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     ) -> None:
         """Save this rank's shard of a checkpoint directory, which replaces `path` once every rank has saved.
 
-        Args:
-            path: The directory.
-            state: The module that Fabric has set up, and any other objects to save.
-            storage_options: Not supported, as in Lightning's strategy.
-            filter: Not supported, as in Lightning's strategy.
-
         Raises:
             TypeError: `storage_options` or `filter` is not None.
         """
@@ -148,16 +138,9 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         strict: bool = True,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Load this rank's shard of a checkpoint directory.
+        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`.
 
-        Args:
-            path: The directory; with `load_full_weights`, a file.
-            state: Objects to restore in place, among them the module that Fabric has set up.
-            strict: Whether the keys in `state` must match those in the checkpoint. Needs Lightning 2.1.
-            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
-
-        Returns:
-            The saved objects that are not in `state`.
+        Restores the objects of `state` in place, and returns the saved ones that are not in it.
 
         Raises:
             TypeError: An argument is set that this Lightning does not support.
@@ -173,9 +156,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
 
     def _setup_distributed(self) -> None:
         self._make_process_group()
-        if not self._config_initialized:
-            self._format_config()
-            self._config_initialized = True
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._device_index_context(), self.collective("setup"):

@@ -31,14 +31,7 @@ class HPUDeepSpeedPrecisionPlugin(DeepSpeedPrecision):
 
 
 class FabricHPUDeepSpeedPrecision(FabricDeepSpeedPrecision):
-    """Precision plugin for Fabric's `HPUDeepSpeedStrategy`.
-
-    Args:
-        precision: See HPUDeepSpeedPrecisionPlugin.
-
-    Raises:
-        ValueError: `precision` is not supported.
-    """
+    """Precision plugin for Fabric's `HPUDeepSpeedStrategy`, with the precisions of HPUDeepSpeedPrecisionPlugin."""
 
     def __init__(self, precision: Any = "32-true") -> None:
         super().__init__(normalize_precision(precision, "DeepSpeed"))

@@ -236,24 +236,13 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     def setup_distributed(self) -> None:
         """Create the process group."""
         self._make_process_group()
-        if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
-            # Lightning 2.0 and 2.1 do this here, later releases in `setup`.
-            self._format_config()
-            self._config_initialized = True
 
     def backward(
         self, closure_loss: torch.Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        """Run the backward pass of DeepSpeed's engine, which reduces gradients over all ranks.
+        """Run the backward pass of DeepSpeed's engine, which reduces gradients over all ranks; return the loss.
 
-        Args:
-            closure_loss: Scalar loss, already divided by `accumulate_grad_batches`.
-            optimizer: Ignored.
-            *args: Passed on to the engine.
-            **kwargs: Passed on to the engine.
-
-        Returns:
-            The loss.
+        The loss is a scalar, already divided by `accumulate_grad_batches`.
         """
         module = self.lightning_module
         if module is not None and module.automatic_optimization:
@@ -270,20 +259,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Do nothing, because `backward` sets the engine's accumulation boundary.
-
-        The engine's own context manager, `no_sync`, does not support ZeRO stages 2 and 3.
-        """
+        """Do nothing: `backward` sets the accumulation boundary, and the engine's `no_sync` lacks stages 2 and 3."""
         yield
 
     def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
-        """Move a batch to the device, and convert it to the data type of the inference engine if there is one.
-
-        Args:
-            batch: The batch.
-            device: The device; this rank's if None.
-            dataloader_idx: Index of its loader.
-        """
+        """Move a batch to the device, and convert it to the data type of the inference engine if there is one."""
         moved = super().batch_to_device(batch, device, dataloader_idx)
         return moved if self._input_dtype is None else _inference.convert_inputs(moved, self._input_dtype)
 
@@ -291,11 +271,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
         """Save this rank's shard of a checkpoint directory, which replaces `filepath` once every rank has saved.
-
-        Args:
-            checkpoint: The Trainer's state. The engine saves the state of module and optimizer.
-            filepath: The directory.
-            storage_options: Not supported, as in Lightning's strategy.
 
         Raises:
             TypeError: `storage_options` is not None.
@@ -306,14 +281,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load this rank's shard of a checkpoint directory.
-
-        Args:
-            checkpoint_path: The directory; with `load_full_weights`, a file.
-            weights_only: Argument of `torch.load` for files. Needs Lightning 2.6.
-
-        Returns:
-            The Trainer's state.
+        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state.
 
         Raises:
             TypeError: `weights_only` is not None and this Lightning does not support it.
@@ -330,9 +298,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         """Release the engine's parameters and the device."""
         # In stage 3, weights may still be gathered on the device. Lightning moves them to the host without telling
         # DeepSpeed, so without this call the module cannot be tested after `fit`. Only an engine has the method.
-        release = getattr(self.model, "empty_partition_cache", None)
-        if release is not None:
-            release()
+        getattr(self.model, "empty_partition_cache", lambda: None)()
         self._input_dtype = None
         super().teardown()
 
