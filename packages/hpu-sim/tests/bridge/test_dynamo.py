@@ -323,6 +323,55 @@ print([event[::2] for event in events])
     assert output_of(program, **_EAGER) == str(lines)
 
 
+_COLLECTIVES: Final = """
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.distributed.hccl
+from torch.distributed import _functional_collectives as functional
+from hpu_sim.device.runtime import native
+dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+events = []
+def listen(kind, op, detail, size):
+    if kind in {"compiled_graph", "graph_break", "trace_break"}:
+        events.append((kind, detail if kind == "trace_break" else op))
+native().set_listener(listen)
+def compiled(function, **options):
+    try:
+        print(torch.compile(function, backend="hpu_backend", **options)(torch.ones(2, device="hpu")).tolist(), events)
+    except torch._dynamo.exc.Unsupported as error:
+        print("refused")
+def reduce_in_place(x):
+    y = x * 2
+    dist.all_reduce(y)  # line 20
+    return y + 1
+def reduce(x):
+    y = x * 2
+    return functional.all_reduce(y, "sum", dist.group.WORLD) + 1
+"""
+
+
+_FORWARD: Final = ("compiled_graph", "forward")
+_FUNCTIONAL: Final = [("graph_break", f"_c10d_functional.{name}.default") for name in ("all_reduce", "wait_tensor")]
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("compiled(reduce_in_place)", f"[3.0, 3.0] {[('trace_break', '<string>:20'), _FORWARD, _FORWARD]}"),
+        ("compiled(reduce_in_place, fullgraph=True)", "refused"),
+        ("compiled(reduce)", f"[3.0, 3.0] {[*_FUNCTIONAL, _FORWARD]}"),
+    ],
+    ids=["in-place", "whole graph", "functional"],
+)
+def test_a_collective_breaks_the_graph_unless_it_is_functional(
+    call: str, expected: str, output_of: Callable[..., str]
+) -> None:
+    """The bridge disallows functions of torch.distributed; functional collectives run in the graph, in eager mode."""
+    program = f"{_COLLECTIVES}{call}\ndist.destroy_process_group()"
+
+    assert output_of(program, **_EAGER) == expected
+
+
 def test_operators_of_eager_mode_can_be_forbidden(output_of: Callable[..., str]) -> None:
     program = (
         _PARTITIONS

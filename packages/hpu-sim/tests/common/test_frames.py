@@ -7,17 +7,21 @@ import json
 import sys
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 
 from hpu_sim.common.frames import (
     MAX_STACK_DEPTH,
+    attributed_to,
     backward_caller_frame,
     describe_frame,
     describe_stack,
+    event_frame,
+    innermost_program_line,
     program_line,
+    save,
     user_frame,
 )
 from hpu_sim.device.runtime import native
@@ -58,8 +62,18 @@ def test_code_of_the_program_is_found() -> None:
         ("/src/hpu-core/src/hpu_core/strategy.py", "hpu_core.strategy"),
         ("<frozen runpy>", "runpy"),
         ("<eval_with_key>.1", "fx"),
+        ("/env/lib/site-packages/torch/_functorch/codegen.py:codegen(backward)", "None"),
     ],
-    ids=["site-packages", "dist-packages", "standard library", "framework", "sibling", "frozen", "generated"],
+    ids=[
+        "site-packages",
+        "dist-packages",
+        "standard library",
+        "framework",
+        "sibling",
+        "frozen",
+        "generated",
+        "codegen",
+    ],
 )
 def test_code_of_libraries_is_skipped(file: str, name: str) -> None:
     """Libraries count as such even in a developer's checkout."""
@@ -99,6 +113,42 @@ def test_installed_package_is_found_if_there_is_no_program(installed_stack: Any)
 
     assert found is not None
     assert found.f_code.co_filename == "/env/lib/site-packages/tool/main.py"
+
+
+def test_code_that_torch_generates_is_no_program() -> None:
+    """It has no module, only a file in torch's folder."""
+    generated = _Frame("/env/lib/site-packages/torch/_functorch/codegen.py:codegen(backward)", "None")
+
+    assert user_frame(cast("FrameType", generated)) is None
+
+
+def test_events_can_be_attributed_to_an_earlier_stack() -> None:
+    """The saved stack keeps no variable alive."""
+    variable = torch.ones(1)
+    saved, expected = save(sys._getframe()), user_frame(sys._getframe())
+    alive = weakref.ref(variable)
+    del variable
+
+    with attributed_to(saved):
+        found = user_frame(event_frame())
+
+    assert found is not None
+    assert expected is not None
+    assert (found.f_code, found.f_globals["__name__"]) == (expected.f_code, __name__)
+    assert alive() is None
+    assert event_frame() is not saved
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([("/me/train.py", 3), ("/env/lib/site-packages/torch/nn.py", 7)], "/me/train.py:3"),
+        ([("/env/lib/site-packages/torch/nn.py", 7)], "/env/lib/site-packages/torch/nn.py:7"),
+        ([], ""),
+    ],
+)
+def test_the_innermost_line_of_the_program_is_found(places: list[tuple[str, int]], expected: str) -> None:
+    assert innermost_program_line(places) == expected
 
 
 def test_no_frame_gives_no_user_frame() -> None:

@@ -84,6 +84,17 @@ def test_dynamic_shapes_and_host_syncs_are_found(run_recorded: Callable[..., Any
     assert "Recipe cache misses from dynamic shapes" in done.stderr
 
 
+@pytest.mark.needs_torch("2.1", "compiler for Python 3.11")
+def test_both_graphs_of_a_compiled_step_belong_to_its_forward_pass(run_recorded: Callable[..., Any]) -> None:
+    """The graph of the backward pass is compiled in a thread of autograd."""
+    done, report = run_recorded("compiled.py", PT_HPU_LAZY_MODE="0")
+
+    assert done.returncode == 0, done.stderr
+    graphs = [site for site in report.ranks[0].sites if site.kind == "compiled_graph"]
+    assert sorted(site.op for site in graphs) == ["backward", "forward"]
+    assert all(site.frame is not None and "the forward pass" in site.frame.source for site in graphs)
+
+
 def test_unsupported_dtypes_are_found(run_recorded: Callable[..., Any]) -> None:
     """A program that fails also leaves a report."""
     done, report = run_recorded("unsupported_dtypes.py", PT_HPU_LAZY_MODE="0")

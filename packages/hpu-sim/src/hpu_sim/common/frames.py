@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import linecache
@@ -10,11 +11,11 @@ import sysconfig
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType, TracebackType
+    from collections.abc import Iterable, Iterator
+    from types import CodeType, FrameType, TracebackType
 
 #: Maximum number of frames kept of a stack, from the innermost outwards.
 MAX_STACK_DEPTH: Final = 40
@@ -48,6 +49,8 @@ _DISPATCHERS: Final = ("torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval
 # Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
+_this_thread: Final = threading.local()
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -71,6 +74,46 @@ class Frame:
     def place(self) -> str:
         """Name of the file and line, for people."""
         return f"{Path(self.file).name}:{self.line}"
+
+
+class _SavedFrame(NamedTuple):
+    """Position of a frame, with the attributes of a frame that this package reads, but none of its variables."""
+
+    f_code: CodeType
+    f_lineno: int
+    f_lasti: int
+    f_globals: dict[str, Any]
+    f_locals: dict[str, Any]
+    f_back: FrameType | None
+
+
+def save(frame: FrameType | None) -> FrameType | None:
+    """Return a copy of a stack for :func:`attributed_to`, which keeps no variable of the program alive."""
+    stack = []
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    saved = None
+    for each in reversed(stack):
+        module = {"__name__": each.f_globals.get("__name__")}
+        saved = cast("FrameType", _SavedFrame(each.f_code, each.f_lineno, each.f_lasti, module, {}, saved))
+    return saved
+
+
+@contextlib.contextmanager
+def attributed_to(frame: FrameType | None) -> Iterator[None]:
+    """Attribute the events of this thread to a saved stack, for work that the program has asked for earlier."""
+    _this_thread.origin = frame
+    try:
+        yield
+    finally:
+        _this_thread.origin = None
+
+
+def event_frame() -> FrameType | None:
+    """Return the innermost frame of an event that calls the caller of this function."""
+    saved: FrameType | None = getattr(_this_thread, "origin", None)
+    return saved or sys._getframe(1).f_back  # noqa: SLF001 - `inspect` is too slow for every event
 
 
 def call_path(frame: FrameType | None) -> CallPath:
@@ -103,6 +146,13 @@ def program_line() -> str:
     """Return ``file:line`` of the program that this thread runs or, in a backward pass, waits for; else empty."""
     frame = user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:
+    """Return ``file:line`` of the last place in a file of the program, else of the last one; empty without any."""
+    lines = [(f"{file}:{line}", _classify(file, "") == "program") for file, line in places]
+    program = [line for line, is_program in lines if is_program]
+    return (program or [line for line, _ in lines] or [""])[-1]
 
 
 def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[tuple[str, int], ...]:
@@ -185,8 +235,10 @@ def _classify(file: str, package: str) -> Literal["program", "installed", "frame
         return "framework"
     if file.startswith("<"):
         return "program" if file.startswith(_TYPED) else "framework"
-    if not set(_INSTALLED).isdisjoint(Path(file).parts):
-        return "installed"
+    parts = frozenset(Path(file).parts)
+    if not parts.isdisjoint(_INSTALLED):
+        # Code that torch generates has no module, only a file in torch's folder.
+        return "installed" if parts.isdisjoint(_FRAMEWORKS) else "framework"
     return "framework" if file.startswith(_standard_library()) else "program"
 
 

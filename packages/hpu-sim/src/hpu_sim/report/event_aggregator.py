@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
-from hpu_sim.common.frames import backward_caller_frame, call_path
+from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
 from hpu_sim.report.optimizer_memory import OptimizerMemoryTracker
 from hpu_sim.report.schema import Compilation
 from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteCounter, SiteTable
@@ -87,9 +87,10 @@ class EventAggregator:
 
     def _handle(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
         backward = None
-        if frame is None:
-            # The autograd engine runs in a thread without Python; the main thread waits in backward().
-            frame, backward = backward_caller_frame(), _backward_operator()
+        # The autograd engine runs in a thread of its own; the main thread waits in backward().
+        caller = backward_caller_frame()
+        if frame is None or (caller is not None and user_frame(frame) is None):
+            frame, backward = caller, _backward_operator()
         origin = Origin.of(frame, backward)
         if self._step_tracker.on_event(origin.path):
             self._histogram.end_step()

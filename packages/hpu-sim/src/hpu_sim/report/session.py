@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from hpu_sim.common import frames
 from hpu_sim.common.encoding import to_dict
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
@@ -120,8 +121,7 @@ class RecordingSession:
         self._write("exited")
 
     def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
-        frame = sys._getframe().f_back  # noqa: SLF001 - `inspect` is too slow for every event
-        self._aggregator.on_event(kind, op, detail, size, frame)
+        self._aggregator.on_event(kind, op, detail, size, frames.event_frame())
         if kind == "collective":
             self._update_rank()
         self._events += 1
@@ -136,7 +136,7 @@ class RecordingSession:
             self._update_rank()
             self._aggregator.on_optimizer_step(optimizer, None)
             return
-        self._aggregator.on_optimizer_step(optimizer, sys._getframe().f_back)  # noqa: SLF001 - as above
+        self._aggregator.on_optimizer_step(optimizer, frames.event_frame())
         self._advance_clock(optimizer)
         self._write_if_due()
 

@@ -9,6 +9,8 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from habana_frameworks.torch.dynamo import collectives
+from hpu_sim.common.post_import import after_import
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -119,6 +121,7 @@ def _register_backend() -> None:
 
     if not dist.is_available():
         return
+    after_import("torch._dynamo", collectives.disallow_in_graph)
     register: Callable[..., None] = dist.Backend.register_backend
     if "devices" in inspect.signature(register).parameters:
         register(_NAME, _create_process_group, extended_api=True, devices=["hpu"])

@@ -5,26 +5,33 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from habana_frameworks.torch.dynamo.compile_backend import config, partitioner
 from habana_frameworks.torch.dynamo.compile_backend.dynamic_shapes import Recipes
 from habana_frameworks.torch.hpu import metrics
+from hpu_sim.common import frames
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     import torch
 
 _NAME: Final = "hpu_backend"
 
 
-def _compile_graph(graph: torch.fx.GraphModule, examples: Any, *, part: str, is_static: bool) -> Callable[..., Any]:
+def _compile_graph(
+    graph: torch.fx.GraphModule, examples: Any, *, part: str, is_static: bool, caller: FrameType | None
+) -> Callable[..., Any]:
     native().join_pipeline()
-    graph = _partition(graph)
-    num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
-    native().notify("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}")
+    # The backward pass compiles its graph in a thread of autograd, for the call of the forward pass.
+    with frames.attributed_to(caller):
+        graph = _partition(graph)
+        num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
+        native().notify("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}")
     recipes = Recipes(examples, is_static=is_static)
 
     def run(arguments: list[Any]) -> Any:
@@ -63,8 +70,7 @@ def _report_break(graph_module: torch.fx.GraphModule) -> None:
     reason: Any = getattr(graph_module, "compile_subgraph_reason", None)
     # torch 2.0 does not tell a break from a return.
     if getattr(reason, "graph_break", False):
-        frame = reason.user_stack[-1] if reason.user_stack else None
-        line = f"{frame.filename}:{frame.lineno}" if frame else ""
+        line = frames.innermost_program_line((frame.filename, frame.lineno) for frame in reason.user_stack)
         native().notify("trace_break", reason.reason.strip().partition("\n")[0], line)
 
 
@@ -82,7 +88,8 @@ def hpu_backend(
 
     _report_break(graph_module)
     with config.patch(kwargs.get("options") or {}):
-        compile_graph = functools.partial(_compile_graph, is_static=config.force_static_compile)
+        caller = frames.save(sys._getframe(1))  # noqa: SLF001 - documented API
+        compile_graph = functools.partial(_compile_graph, is_static=config.force_static_compile, caller=caller)
         compiler = aot_autograd(
             fw_compiler=functools.partial(compile_graph, part="forward"),
             bw_compiler=functools.partial(compile_graph, part="backward"),

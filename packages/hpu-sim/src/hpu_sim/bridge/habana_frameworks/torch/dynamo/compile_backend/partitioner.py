@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from habana_frameworks.torch.dynamo.compile_backend.shared_layer import is_eager
+from hpu_sim.common import frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Prefix of the submodules that are compiled.
 PARTITION: Final = "fused_"
-_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -41,6 +42,4 @@ def eager_nodes(partitioned: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 def program_line(node: torch.fx.Node) -> str:
     """Return ``file:line`` of the program that a node comes from; empty if unknown."""
-    stack: Any = node.meta.get("stack_trace") or ""
-    frames = _FRAME.findall(stack)
-    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+    return frames.innermost_program_line(_FRAME.findall(node.meta.get("stack_trace") or ""))
