@@ -52,6 +52,22 @@ def test_connections_of_other_processes_are_not_own(server: socket.socket) -> No
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def test_a_default_timeout_of_the_program_leaves_connections_as_they_are(
+    server: socket.socket,
+) -> None:
+    """A socket with a timeout does not block, which torch's client expects."""
+    port = server.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(1)
+        try:
+            connections.own_connections(port)
+        finally:
+            socket.setdefaulttimeout(before)
+
+        assert os.get_blocking(client.fileno())
+
+
 def test_a_client_that_waits_for_an_answer_gets_an_error(server: socket.socket) -> None:
     port = server.getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)) as client, ThreadPoolExecutor() as pool:

@@ -210,6 +210,19 @@ def test_without_a_watchdog_collectives_are_not_counted() -> None:
         assert nothing is None
 
 
+def test_the_launched_ranks_of_a_rank_without_a_store_are_killed() -> None:
+    """They would wait for the same store until their own timeout."""
+    manager, cluster, process = ProcessGroupManager(None, None), LightningEnvironment(), launched_process()
+    manager.launched[1] = process
+    with (
+        mock.patch.object(process_group, "connect", side_effect=RuntimeError("cannot open the store")),
+        pytest.raises(RuntimeError, match="cannot open the store"),
+    ):
+        manager.rendezvous(cluster)
+
+    process.kill.assert_called_once_with()
+
+
 def test_a_launched_rank_that_exited_ends_the_wait() -> None:
     with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
         _make_check(LaunchedRanks({3: launched_process(1)}))()

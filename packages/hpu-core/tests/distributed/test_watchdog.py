@@ -507,7 +507,7 @@ def test_a_launched_rank_that_hangs_is_killed_by_its_launcher(pair: Pair) -> Non
 
 def test_a_message_alone_ends_no_process(pair: Pair, exits: mock.Mock) -> None:
     """A rank that makes progress does not exit because rank 0 claims that it hangs."""
-    failure = RankFailure("rank 1 hangs", rank=1, stalled_for=1000)
+    failure = RankFailure("rank 1 hangs", rank=1)
     pair.ranks[1]._on_failure(failure)
 
     exits.now.assert_not_called()

@@ -1,8 +1,7 @@
-"""Connections to the store, from the kernel's table: the kernel closes a process's sockets however it dies."""
+"""Connections to the store: the kernel closes a process's sockets however it dies."""
 
 import contextlib
 import ipaddress
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,56 +9,68 @@ from typing import Final
 
 __all__ = ["own_connections", "peer_endpoints", "shut_down"]
 
-_ESTABLISHED: Final = "01"
+# State of a connection, of the kernel's tcp_states.h.
+_ESTABLISHED: Final = 1
 
 
 def own_connections(port: int) -> dict[str, int]:
     """Return the descriptors of this process's connections to a port, by local endpoint; empty if unreadable."""
     descriptors = {}
     for entry in Path("/proc/self/fd").glob("*"):
-        # Other threads close descriptors meanwhile.
-        with contextlib.suppress(OSError):
-            descriptors[str(entry.readlink()).removeprefix("socket:[").removesuffix("]")] = int(entry.name)
-    ends = ((fields[1], fields[9]) for fields in _connections() if _has_port(fields[2], port))
-    return {_endpoint(local): descriptors[inode] for local, inode in ends if inode in descriptors}
+        # No socket of TCP, no connection, or closed by another thread meanwhile.
+        with contextlib.suppress(OSError), _borrow(int(entry.name)) as connection:
+            state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            if state == _ESTABLISHED and connection.getpeername()[1] == port:
+                host, local_port = connection.getsockname()[:2]
+                descriptors[_endpoint(ipaddress.ip_address(host.partition("%")[0]), local_port)] = int(entry.name)
+    return descriptors
 
 
 def peer_endpoints(port: int) -> set[str]:
-    """Return the remote endpoints of this host's connections to a local port; empty if unreadable."""
-    return {_endpoint(fields[2]) for fields in _connections() if _has_port(fields[1], port)}
+    """Return the remote endpoints of this host's connections to a local port; empty if unreadable.
+
+    torchrun's agent, another process, may keep the store. The kernel searches all of its table, which takes 10 ms.
+    """
+    endpoints = set()
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                _, local, remote, state, *_ = line.split()
+                if int(state, 16) == _ESTABLISHED and _parse(local)[1] == port:
+                    endpoints.add(_endpoint(*_parse(remote)))
+    return endpoints
 
 
 def shut_down(port: int) -> None:
-    """Shut down this process's connections to a port: what waits there for an answer gets an error.
-
-    Args:
-        port: The remote port.
-    """
+    """Shut down this process's connections to a port: what waits there for an answer gets an error."""
     for descriptor in own_connections(port).values():
-        # Other threads close descriptors meanwhile.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        # Closed by another thread meanwhile.
+        with contextlib.suppress(OSError), _borrow(descriptor) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
 
-def _connections() -> Iterator[list[str]]:
-    """Yield the fields of each established TCP connection of this namespace: 1 and 2 are its ends, 9 is its inode."""
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-        try:
-            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
-            if fields[3] == _ESTABLISHED:
-                yield fields
+@contextlib.contextmanager
+def _borrow(descriptor: int) -> Iterator[socket.socket]:
+    """Return the context of a socket that stays open.
+
+    Raises:
+        OSError: The descriptor is of no socket.
+    """
+    # Without SOCK_NONBLOCK, Python would give torch's socket the program's default timeout, and it would not block.
+    connection = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
+    try:
+        yield connection
+    finally:
+        connection.detach()
 
 
-def _endpoint(text: str) -> str:
-    """Return an endpoint of proc(5), with words of the address in host byte order, as "address:port"."""
+def _parse(text: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+    """Return address and port of an endpoint of proc(5), which has the words of the address in host byte order."""
     address, _, port = text.partition(":")
     words = [bytes.fromhex(address[start : start + 8])[::-1] for start in range(0, len(address), 8)]
-    parsed = ipaddress.ip_address(b"".join(words))
-    return f"{getattr(parsed, 'ipv4_mapped', None) or parsed}:{int(port, 16)}"
+    return ipaddress.ip_address(b"".join(words)), int(port, 16)
 
 
-def _has_port(text: str, port: int) -> bool:
-    return int(text.rpartition(":")[2], 16) == port
+def _endpoint(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    """Return "address:port"; torch's store listens for IPv4 on an IPv6 socket."""
+    return f"{getattr(address, 'ipv4_mapped', None) or address}:{port}"

@@ -67,12 +67,10 @@ class RankFailure:
     Attributes:
         message: One sentence that names rank, host and cause.
         rank: The failed rank; None if no single rank is at fault.
-        stalled_for: How long ranks have waited because of it, in seconds.
     """
 
     message: str
     rank: int | None = None
-    stalled_for: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +251,7 @@ def detect_leader_failure(leader: RankState, own: RankState, now: float, timeout
     # As long as rank 0 answers, it is the one to name the rank at fault.
     if failure is None and min(silent, own.waiting_for(now)) >= timeouts.stall:
         message = f"{leader.info} has sent no heartbeat for {silent:.0f} s; {own.info} waits for it{own.where}"
-        return RankFailure(message, leader.info.rank, own.waiting_for(now))
+        return RankFailure(message, leader.info.rank)
     return failure
 
 
@@ -341,7 +339,7 @@ def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeo
             if seconds > timeouts.heartbeat_interval and rank.heartbeat.collective_seq > heartbeat.collective_seq:
                 cause = "left the job" if heartbeat.error is None else f"failed: {heartbeat.error}"
                 message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
-                return RankFailure(message, peer.info.rank, seconds)
+                return RankFailure(message, peer.info.rank)
     return None
 
 
@@ -363,11 +361,11 @@ def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) ->
             f"{last.info} has made no progress for {without_progress:.0f} s{last.where}{heard}; {waiting.info} waits "
             f"for it{waiting.where}"
         )
-        return RankFailure(message, last.info.rank, without_progress)
+        return RankFailure(message, last.info.rank)
     # All ranks have entered as many collectives, and not the same ones, or the network between them is down.
     if len(stalled) == len(ranks):
         waited = max(rank.waiting_for(now) for rank in ranks)
         places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks[:_MAX_PLACES])
         places += f", and {len(ranks) - _MAX_PLACES} more" if len(ranks) > _MAX_PLACES else ""
-        return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}", None, waited)
+        return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}")
     return None

@@ -69,8 +69,8 @@ class HeartbeatExchange:
         self._count = -1
         self.leader = Heartbeat()
         self.last_exchange_time = now
-        # Empty where the store is on another host: no connection of this host ends at its port there.
-        peers = peer_endpoints(job.config.port)
+        # Of another host's store, this one has no connection that ends at its port.
+        peers = peer_endpoints(job.config.port) if job.ranks[0].host == host else set()
         self._connected = [
             state
             for rank, state in self.ranks.items()
@@ -188,16 +188,16 @@ class HeartbeatExchange:
         return None
 
     def disconnect(self) -> None:
-        """Have an exchange that waits for the store fail: on a broken network, torch's client waits without a limit."""
+        """Have an exchange that waits for the store fail: torch's client waits without a limit on a broken network."""
         shut_down(self._job.config.port)
 
     def leader_failure(self, seconds: float) -> RankFailure:
         """Return the failure of rank 0, whose store has not answered for some seconds."""
         leader = self.ranks[0]
         if leader.exit_reason is not None:
-            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0, seconds)
+            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0)
         endpoint = self._job.config.endpoint
-        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0, seconds)
+        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0)
 
     def _publish(self, heartbeat: Heartbeat) -> None:
         self._store.set(_key(self._rank), heartbeat.to_json())

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
@@ -18,9 +18,12 @@ from hpu_core.distributed.connections import own_connections
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, connect, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
 from hpu_core.distributed.watchdog import Watchdog, print_line
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
 
 __all__ = ["BACKEND", "FAILURE_DETECTION", "TIMEOUT", "ProcessGroupManager"]
 
@@ -91,10 +94,11 @@ class ProcessGroupManager:
         Raises:
             RankFailedError: Another rank has failed.
         """
+        if self.error is not None:
+            return True
         error = sys.exc_info()[1]
-        is_error = error is not None and not isinstance(error, (*_OF_ALL_RANKS, GeneratorExit, StopIteration))
-        if error is None or not is_error or self.watchdog is None or self.error is not None:
-            return self.error is not None
+        if self.watchdog is None or isinstance(error, (type(None), *_OF_ALL_RANKS, GeneratorExit, StopIteration)):
+            return False
         if self.watchdog.confirm(name, error):
             return False
         self._leave(error)
@@ -131,7 +135,7 @@ class ProcessGroupManager:
         )
         if not dist.is_initialized():
             reusable = _job is not None and _job.config.endpoint == config.endpoint
-            _job = rendezvous(config, _job.root if _job is not None and reusable else None)
+            _job = rendezvous(config, _job.root if _job is not None and reusable else self._connect(config))
         elif _job is None and self.failure_detection and config.world_size > 1 and _has_store_at_port(config):
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
@@ -143,6 +147,15 @@ class ProcessGroupManager:
                 weakref.finalize(self, self.watchdog.close).atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
+
+    def _connect(self, config: RendezvousConfig) -> "TCPStore":
+        try:
+            return connect(config)
+        except RuntimeError:
+            # The ranks that this process launched would wait for the same store, until their own timeout.
+            for process in self.launched.values():
+                process.kill()
+            raise
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
         """Create the default process group, unless there is one.

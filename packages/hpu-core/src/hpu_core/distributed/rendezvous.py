@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_core.distributed import cpp_log
 from hpu_core.distributed.connections import own_connections, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
 from hpu_core.distributed.store import RendezvousConfig, invalid_entry, open_store, publish, try_get
@@ -27,7 +28,7 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import PrefixStore, Store, TCPStore
 
-__all__ = ["RendezvousResult", "rendezvous"]
+__all__ = ["RendezvousResult", "connect", "rendezvous"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 2
@@ -65,6 +66,21 @@ class RendezvousResult:
         return _attempt_store(self.root if connection is None else connection, self.attempt)
 
 
+def connect(config: RendezvousConfig) -> "TCPStore":
+    """Return a connection to the store, which rank 0 opens unless torchrun's agent has.
+
+    Raises:
+        RankFailedError: There is no store at the endpoint within the timeout.
+        RuntimeError: Rank 0 cannot open the store.
+    """
+    try:
+        return open_store(config, server=config.hosts_store)
+    except RankFailedError:
+        # What listens there does not answer, and torch's client waits for it without a limit.
+        shut_down(config.port)
+        raise
+
+
 def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> RendezvousResult:
     """Join the job and wait for every other rank.
 
@@ -78,16 +94,11 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
         ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
             version of hpu-core wrote to the store.
     """
-    if root is None:
-        try:
-            root = open_store(config, server=config.hosts_store)
-        except RankFailedError:
-            # What listens there does not answer, and torch's client waits for it without a limit.
-            shut_down(config.port)
-            raise
+    root = connect(config) if root is None else root
     own = RankInfo(config.rank, socket.gethostname(), os.getpid(), tuple(own_connections(config.port)))
     try:
-        attempt, ranks = (_wait_for_ranks if config.rank == 0 else _wait_for_outcome)(root, config, own)
+        with cpp_log.without_warnings():
+            attempt, ranks = (_wait_for_ranks if config.rank == 0 else _wait_for_outcome)(root, config, own)
     except RuntimeError as error:
         if isinstance(error, RankFailedError):
             raise

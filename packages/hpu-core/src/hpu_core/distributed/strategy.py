@@ -111,7 +111,7 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
 
     @abstractmethod
     def _set_rank(self) -> None:
-        """Call Lightning's method for it, which has another name in Fabric."""
+        """Set the rank by Lightning's method, which has another name in Fabric."""
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
@@ -204,8 +204,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             bridge.clear_default_rendezvous_env()
             super().set_world_ranks()
 
-    def _set_rank(self) -> None:
-        self.set_world_ranks()
+    _set_rank = set_world_ranks
 
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device and set it up for training or evaluation."""
@@ -330,5 +329,4 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
             bridge.clear_default_rendezvous_env()
             super()._set_world_ranks()
 
-    def _set_rank(self) -> None:
-        self._set_world_ranks()
+    _set_rank = _set_world_ranks

@@ -36,9 +36,10 @@ __all__ = ["Watchdog", "print_line"]
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-# Attribute of an error with which all ranks entered the same collective. A reference would keep the frames of its
-# traceback, and another error may have its id.
+# Attributes of an error: all ranks entered the same collective with it; it was waited whether another rank has failed.
+# A reference would keep the frames of its traceback, and another error may have its id.
 _CONFIRMED: Final = "_hpu_is_confirmed"
+_AWAITED: Final = "_hpu_is_awaited"
 
 
 class Watchdog:
@@ -63,8 +64,6 @@ class Watchdog:
         self._failure: RankFailure | None = None
         self._failed_at = 0.0
         self._failed = threading.Event()
-        # Until the next collective. The error itself would keep the frames of its traceback.
-        self._last_error_id: int | None = None
         self._has_reported = False
         # Notified after every exchange.
         self._exchanged = threading.Condition()
@@ -93,8 +92,8 @@ class Watchdog:
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
-        atexit.register(self._close_at_exit)
-        self._finalizer = multiprocessing.util.Finalize(self, self._close_at_exit, exitpriority=10)
+        atexit.register(self._end_at_exit)
+        self._finalizer = multiprocessing.util.Finalize(self, self._end_at_exit, exitpriority=10)
 
     def on_training_start(self) -> None:
         """Note that this rank takes part in training from now on, unless a rank has failed before."""
@@ -122,7 +121,6 @@ class Watchdog:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
         beat = self._heartbeat
-        self._last_error_id = None
         with self._lock:
             self.raise_if_failed()
             outer, beat.collective, beat.handled = beat.collective, name, handled
@@ -272,17 +270,17 @@ class Watchdog:
             # One waits for a store out of reach.
             self._exchange.disconnect()
             self._join_threads()
-        atexit.unregister(self._close_at_exit)
-        self._finalizer.cancel()
         # A rank that answers may finish what it does: its own watchdog limits how long.
         now, limit = time.monotonic(), self._job.config.timeout.total_seconds()
         for rank in self._launched:
             if now - self._exchange.ranks[rank].last_heartbeat_time < self._timeouts.detection_latency:
                 self._launched.deadlines[rank] = now + limit
-        if self._failure is not None:
-            # User code has control again.
+        if self._failure is None:
+            atexit.unregister(self._end_at_exit)
+            self._finalizer.cancel()
+        else:
+            # User code has control again, until this process exits.
             faulthandler.cancel_dump_traceback_later()
-            atexit.register(self._limit_exit, self._heartbeat.run)
 
     def _join_threads(self) -> bool:
         """Wait for the threads, and return whether they have ended."""
@@ -291,22 +289,18 @@ class Watchdog:
             thread.join(self._timeouts.exit_grace)
         return not any(thread.is_alive() for thread in others)
 
-    def _limit_exit(self, run: int) -> None:
-        """Limit how long this process takes to exit, unless it trained again, which needed all ranks."""
-        if self._heartbeat.run == run:
-            self._launched.end_after_error()
-            self._schedule_exit(self._timeouts.exit_grace)
-
-    def _close_at_exit(self) -> None:
-        if self._closed.is_set() or os.getpid() != self._info.pid:
+    def _end_at_exit(self) -> None:
+        if os.getpid() != self._info.pid:
             return
-        error = getattr(sys, "last_value", None)
-        if isinstance(error, BaseException):
-            # Fabric has no hook for exceptions.
-            self.report_failure(error)
-        self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
-        self.close()
-        if self._failure is not None:
+        if not self._closed.is_set():
+            error = getattr(sys, "last_value", None)
+            if isinstance(error, BaseException):
+                # Fabric has no hook for exceptions.
+                self.report_failure(error)
+            self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
+            self.close()
+        # If this process trained again, all ranks are alive.
+        if self._failure is not None and self._heartbeat.run == self._exchange.own.heartbeat.run:
             self._launched.end_after_error()
             # At exit the bridge destroys its process groups, which waits for dead peers.
             self._schedule_exit(self._timeouts.exit_grace)
@@ -422,12 +416,11 @@ class Watchdog:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
 
         A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was. It
-        does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets. The
-        same error is waited for once.
+        does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets.
         """
-        is_new = self._last_error_id != id(error)
+        is_new = _AWAITED not in vars(error)
+        vars(error)[_AWAITED] = True
         may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
-        self._last_error_id = id(error)
         if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
             silent = time.monotonic() - self._exchange.last_exchange_time
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
