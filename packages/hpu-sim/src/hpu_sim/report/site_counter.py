@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_dtypes
@@ -74,28 +74,15 @@ class SiteCounter:
 
     def site(self) -> Site:
         """Return the counters as a site."""
-        return Site(
-            kind=self.kind,
-            op=self.op,
-            variant=self.variant,
-            cause=self.cause,
-            phase=self.phase,
-            backward=self.backward,
-            frame_index=self.frame_index,
-            stack=self.stack,
-            count=self.count,
-            bytes=self.bytes,
-            in_first_step=self.in_first_step,
-            steps=self.steps,
-            first_step=self.first_step,
-            last_step=self.last_step,
-            max_per_step=self.max_per_step or self.in_first_step,
-            examples=tuple(map(format_dtypes, self.examples)),
-            dynamic_dimensions=tuple(
-                DynamicDimension(tensor, dimension, tuple(sorted(sizes)))
-                for (tensor, dimension), sizes in self.dimensions.items()
-            ),
+        names = {each.name for each in fields(Site)} & {each.name for each in fields(self)}
+        values = {name: getattr(self, name) for name in names}
+        values["max_per_step"] = self.max_per_step or self.in_first_step
+        values["examples"] = tuple(map(format_dtypes, self.examples))
+        values["dynamic_dimensions"] = tuple(
+            DynamicDimension(tensor, dimension, tuple(sorted(sizes)))
+            for (tensor, dimension), sizes in self.dimensions.items()
         )
+        return Site(**values)
 
 
 class Origin(NamedTuple):
