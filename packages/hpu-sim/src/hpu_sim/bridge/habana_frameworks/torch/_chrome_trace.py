@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, Final
 
-from habana_frameworks.torch._chrome_trace_until_1_19 import DEVICE_NAME, TraceWriter
+from habana_frameworks.torch._chrome_trace_until_1_19 import DEVICE_NAME, RowAllocator, TraceWriter
 from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
@@ -51,44 +51,17 @@ def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, A
         return by_the_bridge
     launchers = _find_launchers(ordered, trace["traceEvents"], base)
     events: list[TraceEvent] = []
-    tracks = TrackAllocator()
+    rows = RowAllocator()
+    count = len(_ENGINES)
     for correlation, (device_event, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
         event = _work_event(device_event, correlation, base)
-        event["tid"] = tracks.allocate(event["tid"], device_event[2], device_event[3])
+        event["tid"] += len(_ENGINES) * rows.allocate(event["tid"], device_event[2], device_event[3])
+        count = max(count, event["tid"] + 1)
         if launcher is not None:
             event["args"]["External id"] = launcher["args"].get("External id", 0)
             events += _flow_events(event, launcher, correlation)
         events.append(event)
-    return _metadata_events(tracks.count) + events
-
-
-class TrackAllocator:
-    """Allocator of tracks: one per engine, and more for overlapping events of an engine that do not nest.
-
-    Chrome's format allows only nested events in a track. Perfetto drops others.
-
-    Attributes:
-        count: Number of tracks so far.
-    """
-
-    def __init__(self) -> None:
-        self.count = len(_ENGINES)
-        self._open_ends: dict[int, list[int]] = {}
-
-    def allocate(self, engine: int, start: int, end: int) -> int:
-        """Return the track of an engine's event. Events must come in order of their start."""
-        track = engine
-        while not self._fits(track, start, end):
-            track += len(_ENGINES)
-        self._open_ends[track].append(end)
-        self.count = max(self.count, track + 1)
-        return track
-
-    def _fits(self, track: int, start: int, end: int) -> bool:
-        ends = self._open_ends.setdefault(track, [])
-        while ends and ends[-1] <= start:
-            ends.pop()
-        return not ends or end <= ends[-1]
+    return _metadata_events(count) + events
 
 
 def _metadata_events(tracks: int) -> list[TraceEvent]:

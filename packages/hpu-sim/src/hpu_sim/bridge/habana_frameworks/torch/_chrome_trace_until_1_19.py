@@ -36,6 +36,25 @@ _MAX_RECIPE: Final = 1 << 16
 _NS_PER_US: Final = 1000
 
 
+class RowAllocator:
+    """Allocator of the rows of engines. In a row, Chrome's format allows only nested events, and Perfetto drops others."""
+
+    def __init__(self) -> None:
+        self._open_ends: dict[int, list[list[int]]] = {}
+
+    def allocate(self, engine: int, start: int, end: int) -> int:
+        """Return the first row of an engine that an event fits into. Events must come in order of their start."""
+        rows = self._open_ends.setdefault(engine, [])
+        for row, ends in enumerate(rows):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if not ends or end <= ends[-1]:
+                ends.append(end)
+                return row
+        rows.append([end])
+        return len(rows) - 1
+
+
 class TraceWriter:
     """Writer of the events of one trace.
 
@@ -48,7 +67,7 @@ class TraceWriter:
         self._base = base
         self._is_matrix_operator = is_matrix_operator
         self._recipes: dict[str, int] = {}
-        self._ends: dict[int, dict[int, list[int]]] = {}
+        self._rows = RowAllocator()
         self._lanes: dict[tuple[int, int], str] = {}
 
     def write(self, device_events: Iterable[DeviceEvent]) -> list[TraceEvent]:
@@ -75,18 +94,8 @@ class TraceWriter:
         return [self._event(category, copy, self._lane(engine, start, end), start, end, arguments)]
 
     def _lane(self, engine: tuple[int, str], start: int, end: int) -> tuple[int, int]:
-        """Return the first lane of an engine in which no event overlaps with this one without being around it."""
         base, prefix = engine
-        rows = self._ends.setdefault(base, {})
-        row = 0
-        while True:
-            ends = rows.setdefault(row, [])
-            while ends and ends[-1] <= start:
-                ends.pop()
-            if not ends or end <= ends[-1]:
-                ends.append(end)
-                break
-            row += 1
+        row = self._rows.allocate(base, start, end)
         self._lanes[_DEVICE_PID, base + row] = f"{prefix}_{row}"
         return _DEVICE_PID, base + row
 
