@@ -37,7 +37,7 @@ _NS_PER_US: Final = 1000
 
 
 class RowAllocator:
-    """Allocator of the rows of engines. In a row, Chrome's format allows only nested events, and Perfetto drops others."""
+    """Allocator of the rows of engines. In a row, Chrome's format allows only nested events; Perfetto drops others."""
 
     def __init__(self) -> None:
         self._open_ends: dict[int, list[list[int]]] = {}
