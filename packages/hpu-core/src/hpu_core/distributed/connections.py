@@ -51,11 +51,7 @@ def shut_down(port: int) -> None:
 
 @contextlib.contextmanager
 def _borrow(descriptor: int) -> Iterator[socket.socket]:
-    """Return the context of a socket that stays open.
-
-    Raises:
-        OSError: The descriptor is of no socket.
-    """
+    """Return the context of a socket that stays open; raise an OSError if the descriptor has none."""
     # Without SOCK_NONBLOCK, Python would give torch's socket the program's default timeout, and it would not block.
     connection = socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=descriptor)
     try:

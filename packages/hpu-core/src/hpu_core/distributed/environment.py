@@ -27,12 +27,7 @@ _MAX_QUOTED: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Process of an engine that started this rank, and that would end it with the job.
-
-    Attributes:
-        name: What messages call it.
-        pid: Its process id.
-    """
+    """Process of an engine that started this rank, and that would end it with the job."""
 
     name: str
     pid: int
@@ -57,11 +52,6 @@ def find_agent() -> Agent | None:
 
 def validate_environment(environment: ClusterEnvironment, devices: int, num_nodes: int) -> None:
     """Check that this process has a rank and that the other ranks can find it.
-
-    Args:
-        environment: Lightning's cluster environment.
-        devices: Processes per machine.
-        num_nodes: Number of machines.
 
     Raises:
         ValueError: A variable is missing, malformed or contradicts another; the message lists every problem.

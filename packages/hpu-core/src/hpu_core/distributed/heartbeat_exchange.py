@@ -43,10 +43,6 @@ class HeartbeatExchange:
 
     A client that waits for a key blocks every other user of the same connection.
 
-    Args:
-        job: The rendezvous that all ranks have joined.
-        launched: The ranks that this process launched.
-
     Attributes:
         timeouts: Limits of failure detection.
         ranks: State of the ranks that this one observes, and its own: all on rank 0; rank 0 and `launched` on others.
@@ -78,11 +74,7 @@ class HeartbeatExchange:
         ]
 
     def connect(self, seconds: float | None = None, check: Callable[[], None] | None = None) -> None:
-        """Connect to the store, with the timeout and the check of the rendezvous unless others are given.
-
-        Raises:
-            RankFailedError: Rank 0 is gone.
-        """
+        """Connect to the store, with the timeout and the check of the rendezvous unless others are given."""
         config, limit = self._job.config, self.timeouts.stall if seconds is None else seconds
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
@@ -168,13 +160,18 @@ class HeartbeatExchange:
     def reconnect(self, own: Callable[[], Heartbeat]) -> RankFailure | None:
         """Reconnect; a broken connection does not prove rank 0 dead. Return the failure if it is.
 
-        Args:
-            own: Returns the heartbeat of this rank, after the attempt.
+        `own` returns the heartbeat of this rank, after the attempt.
         """
         leader, now = self.ranks[0], time.monotonic()
+
+        def check() -> None:
+            # torch's client would retry, as if the store were out of reach.
+            if is_refused(self._job.config):
+                raise ConnectionRefusedError
+
         if leader.exit_reason is None:
             try:
-                self.connect(self.timeouts.silence, self._check_store)
+                self.connect(self.timeouts.silence, check)
             except ConnectionRefusedError:
                 leader.exit_reason = "its store closed"
             except RuntimeError:
@@ -206,11 +203,6 @@ class HeartbeatExchange:
         for rank, reason in exits.items():
             if (state := self.ranks.get(int(rank))) is not None:
                 state.exit_reason = reason
-
-    def _check_store(self) -> None:
-        """Raise a ConnectionRefusedError if the store is closed. torch's client retries, as if it were out of reach."""
-        if is_refused(self._job.config):
-            raise ConnectionRefusedError
 
 
 def _key(rank: int) -> str:

@@ -57,12 +57,9 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
 
 
 class LauncherMixin:
-    """Mixin that publishes an error of the launched function before Lightning calls hooks; list it before a launcher.
+    """Mixin that publishes an error of the launched function before Lightning calls hooks; list it first."""
 
-    Attributes:
-        run: Calls a function, and publishes its error.
-    """
-
+    # Calls a function, and publishes its error.
     run: Callable[..., Any]
 
     def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -72,12 +69,7 @@ class LauncherMixin:
 
 
 class FabricInProcessLauncher:
-    """Launcher of Fabric where another program has started the ranks: it calls the function.
-
-    Attributes:
-        is_interactive_compatible: Whether it works in notebooks.
-        run: See LauncherMixin.
-    """
+    """Launcher of Fabric where another program has started the ranks: it calls the function."""
 
     is_interactive_compatible = True
     run: Callable[..., Any]

@@ -16,12 +16,7 @@ _SyncFunction = Callable[..., list[Tensor]]
 
 
 class CountedMetrics:
-    """Counts a module's metric syncs as collectives, until `restore` is called.
-
-    Args:
-        module: The module; its metrics are submodules, as Lightning wants them.
-        collective: Returns the context of a collective, by its name and process group.
-    """
+    """Synchronizations of a module's metrics, counted as collectives until `restore` is called."""
 
     def __init__(self, module: nn.Module, collective: Callable[..., AbstractContextManager[None]]) -> None:
         # A module that has a metric has imported it, and hpu-core does not require it.

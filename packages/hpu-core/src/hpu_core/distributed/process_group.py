@@ -88,9 +88,6 @@ class ProcessGroupManager:
 
         An error that the program handles counts as well, unless all ranks are about to enter the same collective.
 
-        Args:
-            name: The collective that it would enter.
-
         Raises:
             RankFailedError: Another rank has failed.
         """
@@ -158,11 +155,7 @@ class ProcessGroupManager:
             raise
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
-        """Create the default process group, unless there is one.
-
-        Raises:
-            RuntimeError: The program made a process group that takes no hpu tensors.
-        """
+        """Create the default process group, unless the program made one, which must take hpu tensors."""
         if not dist.is_initialized() and _job is not None:
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
             init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.store())

@@ -82,15 +82,10 @@ def connect(config: RendezvousConfig) -> "TCPStore":
 
 
 def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> RendezvousResult:
-    """Join the job and wait for every other rank.
-
-    Args:
-        config: Endpoint and rank.
-        root: Connection to the store of an earlier rendezvous at the same endpoint; a new one when not given.
+    """Join the job and wait for every other rank, over the connection of an earlier rendezvous if there is one.
 
     Raises:
         RankFailedError: A rank did not join in time, or has exited; the message names it.
-        RuntimeError: Rank 0 cannot open the store.
         ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
             version of hpu-core wrote to the store.
     """
@@ -200,11 +195,7 @@ def _new_entries(store: "Store", seen: set[int]) -> Iterator[dict[str, Any]]:
 
 
 def _admit(members: dict[int, RankInfo], record: Mapping[str, Any], config: RendezvousConfig) -> None:
-    """Add a rank that has joined.
-
-    Raises:
-        ValueError: It cannot be one of the ranks.
-    """
+    """Add a rank that has joined; raise a ValueError if it cannot be one of the ranks."""
     if record.get("protocol") != PROTOCOL:
         match record:
             case {"rank": {"rank": int(rank), "host": str(host)}}:

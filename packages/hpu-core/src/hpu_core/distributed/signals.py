@@ -27,12 +27,7 @@ SYNCHRONIZER = "_broadcast_sigterm_tensor"
 
 
 class SignalCoordinator:
-    """Replacement of a Trainer's signal handling, until `remove` is called.
-
-    Args:
-        trainer: The Trainer, before it registers its signal handlers.
-        watchdog: The watchdog of this rank.
-    """
+    """Replacement of a Trainer's signal handling, before it registers its handlers, until `remove` is called."""
 
     def __init__(self, trainer: "Trainer", watchdog: Watchdog) -> None:
         self._trainer = trainer
@@ -58,14 +53,7 @@ class SignalCoordinator:
             delattr(owner, name)
 
     def before_evaluation_batch(self, batches: Iterable[float]) -> None:
-        """Handle the signals that all ranks handle before a batch of a validation or a test.
-
-        Args:
-            batches: Numbers of its batches, by loader.
-
-        Raises:
-            SIGTERMException: All ranks stop.
-        """
+        """Handle the signals that all ranks handle before a batch of an evaluation, which has `batches` by loader."""
         # Some ranks may have no batch, and wait for the others behind the evaluation.
         is_unequal = self._trainer.lightning_module.allow_zero_length_dataloader_with_multiple_devices
         self._handle(self._watchdog.signals_before_batch(math.inf if is_unequal else sum(batches)))

@@ -118,18 +118,12 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
 
     def create_process_group(self) -> None:
-        """Initialize HCCL for this rank, and create the default process group unless there is one.
-
-        Raises:
-            RuntimeError: The program made a process group that takes no hpu tensors.
-        """
+        """Initialize HCCL for this rank, and create the default process group unless there is one."""
         self.setup_hccl_env()
         self.process_groups.init_process_group(self.cluster_environment)
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
         """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
-
-        A rank that has failed cannot enter it.
 
         Args:
             name: For error messages, such as "all-gather".
@@ -253,12 +247,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         return self.collective("forward") if communicates else nullcontext()
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
-        """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision.
-
-        Args:
-            decision: This rank's.
-            all: Whether all ranks must.
-        """
+        """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision."""
         if self.process_groups.is_alone("all-reduce"):
             return decision
         return bool(super().reduce_boolean_decision(decision, all))

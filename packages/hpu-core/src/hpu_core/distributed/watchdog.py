@@ -43,13 +43,7 @@ _AWAITED: Final = "_hpu_is_awaited"
 
 
 class Watchdog:
-    """Failure detection of one rank, from `start` to `close`.
-
-    Args:
-        job: The rendezvous that all ranks have joined.
-        launched: The ranks that this process launched.
-        agent: The engine's process that started this rank; None if there is none.
-    """
+    """Failure detection of one rank, from `start` to `close`."""
 
     def __init__(self, job: RendezvousResult, launched: LaunchedRanks, agent: Agent | None = None) -> None:
         self._job = job
@@ -78,11 +72,7 @@ class Watchdog:
         ]
 
     def start(self) -> None:
-        """Connect to the store and start the threads.
-
-        Raises:
-            RankFailedError: Rank 0 is gone.
-        """
+        """Connect to the store and start the threads."""
         self._exchange.connect()
         beat = self._heartbeat
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
@@ -110,32 +100,33 @@ class Watchdog:
             raise error from cause
 
     @contextlib.contextmanager
-    def collective(self, name: str, handled: str | None = None) -> Iterator[None]:
-        """Count a collective of all ranks, and note that this rank is in it.
+    def collective(self, name: str, handled: str | None = None, *, is_of_all: bool = True) -> Iterator[None]:
+        """Count a collective, and note that this rank is in it.
 
         Args:
             name: For the errors of other ranks, such as "backward".
             handled: The error for which this rank waits to enter it, if any.
+            is_of_all: Whether all ranks enter it. Else it is counted as long as this one is in it.
 
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
-        beat = self._heartbeat
+        beat, is_entered = self._heartbeat, False
         with self._lock:
             self.raise_if_failed()
             outer, beat.collective, beat.handled = beat.collective, name, handled
             beat.collective_seq += 1
         try:
             yield
+            is_entered = is_of_all
         except BaseException as error:
             if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
                 self.raise_if_failed(error)
-            with self._lock:
-                beat.collective_seq -= 1
             raise
         finally:
             with self._lock:
                 beat.collective, beat.handled = outer, None
+                beat.collective_seq -= not is_entered
                 if outer is None and self._failure is not None and beat.training:
                     self._limit_time()
 
@@ -145,23 +136,14 @@ class Watchdog:
         What the program catches may have kept this rank alone from a collective that the others are in. Errors that all
         ranks handle, such as KeyboardInterrupt, are confirmed once, and take as long as a few heartbeats.
 
-        Args:
-            name: The collective.
-            error: The error.
-
         Raises:
             RankFailedError: Another rank has failed.
         """
         beat = self._heartbeat
         if vars(error).get(_CONFIRMED) or beat.collective is not None or self.is_closed:
             return True
-        with self.collective(name, describe_error(error)), self._exchanged:
-            self._wake.put(None)
-            while self._exchange.leader.confirmed != beat.place and self._failure is None and not self._is_off:
-                self._exchanged.wait(self._timeouts.heartbeat_interval)
-        with self._lock:
-            # It has yet to be entered.
-            beat.collective_seq -= 1
+        with self.collective(name, describe_error(error), is_of_all=False):
+            self._wait_until(lambda: self._exchange.leader.confirmed == beat.place)
         if self._failure is None:
             vars(error)[_CONFIRMED] = True
         elif not self.is_peer_failed:
@@ -172,14 +154,8 @@ class Watchdog:
     def gather(self, value: str) -> list[str]:
         """Return the values of all ranks on rank 0, and nothing on the others.
 
-        They pass through the store. A rank that waits there for one that has failed goes on, and a rank that waits for
-        its device does not.
-
-        Args:
-            value: The value of this rank.
-
-        Raises:
-            RankFailedError: Another rank has failed.
+        They pass through the store. A rank that waits there for one that has failed gets a RankFailedError, and a rank
+        that waits for its device does not.
         """
         with self.collective("gather"):
             store, ranks = self._job.store(), range(self._job.config.world_size)
@@ -230,16 +206,12 @@ class Watchdog:
             if not leader.is_signalled or beat.batch < leader.decision.batch:
                 return ()
             beat.is_waiting = True
-        self._wake.put(None)
         # All ranks wait here, or read which batch a rank has taken.
-        with self.collective("signal handling"), self._exchanged:
-            while (decision := self._exchange.leader.decision).batch < beat.batch and not self._is_off:
-                self.raise_if_failed()
-                self._exchanged.wait(self._timeouts.heartbeat_interval)
+        with self.collective("signal handling", is_of_all=False):
+            self._wait_until(lambda: self._exchange.leader.decision.batch >= beat.batch)
+            self.raise_if_failed()
         with self._lock:
-            beat.is_waiting = False
-            # Only the ranks that waited have counted it.
-            beat.collective_seq -= 1
+            beat.is_waiting, decision = False, self._exchange.leader.decision
         signals = tuple(beat.signals) if self._is_off else decision.signals if decision.batch == beat.batch else ()
         for signum in [each for each in beat.signals if each in signals and each != signal.SIGTERM]:
             beat.signals.remove(signum)
@@ -367,10 +339,10 @@ class Watchdog:
                 return
             # The store closes some seconds after a failure.
             failure = self._failure or self._exchange.leader.failure or self._exchange.reconnect(self._snapshot)
-        self._exchanges += 1
         if failure is not None:
             self._on_failure(failure)
         with self._exchanged:
+            self._exchanges += 1
             self._exchanged.notify_all()
 
     def _on_failure(self, failure: RankFailure, *, is_local: bool = False) -> None:
@@ -397,6 +369,8 @@ class Watchdog:
             if aborts:
                 self._limit_time()
         self._failed.set()
+        with self._exchanged:
+            self._exchanged.notify_all()
 
     def _limit_time(self) -> None:
         """Limit how long this rank may take to raise: it has the timeout where no collective holds it."""
@@ -426,6 +400,12 @@ class Watchdog:
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
                 self._on_failure(self._exchange.leader_failure(silent))
         return self.is_peer_failed
+
+    def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so by an exchange, the job cannot continue, or this watchdog is off."""
+        self._wake.put(None)
+        with self._exchanged:
+            self._exchanged.wait_for(lambda: is_so() or self._failure is not None or self._is_off)
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
