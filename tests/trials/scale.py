@@ -2,10 +2,11 @@
 
 A rank is its rendezvous, its watchdog, and a loop that enters a collective once a second; the classes are those of a
 training. A machine is a network namespace. Each rank is a process; above a number of ranks, those of all machines but
-the first and the last are threads of one process per namespace. The last rank or the last machine fails. What waits in
-a collective is held there, as by HCCL.
+the first and the last are threads, each with open files and a network of its own. All start to join at once. The last
+rank or the last machine fails. What waits in a collective is held there, as by HCCL.
 
-    python tests/trials/scale.py [--ranks 8 64] [--only killed] [--delay 0.1 --loss 0.01] [--json cells.json]
+    python tests/trials/scale.py [--ranks 8 64] [--only killed] [--delay 0.1 --loss 0.01] [--json after.json]
+    python tests/trials/scale.py --plot scale.svg before.json after.json
 
 `nox -s scale` calls it.
 """
@@ -14,17 +15,20 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import ctypes
 import gc
 import itertools
+import json
+import math
 import mmap
 import os
 import select
 import signal
 import sys
 import tempfile
-import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -32,9 +36,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
-from harness import Table, keep_output
-from hpu_core.distributed import excepthook
+from harness import Table, keep_output, kill, wait
+from hpu_core.distributed import connections, excepthook
 from hpu_core.distributed import rendezvous as rendezvous_module
+from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import rendezvous
 from hpu_core.distributed.store import RendezvousConfig
@@ -42,7 +47,7 @@ from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch._C._distributed_c10d import PrefixStore
 else:
@@ -51,15 +56,17 @@ else:
 
 _RANKS_PER_MACHINE = 8
 _MAX_NAMESPACES = 128
-# More processes than this do not fit beside others on a laptop.
-_MAX_PROCESSES = 1024
+# More processes than this do not fit beside others on a laptop. Ranks of a process otherwise: they share a lock.
+_MAX_PROCESSES, _THREADS = 1024, 128
 _PORT = 29500
 # Seconds between two looks of a rank at the other ranks, and that it computes between two collectives.
-_PAUSE = 0.5
+_LOOK, _PAUSE = 0.25, 0.5
 # Seconds that all ranks may take to join, and to end after a failure is known.
 _JOIN_LIMIT, _EXIT_LIMIT = 300.0, 90.0
 _FOREVER = 1e6
 _PAGE = 60
+# Of linux/sched.h.
+_CLONE_FILES = 0x400
 
 
 @dataclass(frozen=True)
@@ -96,23 +103,24 @@ class Board:
     """Shared memory of all ranks and the harness, where collectives complete and results are.
 
     Attributes:
-        shared: The last collective that all ranks have entered, and whether the rank that hangs does so now.
+        shared: Whether the ranks may join, the last collective that all have entered, and whether the rank that hangs
+            does so now.
         pid: Process of each rank.
         entered: The last collective that it has entered.
+        joining: Seconds of processor time that it took to join, on the average of its process.
         joined: When it had joined, in seconds of the monotonic clock.
         failed: When it knew of the failure.
         left: Whether it has ended.
         processor: Processor time of its watchdog in seconds.
         requests: Requests of its watchdog to the store.
-        memory: Bytes of its process before it joined.
     """
 
     def __init__(self, ranks: int) -> None:
-        cells = memoryview(mmap.mmap(-1, 8 * (2 + 8 * ranks))).cast("d")
-        self.shared = cells[:2]
-        columns = [cells[2 + index * ranks : 2 + (index + 1) * ranks] for index in range(8)]
-        self.pid, self.entered, self.joined, self.failed = columns[:4]
-        self.left, self.processor, self.requests, self.memory = columns[4:]
+        cells = memoryview(mmap.mmap(-1, 8 * (3 + 8 * ranks))).cast("d")
+        self.shared = cells[:3]
+        columns = [cells[3 + index * ranks : 3 + (index + 1) * ranks] for index in range(8)]
+        self.pid, self.entered, self.joining, self.joined = columns[:4]
+        self.failed, self.left, self.processor, self.requests = columns[4:]
 
 
 class CountedStore(PrefixStore):
@@ -122,29 +130,21 @@ class CountedStore(PrefixStore):
         requests: Their number.
     """
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.requests = 0
+    requests = 0
 
-    def set(self, *args: Any) -> None:
-        """Send a value."""
-        self.requests += 1
-        super().set(*args)
 
-    def add(self, *args: Any) -> int:
-        """Send a number, and return the sum."""
-        self.requests += 1
-        return int(super().add(*args))
+def _count(name: str, messages: int) -> None:
+    method = getattr(PrefixStore, name)
 
-    def get(self, key: str) -> bytes:
-        """Wait for a key, and return its value."""
-        self.requests += 2
-        return bytes(super().get(key))
+    def call(self: CountedStore, *args: Any) -> Any:
+        self.requests += messages
+        return method(self, *args)
 
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Wait for keys, and return their values."""
-        self.requests += 2
-        return list(super().multi_get(keys))
+    setattr(CountedStore, name, call)
+
+
+for _name, _messages in {"set": 1, "add": 1, "get": 2, "multi_get": 2}.items():
+    _count(_name, _messages)
 
 
 class Child:
@@ -200,82 +200,113 @@ class Job:
             for first in range(0, self.ranks, _RANKS_PER_MACHINE)
         ]
 
-    def start(self) -> int:
-        """Start all ranks, and return the process of rank 0."""
-        inner = self.machines[1:-1]
-        first = fork(partial(self._run_machine, 0, self.machines[0]))
-        if self.processes:
-            for index, ranks in enumerate(inner, start=1):
-                fork(partial(self._run_machine, index, ranks))
-        else:
-            # The last namespace is that of the last machine alone.
-            for index in range(1, self.last):
-                fork(partial(self._run_threads, index, inner[index - 1 :: self.last - 1]))
-        if self.last:
-            fork(partial(self._run_machine, self.last, self.machines[-1]))
-        return first
-
     @property
     def last(self) -> int:
         """The namespace of the last machine."""
         return min(len(self.machines), _MAX_NAMESPACES) - 1
 
+    def start(self) -> None:
+        """Start all ranks, which wait until they may join."""
+        first, *inner = self.machines
+        fork(partial(self._run_machine, 0, first))
+        if self.last:
+            fork(partial(self._run_machine, self.last, inner.pop()))
+        # The last namespace is that of the last machine alone.
+        places = [*zip(itertools.cycle(range(1, self.last)), inner, strict=False)]
+        if self.processes:
+            for place in places:
+                fork(partial(self._run_machine, *place))
+        else:
+            size = _THREADS // _RANKS_PER_MACHINE
+            for start in range(0, len(places), size):
+                fork(partial(self._run_threads, places[start : start + size]))
+
     def _run_machine(self, namespace: int, ranks: range) -> None:
         """Run the first rank of a machine, which launches the others."""
         self.network.enter(namespace)
-        children = {rank: Child(fork(partial(self._run, rank, LaunchedRanks()))) for rank in ranks[1:]}
-        self._run(ranks[0], LaunchedRanks(children if self.fault.launched else {}))
+        children = {rank: Child(fork(partial(self._run, {rank: LaunchedRanks()}))) for rank in ranks[1:]}
+        self._run({ranks[0]: LaunchedRanks(children if self.fault.launched else {})})
 
-    def _run_threads(self, namespace: int, machines: Sequence[range]) -> None:
+    def _run_threads(self, places: Sequence[tuple[int, range]]) -> None:
         """Run the ranks of several machines as threads of this process."""
-        self.network.enter(namespace)
-        threads = []
-        for ranks in machines:
-            children = {rank: Child(0) for rank in ranks[1:]} if self.fault.launched else {}
-            launched = [LaunchedRanks(children), *(LaunchedRanks() for _ in ranks[1:])]
-            threads += [threading.Thread(target=self._run, args=each) for each in zip(ranks, launched, strict=True)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        launched, namespaces = {}, {}
+        for namespace, ranks in places:
+            launched |= {rank: LaunchedRanks() for rank in ranks}
+            namespaces |= dict.fromkeys(ranks, namespace)
+            if self.fault.launched:
+                launched[ranks[0]].update({rank: Child(0) for rank in ranks[1:]})
+        with mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))):
+            self._run(launched, namespaces)
 
-    def _run(self, rank: int, launched: LaunchedRanks) -> None:
-        """Run one rank."""
-        board, limit = self.board, timedelta(seconds=self.fault.timeout)
-        board.pid[rank], board.memory[rank] = os.getpid(), private_memory(os.getpid())
-        config = RendezvousConfig(self.network.address(0), self.port, rank, self.ranks, limit)
-        try:
-            result = rendezvous(config)
-            watchdog = Watchdog(result, launched)
+    def _run(self, launched: Mapping[int, LaunchedRanks], namespaces: Mapping[int, int] | None = None) -> None:
+        """Run the ranks of a process; several are threads, each in its namespace."""
+        board = self.board
+
+        def join(rank: int) -> Watchdog:
+            if namespaces:
+                ctypes.CDLL(None).unshare(_CLONE_FILES)
+                self.network.enter(namespaces[rank])
+            limit = timedelta(seconds=self.fault.timeout)
+            config = RendezvousConfig(self.network.address(0), self.port, rank, self.ranks, limit)
+            watchdog = Watchdog(rendezvous(config), launched[rank])
             watchdog.start()
             board.joined[rank] = time.monotonic()
-            self._train(rank, watchdog)
+            return watchdog
+
+        try:
+            for rank in launched:
+                board.pid[rank] = os.getpid()
+            while not board.shared[0]:
+                time.sleep(_LOOK)
+            before = time.process_time()
+            with ThreadPoolExecutor(len(launched)) as pool:
+                watchdogs = dict(zip(launched, pool.map(join, launched), strict=True))
+            for rank in launched:
+                board.joining[rank] = (time.process_time() - before) / len(launched)
+            self._train(watchdogs)
         except BaseException:
             sys.excepthook(*sys.exc_info())
-            if self.processes:
-                raise
+            raise
         finally:
-            board.left[rank] = 1
+            for rank in launched:
+                board.left[rank] = 1
 
-    def _train(self, rank: int, watchdog: Watchdog) -> None:
-        board = self.board
-        # Of two ranks, one is told by its collective, and one is held. Threads share the timer that ends a process.
-        raises = bool(rank % 2) and self.processes
+    def _train(self, watchdogs: Mapping[int, Watchdog]) -> None:
+        board, first, is_alone = self.board, min(watchdogs), len(watchdogs) == 1
         for step in itertools.count(1):
-            if board.shared[1] and rank == self.victim:
+            if board.shared[2] and self.victim in watchdogs:
                 time.sleep(_FOREVER)
-            with watchdog.collective("backward"):
-                board.entered[rank] = step
-                while board.shared[0] < step:
-                    if watchdog._failed.wait(_PAUSE):
-                        board.failed[rank] = time.monotonic()
-                        if raises:
-                            raise RuntimeError("Connection closed by peer")
-                        time.sleep(_FOREVER)
-                    clocks = (time.pthread_getcpuclockid(thread.ident or 0) for thread in watchdog._threads)
-                    board.processor[rank] = sum(map(time.clock_gettime, clocks))
-                    board.requests[rank] = cast("CountedStore", watchdog._exchange._store).requests
+            with ExitStack() as stack:
+                for rank, watchdog in watchdogs.items():
+                    # Ranks in threads do not end one by one.
+                    with nullcontext() if is_alone else suppress(RankFailedError):
+                        stack.enter_context(watchdog.collective("backward"))
+                    board.entered[rank] = step
+                while board.shared[1] < step:
+                    watchdogs[first]._failed.wait(_LOOK)
+                    if not self._note(watchdogs):
+                        continue
+                    if not is_alone:
+                        os._exit(1)
+                    # Of two ranks, one is told by its collective, and one is held.
+                    if first % 2:
+                        raise RuntimeError("Connection closed by peer")
+                    time.sleep(_FOREVER)
             time.sleep(_PAUSE)
+
+    def _note(self, watchdogs: Mapping[int, Watchdog]) -> bool:
+        """Note what ranks use and know on the board, and return whether all know of the failure."""
+        board = self.board
+        for rank, watchdog in watchdogs.items():
+            if watchdog._failed.is_set() and not board.failed[rank]:
+                board.failed[rank] = time.monotonic()
+            clocks = (time.pthread_getcpuclockid(thread.ident or 0) for thread in watchdog._threads)
+            board.processor[rank] = sum(map(time.clock_gettime, clocks))
+            board.requests[rank] = cast("CountedStore", watchdog._exchange._store).requests
+        is_known = [bool(board.failed[rank]) for rank in watchdogs]
+        if any(is_known) and not all(is_known):
+            time.sleep(_LOOK)
+        return all(is_known)
 
 
 def fork(function: Callable[[], None]) -> int:
@@ -292,18 +323,16 @@ def fork(function: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def private_memory(pid: int) -> float:
-    """Return the bytes of a process that it shares with no other one."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
-        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
-    return 0.0
+def private_megabytes(pid: float) -> float:
+    """Return the MB of a process that it shares with no other one."""
+    lines = Path(f"/proc/{pid:.0f}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
 
 
-def store_seconds(pid: int) -> float:
+def store_seconds(pid: float) -> float:
     """Return the processor time of the threads of torch's store in a process."""
     seconds = 0.0
-    for task in Path(f"/proc/{pid}/task").glob("*"):
+    for task in Path(f"/proc/{pid:.0f}/task").glob("*"):
         with suppress(OSError):
             if (task / "comm").read_text(encoding="ascii").startswith("pt_tcpstore"):
                 seconds += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
@@ -315,106 +344,128 @@ class Result:
     """What was measured of a job.
 
     Attributes:
-        joined: Seconds until the last rank had joined.
+        joined: Seconds until the last rank had joined, from when all ranks may join.
+        joining: Processor time in seconds that this took rank 0, its store, and a plain rank: the mean.
         requests: Requests per second at the store.
         leader: Share of a core that the watchdog of rank 0 takes.
         store: Share of a core that the store takes.
         plain: Share of a core that the watchdog of a plain rank takes: the mean.
-        leader_memory: Bytes that rank 0 took.
-        plain_memory: Bytes that the last rank took.
+        memory: MB that rank 0, and the last rank took.
         alarms: Number of ranks that reported a failure before there was one.
         known: Seconds until the first, and the last rank knew of the failure.
-        ended: Seconds until the last process had ended; None if one did not.
+        ended: Seconds until the last process had ended; infinite if one did not.
         lines: Lines of error output.
-        output: The error output.
     """
 
     joined: float
+    joining: tuple[float, float, float]
     requests: float
     leader: float
     store: float
     plain: float
-    leader_memory: float
-    plain_memory: float
+    memory: tuple[float, float]
     alarms: int
     known: tuple[float, float]
-    ended: float | None
+    ended: float
     lines: int
-    output: str
+
+    def problems(self, limit: float) -> Iterator[str]:
+        """Yield what is not as promised.
+
+        Args:
+            limit: Seconds within which every rank must know of the failure.
+        """
+        if self.joined > 60:
+            yield "late rendezvous"
+        if self.alarms:
+            yield "false alarms"
+        if self.leader + self.store > 0.05:
+            yield "busy rank 0"
+        if self.plain > 0.001:
+            yield "busy ranks"
+        if not 0 < self.known[1] <= limit:
+            yield "late detection"
+        if self.ended - self.known[1] > 60:
+            yield "late exit"
+        if self.lines > _PAGE:
+            yield "more than a page"
 
 
-def measure(job: Job, window: float) -> Result:
-    """Run a job, have it fail after a time, and wait for the last process.
+def measure(job: Job, window: float) -> tuple[Result, str]:
+    """Run a job, have it fail after a time, and wait for the last process; return also the error output.
 
     Args:
         job: The job.
         window: Seconds of healthy training.
     """
     board = job.board
+
+    def train(limit: float, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Complete collectives until something is so, or for some seconds."""
+
+        def is_over() -> bool:
+            board.shared[1] = min(board.entered)
+            return is_done()
+
+        wait(is_over, limit)
+
+    def usage() -> tuple[float, ...]:
+        pid = board.pid[0]
+        return time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor)
+
+    def memory() -> list[float]:
+        return [private_megabytes(board.pid[rank]) for rank in (0, job.ranks - 1)]
+
     with tempfile.TemporaryFile("w+") as output:
         alive, inherited = os.pipe()
         saved = os.dup(2)
         os.dup2(output.fileno(), 2)
-        started = time.monotonic()
-        pid = job.start()
+        job.start()
         os.dup2(saved, 2)
         os.close(saved)
         os.close(inherited)
-
-        def wait(limit: float, is_done: Callable[[], bool]) -> bool:
-            deadline = time.monotonic() + limit
-            while not is_done():
-                if time.monotonic() > deadline:
-                    return False
-                board.shared[0] = max(board.shared[0], min(board.entered))
-                time.sleep(0.05)
-            return True
-
-        if not wait(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left)):
+        train(_JOIN_LIMIT, lambda: 0 not in board.pid)
+        empty, started = memory(), time.monotonic()
+        board.shared[0] = 1
+        train(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left))
+        if 0 in board.joined:
             print(f"{job.ranks - list(board.joined).count(0)} ranks joined", file=sys.stderr)
-        joined = max(board.joined) - started
+        joined, store = max(board.joined) - started, store_seconds(board.pid[0])
         # Let the first heartbeats pass.
-        wait(window / 4, lambda: False)
-        before = (time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor))
-        wait(window, lambda: False)
-        after = (time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor))
-        seconds, requests, leader, store, everyone = (end - start for end, start in zip(after, before, strict=True))
-        memory = [private_memory(int(board.pid[rank])) - board.memory[rank] for rank in (0, job.ranks - 1)]
-        alarms = sum(map(bool, board.failed))
-        failed_at = time.monotonic()
+        train(window / 4)
+        before = usage()
+        train(window)
+        seconds, requests, leader, busy, everyone = (end - start for end, start in zip(usage(), before, strict=True))
+        full, alarms, failed_at = memory(), sum(map(bool, board.failed)), time.monotonic()
         _fail(job)
         fails = {*(job.machines[-1] if job.fault.machine else [job.victim])}
-        # Threads end with their process, some before they have looked.
         survivors = [rank for rank in range(job.ranks) if rank not in fails]
-        wait(job.fault.limit + 30, lambda: all(board.failed[rank] or board.left[rank] for rank in survivors))
+        train(job.fault.limit + 30, lambda: all(board.failed[rank] or board.left[rank] for rank in survivors))
         known = [board.failed[rank] - failed_at for rank in survivors if board.failed[rank]]
-        ended = None
-        if select.select([alive], [], [], _EXIT_LIMIT)[0]:
-            ended = time.monotonic() - failed_at
+        has_ended = select.select([alive], [], [], _EXIT_LIMIT)[0]
+        ended = time.monotonic() - failed_at if has_ended else math.inf
         os.close(alive)
-        for each in {*map(int, board.pid)} - {0}:
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+        kill(*map(int, {*board.pid} - {0}))
         with suppress(ChildProcessError):
             while True:
                 os.wait()
         output.seek(0)
         # torch's store looks up the name of each client, and a namespace has no name server.
-        text = "".join(line for line in output if "hostname of the client socket" not in line)
-    return Result(
-        joined,
-        requests / seconds,
-        leader / seconds,
-        store / seconds,
-        (everyone - leader) / seconds / (job.ranks - 1),
-        memory[0],
-        memory[1],
-        alarms,
-        (min(known, default=0.0), max(known, default=0.0)),
-        ended,
-        len(text.splitlines()),
-        text,
+        lines = [line for line in output if "hostname of the client socket" not in line]
+    result = Result(
+        joined=joined,
+        joining=(board.joining[0] - store, store, sum(board.joining[1:]) / (job.ranks - 1)),
+        requests=requests / seconds,
+        leader=leader / seconds,
+        store=busy / seconds,
+        plain=(everyone - leader) / seconds / (job.ranks - 1),
+        memory=(full[0] - empty[0], full[1] - empty[1]),
+        alarms=alarms,
+        known=(min(known, default=0.0), max(known, default=0.0)),
+        ended=ended,
+        lines=len(lines),
     )
+    return result, "".join(lines)
 
 
 def _fail(job: Job) -> None:
@@ -425,51 +476,35 @@ def _fail(job: Job) -> None:
         case "stopped":
             os.kill(int(job.board.pid[job.victim]), signal.SIGSTOP)
         case "hung":
-            job.board.shared[1] = 1
+            job.board.shared[2] = 1
         case "machine killed":
             job.network.kill(job.last)
         case "machine unreachable":
             job.network.cut(job.last)
 
 
-def _judge(job: Job, result: Result) -> list[str]:
-    """Return what is not as promised."""
-    problems = []
-    if result.joined > 60:
-        problems.append("late rendezvous")
-    if result.alarms:
-        problems.append(f"{result.alarms} false alarms")
-    if result.leader + result.store > 0.05:
-        problems.append("busy rank 0")
-    if result.plain > 0.001:
-        problems.append("busy ranks")
-    if not 0 < result.known[1] <= job.fault.limit:
-        problems.append("late detection")
-    if result.ended is None or result.ended - result.known[1] > 60:
-        problems.append("late exit")
-    if result.lines > _PAGE:
-        problems.append("more than a page")
-    return problems
+_COLUMNS = {
+    "ranks": "{ranks}",
+    "as": "{kind}",
+    "fault": "{fault}",
+    "rendezvous s": "{joined:.1f}",
+    "rank 0, store, plain rank: s": "{joining[0]:.1f} + {joining[1]:.1f}, {joining[2]:.3f}",
+    "requests/s": "{requests:.0f}",
+    "rank 0": "{leader:.1%}",
+    "store": "{store:.1%}",
+    "plain rank": "{plain:.3%}",
+    "rank 0, plain rank: MB": "{memory[0]:.0f}, {memory[1]:.1f}",
+    "false alarms": "{alarms}",
+    "known s": "{known[0]:.1f} to {known[1]:.1f}",
+    "ended s": "{ended:.1f}",
+    "lines": "{lines}",
+}
 
 
-def main() -> int:
-    """Measure every number of ranks and every failure, and return 1 if one is not as promised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
-    parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
-    parser.add_argument("--window", type=float, default=20, help="seconds of healthy training")
-    parser.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
-    parser.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
-    parser.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
-    parser.add_argument("--json", type=Path, help="file for the rows")
-    parser.add_argument("--keep", type=Path, help="folder for the output of jobs with a problem")
-    options = parser.parse_args()
+def run(options: argparse.Namespace) -> int:
+    """Measure every number of ranks and every failure, and return how many are not as promised."""
+    table = Table(*_COLUMNS, "problems", file=options.json)
     excepthook.install()
-    table = Table(
-        *("ranks", "as", "fault", "rendezvous s", "requests/s", "rank 0 %", "store %", "plain rank %"),
-        *("rank 0 MB", "plain rank MB", "false alarms", "known s", "ended s", "lines", "problems"),
-        file=options.json,
-    )
     gc.collect()
     gc.freeze()
     ports = itertools.count(_PORT)
@@ -485,35 +520,87 @@ def main() -> int:
                 if (options.only and fault.name not in options.only) or (fault.machine and machines == 1):
                     continue
                 network.connect()
-                processes = ranks <= options.processes
-                job = Job(ranks, fault, network, next(ports), processes, Board(ranks))
-                result = measure(job, options.window)
-                problems = _judge(job, result)
-                _add(table, job, result, problems)
+                job = Job(ranks, fault, network, next(ports), ranks <= options.processes, Board(ranks))
+                result, output = measure(job, options.window)
+                problems = [*result.problems(fault.limit)]
+                kind = "processes" if job.processes else "threads"
+                row = {"ranks": ranks, "kind": kind, "fault": fault.name, **vars(result)}
+                table.add(*(cell.format(**row) for cell in _COLUMNS.values()), problems=problems, **row)
                 if problems:
-                    keep_output(options.keep, f"{ranks}-{fault.name}", result.output)
-    return min(table.wrong, 1)
+                    keep_output(options.keep, f"{ranks}-{fault.name}", output)
+    return table.wrong
 
 
-def _add(table: Table, job: Job, result: Result, problems: list[str]) -> None:
-    """Add a row."""
-    cells = (
-        f"{result.joined:.1f}",
-        f"{result.requests:.0f}",
-        f"{100 * result.leader:.1f}",
-        f"{100 * result.store:.1f}",
-        f"{100 * result.plain:.3f}",
-        f"{result.leader_memory / 1e6:.0f}",
-        f"{result.plain_memory / 1e6:.1f}",
-        result.alarms,
-        f"{result.known[0]:.1f} to {result.known[1]:.1f}",
-        "not" if result.ended is None else f"{result.ended:.1f}",
-        result.lines,
+# Of the drawing: title, value of a row, and what it should be at most.
+_PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float], float | None], ...] = (
+    ("rendezvous, s", lambda row: row["joined"], 60),
+    ("requests per second", lambda row: row["requests"], None),
+    ("rank 0 and the store, % of a core", lambda row: 100 * (row["leader"] + row["store"]), 5),
+    ("killed rank known everywhere, s", lambda row: row["known"][1], 15),
+    ("last exit, s", lambda row: row["ended"], 60),
+    ("lines of error output", lambda row: row["lines"], _PAGE),
+)
+_COLORS = ("#d62728", "#1f77b4", "#2ca02c")
+
+
+def draw(files: Sequence[Path]) -> str:
+    """Return a drawing of the rows of a killed rank in JSON files, with a curve for each file."""
+    curves = [
+        {row["ranks"]: row for row in json.loads(file.read_text(encoding="utf-8")) if row["fault"] == "killed"}
+        for file in files
+    ]
+    sizes = sorted({ranks for rows in curves for ranks in rows})
+    parts = []
+    for index, (title, value, goal) in enumerate(_PANELS):
+        points = [{ranks: max(value(row), 0.1) for ranks, row in rows.items()} for rows in curves]
+        values = [each for rows in points for each in rows.values()] + [goal or 1.0]
+        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+
+        def place(ranks: int, value: float, low: int = low, high: int = high) -> str:
+            x = 40 + 240 * math.log(ranks / sizes[0]) / math.log(sizes[-1] / sizes[0])
+            return f"{x:.0f},{170 - 140 * (math.log10(value) - low) / (high - low):.0f}"
+
+        parts.append(f'<g transform="translate({20 + 310 * (index % 3)},{40 + 215 * (index // 3)})">')
+        parts.append(f'<text x="40" y="15">{title}</text><path d="M40,30V170H280" fill="none" stroke="black"/>')
+        for power in range(low, high + 1):
+            parts.append(f'<text x="35" y="{174 - 140 * (power - low) / (high - low):.0f}" text-anchor="end">')
+            parts.append(f"{10**power:g}</text>")
+        for ranks in sizes:
+            x = place(ranks, 1).partition(",")[0]
+            parts.append(f'<text x="{x}" y="186" text-anchor="middle">{ranks}</text>')
+        if goal:
+            ends = f"M{place(sizes[0], goal)}L{place(sizes[-1], goal)}"
+            parts.append(f'<path d="{ends}" stroke="gray" stroke-dasharray="4"/>')
+        for rows, color in zip(points, _COLORS, strict=False):
+            path = " ".join(place(*row) for row in sorted(rows.items()))
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        parts.append("</g>")
+    for index, (file, color) in enumerate(zip(files, _COLORS, strict=False)):
+        parts.append(f'<text x="{60 + 120 * index}" y="22" fill="{color}">{file.stem}</text>')
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 450" font-family="sans-serif" font-size="12">'
+        f'<rect width="950" height="450" fill="white"/>{"".join(parts)}'
+        '<text x="60" y="445">by number of ranks; dashed: goal at 4,096 ranks</text></svg>\n'
     )
-    kind = "processes" if job.processes else "threads"
-    fields = {name: value for name, value in vars(result).items() if name != "output"}
-    fields |= {"ranks": job.ranks, "kind": kind, "fault": job.fault.name}
-    table.add(job.ranks, kind, job.fault.name, *cells, problems=problems, **fields)
+
+
+def main() -> int:
+    """Measure, or draw what was measured; return 1 if something is not as promised."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
+    parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
+    parser.add_argument("--window", type=float, default=20, help="seconds of healthy training")
+    parser.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
+    parser.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
+    parser.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
+    parser.add_argument("--json", type=Path, help="file for the rows")
+    parser.add_argument("--keep", type=Path, help="folder for the output of jobs with a problem")
+    parser.add_argument("--plot", type=Path, nargs="+", help="drawing, and files with the rows of each curve")
+    options = parser.parse_args()
+    if options.plot:
+        options.plot[0].write_text(draw(options.plot[1:]), encoding="utf-8")
+        return 0
+    return min(run(options), 1)
 
 
 if __name__ == "__main__":
