@@ -24,6 +24,7 @@ import mmap
 import os
 import select
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -37,7 +38,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from harness import Table, keep_output, kill, wait
-from hpu_core.distributed import connections, excepthook
+from hpu_core.distributed import connections, cpp_log, excepthook
 from hpu_core.distributed import rendezvous as rendezvous_module
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
@@ -56,7 +57,7 @@ else:
 
 _RANKS_PER_MACHINE = 8
 _MAX_NAMESPACES = 128
-# More processes than this do not fit beside others on a laptop. Ranks of a process otherwise: they share a lock.
+# More processes than this do not fit beside others on a laptop. Threads of a process share a lock of Python's.
 _MAX_PROCESSES, _THREADS = 1024, 128
 _PORT = 29500
 # Seconds between two looks of a rank at the other ranks, and that it computes between two collectives.
@@ -65,8 +66,10 @@ _LOOK, _PAUSE = 0.25, 0.5
 _JOIN_LIMIT, _EXIT_LIMIT = 300.0, 90.0
 _FOREVER = 1e6
 _PAGE = 60
+# Beginning of the name of the thread of torch's store.
+_STORE = "pt_tcpstore"
 # Of linux/sched.h.
-_CLONE_FILES = 0x400
+_CLONE_FILES, _CLONE_NEWUTS = 0x400, 0x4000000
 
 
 @dataclass(frozen=True)
@@ -207,45 +210,53 @@ class Job:
 
     def start(self) -> None:
         """Start all ranks, which wait until they may join."""
-        first, *inner = self.machines
-        fork(partial(self._run_machine, 0, first))
-        if self.last:
-            fork(partial(self._run_machine, self.last, inner.pop()))
-        # The last namespace is that of the last machine alone.
-        places = [*zip(itertools.cycle(range(1, self.last)), inner, strict=False)]
-        if self.processes:
-            for place in places:
-                fork(partial(self._run_machine, *place))
-        else:
-            size = _THREADS // _RANKS_PER_MACHINE
-            for start in range(0, len(places), size):
-                fork(partial(self._run_threads, places[start : start + size]))
+        machines = self.machines
+        for ranks in machines if self.processes else (machines[0], machines[-1]):
+            fork(partial(self._run_machine, ranks))
+        inner = [] if self.processes else [rank for ranks in machines[1:-1] for rank in ranks]
+        for start in range(0, len(inner), _THREADS):
+            fork(partial(self._run_threads, inner[start : start + _THREADS]))
 
-    def _run_machine(self, namespace: int, ranks: range) -> None:
+    def _run_machine(self, ranks: range) -> None:
         """Run the first rank of a machine, which launches the others."""
-        self.network.enter(namespace)
+        self._enter(ranks[0], _CLONE_NEWUTS)
         children = {rank: Child(fork(partial(self._run, {rank: LaunchedRanks()}))) for rank in ranks[1:]}
         self._run({ranks[0]: LaunchedRanks(children if self.fault.launched else {})})
 
-    def _run_threads(self, places: Sequence[tuple[int, range]]) -> None:
+    def _run_threads(self, ranks: Sequence[int]) -> None:
         """Run the ranks of several machines as threads of this process."""
-        launched, namespaces = {}, {}
-        for namespace, ranks in places:
-            launched |= {rank: LaunchedRanks() for rank in ranks}
-            namespaces |= dict.fromkeys(ranks, namespace)
-            if self.fault.launched:
-                launched[ranks[0]].update({rank: Child(0) for rank in ranks[1:]})
-        with mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))):
-            self._run(launched, namespaces)
+        launched = {rank: LaunchedRanks() for rank in ranks}
+        for first in launched if self.fault.launched else ():
+            if first % _RANKS_PER_MACHINE == 0:
+                launched[first].update({rank: Child(0) for rank in range(first + 1, first + _RANKS_PER_MACHINE)})
+        with (
+            mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))),
+            # Threads cannot set the level of a log one by one.
+            cpp_log.without_warnings(),
+        ):
+            self._run(launched)
 
-    def _run(self, launched: Mapping[int, LaunchedRanks], namespaces: Mapping[int, int] | None = None) -> None:
-        """Run the ranks of a process; several are threads, each in its namespace."""
+    def _enter(self, rank: int, flags: int) -> None:
+        """Move the calling thread to the machine of a rank.
+
+        Args:
+            rank: The rank.
+            flags: What the thread shares with no other one from now on.
+        """
+        machine = rank // _RANKS_PER_MACHINE
+        ctypes.CDLL(None).unshare(flags)
+        socket.sethostname(f"node-{machine}")
+        # The last namespace is that of the last machine alone.
+        is_end = machine in {0, len(self.machines) - 1}
+        self.network.enter(min(machine, self.last) if is_end else 1 + (machine - 1) % (self.last - 1))
+
+    def _run(self, launched: Mapping[int, LaunchedRanks]) -> None:
+        """Run the ranks of a process; several are threads."""
         board = self.board
 
         def join(rank: int) -> Watchdog:
-            if namespaces:
-                ctypes.CDLL(None).unshare(_CLONE_FILES)
-                self.network.enter(namespaces[rank])
+            if len(launched) > 1:
+                self._enter(rank, _CLONE_FILES | _CLONE_NEWUTS)
             limit = timedelta(seconds=self.fault.timeout)
             config = RendezvousConfig(self.network.address(0), self.port, rank, self.ranks, limit)
             watchdog = Watchdog(rendezvous(config), launched[rank])
@@ -329,12 +340,12 @@ def private_megabytes(pid: float) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
 
 
-def store_seconds(pid: float) -> float:
-    """Return the processor time of the threads of torch's store in a process."""
+def thread_seconds(pid: float, name: str) -> float:
+    """Return the processor time of the threads of a process whose name begins so."""
     seconds = 0.0
     for task in Path(f"/proc/{pid:.0f}/task").glob("*"):
         with suppress(OSError):
-            if (task / "comm").read_text(encoding="ascii").startswith("pt_tcpstore"):
+            if (task / "comm").read_text(encoding="ascii").startswith(name):
                 seconds += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
     return seconds
 
@@ -411,7 +422,8 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
 
     def usage() -> tuple[float, ...]:
         pid = board.pid[0]
-        return time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor)
+        store, everyone = thread_seconds(pid, _STORE), sum(board.processor)
+        return time.monotonic(), sum(board.requests), board.processor[0], store, everyone
 
     def memory() -> list[float]:
         return [private_megabytes(board.pid[rank]) for rank in (0, job.ranks - 1)]
@@ -425,12 +437,13 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         os.close(saved)
         os.close(inherited)
         train(_JOIN_LIMIT, lambda: 0 not in board.pid)
-        empty, started = memory(), time.monotonic()
+        empty, idle, started = memory(), thread_seconds(board.pid[0], ""), time.monotonic()
         board.shared[0] = 1
         train(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left))
         if 0 in board.joined:
             print(f"{job.ranks - list(board.joined).count(0)} ranks joined", file=sys.stderr)
-        joined, store = max(board.joined) - started, store_seconds(board.pid[0])
+        joined, store = max(board.joined) - started, thread_seconds(board.pid[0], _STORE)
+        leader_joining = thread_seconds(board.pid[0], "") - idle - store
         # Let the first heartbeats pass.
         train(window / 4)
         before = usage()
@@ -454,7 +467,7 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         lines = [line for line in output if "hostname of the client socket" not in line]
     result = Result(
         joined=joined,
-        joining=(board.joining[0] - store, store, sum(board.joining[1:]) / (job.ranks - 1)),
+        joining=(leader_joining, store, sum(board.joining[1:]) / (job.ranks - 1)),
         requests=requests / seconds,
         leader=leader / seconds,
         store=busy / seconds,
@@ -535,8 +548,8 @@ def run(options: argparse.Namespace) -> int:
 _PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float], float | None], ...] = (
     ("rendezvous, s", lambda row: row["joined"], 60),
     ("requests per second", lambda row: row["requests"], None),
-    ("rank 0 and the store, % of a core", lambda row: 100 * (row["leader"] + row["store"]), 5),
-    ("killed rank known everywhere, s", lambda row: row["known"][1], 15),
+    ("rank 0's watchdog and store, % of a core", lambda row: 100 * (row["leader"] + row["store"]), 5),
+    ("a killed rank is known everywhere, s", lambda row: row["known"][1], 15),
     ("last exit, s", lambda row: row["ended"], 60),
     ("lines of error output", lambda row: row["lines"], _PAGE),
 )
@@ -550,38 +563,41 @@ def draw(files: Sequence[Path]) -> str:
         for file in files
     ]
     sizes = sorted({ranks for rows in curves for ranks in rows})
-    parts = []
+    parts = [
+        f'<text x="{40 + 120 * index}" y="18" fill="{color}">{file.stem}</text>'
+        for index, (file, color) in enumerate(zip(files, _COLORS, strict=False))
+    ]
     for index, (title, value, goal) in enumerate(_PANELS):
-        points = [{ranks: max(value(row), 0.1) for ranks, row in rows.items()} for rows in curves]
+        points = [{ranks: max(value(row), 0.1) for ranks, row in sorted(rows.items())} for rows in curves]
         values = [each for rows in points for each in rows.values()] + [goal or 1.0]
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-
-        def place(ranks: int, value: float, low: int = low, high: int = high) -> str:
-            x = 40 + 240 * math.log(ranks / sizes[0]) / math.log(sizes[-1] / sizes[0])
-            return f"{x:.0f},{170 - 140 * (math.log10(value) - low) / (high - low):.0f}"
-
-        parts.append(f'<g transform="translate({20 + 310 * (index % 3)},{40 + 215 * (index // 3)})">')
-        parts.append(f'<text x="40" y="15">{title}</text><path d="M40,30V170H280" fill="none" stroke="black"/>')
-        for power in range(low, high + 1):
-            parts.append(f'<text x="35" y="{174 - 140 * (power - low) / (high - low):.0f}" text-anchor="end">')
-            parts.append(f"{10**power:g}</text>")
-        for ranks in sizes:
-            x = place(ranks, 1).partition(",")[0]
-            parts.append(f'<text x="{x}" y="186" text-anchor="middle">{ranks}</text>')
+        xs = {ranks: round(240 * math.log(ranks / sizes[0]) / math.log(sizes[-1] / sizes[0])) for ranks in sizes}
+        ticks = {10.0**power: 140 - 140 * (power - low) // (high - low) for power in range(low, high + 1)}
+        lines = [
+            (color, "", " ".join(f"{xs[ranks]},{_height(each, low, high)}" for ranks, each in rows.items()))
+            for rows, color in zip(points, _COLORS, strict=False)
+        ]
         if goal:
-            ends = f"M{place(sizes[0], goal)}L{place(sizes[-1], goal)}"
-            parts.append(f'<path d="{ends}" stroke="gray" stroke-dasharray="4"/>')
-        for rows, color in zip(points, _COLORS, strict=False):
-            path = " ".join(place(*row) for row in sorted(rows.items()))
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+            lines.append(("gray", "4", f"0,{_height(goal, low, high)} 240,{_height(goal, low, high)}"))
+        parts.append(f'<g transform="translate({40 + 310 * (index % 3)},{60 + 205 * (index // 3)})">')
+        parts.append(f'<text y="-12">{title}</text><path d="M0,0V140H240" fill="none" stroke="black"/>')
+        parts += [f'<text x="-5" y="{y + 4}" text-anchor="end">{tick:g}</text>' for tick, y in ticks.items()]
+        parts += [f'<text x="{x}" y="155" text-anchor="middle">{ranks}</text>' for ranks, x in xs.items()]
+        parts += [
+            f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dashes}"/>'
+            for color, dashes, places in lines
+        ]
         parts.append("</g>")
-    for index, (file, color) in enumerate(zip(files, _COLORS, strict=False)):
-        parts.append(f'<text x="{60 + 120 * index}" y="22" fill="{color}">{file.stem}</text>')
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 450" font-family="sans-serif" font-size="12">'
-        f'<rect width="950" height="450" fill="white"/>{"".join(parts)}'
-        '<text x="60" y="445">by number of ranks; dashed: goal at 4,096 ranks</text></svg>\n'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 455" font-family="sans-serif" font-size="12">'
+        f'<rect width="950" height="455" fill="white"/>{"".join(parts)}'
+        '<text x="40" y="448">By number of ranks. Dashed: what it should be at most at 4,096 ranks.</text></svg>\n'
     )
+
+
+def _height(value: float, low: int, high: int) -> int:
+    """Return the place of a value on a logarithmic axis between two powers of ten, from the top."""
+    return round(140 - 140 * (math.log10(value) - low) / (high - low))
 
 
 def main() -> int:
