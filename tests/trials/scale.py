@@ -57,7 +57,7 @@ else:
 
 _RANKS_PER_MACHINE = 8
 _MAX_NAMESPACES = 128
-# More processes than this do not fit beside others on a laptop. Threads of a process share a lock of Python's.
+# More processes than this do not fit beside others on a laptop. Threads of a process share Python's lock.
 _MAX_PROCESSES, _THREADS = 1024, 128
 _PORT = 29500
 # Seconds between two looks of a rank at the other ranks, and that it computes between two collectives.
@@ -225,10 +225,13 @@ class Job:
 
     def _run_threads(self, ranks: Sequence[int]) -> None:
         """Run the ranks of several machines as threads of this process."""
+        # Those that wait for Python's lock look after each interval.
+        sys.setswitchinterval(0.1)
         launched = {rank: LaunchedRanks() for rank in ranks}
-        for first in launched if self.fault.launched else ():
-            if first % _RANKS_PER_MACHINE == 0:
-                launched[first].update({rank: Child(0) for rank in range(first + 1, first + _RANKS_PER_MACHINE)})
+        if self.fault.launched:
+            for first in ranks[::_RANKS_PER_MACHINE]:
+                others = range(first + 1, first + _RANKS_PER_MACHINE)
+                launched[first] = LaunchedRanks({rank: Child(0) for rank in others})
         with (
             mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))),
             # Threads cannot set the level of a log one by one.
@@ -287,6 +290,7 @@ class Job:
         for step in itertools.count(1):
             if board.shared[2] and self.victim in watchdogs:
                 time.sleep(_FOREVER)
+            self._note(watchdogs)
             with ExitStack() as stack:
                 for rank, watchdog in watchdogs.items():
                     # Ranks in threads do not end one by one.
@@ -294,7 +298,7 @@ class Job:
                         stack.enter_context(watchdog.collective("backward"))
                     board.entered[rank] = step
                 while board.shared[1] < step:
-                    watchdogs[first]._failed.wait(_LOOK)
+                    watchdogs[first]._failed.wait(_LOOK if is_alone else 4 * _LOOK)
                     if not self._note(watchdogs):
                         continue
                     if not is_alone:
@@ -554,50 +558,42 @@ _PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float], float | None], ...]
     ("lines of error output", lambda row: row["lines"], _PAGE),
 )
 _COLORS = ("#d62728", "#1f77b4", "#2ca02c")
+_WIDTH, _HEIGHT = 240, 140
 
 
 def draw(files: Sequence[Path]) -> str:
-    """Return a drawing of the rows of a killed rank in JSON files, with a curve for each file."""
-    curves = [
-        {row["ranks"]: row for row in json.loads(file.read_text(encoding="utf-8")) if row["fault"] == "killed"}
-        for file in files
-    ]
-    sizes = sorted({ranks for rows in curves for ranks in rows})
-    parts = [
-        f'<text x="{40 + 120 * index}" y="18" fill="{color}">{file.stem}</text>'
-        for index, (file, color) in enumerate(zip(files, _COLORS, strict=False))
-    ]
+    """Return a drawing of the rows of a killed rank in JSON files, with a curve for each file; axes are logarithmic."""
+    curves = [[row for row in json.loads(file.read_text()) if row["fault"] == "killed"] for file in files]
+    sizes = sorted({row["ranks"] for rows in curves for row in rows})
+    xs = {ranks: round(_WIDTH * math.log(ranks / sizes[0], sizes[-1] / sizes[0])) for ranks in sizes}
+    parts = [_text(40 + 120 * index, 18, file.stem, fill=_COLORS[index]) for index, file in enumerate(files)]
     for index, (title, value, goal) in enumerate(_PANELS):
-        points = [{ranks: max(value(row), 0.1) for ranks, row in sorted(rows.items())} for rows in curves]
-        values = [each for rows in points for each in rows.values()] + [goal or 1.0]
+        values = [value(row) for rows in curves for row in rows] + [goal or 1.0]
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-        xs = {ranks: round(240 * math.log(ranks / sizes[0]) / math.log(sizes[-1] / sizes[0])) for ranks in sizes}
-        ticks = {10.0**power: 140 - 140 * (power - low) // (high - low) for power in range(low, high + 1)}
-        lines = [
-            (color, "", " ".join(f"{xs[ranks]},{_height(each, low, high)}" for ranks, each in rows.items()))
-            for rows, color in zip(points, _COLORS, strict=False)
-        ]
-        if goal:
-            lines.append(("gray", "4", f"0,{_height(goal, low, high)} 240,{_height(goal, low, high)}"))
+        ys = {each: round(_HEIGHT * (high - math.log10(each)) / (high - low)) for each in values}
+        lines = [[(xs[row["ranks"]], ys[value(row)]) for row in rows] for rows in curves]
         parts.append(f'<g transform="translate({40 + 310 * (index % 3)},{60 + 205 * (index // 3)})">')
-        parts.append(f'<text y="-12">{title}</text><path d="M0,0V140H240" fill="none" stroke="black"/>')
-        parts += [f'<text x="-5" y="{y + 4}" text-anchor="end">{tick:g}</text>' for tick, y in ticks.items()]
-        parts += [f'<text x="{x}" y="155" text-anchor="middle">{ranks}</text>' for ranks, x in xs.items()]
-        parts += [
-            f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2" stroke-dasharray="{dashes}"/>'
-            for color, dashes, places in lines
-        ]
+        parts.append(_text(0, -12, title))
+        parts.append(f'<path d="M0,0V{_HEIGHT}H{_WIDTH}" fill="none" stroke="black"/>')
+        for power in range(low, high + 1):
+            y = 4 + _HEIGHT * (high - power) // (high - low)
+            parts.append(_text(-5, y, f"{10.0**power:g}", anchor="end"))
+        parts += [_text(x, _HEIGHT + 15, ranks, anchor="middle") for ranks, x in xs.items()]
+        if goal:
+            parts.append(f'<path d="M0,{ys[goal]}H{_WIDTH}" stroke="gray" stroke-dasharray="4"/>')
+        for line, color in zip(lines, _COLORS, strict=False):
+            points = " ".join(f"{x},{y}" for x, y in sorted(line))
+            parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts.append("</g>")
+    parts.append(_text(40, 448, "By number of ranks. Dashed: what it should be at most at 4,096 ranks."))
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 455" font-family="sans-serif" font-size="12">'
-        f'<rect width="950" height="455" fill="white"/>{"".join(parts)}'
-        '<text x="40" y="448">By number of ranks. Dashed: what it should be at most at 4,096 ranks.</text></svg>\n'
+        f'<rect width="950" height="455" fill="white"/>{"".join(parts)}</svg>\n'
     )
 
 
-def _height(value: float, low: int, high: int) -> int:
-    """Return the place of a value on a logarithmic axis between two powers of ten, from the top."""
-    return round(140 - 140 * (math.log10(value) - low) / (high - low))
+def _text(x: int, y: int, text: object, anchor: str = "start", fill: str = "black") -> str:
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{fill}">{text}</text>'
 
 
 def main() -> int:
