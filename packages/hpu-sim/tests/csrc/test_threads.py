@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,3 +55,16 @@ def test_a_backward_pass_allocates_from_the_arena_of_the_program(output_of: Call
     arenas = [line for line in output_of(program, HPU_SIM_DEVICES="1").splitlines() if line.startswith("Arena")]
 
     assert arenas == ["Arena 0:"]
+
+
+def test_hooks_of_a_backward_pass_run_in_a_thread_of_autograd() -> None:
+    """Torch's engine keeps backward passes of every accelerator out of the calling thread; programs see which it is."""
+    threads = []
+    leaf = torch.ones(2, device="hpu", requires_grad=True)
+    doubled = leaf * 2
+    doubled.register_hook(lambda _: threads.append(threading.get_ident()))
+
+    doubled.sum().backward()
+
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
