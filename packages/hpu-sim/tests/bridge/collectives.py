@@ -848,6 +848,28 @@ def check_data_parallel_training_without_synchronisation() -> None:
     assert model.weight.grad.item() == (1 + 2 + 20) / 2
 
 
+@since_torch(2, 8)
+def check_a_local_function_returns_partial_sums() -> None:
+    """Check that a partial DTensor adds up when it is redistributed, and that its gradient is sharded."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.experimental import local_map
+
+    mesh = init_device_mesh("hpu", (SIZE,))
+    weights, rows = torch.arange(8.0).reshape(2, 4), torch.ones(4, 3)
+    sharded = distribute_tensor(weights.to("hpu"), mesh, [Shard(1)]).requires_grad_()
+    multiply = local_map(torch.mm, out_placements=[Partial()], in_placements=([Shard(1)], [Shard(0)]), device_mesh=mesh)
+
+    result = multiply(sharded, distribute_tensor(rows.to("hpu"), mesh, [Shard(0)]))
+    result.redistribute(placements=[Replicate()]).to_local().sum().backward()
+
+    assert result.placements == (Partial(),)
+    assert torch.equal(result.full_tensor().cpu(), weights @ rows)
+    assert isinstance(sharded.grad, DTensor)
+    assert sharded.grad.placements == (Shard(1),)
+    assert torch.equal(sharded.grad.full_tensor().cpu(), torch.full((2, 4), 3.0))
+
+
 def check_batch_statistics_of_all_ranks() -> None:
     """Check that buffers of rank 0 are broadcast."""
     model = nn.BatchNorm1d(1).to("hpu")
