@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +43,10 @@ class HPUPrecisionBase:
         hmp_params: Mapping[str, Any] | None = None,
         scaler: "torch.amp.GradScaler | None" = None,
     ) -> None:
+        arguments = dict(locals())
+        options = _resolver.Options(**{field.name: arguments[field.name] for field in fields(_resolver.Options)})
         if device != "hpu":
             raise ValueError(f"`device` must be 'hpu', got {device!r}")
-        options = _resolver.Options(
-            opt_level=opt_level,
-            verbose=verbose,
-            bf16_file_path=bf16_file_path,
-            fp32_file_path=fp32_file_path,
-            bf16_ops=bf16_ops,
-            fp32_ops=fp32_ops,
-            hmp_params=hmp_params,
-            scaler=scaler,
-        )
         self._resolved = _resolver.resolve(precision, options, rank_zero_info, rank_zero_warn)
         self._delegate = self._make_delegate(self._resolved)
         # Lightning's type of the attribute does not include "fp8".
@@ -117,11 +110,7 @@ class HPUPrecisionBase:
         return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":
-        """Convert the parameters with "bf16-true" and "16-true"; warn about a module without fp8 layers with "fp8".
-
-        Args:
-            module: The module to train.
-        """
+        """Convert the parameters with "bf16-true" and "16-true"; warn about a module without fp8 layers with "fp8"."""
         if self._resolved.fp8 is not None:
             self._resolved.fp8.warn_if_unconverted(module)
         return self._delegate.convert_module(module)

@@ -18,14 +18,9 @@ _ALIASES: Final = {
     "iadd": ("add_",),
     "idiv": ("div_",),
     "imul": ("mul_",),
-    "interpolate": (
-        "upsample_bicubic2d",
-        "upsample_bilinear2d",
-        "upsample_linear1d",
-        "upsample_nearest1d",
-        "upsample_nearest2d",
-        "upsample_nearest3d",
-        "upsample_trilinear3d",
+    "interpolate": tuple(
+        f"upsample_{mode}"
+        for mode in ("bicubic2d", "bilinear2d", "linear1d", "nearest1d", "nearest2d", "nearest3d", "trilinear3d")
     ),
     "isub": ("sub_",),
     "itruediv": ("div_",),

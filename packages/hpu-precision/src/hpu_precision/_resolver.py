@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import torch
 
@@ -21,14 +21,9 @@ PrecisionName = Literal["32-true", "16-mixed", "16-true", "bf16-mixed", "bf16-tr
 # Keyed by `str(value)`, because numbers and strings are equivalent.
 _PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
     "32": "32-true",
-    "32-true": "32-true",
     "16": "16-mixed",
-    "16-mixed": "16-mixed",
-    "16-true": "16-true",
     "bf16": "bf16-mixed",
-    "bf16-mixed": "bf16-mixed",
-    "bf16-true": "bf16-true",
-    "fp8": "fp8",
+    **{name: name for name in get_args(PrecisionName)},
 }
 
 # Lightning's, which no card supports.

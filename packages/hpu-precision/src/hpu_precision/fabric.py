@@ -32,31 +32,15 @@ class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
         return self._delegate.convert_output(data)
 
     def backward(self, tensor: "Tensor", model: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Run the backward pass, of the scaled loss with "16-mixed".
-
-        Args:
-            tensor: Scalar loss.
-            model: The module that computed it.
-            *args: Passed on to `Tensor.backward`.
-            **kwargs: Passed on to `Tensor.backward`.
-        """
+        """Run the backward pass of the loss, a scalar, which is scaled with "16-mixed"."""
         self._delegate.backward(tensor, model, *args, **kwargs)
 
     def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
-        """Run the optimizer step.
-
-        Args:
-            optimizer: The optimizer.
-            **kwargs: Passed on to its `step`.
-        """
+        """Run the optimizer step."""
         return self._delegate.optimizer_step(optimizer, **kwargs)
 
     def unscale_gradients(self, optimizer: "Optimizer") -> None:
-        """Unscale the gradients before clipping, with "16-mixed".
-
-        Args:
-            optimizer: Optimizer whose parameters' gradients to unscale.
-        """
+        """Unscale the gradients before clipping, with "16-mixed"."""
         self._delegate.unscale_gradients(optimizer)
 
     def _make_delegate(self, resolved: ResolvedPrecision) -> FabricPrecision:

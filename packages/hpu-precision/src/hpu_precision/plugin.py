@@ -56,25 +56,13 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         return self._delegate.convert_input(data)
 
     def pre_backward(self, tensor: "Tensor", module: "LightningModule") -> Any:  # type: ignore[override] # As Lightning.
-        """Scale the loss, with "16-mixed".
-
-        Args:
-            tensor: Scalar loss.
-            module: The module that computed it.
-        """
+        """Scale the loss, a scalar, with "16-mixed"."""
         return self._delegate.pre_backward(tensor, module)
 
     def optimizer_step(  # type: ignore[override] # As Lightning.
         self, optimizer: "Optimizable", model: "LightningModule", closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        """Run the optimizer step without casts, even inside a step of the module (manual optimization).
-
-        Args:
-            optimizer: The optimizer.
-            model: The module to train.
-            closure: Function that computes the loss and its gradients.
-            **kwargs: Passed on to the optimizer's `step`.
-        """
+        """Run the optimizer step without casts, even inside a step of the module (manual optimization)."""
         autocast = self._resolved.autocast
         if autocast is None:
             return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
@@ -88,13 +76,7 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         clip_val: float = 0.0,
         gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
     ) -> None:
-        """Clip the gradients, which are unscaled already.
-
-        Args:
-            optimizer: Optimizer whose parameters' gradients to clip.
-            clip_val: Maximum norm or value; 0 disables clipping.
-            gradient_clip_algorithm: By norm or by value.
-        """
+        """Clip the gradients, which are unscaled already, by norm or by value; a maximum of 0 disables clipping."""
         self._delegate.clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
 
     def _make_delegate(self, resolved: ResolvedPrecision) -> Precision:
