@@ -16,7 +16,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # Modules of a machine with cards; no import may load them.
 VENDOR_MODULES = {"habana_frameworks", "pyhlml"}
@@ -29,31 +29,20 @@ def loaded(names: set[str]) -> list[str]:
     return sorted(names & {name.partition(".")[0] for name in sys.modules})
 
 
-def import_module(name: str, *, complete: bool) -> list[str]:
-    """Import a module and fetch each name that it exports; return the errors."""
-    errors = [attempt(name, lambda: importlib.import_module(name), complete=complete)]
-    module = sys.modules.get(name)
-    errors += [
-        attempt(f"{name}.{exported}", functools.partial(getattr, module, exported), complete=complete)
-        for exported in getattr(module, "__all__", ())
-    ]
-    return [error for error in errors if error is not None]
-
-
-def attempt(name: str, get: Callable[[], object], *, complete: bool) -> str | None:
-    """Call a function and return its error; None if it succeeds, or if an extra is missing and the error says which."""
+def find_errors(name: str, get: Callable[[], object], *, complete: bool) -> Iterator[str]:
+    """Import a module or fetch a name, and yield the error, unless an extra is missing and the error says which."""
     try:
         get()
     except ModuleNotFoundError as error:
         # A package may need another one of this repository that it does not require.
         if complete and not str(error.name).startswith("hpu_"):
-            return f"{name}: {error}"
-        if "pip install" not in str(error):
-            return f"{name}: the error for a missing extra must have the pip command, got: {error}"
-        print(f"  {name}: needs an extra and says so")
+            yield f"{name}: {error}"
+        elif "pip install" not in str(error):
+            yield f"{name}: the error for a missing extra must have the pip command, got: {error}"
+        else:
+            print(f"  {name}: needs an extra and says so")
     except Exception as error:  # noqa: BLE001 - any error of any module counts.
-        return f"{name}: {type(error).__name__}: {error}"
-    return None
+        yield f"{name}: {type(error).__name__}: {error}"
 
 
 def main() -> int:
@@ -68,7 +57,11 @@ def main() -> int:
     errors = [f"importing {options.package} loaded {name}" for name in loaded(VENDOR_MODULES | FRAMEWORKS)]
     modules = [module.name for module in pkgutil.walk_packages(package.__path__, f"{options.package}.")]
     for name in [options.package, *modules]:
-        errors += import_module(name, complete=options.complete)
+        errors += find_errors(name, functools.partial(importlib.import_module, name), complete=options.complete)
+        module = sys.modules.get(name)
+        for exported in getattr(module, "__all__", ()):
+            get = functools.partial(getattr, module, exported)
+            errors += find_errors(f"{name}.{exported}", get, complete=options.complete)
     errors += [f"importing the modules loaded {name}" for name in loaded(VENDOR_MODULES)]
     for error in errors:
         print(f"ERROR {error}")
