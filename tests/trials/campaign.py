@@ -11,7 +11,7 @@ without a fault, finishes the training. Each run is checked:
 
 The last two count for every fault of the row of runs.
 
-    python tests/trials/campaign.py [--runs 500] [--jobs 3] [--seed 0] [--seconds 3600]
+    python tests/trials/campaign.py [--runs 500] [--jobs 3] [--seed 0]
 
 `nox -s campaign` calls it. It needs the rights to mount a tmpfs and to set the clock of the machine, which jumps by
 five minutes and back.
@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_output, results, start
+from harness import STRATEGIES, Ended, Ranks, Table, are_equal, keep_output, results, train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,8 +141,8 @@ def _train(disk: Path, machine: Path, options: Sequence[str]) -> Ended:
     (machine / "tmp").mkdir(exist_ok=True)
     variables = {"CONTINUE_AFTER": str(_CONTINUE_AFTER), "TMPDIR": str(machine / "tmp"), "PYTHONWARNINGS": "ignore"}
     common = ("--checkpoints", f"--epochs={_EPOCHS}", "--workers=1", f"--timeout={_TIMEOUT}")
-    with start(disk, *common, *options, machine=machine, variables=variables) as program:
-        return finish(disk, [program], _RUN_LIMIT, fault=machine / "fault")
+    program = {"machine": machine, "variables": variables}
+    return train(disk, *common, *options, limit=_RUN_LIMIT, programs=[program], fault=machine / "fault")
 
 
 def run(cases: list[Case], expected: Ranks) -> tuple[list[list[str]], str]:
@@ -219,24 +219,18 @@ def main() -> int:
     parser.add_argument("--faults", nargs="+", choices=_CAUSES, default=list(_CAUSES), metavar="FAULT")
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time; each mostly waits for a timeout")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="index of the first row, to continue a campaign")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no row after this time")
     parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
     options = parser.parse_args()
-    deadline = time.monotonic() + options.seconds
     expected = expected_results()
     counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
     wrong: collections.Counter[tuple[str, str]] = collections.Counter()
 
     def run_row(index: int) -> tuple[int, list[Case], list[list[str]], str]:
-        if time.monotonic() > deadline:
-            return index, [], [], ""
         cases = draw(random.Random(options.seed * 1_000_003 + index), index, options.faults)
         return index, cases, *run(cases, expected[cases[0].strategy])
 
-    indices = range(options.first, options.first + -(-options.runs // _ROW))
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done in as_completed([pool.submit(run_row, index) for index in indices]):
+        for done in as_completed([pool.submit(run_row, index) for index in range(-(-options.runs // _ROW))]):
             index, cases, found, output = done.result()
             for case, problems in zip(cases, found, strict=True):
                 print(f"{index} {case}: {problems or 'ok'}", flush=True)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,103 +27,56 @@ from torch import nn
 import hpu_ddp
 import hpu_deepspeed
 import hpu_fsdp
+from harness import Table
 from hpu_compile import HPUCompile, compile_regions
 from hpu_core import FabricSingleHPUStrategy, HPUAccelerator, SingleHPUStrategy
 from hpu_testing import RankPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 BATCH, WIDTH, TOKENS, VOCABULARY = 4, 16, 8, 32
-
-
-class Perceptron(nn.Sequential):
-    """Three linear layers."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, VOCABULARY))
 
 
 class ConvolutionBlock(nn.Module):
     """Convolution with batch normalization and a residual connection."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
-        self.norm = nn.BatchNorm2d(channels)
+        self.convolution = nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return images of the same shape."""
         return images + torch.relu(self.norm(self.convolution(images)))
 
 
-class Convolutions(nn.Module):
-    """Three blocks of convolutions over an image of 4 x 4."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(1, 8, 1)
-        self.blocks = nn.ModuleList(ConvolutionBlock(8) for _ in range(3))
-        self.head = nn.Linear(8, VOCABULARY)
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the scores, (batch, classes)."""
-        images = self.stem(rows.view(-1, 1, 4, 4))
-        for block in self.blocks:
-            images = block(images)
-        scores: torch.Tensor = self.head(images.mean((2, 3)))
-        return scores
+def make_mlp() -> nn.Module:
+    """Return three linear layers."""
+    return nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, VOCABULARY))
 
 
-class TransformerBlock(nn.Module):
-    """Attention and a feed-forward network, with residual connections."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
-        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
-        self.forwards = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return rows of the same shape."""
-        normed = self.norms[0](rows)
-        rows = rows + self.attention(normed, normed, normed, need_weights=False)[0]
-        result: torch.Tensor = rows + self.forwards(self.norms[1](rows))
-        return result
+def make_cnn() -> nn.Module:
+    """Return three blocks of convolutions over an image of 4 x 4."""
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, VOCABULARY))
+    return nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 8, 1), *(ConvolutionBlock() for _ in range(3)), *head)
 
 
-class Transformer(nn.Module):
-    """Four blocks over tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.ModuleList(TransformerBlock() for _ in range(4))
-        self.head = nn.Linear(WIDTH, VOCABULARY)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the scores of the next token, (batch, tokens, vocabulary)."""
-        rows = self.embedding(tokens)
-        for layer in self.layers:
-            rows = layer(rows)
-        scores: torch.Tensor = self.head(rows)
-        return scores
+def make_transformer() -> nn.Module:
+    """Return torch's transformer with four blocks and no dropout."""
+    options: dict[str, Any] = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
+    layers = (nn.TransformerEncoderLayer(WIDTH, 2, 32, **options) for _ in range(4))
+    return nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), *layers, nn.Linear(WIDTH, VOCABULARY))
 
 
 def make_gpt2() -> nn.Module:
     """Return transformers' GPT-2 with four blocks and no dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes: dict[str, Any] = {
-        "n_embd": WIDTH,
-        "n_layer": 4,
-        "n_head": 2,
-        "n_positions": TOKENS,
-        "vocab_size": VOCABULARY,
-    }
+    sizes: dict[str, Any] = {"n_embd": WIDTH, "n_layer": 4, "n_head": 2, "n_positions": TOKENS}
     dropout: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    config = GPT2Config(**sizes, **dropout, use_cache=False, bos_token_id=0, eos_token_id=0)
-    model: nn.Module = GPT2LMHeadModel(config)
+    tokens: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 0}
+    model: nn.Module = GPT2LMHeadModel(GPT2Config(**sizes, **dropout, **tokens, use_cache=False))
     return model
 
 
@@ -136,33 +89,38 @@ def make_peft() -> nn.Module:
     return model
 
 
-MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    # Each with what its inputs are.
-    "mlp": (Perceptron, "rows"),
-    "cnn": (Convolutions, "rows"),
-    "transformer": (Transformer, "tokens"),
-    "gpt2": (make_gpt2, "tokens"),
-    "peft": (make_peft, "tokens"),
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "mlp": make_mlp,
+    "cnn": make_cnn,
+    "transformer": make_transformer,
+    "gpt2": make_gpt2,
+    "peft": make_peft,
 }
-STRATEGIES = ("single", "ddp", "fsdp", "fsdp2", "zero1", "zero2", "zero3")
+BLOCKS = {"TransformerEncoderLayer", "ConvolutionBlock", "GPT2Block"}
+# The Trainer's and Fabric's strategy by name.
+STRATEGIES: dict[str, tuple[Any, Any]] = {
+    "single": (SingleHPUStrategy, FabricSingleHPUStrategy),
+    "ddp": (hpu_ddp.HPUDDPStrategy, hpu_ddp.FabricHPUDDPStrategy),
+    "fsdp": (hpu_fsdp.HPUFSDPStrategy, hpu_fsdp.FabricHPUFSDPStrategy),
+    "fsdp2": (hpu_fsdp.HPUModelParallelStrategy, hpu_fsdp.FabricHPUModelParallelStrategy),
+    **dict.fromkeys(
+        ("zero1", "zero2", "zero3"), (hpu_deepspeed.HPUDeepSpeedStrategy, hpu_deepspeed.FabricHPUDeepSpeedStrategy)
+    ),
+}
 
 
 def make_model(name: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        return MODELS[name][0]()
+        return MODELS[name]()
 
 
 def make_batches(name: str, steps: int, rank: int) -> list[torch.Tensor]:
+    """Return batches of rows for models of images, and of tokens for the others."""
     generator = torch.Generator().manual_seed(rank)
-    if MODELS[name][1] == "rows":
+    if name in {"mlp", "cnn"}:
         return [torch.randn(BATCH, WIDTH, generator=generator) for _ in range(steps)]
     return [torch.randint(VOCABULARY, (BATCH, TOKENS), generator=generator) for _ in range(steps)]
-
-
-def make_loader(batches: list[torch.Tensor]) -> Any:
-    # With a batch size, which DeepSpeed's strategy reads.
-    return torch.utils.data.DataLoader(torch.cat(batches), batch_size=BATCH)  # type: ignore[arg-type]
 
 
 def compute_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -175,9 +133,12 @@ def compute_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(scores[:, :-1].reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
 
 
+def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam([each for each in model.parameters() if each.requires_grad], 0.01)
+
+
 def blocks(model: nn.Module) -> list[nn.Module]:
-    names = {"TransformerBlock", "ConvolutionBlock", "GPT2Block"}
-    return [module for module in model.modules() if type(module).__name__ in names] or [
+    return [module for module in model.modules() if type(module).__name__ in BLOCKS] or [
         module for module in model.modules() if type(module) is nn.Linear
     ]
 
@@ -190,6 +151,22 @@ def shard(model: nn.Module, mesh: Any) -> nn.Module:
         fully_shard(block, mesh=mesh["data_parallel"])
     fully_shard(model, mesh=mesh["data_parallel"])
     return model
+
+
+def make_options(strategy: str, model: str, *, fabric: bool) -> dict[str, Any]:
+    """Return the options that the Trainer and Fabric share, with the strategy."""
+    options: dict[str, Any] = {}
+    if strategy == "fsdp":
+        options = {"auto_wrap_policy": {type(block) for block in blocks(make_model(model))}, "use_orig_params": True}
+    elif strategy == "fsdp2":
+        options = {"parallelize_fn": shard} if fabric else {"save_distributed_checkpoint": False}
+    elif strategy.startswith("zero"):
+        options = {"stage": int(strategy[-1]), "allgather_bucket_size": 10**6, "reduce_bucket_size": 10**6}
+    return {
+        "accelerator": HPUAccelerator(),
+        "devices": 1 if strategy == "single" else 2,
+        "strategy": STRATEGIES[strategy][fabric](**options),
+    }
 
 
 class Module(pl.LightningModule):
@@ -212,31 +189,28 @@ class Module(pl.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        model: Any = self.trainer.model
-        return torch.optim.Adam([each for each in model.parameters() if each.requires_grad], 0.01)
+        return make_optimizer(self.trainer.model)  # type: ignore[arg-type] # It is set.
 
 
-def make_strategy(name: str, *, fabric: bool, model: str) -> Any:
-    if name == "single":
-        return FabricSingleHPUStrategy() if fabric else SingleHPUStrategy()
-    if name == "ddp":
-        return hpu_ddp.FabricHPUDDPStrategy() if fabric else hpu_ddp.HPUDDPStrategy()
-    if name == "fsdp":
-        policy = {type(block) for block in blocks(make_model(model))}
-        return (hpu_fsdp.FabricHPUFSDPStrategy if fabric else hpu_fsdp.HPUFSDPStrategy)(
-            auto_wrap_policy=policy, use_orig_params=True
-        )
-    if name == "fsdp2":
-        if fabric:
-            return hpu_fsdp.FabricHPUModelParallelStrategy(shard)
-        return hpu_fsdp.HPUModelParallelStrategy(save_distributed_checkpoint=False)
-    kind = hpu_deepspeed.FabricHPUDeepSpeedStrategy if fabric else hpu_deepspeed.HPUDeepSpeedStrategy
-    options: dict[str, Any] = {"stage": int(name[-1]), "allgather_bucket_size": 10**6, "reduce_bucket_size": 10**6}
-    return kind(**options)
+class Keep(pl.Callback):
+    """Keeps the weights of start and end, and saves a checkpoint at the end if a path is given."""
+
+    def __init__(self, checkpoint: Path | None) -> None:
+        self.checkpoint = checkpoint
+        self.start: dict[str, torch.Tensor] = {}
+        self.state: dict[str, torch.Tensor] = {}
+
+    def on_train_start(self, _: Any, module: Any) -> None:
+        self.start = copy_state(module.model)
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        if self.checkpoint is not None:
+            trainer.save_checkpoint(self.checkpoint)
+        self.state = copy_state(module.model)
 
 
 def fit(  # noqa: PLR0913 - what a row varies
-    model: str, strategy: str, steps: int, folder: Path | None, *, compiled: bool, half: int
+    model: str, strategy: str, steps: int, *, compiled: bool, save: Path | None = None, resume: Path | None = None
 ) -> dict[str, Any]:
     """Train by the Trainer.
 
@@ -244,65 +218,41 @@ def fit(  # noqa: PLR0913 - what a row varies
         model: Name of the model.
         strategy: Name of the strategy.
         steps: Last step.
-        folder: Folder of checkpoints.
         compiled: Whether the model is compiled.
-        half: 0 for a whole training, 1 to save a checkpoint at the end, 2 to resume from it.
+        save: Checkpoint of the end.
+        resume: Checkpoint of the half, with which to begin.
     """
-    callback = HPUCompile()
+    callback, keep = HPUCompile(), Keep(save)
     module = Module(model, sharded=strategy == "fsdp2")
     trainer = pl.Trainer(
-        accelerator=HPUAccelerator(),
-        devices=1 if strategy == "single" else 2,
-        strategy=make_strategy(strategy, fabric=False, model=model),
+        **make_options(strategy, model, fabric=False),
         max_steps=steps,
-        callbacks=[callback] if compiled else [],
+        callbacks=[*([callback] if compiled else []), keep],
         use_distributed_sampler=False,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    batches = make_batches(model, 1000, trainer.global_rank)
-    checkpoint = None if folder is None else str(folder / "checkpoint.ckpt")
-    offset = steps // 2 if half == 2 else 0
-    start: dict[str, torch.Tensor] = {}
-    state: dict[str, torch.Tensor] = {}
-
-    class Keep(pl.Callback):
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            del trainer
-            start.update(copy_state(pl_module.model))
-
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            if half == 1:
-                trainer.save_checkpoint(checkpoint)
-            state.update(copy_state(pl_module.model))
-
-    vars(trainer)["callbacks"].append(Keep())
-    resume: dict[str, Any] = {"ckpt_path": checkpoint, "weights_only": False} if half == 2 else {}
-    trainer.fit(module, make_loader(batches[offset:]), **resume)
-    losses = [float(each) for each in module.losses]
-    return {"losses": losses, "moved": difference(start, state), "state": state, "report": callback.report}
+    batches = make_batches(model, 1000, trainer.global_rank)[steps // 2 if resume else 0 :]
+    # With a batch size, which DeepSpeed's strategy reads.
+    loader: Any = torch.utils.data.DataLoader(torch.cat(batches), batch_size=BATCH)  # type: ignore[arg-type]
+    resuming: dict[str, Any] = {"ckpt_path": resume, "weights_only": False} if resume else {}
+    trainer.fit(module, loader, **resuming)
+    return result([float(each) for each in module.losses], keep.start, keep.state, callback.report)
 
 
 def train(model: str, strategy: str, steps: int, *, compiled: bool) -> dict[str, Any]:
     """Train by Fabric."""
-    fabric = lightning.fabric.Fabric(
-        accelerator=HPUAccelerator(),
-        devices=1 if strategy == "single" else 2,
-        strategy=make_strategy(strategy, fabric=True, model=model),
-    )
+    fabric = lightning.fabric.Fabric(**make_options(strategy, model, fabric=True))
     fabric.launch()
     network: Any = make_model(model)
-    sharded = strategy in {"fsdp", "fsdp2"}
-    if sharded:
+    if strategy in {"fsdp", "fsdp2"}:
         wrapped = fabric.setup_module(network)
-        optimizer: Any = torch.optim.Adam([each for each in wrapped.parameters() if each.requires_grad], 0.01)
-        optimizer = fabric.setup_optimizers(optimizer)
+        optimizer: Any = fabric.setup_optimizers(make_optimizer(wrapped))
     else:
-        optimizer = torch.optim.Adam([each for each in network.parameters() if each.requires_grad], 0.01)
-        wrapped, optimizer = fabric.setup(network, optimizer)
-    losses, report, start = [], None, copy_state(wrapped)
+        wrapped, optimizer = fabric.setup(network, make_optimizer(network))
+    losses, start = [], copy_state(wrapped)
     with compile_regions(wrapped) if compiled else contextlib.nullcontext() as compilation:
         for batch in make_batches(model, steps, fabric.global_rank):
             loss = compute_loss(wrapped, batch.to(fabric.device))
@@ -311,7 +261,10 @@ def train(model: str, strategy: str, steps: int, *, compiled: bool) -> dict[str,
             optimizer.zero_grad()
             losses.append(float(loss.detach()))
         report = compilation.report if compilation is not None else None
-    state = copy_state(wrapped)
+    return result(losses, start, copy_state(wrapped), report)
+
+
+def result(losses: list[float], start: dict[str, Any], state: dict[str, Any], report: Any) -> dict[str, Any]:
     return {"losses": losses, "moved": difference(start, state), "state": state, "report": report}
 
 
@@ -323,21 +276,17 @@ def copy_state(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def compare(model: str, strategy: str, api: str, steps: int, folder: str) -> dict[str, Any]:
     """Train on this rank with and without compilation; return the row, or the error."""
-    start = time.monotonic()
     torch.set_num_threads(1)
+    resumed: list[dict[str, Any]] = []
     try:
-        if api == "fabric":
-            plain, compiled = (train(model, strategy, steps, compiled=each) for each in (False, True))
-            resumed: list[dict[str, Any]] = []
-        else:
-            plain, compiled = (fit(model, strategy, steps, None, compiled=each, half=0) for each in (False, True))
-            resumed = []
-            for name, first in (("first", True), ("second", False)):
-                place = Path(folder, name)
-                fit(model, strategy, steps // 2, place, compiled=first, half=1)
-                resumed.append(fit(model, strategy, steps, place, compiled=not first, half=2))
+        run = train if api == "fabric" else fit
+        plain, compiled = (run(model, strategy, steps, compiled=each) for each in (False, True))
+        for first in (True, False) if api == "trainer" else ():
+            place = Path(folder, f"{first}.ckpt")
+            fit(model, strategy, steps // 2, compiled=first, save=place)
+            resumed.append(fit(model, strategy, steps, compiled=not first, resume=place))
     except Exception as error:  # noqa: BLE001 - a row of the table
-        return {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        return {"error": f"{type(error).__name__}: {error}", "details": traceback.format_exc()}
     report = compiled["report"]
     return {
         "losses": max(abs(a - b) for a, b in zip(plain["losses"], compiled["losses"], strict=True)),
@@ -346,12 +295,11 @@ def compare(model: str, strategy: str, api: str, steps: int, folder: str) -> dic
         "same names": plain["state"].keys() == compiled["state"].keys(),
         # Not the loss, which an adapter of a random model does not lower.
         "trained": plain["moved"] > 0,
-        "regions": [f"{region.name}: {dict(region.graphs)}" for region in report.regions],
+        "graphs": "; ".join(f"{region.name}: {dict(region.graphs)}" for region in report.regions),
         "breaks": sum(len(region.breaks) for region in report.regions),
-        "report": str(report),
         "compiling": report.seconds,
         "steady": report.steady_after,
-        "seconds": time.monotonic() - start,
+        "details": str(report),
     }
 
 
@@ -359,54 +307,52 @@ def difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) 
     return max((float((first[name] - second[name]).abs().max()) for name in first if first[name].numel()), default=0.0)
 
 
-def rows(options: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
-    for strategy in options.strategies:
-        for model in options.models:
-            for api in options.apis:
-                yield model, strategy, api
+def judge(row: dict[str, Any]) -> list[str]:
+    """Return what is not as promised of a row without an error."""
+    checks = {
+        "not bit-equal": row["losses"] or row["weights"] or any(row["resumed"]),
+        "other names": not row["same names"],
+        "not trained": not row["trained"],
+    }
+    return [name for name, is_so in checks.items() if is_so]
 
 
 def main() -> int:
     """Print the table; return 1 if a row differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
-    parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES))
-    parser.add_argument("--apis", nargs="*", default=["trainer", "fabric"], choices=["trainer", "fabric"])
+    choices = {"models": list(MODELS), "strategies": list(STRATEGIES), "apis": ["trainer", "fabric"]}
+    for name, values in choices.items():
+        parser.add_argument(f"--{name}", nargs="*", default=values, choices=values)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--verbose", action="store_true", help="print reports and tracebacks as well")
     options = parser.parse_args()
-    failed = 0
-    print("| strategy | model | api | losses | weights | resumed | graphs | breaks | compiling, s | steady after |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    columns = ("losses", "weights", "resumed", "graphs", "breaks", "compiling, s", "steady after", "problems")
+    table = Table("strategy", "model", "api", *columns)
     with contextlib.ExitStack() as stack:
         pools: dict[int, RankPool] = {}
-        for model, strategy, api in rows(options):
+        for strategy, model, api in itertools.product(options.strategies, options.models, options.apis):
             count = 1 if strategy == "single" else 2
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             if count not in pools:
                 pools[count] = stack.enter_context(RankPool(count, folder))
             try:
-                found = pools[count].call(compare, model, strategy, api, options.steps, str(folder), seconds=200)
+                row = pools[count].call(compare, model, strategy, api, options.steps, str(folder), seconds=200)[0]
             except AssertionError as error:
                 pools.pop(count)
-                found = [{"error": f"{str(error)[-300:]}", "traceback": str(error)}]
-            row = found[0]
+                row = {"error": str(error)[-300:], "details": str(error)}
             if "error" in row:
-                # The error of the rank that has failed first is the same on all.
-                print(f"| {strategy} | {model} | {api} | {row['error'].splitlines()[0][:200]} |", flush=True)
-                failed += "ZeRO stage 3" not in row["error"]
+                # That of the rank that has failed first is the same on all. ZeRO 3 is refused.
+                text = row["error"].splitlines()[0][:200]
+                refused = "ZeRO stage 3" in row["error"]
+                table.add(strategy, model, api, text if refused else "", *[""] * 6, problems=[] if refused else [text])
             else:
                 resumed = ", ".join(f"{each:g}" for each in row["resumed"]) or "-"
-                print(
-                    f"| {strategy} | {model} | {api} | {row['losses']:g} | {row['weights']:g} | {resumed} | "
-                    f"{'; '.join(row['regions'])} | {row['breaks']} | {row['compiling']:.1f} | {row['steady']} |",
-                    flush=True,
-                )
-                equal = not row["losses"] and not row["weights"] and not any(row["resumed"])
-                failed += not (equal and row["same names"] and row["trained"])
+                cells = [f"{row['losses']:g}", f"{row['weights']:g}", resumed, row["graphs"], row["breaks"]]
+                cells += [f"{row['compiling']:.1f}", row["steady"]]
+                table.add(strategy, model, api, *cells, problems=judge(row))
             if options.verbose:
-                print(row.get("traceback") or row["report"], flush=True)
-    return int(failed > 0)
+                print(row["details"], flush=True)
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":

@@ -12,28 +12,23 @@ the output does not name rank and cause.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import shlex
 import statistics
 import sys
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness import STRATEGIES, Ended, Table, finish, keep_output, start
+from harness import APIS, STRATEGIES, Ended, Scenario, Table, keep_output, parser, train
 from hpu_testing import Network, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_APIS = ("Trainer", "Fabric")
 _DEVICES = 2
-# Steps of a training, and the step in which a rank fails.
-_STEPS, _FAULT_STEP = 40, 5
 # How long one run may take, start included.
 _RUN_LIMIT = 180.0
 # Of a slow link: a thousandth of Gigabit Ethernet.
@@ -41,43 +36,34 @@ _SLOW_KILOBITS = 1000
 
 
 @dataclass(frozen=True)
-class Fault:
+class Fault(Scenario):
     """A way to fail.
 
     Attributes:
-        name: Value of the program's `--fault`.
-        limit: Seconds after which every process must have ended.
-        error: Pattern of the error of the other ranks; `{rank}` stands for the rank that failed.
         timeout: The strategy's timeout in seconds.
-        exit_ok: Whether the training ends with exit code 0.
-        rank: The rank that fails; the last one when None.
         machines: Numbers of machines with which the failure is possible.
     """
 
-    name: str
-    limit: float
-    error: str
     timeout: float = 60
-    exit_ok: bool = False
-    rank: int | None = None
     machines: tuple[int, ...] = (1, 2)
 
 
 _NAMED = r"rank {rank} \(pid \d+ on \S+\)"
+_EXITED = _NAMED + r" exited.*: (killed by signal 9|its (store|connections))"
 _FAULTS = (
-    Fault("killed", 15, _NAMED + r" exited.*: (killed by signal 9|its (store|connections))"),
-    Fault("killed", 15, _NAMED + r" exited.*: (killed by signal 9|its (store|connections))", rank=0),
-    Fault("raised", 15, _NAMED + r" failed.*: ValueError: an error of the user's"),
-    Fault("left", 15, _NAMED + r" (left the job|exited)"),
-    Fault("hung", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
-    Fault("stopped", 30, _NAMED + r" has made no progress for \d+ s", timeout=30),
-    Fault("never came", 30, r"rank(s \d,)? {rank} did not join at \S+ within 20 s", timeout=20),
-    Fault("port taken", 15, r"rank 0 cannot open the store at \S+", rank=0, timeout=600, machines=(1,)),
+    Fault("killed", _EXITED, 15),
+    Fault("killed", _EXITED, 15, rank=0),
+    Fault("raised", _NAMED + r" failed.*: ValueError: an error of the user's", 15),
+    Fault("left", _NAMED + r" (left the job|exited)", 15),
+    Fault("hung", _NAMED + r" has made no progress for \d+ s", 30, timeout=30),
+    Fault("stopped", _NAMED + r" has made no progress for \d+ s", 30, timeout=30),
+    Fault("never came", r"rank(s \d,)? {rank} did not join at \S+ within 20 s", 30, timeout=20),
+    Fault("port taken", r"rank 0 cannot open the store at \S+", 15, rank=0, timeout=600, machines=(1,)),
     # What listens at the port tells the other machine nothing.
-    Fault("port taken", 40, r"rank 0 cannot open the store at \S+", rank=0, timeout=30, machines=(2,)),
-    Fault("cut off", 40, r"(has sent no heartbeat|has not answered) for \d+ s", timeout=40, machines=(2,)),
-    Fault("slow link", 60, "", exit_ok=True, machines=(2,)),
-    Fault("watchdog error", 60, r"failure detection is off on rank {rank}", exit_ok=True),
+    Fault("port taken", r"rank 0 cannot open the store at \S+", 40, rank=0, timeout=30, machines=(2,)),
+    Fault("cut off", r"(has sent no heartbeat|has not answered) for \d+ s", 40, timeout=40, machines=(2,)),
+    Fault("slow link", "", 60, exit_ok=True, machines=(2,)),
+    Fault("watchdog error", r"failure detection is off on rank {rank}", 60, exit_ok=True),
 )
 
 
@@ -110,55 +96,44 @@ class Case:
     def run(self, network: Network, folder: Path) -> Ended:
         """Run the training once."""
         network.connect()
-        fault = self.fault
-        options = ["--strategy", self.strategy, "--api", self.api, "--fault", fault.name, "--rank", str(self.rank)]
-        options += ["--num-nodes", str(self.machines), "--timeout", str(fault.timeout)]
-        options += ["--steps", str(_STEPS), "--call", str(_FAULT_STEP), "--samples", "40000"]
-        port = str(free_port())
-        file = str(folder / "fault")
-        programs = []
-        with ExitStack() as stack:
-            for node in range(self.machines):
-                variables = {"MASTER_PORT": port, "FAULT_FILE": file}
-                launcher = [sys.executable]
-                if self.machines > 1:
-                    launcher = network.command(node, launcher)
-                    variables |= {"MASTER_ADDR": network.address(0), "NODE_RANK": str(node)}
-                    variables["CUT"] = shlex.join(network.cut_command(node))
-                    variables["SLOW_DOWN"] = shlex.join(network.slow_down_command(node, _SLOW_KILOBITS))
-                ranks: list[dict[str, str]] = [{}]
-                if fault.name == "never came":
-                    # Of all ranks but the last, each is started by hand.
-                    variables.setdefault("MASTER_ADDR", "127.0.0.1")
-                    present = (rank for rank in range(_DEVICES) if node * _DEVICES + rank != self.rank)
-                    ranks = [{"LOCAL_RANK": str(rank)} for rank in present]
-                for rank in ranks:
-                    machine = folder / f"machine-{node}"
-                    program = start(folder, *options, launcher=launcher, machine=machine, variables=variables | rank)
-                    programs.append(stack.enter_context(program))
-            return finish(folder, programs, _RUN_LIMIT)
+        options = [f"--strategy={self.strategy}", f"--api={self.api}", f"--num-nodes={self.machines}"]
+        options += [f"--fault={self.fault.fault}", f"--rank={self.rank}", f"--timeout={self.fault.timeout}"]
+        # It fails in the sixth of 40 steps.
+        options += ["--call=5", "--steps=40", "--samples=40000"]
+        return train(folder, *options, limit=_RUN_LIMIT, programs=self._programs(network, folder))
+
+    def _programs(self, network: Network, folder: Path) -> Iterator[dict[str, Any]]:
+        """Yield how each program of the training starts: one a machine, or one a rank where a rank never comes."""
+        common = {"MASTER_PORT": str(free_port()), "FAULT_FILE": str(folder / "fault"), "MASTER_ADDR": "127.0.0.1"}
+        for node in range(self.machines):
+            variables = common
+            launcher = [sys.executable]
+            if self.machines > 1:
+                launcher = network.command(node, launcher)
+                variables = common | {
+                    "MASTER_ADDR": network.address(0),
+                    "NODE_RANK": str(node),
+                    "CUT": shlex.join(network.cut_command(node)),
+                    "SLOW_DOWN": shlex.join(network.slow_down_command(node, _SLOW_KILOBITS)),
+                }
+            ranks: list[dict[str, str]] = [{}]
+            if self.fault.fault == "never came":
+                present = (rank for rank in range(_DEVICES) if node * _DEVICES + rank != self.rank)
+                ranks = [{"LOCAL_RANK": str(rank)} for rank in present]
+            for rank in ranks:
+                yield {"launcher": launcher, "machine": folder / f"machine-{node}", "variables": variables | rank}
 
     def judge(self, ended: Ended) -> Iterator[str]:
         """Yield what is not as promised."""
-        fault = self.fault
-        if ended.seconds is not None and ended.seconds > fault.limit:
-            yield f"{ended.seconds:.0f} s"
-        if ended.leaked:
-            yield "processes left"
-        if "LEFT" in ended.output:
-            yield "threads or variables left"
+        yield from self.fault.judge(ended)
         yield from (f"not named by rank {rank}" for rank in self._silent_survivors(ended.output))
-        # The machine of the failed rank may have no rank left to report it, the others must.
-        is_reported = fault.name == "left" or 0 not in ended.codes
-        if any(ended.codes) if fault.exit_ok else not (any(ended.codes) and is_reported):
-            yield f"exit codes {list(ended.codes)}"
-        if fault.exit_ok and ended.output.count("FINISHED") != self.ranks:
+        if self.fault.exit_ok and ended.output.count("FINISHED") != self.ranks:
             yield "not finished"
 
     def _silent_survivors(self, output: str) -> list[int]:
         """Return the ranks whose output does not name the failure, as it should."""
         error = self.fault.error.format(rank=self.rank)
-        if self.fault.exit_ok or self.fault.name in {"port taken", "never came"}:
+        if self.fault.exit_ok or self.fault.fault in {"port taken", "never came"}:
             # Other ranks are not told by the watchdog, which has not started or has ended.
             return [] if re.search(error, output) else [self.rank]
         named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"
@@ -177,40 +152,32 @@ def measure(case: Case, network: Network, runs: int, keep: Path | None, table: T
         seconds.append(round(ended.seconds or 0.0, 2))
         if found := list(case.judge(ended)):
             problems.update(found)
-            name = f"{case.strategy}-{case.api}-{case.machines}-{fault.name}-{case.rank}-{index}"
+            name = f"{case.strategy}-{case.api}-{case.machines}-{fault.fault}-{case.rank}-{index}"
             keep_output(keep, name, ended.output)
     times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{fault.limit:g}")
     fields = {"strategy": case.strategy, "api": case.api, "machines": case.machines}
-    more = {"fault": fault.name, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
-    cells = (*fields.values(), f"{fault.name} (rank {case.rank})", runs, *times)
+    more = {"fault": fault.fault, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
+    cells = (*fields.values(), f"{fault.fault} (rank {case.rank})", runs, *times)
     table.add(*cells, problems=sorted(problems), **fields, **more)
-
-
-def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    for strategy, api, machines, fault in itertools.product(STRATEGIES, _APIS, (1, 2), _FAULTS):
-        selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.name}
-        if machines in fault.machines and all(getattr(options, key) in {None, selected[key]} for key in selected):
-            yield Case(strategy, api, machines, fault)
 
 
 def main() -> int:
     """Run all cases, print a row for each, and return 1 if one has a problem."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
-    parser.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
-    parser.add_argument("--strategy", choices=STRATEGIES)
-    parser.add_argument("--api", choices=_APIS)
-    parser.add_argument("--machines", type=int, choices=(1, 2))
-    parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), help="a fault")
-    parser.add_argument("--json", type=Path, help="file for the rows")
-    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
+    arguments.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
+    arguments.add_argument("--machines", type=int, choices=(1, 2))
+    arguments.add_argument("--only", choices=sorted({fault.fault for fault in _FAULTS}), help="a fault")
+    arguments.add_argument("--json", type=Path, help="file for the rows")
+    options = arguments.parse_args()
     columns = ("strategy", "API", "machines", "fault", "runs", "median s", "max s", "limit s", "problems")
     table = Table(*columns, file=options.json)
     with Network() as network:
-        for case in _cases(options):
-            runs = options.runs if case.fault.name == "killed" else options.other_runs
-            measure(case, network, runs, options.keep, table)
+        for strategy, api, machines, fault in itertools.product(STRATEGIES, APIS, (1, 2), _FAULTS):
+            selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.fault}
+            if machines in fault.machines and all(getattr(options, key) in {None, selected[key]} for key in selected):
+                runs = options.runs if fault.fault == "killed" else options.other_runs
+                measure(Case(strategy, api, machines, fault), network, runs, options.keep, table)
     return min(table.wrong, 1)
 
 

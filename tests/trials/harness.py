@@ -6,6 +6,7 @@ or a machine fail; and waits for the end of every process. The table has a row f
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hpu_testing import Program, machine_env
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 TRAINING: Final = Path(__file__).with_name("training.py").resolve()
 STRATEGIES: Final = ("ddp", "fsdp", "deepspeed")
+APIS: Final = ("Trainer", "Fabric")
 # torchrun, ray and hpu-launch are beside Python.
 BIN: Final = Path(sys.executable).parent
 _PATH: Final = f"{BIN}:{os.environ['PATH']}"
@@ -48,6 +50,47 @@ class Ended:
     leaked: int
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """A way in which a rank fails, and what is promised of the end of the training.
+
+    Attributes:
+        fault: Value of training.py's `--fault`.
+        error: Pattern in the output, in which `{rank}` stands for the rank that failed.
+        limit: Seconds from the failure to the end of the last process.
+        rank: The rank that fails; the last one where None, all where -1.
+        exit_ok: Whether every program ends with exit code 0.
+    """
+
+    fault: str
+    error: str
+    limit: float
+    rank: int | None = None
+    exit_ok: bool = False
+
+    def judge(self, ended: Ended, *, may_leave: bool = False) -> Iterator[str]:
+        """Yield what is not as promised, apart from the error; `may_leave` allows threads and variables to be left."""
+        if ended.seconds is not None and ended.seconds > self.limit:
+            yield f"{ended.seconds:.0f} s"
+        if ended.leaked:
+            yield "processes left"
+        if "LEFT" in ended.output and not may_leave:
+            yield "threads or variables left"
+        # The machine of a rank that has left may have no rank to report it, the others must.
+        all_fail = all(ended.codes) or (self.fault == "left" and any(ended.codes))
+        if any(ended.codes) if self.exit_ok else not all_fail:
+            yield f"exit codes {list(ended.codes)}"
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of trials of every strategy and API."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--strategy", choices=STRATEGIES)
+    made.add_argument("--api", choices=APIS)
+    made.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    return made
+
+
 def start(
     folder: Path,
     *options: str,
@@ -70,6 +113,15 @@ def start(
     environment = machine_env(cards, machine, FAULT_FILE=str(machine / "fault"), PATH=_PATH)
     command = [*launcher, str(TRAINING), "--folder", str(folder), *options]
     return Program(command, {**environment, **variables}, folder)
+
+
+def train(
+    folder: Path, *options: str, limit: float, programs: Iterable[Mapping[str, Any]] = ({},), fault: Path | None = None
+) -> Ended:
+    """Run a training to its end: `start` each of its programs with further arguments, then `finish`."""
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(start(folder, *options, **arguments)) for arguments in programs]
+        return finish(folder, started, limit, fault=fault)
 
 
 def finish(folder: Path, programs: Iterable[Program], limit: float, *, fault: Path | None = None) -> Ended:

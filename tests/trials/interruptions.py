@@ -1,113 +1,68 @@
 """Interrupt a training of two ranks in every way and at every place, resume it, and print a Markdown table.
 
-Seconds count from the interruption to the end of the last process; after SIGUSR1, a training goes on to its end. A run
-is counted as wrong if it takes longer than the limit, if a process is left, if the output does not name the error, if a
-healthy rank does not finish the file that it writes, or if the training that resumes from what is on the disk ends with
-another loss or other weights than one that was not interrupted.
+A cell has the seconds from the interruption to the end of the last process, and the last step that the Trainer has
+saved; after SIGUSR1, a training goes on to its end. A run is counted as wrong if it takes longer than the limit, if a
+process is left, if the output does not name the error, if a healthy rank does not finish the file that it writes, or if
+the training that resumes from what is on the disk ends with another loss or other weights than one that was not
+interrupted.
 
-    python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--json cells.json]
+    python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--phase save]
 
-`nox -s faults -- interruptions` calls it. `--record` writes docs/records/interruptions.md from the rows so far.
+`nox -s faults -- interruptions` calls it. docs/records/interruptions.md has the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import STRATEGIES, Ended, Ranks, Table, are_equal, finish, keep_output, results, start
+from harness import APIS, STRATEGIES, Ended, Ranks, Scenario, Table, are_equal, keep_output, parser, results, train
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
 
-_APIS = ("Trainer", "Fabric")
-_RANKS = 2
-# Steps of a training, and from one validation and checkpoint to the next.
-_STEPS, _EVERY = 12, 4
 # Seconds in which all processes must have ended, and that a run may take.
 _LIMIT, _RUN_LIMIT = 20.0, 600.0
 # The call of the phase's hook at which a rank is interrupted: each is after the first checkpoint. The Trainer saves two
 # files each time.
-_CALLS = {"train": 5, "validate": 3, "save": 2, "write": 5}
+_CALLS = {"train": 5, "save": 2, "write": 5, "validate": 3}
 _PHASES = {"train": "in a step", "save": "saving", "write": "in a callback that writes", "validate": "in validation"}
-# Seconds that a step takes longer where ranks handle a signal.
-_PAUSE = 1.0
 # Lines of a file that a callback has written to its end.
 _LINES = 40
 _NAMES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
-_RECORD = """# Interruptions
-
-How a training ends that is interrupted, and what a training that resumes makes of what is on the disk.
-[Failures](failures.md) has more ways to fail, and [long runs](long-runs.md) failures at random moments.
-
-{date}, `nox -s faults -- interruptions`, simulated: two ranks on one machine, one run of each, on two CPU cores that
-ran other programs as well; {ran} of 132 cells ran, and "-" did not. FSDP saves sharded checkpoints, DeepSpeed is in
-stage 2. A training of 12 steps validates and saves every 4 steps, and rank 1 is interrupted in its sixth step, in the
-second validation, before the second checkpoint, or while it writes a file for 4 s. SIGINT and SIGUSR1 reach all ranks;
-Fabric has no handler for SIGUSR1. After Ctrl-C, and in the second row of errors, the program saves again, as
-`ModelCheckpoint(save_on_exception=True)` does, or a loop of Fabric that catches the error.
-
-A cell has the seconds from the interruption to the end of the last process (for SIGUSR1, to the end of the training,
-which goes on), and the last step that the Trainer has saved. In each cell without another note, all processes ended,
-the output named the error, a healthy rank had finished the file that it wrote, and the training that resumed had the
-loss and the weights of one that was not interrupted, bit for bit.
-
-After an error, FSDP and DeepSpeed save nothing with the Trainer, and say that a checkpoint needs all ranks. Lightning
-then tears nothing down, so that the watchdog's threads end with the process. After Ctrl-C, rank 0 saves unless a
-collective holds it for 5 s, after which it is ended.
-"""
-_SLURM = {
-    "SLURM_JOB_ID": "4711",
-    "SLURM_JOB_NAME": "trial",
-    "SLURM_NODEID": "0",
-    "SLURM_NODELIST": "127.0.0.1",
-    "SLURM_NTASKS": str(_RANKS),
-    "SLURM_NTASKS_PER_NODE": str(_RANKS),
-}
 
 
 @dataclass(frozen=True)
-class Interruption:
+class Interruption(Scenario):
     """A way to interrupt a training.
 
     Attributes:
         title: For the table.
-        fault: Value of the program's `--fault`.
-        error: Pattern in the output.
-        rank: The rank that is interrupted; -1 for all.
-        exit_ok: Whether all ranks end with exit code 0.
         saves: Whether the program saves after an error.
     """
 
-    title: str
-    fault: str
-    error: str
-    rank: int = 1
-    exit_ok: bool = False
+    title: str = ""
     saves: bool = False
 
 
 _RAISED = r"\[rank 1\] failed.*: ValueError: an error of the user's"
 _INTERRUPTIONS = {
-    "error": Interruption("error in step", "raised", r"ValueError: an error of the user's"),
-    "save": Interruption("error, saved on exception", "raised", _RAISED, saves=True),
-    "ctrl-c": Interruption("Ctrl-C", "interrupted", "KeyboardInterrupt", saves=True),
-    "sigterm": Interruption("SIGTERM", "terminated", "", exit_ok=True),
-    "sigusr1": Interruption("SIGUSR1", "requeued", "", rank=-1, exit_ok=True),
-    "killed": Interruption("peer killed", "killed", r"rank 1 \(pid \d+ on \S+\) exited"),
+    "error": Interruption("raised", r"ValueError: an error of the user's", _LIMIT, 1, title="error in step"),
+    "save": Interruption("raised", _RAISED, _LIMIT, 1, title="error, saved on exception", saves=True),
+    "ctrl-c": Interruption("interrupted", "KeyboardInterrupt", _LIMIT, 1, title="Ctrl-C", saves=True),
+    "sigterm": Interruption("terminated", "", _LIMIT, 1, exit_ok=True, title="SIGTERM"),
+    "sigusr1": Interruption("requeued", "", _LIMIT, -1, exit_ok=True, title="SIGUSR1"),
+    "killed": Interruption("killed", r"rank 1 \(pid \d+ on \S+\) exited", _LIMIT, 1, title="peer killed"),
 }
 
 
@@ -119,38 +74,54 @@ class Cell:
         strategy: "ddp", "deepspeed" or "fsdp".
         api: "Trainer" or "Fabric".
         phase: Where it is interrupted.
-        interruption: How.
+        how: The interruption.
     """
 
     strategy: str
     api: str
     phase: str
-    interruption: Interruption
+    how: Interruption
 
-    def run(self, folder: Path) -> Ended:
-        """Run the training once."""
-        how = self.interruption
+    def measure(self, keep: Path | None) -> tuple[str, list[str]]:
+        """Interrupt the training and resume it; return the text of the cell, and what is not as promised."""
+        expected = _train_undisturbed(self.strategy, self.api)
+        with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
+            folder = Path(name)
+            ended = self._interrupt(folder)
+            problems = list(self._judge(ended, folder))
+            steps = [
+                int(step) for path in folder.glob("checkpoints/*") for step in re.findall(r"step=(\d+)", path.name)
+            ]
+            for path in (folder / "fault", *folder.glob("rank-*.json")):
+                path.unlink(missing_ok=True)
+            resumed = _train(self.strategy, self.api, folder)
+            if any(resumed.codes):
+                problems.append("not resumed")
+            elif not are_equal(results(folder), expected):
+                problems.append("another loss after resuming")
+        if problems:
+            title = f"{self.strategy}-{self.api}-{self.phase}-{self.how.title}"
+            keep_output(keep, title, f"{problems}\n{ended.output}\n-- resumed --\n{resumed.output}")
+        seconds = "-" if ended.seconds is None else f"{ended.seconds:.1f}"
+        return seconds + (f" (step {max(steps)})" if steps else ""), problems
+
+    def _interrupt(self, folder: Path) -> Ended:
+        how = self.how
         call = 1 if (self.api, self.phase) == ("Fabric", "save") else _CALLS[self.phase]
-        options = ["--fault", how.fault, "--rank", str(how.rank), "--phase", self.phase, "--call", str(call)]
+        options = [f"--fault={how.fault}", f"--rank={how.rank}", f"--phase={self.phase}", f"--call={call}"]
         options += ["--save-on-exception"] if how.saves else []
         # Ranks agree on a batch by their heartbeats, and else the training would end before.
-        options += ["--pause", str(_PAUSE)] if how.exit_ok else []
-        return _train(self.strategy, self.api, folder, *options, as_tasks=how.fault == "requeued")
+        options += ["--pause=1"] if how.exit_ok else []
+        # A requeue is SLURM's, which starts each rank by itself.
+        programs = _tasks(folder) if how.fault == "requeued" else [{}]
+        return _train(self.strategy, self.api, folder, *options, programs=programs)
 
-    def judge(self, ended: Ended, folder: Path) -> Iterator[str]:
-        """Yield what is not as promised."""
-        how = self.interruption
+    def _judge(self, ended: Ended, folder: Path) -> Iterator[str]:
+        how = self.how
         if ended.seconds is None:
             yield "not interrupted"
-        elif ended.seconds > _LIMIT:
-            yield f"{ended.seconds:.0f} s"
-        if ended.leaked:
-            yield "processes left"
         # Lightning tears nothing down after a hook that raises, as a save does that needs the other ranks.
-        if "LEFT" in ended.output and not (how.saves and self.strategy != "ddp"):
-            yield "threads or variables left"
-        if any(ended.codes) is how.exit_ok:
-            yield f"exit codes {list(ended.codes)}"
+        yield from how.judge(ended, may_leave=how.saves and self.strategy != "ddp")
         if not re.search(how.error, ended.output):
             yield "error not named"
         if self.phase == "write":
@@ -162,21 +133,23 @@ class Cell:
                     yield f"{len(lines)} of {_LINES} lines written by rank {rank}"
 
 
-def _train(strategy: str, api: str, folder: Path, *options: str, as_tasks: bool = False) -> Ended:
-    """Train, from the last checkpoint in the folder; `as_tasks` starts each rank as a task of SLURM."""
-    (folder / "fault").unlink(missing_ok=True)
-    options = ("--strategy", strategy, "--api", api, "--checkpoints", *options)
-    options += ("--steps", str(_STEPS), "--every", str(_EVERY))
-    ranks: list[dict[str, str]] = [{}]
-    if as_tasks:
-        scontrol = folder / "scontrol"
-        scontrol.write_text("#!/bin/sh\n", encoding="ascii")
-        scontrol.chmod(0o755)
-        job = {**_SLURM, "MASTER_PORT": str(free_port()), "PATH": f"{folder}:{os.environ['PATH']}"}
-        ranks = [{**job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(_RANKS)]
-    with ExitStack() as stack:
-        programs = [stack.enter_context(start(folder, *options, variables=variables)) for variables in ranks]
-        return finish(folder, programs, _RUN_LIMIT)
+def _tasks(folder: Path) -> list[dict[str, Any]]:
+    """Return how the ranks start as two tasks of a job of SLURM, whose `scontrol` does nothing."""
+    scontrol = folder / "scontrol"
+    scontrol.write_text("#!/bin/sh\n", encoding="ascii")
+    scontrol.chmod(0o755)
+    job = {"JOB_ID": "4711", "JOB_NAME": "trial", "NODEID": "0", "NODELIST": "127.0.0.1"}
+    job |= {"NTASKS": "2", "NTASKS_PER_NODE": "2"}
+    variables = {"MASTER_PORT": str(free_port()), "PATH": f"{folder}:{os.environ['PATH']}"}
+    variables |= {f"SLURM_{name}": value for name, value in job.items()}
+    ranks = [{"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
+    return [{"variables": variables | rank} for rank in ranks]
+
+
+def _train(strategy: str, api: str, folder: Path, *options: str, programs: Any = ({},)) -> Ended:
+    """Train for 12 steps from the last checkpoint in the folder; validate and save every 4 steps."""
+    options = (f"--strategy={strategy}", f"--api={api}", "--checkpoints", "--steps=12", "--every=4", *options)
+    return train(folder, *options, limit=_RUN_LIMIT, programs=programs)
 
 
 @cache
@@ -189,102 +162,35 @@ def _train_undisturbed(strategy: str, api: str) -> Ranks:
         return results(Path(name))
 
 
-def _measure(cell: Cell, keep: Path | None) -> dict[str, Any]:
-    """Run a cell and resume it; return the row."""
-    expected = _train_undisturbed(cell.strategy, cell.api)
-    with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
-        folder = Path(name)
-        ended = cell.run(folder)
-        problems = list(cell.judge(ended, folder))
-        saved = [*folder.glob("checkpoints/*"), *folder.glob("hpc_ckpt*"), *folder.glob("interrupted.ckpt")]
-        disk = sorted(path.name for path in saved if path.exists())
-        for path in folder.glob("rank-*.json"):
-            path.unlink()
-        resumed = _train(cell.strategy, cell.api, folder)
-        is_equal = are_equal(results(folder), expected)
-        if any(resumed.codes) or not is_equal:
-            problems.append("not resumed" if any(resumed.codes) else "another loss after resuming")
-        if problems:
-            title = f"{cell.strategy}-{cell.api}-{cell.phase}-{cell.interruption.title}"
-            keep_output(keep, title, f"{problems}\n{ended.output}\n-- resumed --\n{resumed.output}")
-    return {
-        "strategy": cell.strategy,
-        "api": cell.api,
-        "interruption": cell.interruption.title,
-        "phase": _PHASES[cell.phase],
-        "seconds": None if ended.seconds is None else round(ended.seconds, 1),
-        "codes": ended.codes,
-        "date": str(datetime.now(tz=timezone.utc).date()),
-        "disk": ", ".join(disk),
-        "equal": is_equal,
-        "problems": problems,
-    }
-
-
-def _cells(options: argparse.Namespace) -> Iterator[Cell]:
-    for phase, name, api, strategy in itertools.product(_PHASES, _INTERRUPTIONS, _APIS, STRATEGIES):
-        selected = {"strategy": strategy, "api": api, "only": name, "phase": phase}
-        # Fabric has no handler for a requeue.
-        if (api, name) != ("Fabric", "sigusr1") and all(
-            getattr(options, key) in {None, value} for key, value in selected.items()
-        ):
-            yield Cell(strategy, api, phase, _INTERRUPTIONS[name])
-
-
-def _write_record(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a page of the documentation with a table for each strategy."""
-    columns = [(api, strategy) for api in _APIS for strategy in STRATEGIES]
-    found = {(row["interruption"], row["phase"], row["api"], row["strategy"]): row for row in rows}
-    lines = [_RECORD.format(date=" and ".join(sorted({row["date"] for row in rows})), ran=len(rows)).rstrip(), ""]
-    heads = [f"{_NAMES[strategy]}, {api}" for api, strategy in columns]
-    lines += [f"| interruption | where | {' | '.join(heads)} |", f"|---|---|{'---|' * len(heads)}"]
-    for how, where in itertools.product(_INTERRUPTIONS.values(), _PHASES.values()):
-        cells = [_describe(found.get((how.title, where, *column))) for column in columns]
-        lines.append(f"| {how.title} | {where} | {' | '.join(cells)} |")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _describe(row: Mapping[str, Any] | None) -> str:
-    """Return a cell of the record: seconds, and the last checkpoint that is on the disk, or what went wrong."""
-    if row is None:
-        return "-"
-    if row["problems"]:
-        return f"{row['seconds']}: {', '.join(row['problems'])}"
-    steps = [int(step) for step in re.findall(r"step=(\d+)", row["disk"])]
-    return f"{row['seconds']}" + (f" (step {max(steps)})" if steps else "")
+def _measure(cell: Cell, keep: Path | None) -> tuple[str, list[str]]:
+    # Fabric has no handler for a requeue.
+    return ("-", []) if (cell.api, cell.how.fault) == ("Fabric", "requeued") else cell.measure(keep)
 
 
 def main() -> int:
-    """Run all cells, print a row for each, and return 1 if one has a problem."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategy", choices=STRATEGIES)
-    parser.add_argument("--api", choices=_APIS)
-    parser.add_argument("--only", choices=_INTERRUPTIONS, help="a way to interrupt")
-    parser.add_argument("--phase", choices=_PHASES, help="a place")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
-    parser.add_argument("--json", type=Path, help="file for the rows; those without a problem in it are kept")
-    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
-    parser.add_argument("--record", type=Path, help="file for a page of the documentation; needs --json")
+    """Run all cells, print a row for each interruption and place, and return 1 if a cell has a problem."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--only", choices=_INTERRUPTIONS, help="a way to interrupt")
+    arguments.add_argument("--phase", choices=_PHASES, help="a place")
+    arguments.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
     # The session's name for this program.
-    parser.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    columns = ("strategy", "API", "interruption", "where", "seconds", "on the disk", "loss equal", "problems")
-    is_continued = options.json is not None and options.json.exists()
-    rows = json.loads(options.json.read_text(encoding="utf-8")) if is_continued else []
-    table = Table(*columns, file=options.json)
-    cells = {(each.strategy, each.api, each.interruption.title, _PHASES[each.phase]): each for each in _cells(options)}
-    done = [row for row in rows if not row["problems"]]
-    for row in done:
-        cells.pop((row["strategy"], row["api"], row["interruption"], row["phase"]), None)
+    arguments.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
+    options = arguments.parse_args()
+    kinds = [
+        (strategy, api)
+        for api, strategy in itertools.product(APIS, STRATEGIES)
+        if options.api in {None, api} and options.strategy in {None, strategy}
+    ]
+    heads = (f"{_NAMES[strategy]}, {api}" for strategy, api in kinds)
+    table = Table("interruption", "where", *heads, "problems")
     with ThreadPoolExecutor(options.jobs) as pool:
-        kinds = dict.fromkeys((cell.strategy, cell.api) for cell in cells.values())
         list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
-        for row in itertools.chain(done, pool.map(lambda cell: _measure(cell, options.keep), cells.values())):
-            problems = row.pop("problems")
-            cells_of_row = (row[name] for name in row if name not in {"codes", "date"})
-            table.add(*cells_of_row, problems=problems, **row)
-    if options.record is not None and options.json is not None:
-        _write_record(options.record, json.loads(options.json.read_text(encoding="utf-8")))
+        for (name, how), phase in itertools.product(_INTERRUPTIONS.items(), _PHASES):
+            if options.only in {None, name} and options.phase in {None, phase}:
+                cells = [Cell(*kind, phase, how) for kind in kinds]
+                found = list(pool.map(lambda cell: _measure(cell, options.keep), cells))
+                named = [f"{kind}: {each}" for kind, (_, many) in zip(kinds, found, strict=True) for each in many]
+                table.add(how.title, _PHASES[phase], *(text for text, _ in found), problems=named)
     return min(table.wrong, 1)
 
 

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from harness import Table, finish, start
+from harness import Table, train
 
 _SAMPLES: Final = 200
 # Of training.py.
@@ -69,8 +69,7 @@ def main() -> int:
         arguments += [f"--devices={options.ranks}", f"--steps={options.steps}", f"--every={options.every}"]
         arguments += [f"--samples={options.every * options.ranks * _BATCH_SIZE}"]
         began = time.monotonic()
-        with start(folder, *arguments, cards=options.ranks) as program:
-            done = finish(folder, [program], _MAX_SECONDS)
+        done = train(folder, *arguments, limit=_MAX_SECONDS, programs=[{"cards": options.ranks}])
         samples = {
             int(path.stem.removeprefix("rank-")): [json.loads(line) for line in path.read_text().splitlines()]
             for path in folder.glob("rank-*.jsonl")

@@ -165,17 +165,23 @@ class Fault(pl.Callback):
     def _reach(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         self.reach(self._options.phase, trainer.global_rank, trainer)
 
-    def reach(self, phase: str, rank: int, trainer: pl.Trainer | None = None) -> None:
-        """Fail, if this is the call for it, and write a file meanwhile in the phase for that."""
+    def reach(self, phase: str, rank: int, trainer: pl.Trainer | None = None) -> bool:
+        """Fail, if this is the call for it, and write a file meanwhile in the phase for that.
+
+        Returns:
+            Whether the rank leaves the others.
+        """
         if phase != self._options.phase:
-            return
+            return False
         self._call -= 1
         if self._call != -1:
-            return
+            return False
         if phase == "write":
             self._write(rank)
         elif self._options.rank in {rank, -1}:
             self._fail(trainer)
+            return bool(self._options.fault == "left")
+        return False
 
     def _write(self, rank: int) -> None:
         """Write lines to a file for some seconds, and fail when half of them are written."""
@@ -192,9 +198,10 @@ class Fault(pl.Callback):
             return
         if options.once is not None:
             options.once.touch()
-        if options.fault == "left" and trainer is not None:
+        if options.fault == "left":
             note_time()
-            trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
+            if trainer is not None:
+                trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
         # What the rank itself runs into cannot be another thread's.
         elif options.delay and options.fault != "out of memory":
             threading.Timer(options.delay, fail, [options.fault]).start()
@@ -378,21 +385,9 @@ def train_with_fabric(options: argparse.Namespace) -> None:
     fabric.launch()
     layers = make_layers()
     module, optimizer = fabric.setup(layers, torch.optim.Adam(layers.parameters(), lr=0.01))
-    if not options.checkpoints:
-        for step in range(options.steps):
-            if fabric.global_rank == options.rank and step == options.call:
-                if options.fault == "left":
-                    note_time()
-                    return
-                if options.fault in _FAILURES:
-                    fail(options.fault)
-            fabric.backward(module(torch.randn(8, 16).to(fabric.device)).square().mean())
-            optimizer.step()
-            optimizer.zero_grad()
-        return
     state = {"model": module, "optimizer": optimizer, "step": 0}
     try:
-        train_with_checkpoints(fabric, state, options)
+        run_steps(fabric, state, options)
     except (KeyboardInterrupt, ValueError):
         # What many programs do, without a thought of the other ranks.
         if options.save_on_exception:
@@ -400,17 +395,18 @@ def train_with_fabric(options: argparse.Namespace) -> None:
         raise
 
 
-def train_with_checkpoints(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: argparse.Namespace) -> None:
-    """Train with Fabric, from the last checkpoint; validate and save every few steps."""
+def run_steps(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: argparse.Namespace) -> None:
+    """Train with Fabric; with checkpoints from the last one, and validate and save every few steps."""
     module, optimizer, fault = state["model"], state["optimizer"], Fault(options)
     last = options.folder / "checkpoints" / "last.ckpt"
     loss = None
     if last.exists():
         fabric.load(last, state)
     while state["step"] < options.steps:
-        if fabric.strategy.should_stop():  # type: ignore[attr-defined] # Ours has it.
-            break
-        fault.reach("train", fabric.global_rank)
+        if options.checkpoints and fabric.strategy.should_stop():  # type: ignore[attr-defined] # Ours has it.
+            return
+        if fault.reach("train", fabric.global_rank):
+            return
         time.sleep(options.pause)
         loss = module(make_batch(fabric, state["step"])).square().mean()
         fabric.backward(loss)
@@ -418,16 +414,15 @@ def train_with_checkpoints(fabric: lightning.fabric.Fabric, state: dict[str, Any
         optimizer.zero_grad()
         state["step"] += 1
         fault.reach("write", fabric.global_rank)
-        if state["step"] % options.every == 0:
+        if options.checkpoints and state["step"] % options.every == 0:
             for index in range(2):
                 fault.reach("validate", fabric.global_rank)
                 with torch.no_grad():
                     fabric.all_reduce(module(make_batch(fabric, -1 - index)).square().mean())
             fault.reach("save", fabric.global_rank)
             fabric.save(last, state)
-    else:
-        result = {"loss": None if loss is None else float(loss), "weights": digest(module.parameters())}
-        (options.folder / f"rank-{fabric.global_rank}.json").write_text(json.dumps(result), encoding="utf-8")
+    result = {"loss": None if loss is None else float(loss), "weights": digest(module.parameters())}
+    (options.folder / f"rank-{fabric.global_rank}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
 def make_batch(fabric: lightning.fabric.Fabric, step: int) -> torch.Tensor:
