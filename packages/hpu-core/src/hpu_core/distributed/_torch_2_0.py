@@ -28,9 +28,12 @@ def wait_for_listener(host: str, port: int, timeout: timedelta) -> None:
         TimeoutError: Nothing does within the timeout.
     """
     deadline = time.monotonic() + timeout.total_seconds()
-    while not _is_listening(host, port):
-        if time.monotonic() > deadline:
-            raise TimeoutError("nothing listens there")
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise TimeoutError("nothing listens there") from None
         time.sleep(_POLL_INTERVAL)
 
 
@@ -45,11 +48,3 @@ def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
 def supports_hpu(backend: str) -> bool:
     """Return whether a registered backend may take hpu tensors; torch knows its name, not its devices."""
     return backend not in _CPU_GPU_BACKENDS and hasattr(dist.Backend, backend.upper())
-
-
-def _is_listening(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=1).close()
-    except OSError:
-        return False
-    return True

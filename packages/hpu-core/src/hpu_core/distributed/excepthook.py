@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.store import MAX_REPORTS
 
 __all__ = ["SHORT_ERRORS", "install", "is_repeated"]
 
@@ -24,8 +25,7 @@ SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 # How long to wait for the store, whose process may hang.
 _STORE_TIMEOUT: Final = 5.0
 
-# How many ranks print an error that all raise at the same place, and the attribute that has the number of one.
-_MAX_REPORTS: Final = 16
+# Attribute of an error: how many ranks have raised it at the same place.
 _NUMBER: Final = "_hpu_number"
 
 _add: Callable[[str, int], int] | None = None
@@ -51,7 +51,7 @@ def install(add: Callable[[str, int], int] | None = None) -> None:
 
 def is_repeated(error: BaseException) -> bool:
     """Return whether enough other ranks print an error that all of them raise."""
-    return getattr(error, "is_reported", False) or _number(error) > _MAX_REPORTS
+    return getattr(error, "is_reported", False) or _number(error) > MAX_REPORTS
 
 
 def _print_error(

@@ -27,7 +27,7 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import Store, TCPStore
 
-__all__ = ["RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
+__all__ = ["MAX_REPORTS", "RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
 
 # Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
 # while the constructor raises in another thread aborts.
@@ -37,8 +37,8 @@ _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
-# Ranks of a job that print the failure of another one.
-_MAX_REPORTS: Final = 16
+# Ranks of a job that print the failure of another one, or an error that all raise at the same place.
+MAX_REPORTS: Final = 16
 # Connections of a rank to the store: the process group's, and the watchdog's. The rest is for all else that is open.
 _FILES_PER_RANK: Final = 2
 _OTHER_FILES: Final = 512
@@ -77,7 +77,7 @@ class RendezvousConfig:
     @property
     def reports(self) -> bool:
         """Whether this rank is one of the few that print what all ranks learn, so that it is a page of thousands."""
-        return self.rank % -(-self.world_size // _MAX_REPORTS) == 0
+        return self.rank % -(-self.world_size // MAX_REPORTS) == 0
 
 
 def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
