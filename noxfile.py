@@ -8,6 +8,8 @@ root's, and versions from compat.toml by way of constraints/default.txt.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -21,18 +23,8 @@ nox.options.reuse_venv = "yes"
 # nox loads this file by its path, so no folder of this repository is on Python's path.
 sys.path.insert(0, str(Path(__file__).resolve().parent / "tools"))
 
-from sessions import (  # noqa: E402 - the path comes first.
-    checks,
-    compat,
-    demo,
-    distributions,
-    docs,
-    gaudi,
-    releases,
-    slow,
-    testing,
-    verify,
-)
+import sessions  # noqa: E402 - the path comes first.
 
 # Importing a module registers its sessions.
-__all__ = ["checks", "compat", "demo", "distributions", "docs", "gaudi", "releases", "slow", "testing", "verify"]
+for module in pkgutil.iter_modules(sessions.__path__):
+    importlib.import_module(f"sessions.{module.name}")
