@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers.logger import DummyLogger
     from lightning.pytorch.utilities import rank_zero_info
+    from lightning.pytorch.utilities.seed import isolate_rng
 else:
     from hpu_core import frameworks
 
@@ -28,6 +29,7 @@ else:
     LightningDataModule = _framework.pytorch().LightningDataModule
     LightningModule = _framework.pytorch().LightningModule
     Trainer = _framework.pytorch().Trainer
+    isolate_rng = _framework.pytorch("utilities.seed").isolate_rng
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "LightningDataModule",
     "LightningModule",
     "Trainer",
+    "isolate_rng",
     "rank_zero_info",
     "reset_epoch_logs",
     "run_training_pass",
@@ -46,11 +49,7 @@ def run_training_pass(trainer: Trainer, batch: Any, batch_idx: int) -> None:
     """Run `training_step` and the backward pass as the training loop does, without the optimizer's step.
 
     The loop's own closure runs them: in lazy mode, a graph with one operation more or less would be another recipe.
-
-    Args:
-        trainer: The Trainer, between `on_train_start` and the first step.
-        batch: A batch on the host.
-        batch_idx: Index of the batch. A multiple of `accumulate_grad_batches` begins with zeroed gradients.
+    The batch is on the host; an index that is a multiple of `accumulate_grad_batches` begins with zeroed gradients.
     """
     module: Any = trainer.lightning_module
     epoch_loop: Any = trainer.fit_loop.epoch_loop

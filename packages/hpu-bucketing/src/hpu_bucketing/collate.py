@@ -67,11 +67,7 @@ class BucketCollate:
         self.truncate = truncate
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Return the batch.
-
-        Args:
-            samples: Samples of one structure.
-        """
+        """Return the batch of samples of one structure."""
         first = samples[0]
         if isinstance(first, torch.Tensor):
             return tuple(self._collate([{0: sample} for sample in samples], mask_field=1).values())
@@ -139,10 +135,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def reference_field(row: Mapping[Any, Any]) -> Any:
-    """Return the field whose length is the sample's.
-
-    Args:
-        row: Fields of a sample; lists are tensors.
+    """Return the field of a sample, in which lists are tensors, whose length is the sample's.
 
     Raises:
         ValueError: No field is a sequence.

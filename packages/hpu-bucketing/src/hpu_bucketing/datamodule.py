@@ -15,13 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch.utils.data import Dataset
 
-    class _DataModule:
-        """Part of LightningDataModule that is used here."""
-
-        def state_dict(self) -> dict[str, Any]: ...
-
-        def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
-
+    from hpu_bucketing._lightning import LightningDataModule as _DataModule
 else:
     _DataModule = object
 
@@ -106,11 +100,7 @@ class BucketDataModuleMixin(_DataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the plan and the position in the training data.
-
-        Args:
-            state_dict: A result of `state_dict`.
-        """
+        """Restore the plan and the position in the training data."""
         super().load_state_dict(state_dict)
         plan = state_dict["bucket_plan"]
         self.bucket_plan = None if plan is None else BucketPlan.from_dict(plan)

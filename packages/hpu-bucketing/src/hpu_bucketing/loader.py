@@ -81,11 +81,7 @@ class BucketDataLoader(DataLoader[T_co]):
         return sampler.state_dict() if isinstance(sampler, BucketBatchSampler) else {}
 
     def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
-        """Continue after the batches that had been delivered when the state was saved.
-
-        Args:
-            state_dict: A result of `state_dict`.
-        """
+        """Continue after the batches that had been delivered when the state was saved."""
         sampler = self.batch_sampler
         if isinstance(sampler, BucketBatchSampler) and state_dict:
             sampler.load_state_dict(state_dict)

@@ -41,14 +41,7 @@ class BatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Schedule:
-    """Steps of an epoch for all ranks.
-
-    Attributes:
-        epoch: The epoch.
-        num_replicas: Number of ranks.
-        buckets: Bucket of each step.
-        samples: Samples of all ranks in each step.
-    """
+    """Steps of an epoch for all ranks: the bucket of each, and the samples of all ranks."""
 
     epoch: int
     num_replicas: int
@@ -148,11 +141,7 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
         return self._start
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which decides the order. Another epoch begins with its first batch.
-
-        Args:
-            epoch: Number of the epoch.
-        """
+        """Set the epoch, which decides the order. Another epoch begins with its first batch."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.position = self._start = 0
@@ -160,30 +149,17 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
 
     def state_dict(self) -> dict[str, int]:
         """Return the state, which is the same on all ranks."""
-        return {
-            "epoch": self.epoch,
-            "position": self.position,
-            "seed": self.seed,
-            "num_batches": len(self),
-        }
+        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "num_batches": len(self)}
 
     def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
-        """Continue after the batches that had been drawn when the state was saved.
-
-        Args:
-            state_dict: A result of `state_dict`.
-        """
+        """Continue after the batches that had been drawn when the state was saved."""
         self.epoch, self.seed = state_dict["epoch"], state_dict["seed"]
         self.position = self._start = state_dict["position"]
         # Checked when the epoch continues: the process group may not exist yet.
         self._expected_batches = state_dict["num_batches"] if self._start else None
 
     def batch_info(self, step: int) -> BatchInfo:
-        """Return facts about a batch of this rank.
-
-        Args:
-            step: Index of the batch in the epoch.
-        """
+        """Return facts about this rank's batch of a step of the epoch."""
         replicas, rank = self._ranks()
         steps = self._steps()
         samples = steps.samples[step][rank::replicas]

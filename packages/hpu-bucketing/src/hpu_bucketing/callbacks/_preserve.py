@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
+from hpu_bucketing._lightning import isolate_rng
 from hpu_core import bridge
 
 if TYPE_CHECKING:
@@ -20,22 +19,26 @@ __all__ = ["preserve_state"]
 
 @contextlib.contextmanager
 def preserve_state(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Return a context that restores buffers, gradients, states of torchmetrics and random numbers.
+    """Return a context that restores a model's buffers, gradients and states of torchmetrics, and random numbers.
 
-    Args:
-        module: The model. Parameters are not saved, because a pass without the optimizer's step does not change them.
-        device: The model's device.
+    Parameters are not saved, because a pass without the optimizer's step does not change them.
     """
     buffers = [(owner, name, buffer, buffer.clone()) for owner, name, buffer in _buffers(module)]
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
     copies = [None if gradient is None else gradient.clone() for _, gradient in gradients]
     metrics = [(metric, _metric_state(metric)) for metric in _metrics(module)]
-    generators = _random_states(device)
+    # `torch.hpu` or `torch.cuda`; the CPU's numbers are Lightning's.
+    device_module: Any = getattr(torch, device.type, None)
+    generator = device_module.get_rng_state() if hasattr(device_module, "get_rng_state") else None
+    random_numbers = isolate_rng(include_cuda=False)
+    random_numbers.__enter__()
     # The copies must not become part of the graph of the first pass.
     _launch_graph()
     try:
         yield
     finally:
+        # Lightning's context restores the numbers only if it is left without an exception.
+        random_numbers.__exit__(None, None, None)
         with torch.no_grad():
             for owner, name, buffer, value in buffers:
                 buffer.copy_(value)
@@ -46,7 +49,8 @@ def preserve_state(module: torch.nn.Module, device: torch.device) -> Iterator[No
                 parameter.grad = gradient
             for metric, state in metrics:
                 vars(metric).update(state)
-        _set_random_states(device, generators)
+        if generator is not None:
+            device_module.set_rng_state(generator)
         _launch_graph()
 
 
@@ -75,27 +79,6 @@ def _clone(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.clone()
     return list(value) if isinstance(value, list) else value
-
-
-def _random_states(device: torch.device) -> tuple[Any, ...]:
-    states: tuple[Any, ...] = (random.getstate(), np.random.get_state(), torch.get_rng_state())  # noqa: NPY002 - programs use the global one
-    module = _device_module(device)
-    return states if module is None else (*states, module.get_rng_state())
-
-
-def _set_random_states(device: torch.device, states: tuple[Any, ...]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])  # noqa: NPY002 - as above
-    torch.set_rng_state(states[2])
-    module = _device_module(device)
-    if module is not None:
-        module.set_rng_state(states[3])
-
-
-def _device_module(device: torch.device) -> Any:
-    """Return `torch.hpu` or `torch.cuda`; None for the CPU."""
-    module = getattr(torch, device.type, None)
-    return module if hasattr(module, "get_rng_state") else None
 
 
 def _launch_graph() -> None:

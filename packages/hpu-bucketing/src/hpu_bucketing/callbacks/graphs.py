@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -60,10 +61,9 @@ class HPUGraphs(Callback):
             raise ValueError(f"`max_graphs` must be a positive int, got {max_graphs!r}")
         self._name = module
         self._mode = mode
-        self._max_graphs = max_graphs
+        self._options: dict[str, Any] = {"max_graphs": max_graphs, "disable_tensor_cache": disable_tensor_cache}
         self._allow_unused_input = allow_unused_input
         self._have_grad_accumulation = have_grad_accumulation
-        self._disable_tensor_cache = disable_tensor_cache
         self._clone_outputs = clone_outputs
         # Modules whose `forward` is replaced, and the instance attribute that each had before.
         self._replaced: list[tuple[torch.nn.Module, Callable[..., Any] | None]] = []
@@ -76,22 +76,12 @@ class HPUGraphs(Callback):
             AttributeError: The model has no such part.
             RuntimeError: `mode` is not possible in the bridge's mode.
         """
-        kind = self._kind(pl_module)
-        if kind is None:
-            return
-        module = self._replace(pl_module)
-        if kind == "compile":
-            self._compile(module)
-            return
         accumulates = self._have_grad_accumulation
-        bridge.cache_hpu_graphs(
-            module,
-            max_graphs=self._max_graphs,
-            allow_unused_input=self._allow_unused_input,
-            have_grad_accumulation=trainer.accumulate_grad_batches > 1 if accumulates is None else accumulates,
-            disable_tensor_cache=self._disable_tensor_cache,
-        )
-        self._own_outputs(module)
+        options = {
+            "allow_unused_input": self._allow_unused_input,
+            "have_grad_accumulation": trainer.accumulate_grad_batches > 1 if accumulates is None else accumulates,
+        }
+        self._run(pl_module, functools.partial(bridge.cache_hpu_graphs, **options))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the module's `forward`."""
@@ -106,17 +96,7 @@ class HPUGraphs(Callback):
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Replace the module's `forward` for an evaluation."""
         del trainer
-        kind = self._kind(pl_module)
-        # The compiled `forward` of the training is also that of the evaluation.
-        if kind is None or (kind == "compile" and self._replaced):
-            return
-        module = self._replace(pl_module)
-        self._evaluating = True
-        if kind == "compile":
-            self._compile(module)
-            return
-        bridge.wrap_in_hpu_graph(module, max_graphs=self._max_graphs, disable_tensor_cache=self._disable_tensor_cache)
-        self._own_outputs(module)
+        self._evaluating = self._run(pl_module, bridge.wrap_in_hpu_graph)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the `forward` of before the evaluation, and free its graphs."""
@@ -127,6 +107,30 @@ class HPUGraphs(Callback):
 
     on_test_start = on_predict_start = on_validation_start
     on_test_end = on_predict_end = on_validation_end
+
+    def _run(self, pl_module: LightningModule, wrap: Callable[..., object]) -> bool:
+        """Replace `forward` by HPU graphs, by a function of the bridge, or by a compiled one; return whether it was."""
+        kind = self._kind(pl_module)
+        # The compiled `forward` of the training is also that of the evaluation.
+        if kind is None or (kind == "compile" and self._replaced):
+            return False
+        module = self._replace(pl_module)
+        if kind == "compile":
+            raise_compile_limits(self._options["max_graphs"])
+            module.forward = torch.compile(module.forward, backend="hpu_backend", dynamic=False)
+            rank_zero_info(
+                "HPUGraphs compiles in eager mode, which has no HPU graphs: backend='hpu_backend', dynamic=False"
+            )
+            return True
+        wrap(module, **self._options)
+        if self._clone_outputs:
+            replay = module.forward
+
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                return tree_map(_clone, replay(*args, **kwargs))
+
+            module.forward = forward
+        return True
 
     def _kind(self, pl_module: LightningModule) -> Literal["graphs", "compile"] | None:
         """Return how to run the module; None on other devices than HPU."""
@@ -159,23 +163,6 @@ class HPUGraphs(Callback):
         if original is not None:
             module.forward = original
         return module
-
-    def _compile(self, module: torch.nn.Module) -> None:
-        raise_compile_limits(self._max_graphs)
-        module.forward = torch.compile(module.forward, backend="hpu_backend", dynamic=False)
-        rank_zero_info(
-            "HPUGraphs compiles in eager mode, which has no HPU graphs: backend='hpu_backend', dynamic=False"
-        )
-
-    def _own_outputs(self, module: torch.nn.Module) -> None:
-        if not self._clone_outputs:
-            return
-        replay = module.forward
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return tree_map(_clone, replay(*args, **kwargs))
-
-        module.forward = forward
 
     def _restore(self) -> None:
         module, forward = self._replaced.pop()

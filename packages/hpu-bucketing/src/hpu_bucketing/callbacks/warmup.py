@@ -136,16 +136,12 @@ class HPUWarmup(Callback):
                 start, before = time.monotonic(), compilation_count()
                 if index == 0:
                     _passes(trainer, batch)
-                with self._mode(executed=index == 0):
+                is_executed = index == 0 or not self._compile_only or not bridge.is_loaded()
+                with contextlib.nullcontext() if is_executed else bridge.compile_only():
                     _passes(trainer, batch)
                 after = compilation_count()
                 compilations = None if before is None or after is None else after - before
                 yield WarmupRecord(tuple(shape), time.monotonic() - start, compilations)
-
-    def _mode(self, *, executed: bool) -> contextlib.AbstractContextManager[Any]:
-        if executed or not self._compile_only or not bridge.is_loaded():
-            return contextlib.nullcontext()
-        return bridge.compile_only()
 
 
 def _passes(trainer: Trainer, batch: Any) -> None:

@@ -55,13 +55,10 @@ class BucketPlan:
 
     @classmethod
     def from_boundaries(cls, *dimensions: Sequence[int]) -> BucketPlan:
-        """Return a plan with boundaries given by hand.
+        """Return a plan with boundaries of each dimension given by hand.
 
         >>> BucketPlan.from_boundaries([128, 512]).fit(200)
         (512,)
-
-        Args:
-            *dimensions: Boundaries of each dimension.
         """
         return cls(tuple(tuple(sorted(set(limits))) for limits in dimensions), reason="given by hand")
 
@@ -113,12 +110,12 @@ class BucketPlan:
             ValueError: An argument is out of its range.
         """
         array = as_lengths(lengths)
-        steps = _validate(array, batch_size, grouping, align, max_buckets if num_buckets is None else num_buckets)
+        limit = max_buckets if num_buckets is None else num_buckets
+        steps = _validate(array, batch_size, grouping, align, limit)
         costs = CostModel(ranks, epochs, seconds_per_compilation, tokens_per_second, min_saving)
         draws = batch_size if grouping == "random" else 1
         aligned = round_up(array, steps)
         one, all_ranks = _step_sizes(aligned, draws), _step_sizes(aligned, draws * (ranks if draws > 1 else 1))
-        limit = max_buckets if num_buckets is None else num_buckets
         if array.shape[1] == 1:
             candidates: list[tuple[Boundaries, ...]] = [(limits,) for limits in optimal_boundaries(one, limit)]
         else:
@@ -237,8 +234,7 @@ def _best_grids(histogram: Histogram, max_shapes: int) -> list[tuple[Boundaries,
             best[shapes] = (size, grid)
     grids: list[tuple[Boundaries, ...]] = []
     least = math.inf
-    for shapes in sorted(best):
-        size, grid = best[shapes]
+    for _, (size, grid) in sorted(best.items()):
         if size < least:
             least = size
             grids.append(grid)

@@ -85,27 +85,21 @@ def compile_waits(shapes: int, ranks: int, grouping: Grouping) -> int:
 
 
 def find_knee(points: Sequence[CurvePoint], costs: CostModel) -> tuple[int, str]:
-    """Return the index of the point to choose, and a sentence that explains it.
-
-    Args:
-        points: One point per number of buckets, ascending.
-        costs: Price of a compilation.
-    """
+    """Return the index of the point to choose, of one per number of buckets, and a sentence that explains it."""
     if costs.tokens_per_second is not None:
         times = [point.seconds or 0.0 for point in points]
         knee = min(range(len(points)), key=times.__getitem__)
+        least = times[knee]
+        others = [f"{_count(each)}: {(each.seconds or 0.0) - least:,.0f} s more" for each in _neighbors(points, knee)]
         return knee, (
-            f"The estimated time is least with {_count(points[knee])}, {times[knee]:,.0f} s. "
-            f"{_neighbors(points, knee, times)}"
+            f"The estimated time is least with {_count(points[knee])}, {least:,.0f} s. "
+            f"{'; '.join(others) or 'There is no other choice'}."
         )
     tokens = [1 / (1 - point.padding_share) for point in points]
     prices = [size + costs.min_saving * point.compilations for size, point in zip(tokens, points, strict=True)]
     knee = min(range(len(points)), key=prices.__getitem__)
-    reason = f"{_count(points[knee])} pad {points[knee].padding_share:.1%}"
-    if knee:
-        reason += f", {_count(points[knee - 1])} {points[knee - 1].padding_share:.1%}"
-    if knee + 1 < len(points):
-        reason += f", {_count(points[knee + 1])} {points[knee + 1].padding_share:.1%}"
+    parts = (f", {_count(each)} {each.padding_share:.1%}" for each in _neighbors(points, knee))
+    reason = f"{_count(points[knee])} pad {points[knee].padding_share:.1%}{''.join(parts)}"
     return knee, f"{reason}. A bucket counts if it saves {costs.min_saving:.1%} of the tokens."
 
 
@@ -113,10 +107,5 @@ def _count(point: CurvePoint) -> str:
     return f"{point.compilations} bucket{'s' if point.compilations != 1 else ''}"
 
 
-def _neighbors(points: Sequence[CurvePoint], knee: int, times: Sequence[float]) -> str:
-    parts = [
-        f"{_count(points[index])}: {times[index] - times[knee]:,.0f} s more"
-        for index in (knee - 1, knee + 1)
-        if 0 <= index < len(points)
-    ]
-    return "; ".join(parts) + "." if parts else "There is no other choice."
+def _neighbors(points: Sequence[CurvePoint], knee: int) -> Sequence[CurvePoint]:
+    return [*points[max(0, knee - 1) : knee], *points[knee + 1 : knee + 2]]

@@ -50,22 +50,13 @@ def as_lengths(lengths: ArrayLike) -> NDArray[np.int64]:
 
 
 def round_up(lengths: NDArray[np.int64], align: Sequence[int]) -> NDArray[np.int64]:
-    """Return lengths rounded up to multiples of the alignment of their dimension.
-
-    Args:
-        lengths: Lengths, `(samples, dimensions)`.
-        align: Alignment of each dimension.
-    """
+    """Return lengths, `(samples, dimensions)`, rounded up to multiples of the alignment of their dimension."""
     steps = np.asarray(align, dtype=np.int64)
     return -(-lengths // steps) * steps
 
 
 def cell_histogram(aligned: NDArray[np.int64]) -> Histogram:
-    """Return the distinct aligned sizes and how many samples have each.
-
-    Args:
-        aligned: Sizes on the alignment, `(samples, dimensions)`.
-    """
+    """Return the distinct aligned sizes, `(samples, dimensions)`, and how many samples have each."""
     if aligned.shape[1] == 1:
         # Counting is linear; `unique` would sort a million lengths.
         counts = np.bincount(aligned[:, 0])

@@ -97,28 +97,14 @@ def _backtrack(values: list[int], choices: list[list[int]]) -> Boundaries:
 
 
 def padded_size(histogram: Histogram, boundaries: Sequence[Sequence[int]]) -> float:
-    """Return the sum of padded sizes, each times its weight.
-
-    Args:
-        histogram: Sizes with their weights.
-        boundaries: Boundaries of each dimension.
-    """
-    cells = histogram.values.reshape(len(histogram.values), -1)
-    sizes = np.ones(len(cells))
-    for dimension, limits in enumerate(boundaries):
-        ends = np.asarray(limits)
-        sizes *= ends[np.searchsorted(ends, cells[:, dimension])]
-    return float(sizes @ histogram.counts)
+    """Return the sum of the sizes padded to the boundaries of each dimension, each times its weight."""
+    return float(_padded(histogram.values.reshape(len(histogram.values), -1), boundaries) @ histogram.counts)
 
 
 def grid_boundaries(histogram: Histogram, max_shapes: int) -> Iterator[tuple[Boundaries, ...]]:
     """Yield boundaries of several dimensions, for each way to divide the number of shapes among them.
 
     Each dimension is the optimum for the boundaries of the others; they are improved in turn until none changes.
-
-    Args:
-        histogram: Cells with their weights.
-        max_shapes: Largest product of the numbers of boundaries.
     """
     limits = [len(np.unique(column)) for column in histogram.values.T]
     for numbers in itertools.product(*(range(1, min(limit, max_shapes) + 1) for limit in limits)):
@@ -134,7 +120,8 @@ def _descend(histogram: Histogram, numbers: Sequence[int]) -> tuple[Boundaries, 
     for _ in range(_MAX_ROUNDS):
         before = list(boundaries)
         for dimension, ((values, inverse), number) in enumerate(zip(columns, numbers, strict=True)):
-            others = _padded_others(histogram.values, boundaries, dimension)
+            without = boundaries[:dimension] + boundaries[dimension + 1 :]
+            others = _padded(np.delete(histogram.values, dimension, axis=1), without)
             column = np.bincount(inverse.reshape(-1), weights=weights * others)
             boundaries[dimension] = optimal_boundaries(Histogram(values, column), number)[-1]
         if boundaries == before:
@@ -142,11 +129,10 @@ def _descend(histogram: Histogram, numbers: Sequence[int]) -> tuple[Boundaries, 
     return tuple(boundaries)
 
 
-def _padded_others(cells: NDArray[np.int64], boundaries: Sequence[Boundaries], dimension: int) -> NDArray[np.float64]:
-    """Return the product of the padded sizes of all dimensions but one."""
+def _padded(cells: NDArray[np.int64], boundaries: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return the product of the padded sizes of each cell's dimensions."""
     product = np.ones(len(cells))
-    for other, limits in enumerate(boundaries):
-        if other != dimension:
-            ends = np.asarray(limits)
-            product *= ends[np.searchsorted(ends, cells[:, other])]
+    for column, limits in zip(cells.T, boundaries, strict=True):
+        ends = np.asarray(limits)
+        product *= ends[np.searchsorted(ends, column)]
     return product

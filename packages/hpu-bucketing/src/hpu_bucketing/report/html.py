@@ -6,6 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
+import numpy as np
 
 from hpu_bucketing.report.text import format_boundaries, format_seconds, model_sentence
 
@@ -22,12 +23,7 @@ _HEIGHT: Final = 240
 
 
 def render_html(plan: BucketPlan, lengths: Sequence[int]) -> str:
-    """Return the page.
-
-    Args:
-        plan: A plan made from lengths.
-        lengths: Lengths in the first dimension.
-    """
+    """Return the page of a plan that was made from lengths, given in the first dimension."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -63,10 +59,7 @@ def render_html(plan: BucketPlan, lengths: Sequence[int]) -> str:
 
 def _histogram(lengths: Sequence[int], bars: int = 90) -> list[tuple[float, float, float]]:
     """Return x, height and width of bars of a histogram."""
-    longest = max(lengths)
-    counts = [0] * bars
-    for length in lengths:
-        counts[min(bars - 1, length * bars // (longest + 1))] += 1
+    counts = np.histogram(lengths, bars, (0, max(lengths) + 1))[0].tolist()
     width, most = _WIDTH / bars, max(counts)
     return [
         (round(index * width, 1), round(_HEIGHT * count / most, 1), round(width * 0.9, 1))

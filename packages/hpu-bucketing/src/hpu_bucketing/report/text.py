@@ -20,13 +20,7 @@ _HOUR: Final = 3600
 
 
 def print_plan(console: Console, plan: BucketPlan, samples: int) -> None:
-    """Print a plan.
-
-    Args:
-        console: Console to print to.
-        plan: A plan made from lengths.
-        samples: Number of lengths.
-    """
+    """Print a plan that was made from a number of lengths."""
     console.print(Text(f"hpu-bucketing: {samples:,} samples, batches of {plan.batch_size}"))
     console.print(Text(model_sentence(plan)))
     console.print(_curve(plan))
