@@ -3,16 +3,6 @@
 The distribution has two import packages. `lightning_habana` has the import paths of the archived package. This one
 restores names such as `pytorch_lightning.plugins.HPUPrecisionPlugin`, for which Lightning has stubs that raise.
 
-Modules:
-
-- `_targets`: the class behind each name
-- `_lazy`: module `__getattr__` functions that import a name on first use
-- `_datamodule`: the data module for folders of images
-- `_unsupported`: names without an implementation
-- `_hook`: import hooks for Lightning and `lightning_habana`
-- `_conflict`: detection of the real `lightning-habana`
-- `_legacy_names`: patches of Lightning's modules
-
 Importing this package imports neither torch nor Lightning, starts no process and opens no device.
 """
 

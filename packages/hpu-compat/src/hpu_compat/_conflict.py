@@ -3,18 +3,15 @@
 pip installs one over the other without an error and leaves a mixture of both.
 """
 
-from collections.abc import Sequence
 from typing import Final
+
+from hpu_core.import_hooks import ImportHook
 
 _DISTRIBUTION: Final = "lightning-habana"
 
 
 def check() -> None:
-    """Raise if the real `lightning-habana` is installed.
-
-    Raises:
-        ImportError: It is installed.
-    """
+    """Raise an ImportError if the real `lightning-habana` is installed."""
     # Imported here because it takes as long as the rest of this package, which `import torch` imports.
     from importlib import metadata
 
@@ -31,17 +28,12 @@ def check() -> None:
     )
 
 
-class _ConflictFinder:
-    """Meta path finder that finds no module, but runs before the one that would find the real package."""
+class _ConflictFinder(ImportHook):
+    """Import hook that finds no module, but checks for a conflict before the real package would be found."""
 
-    def find_spec(self, fullname: str, _path: Sequence[str] | None, _target: object = None) -> None:
-        """Check for a conflict when `lightning_habana` is imported.
-
-        Raises:
-            ImportError: The real `lightning-habana` is installed.
-        """
-        if fullname == "lightning_habana":
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname in self.modules:
             check()
 
 
-finder: Final = _ConflictFinder()
+finder: Final = _ConflictFinder({"lightning_habana"})

@@ -82,10 +82,7 @@ class HPUDataModule(LightningDataModule):
         self.dataset_val: Dataset[Any] | None = None
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 - Lightning passes it.
-        """Find the images.
-
-        Args:
-            stage: Not used: both folders are read.
+        """Find the images of both folders.
 
         Raises:
             FileNotFoundError: A folder has no images.
@@ -111,9 +108,7 @@ class HPUDataModule(LightningDataModule):
         """Return a loader of the images for validation."""
         return self._make_loader(self.dataset_val, is_training=False)
 
-    def test_dataloader(self) -> DataLoader[Any]:
-        """Return a loader of the images for validation."""
-        return self._make_loader(self.dataset_val, is_training=False)
+    test_dataloader = val_dataloader
 
     def _make_loader(self, dataset: Any, *, is_training: bool) -> DataLoader[Any]:
         sampler: Sampler[int]

@@ -25,16 +25,14 @@ _LAST_MODULE: Final = "._graveyard"
 
 def install() -> None:
     """Install both hooks and patch a Lightning that is already imported."""
-    if _conflict.finder not in sys.meta_path:
-        sys.meta_path.insert(0, _conflict.finder)
+    _conflict.finder.install()
     lightning.install()
 
 
 def remove() -> None:
     """Remove both hooks and restore Lightning's modules."""
     lightning.remove()
-    if _conflict.finder in sys.meta_path:
-        sys.meta_path.remove(_conflict.finder)
+    _conflict.finder.remove()
     # If the module was never imported, Lightning was never patched.
     if f"{__package__}._legacy_names" in sys.modules:
         from hpu_compat import _legacy_names

@@ -48,12 +48,7 @@ _originals: Final[dict[tuple[ModuleType, str], Any]] = {}
 
 
 def patch(root: str, framework: "FrameworkName") -> None:
-    """Add the names to an imported package of Lightning; do nothing before 2.0.
-
-    Args:
-        root: The package, "lightning.pytorch" or "pytorch_lightning".
-        framework: The framework that it belongs to.
-    """
+    """Add the names to an imported package of a framework, "lightning.pytorch" for one; do nothing before 2.0."""
     if not _is_supported(sys.modules.get(root)):
         return
     for module_name, names in NAMES.items():

@@ -3,27 +3,16 @@
 from typing import TYPE_CHECKING
 
 from hpu_compat import _lazy, _targets
+from lightning_habana.fabric import accelerator, plugins, strategies
 
 if TYPE_CHECKING:
-    from hpu_core import HPUAccelerator, HPUCheckpointIO
-    from hpu_core.fabric import FabricSingleHPUStrategy as SingleHPUStrategy
-    from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
-    from hpu_ddp import FabricHPUParallelStrategy as HPUParallelStrategy
-    from hpu_fsdp import FabricHPUFSDPPrecision as HPUFSDPPrecision
-    from hpu_fsdp import FabricHPUFSDPStrategy as HPUFSDPStrategy
-    from hpu_precision import FabricHPUPrecision as HPUPrecision
+    from lightning_habana.fabric.accelerator import *  # noqa: F403 - their `__all__`.
+    from lightning_habana.fabric.plugins import *  # noqa: F403 - as above.
+    from lightning_habana.fabric.strategies import *  # noqa: F403 - as above.
 
-__all__ = [
-    "HPUAccelerator",
-    "HPUCheckpointIO",
-    "HPUDDPStrategy",
-    "HPUFSDPPrecision",
-    "HPUFSDPStrategy",
-    "HPUParallelStrategy",
-    "HPUPrecision",
-    "SingleHPUStrategy",
-]
+__all__: list[str] = []
+__all__ += accelerator.__all__
+__all__ += plugins.__all__
+__all__ += strategies.__all__
 
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__, _targets.FABRIC, __all__, submodules=("accelerator", "plugins", "strategies")
-)
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)

@@ -46,18 +46,10 @@ def _is_reduce_op_supported(reduce_op: Any) -> bool:
 
 
 def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
-    """Reduce a tensor over all ranks in place if there is a process group with backend "hccl".
-
-    Args:
-        result: Tensor on the device.
-        group: Process group; all ranks if None.
-        reduce_op: See `_is_reduce_op_supported`.
-
-    Returns:
-        `result`.
+    """Reduce a tensor over all ranks of a group in place, and return it, if there is a process group of "hccl".
 
     Raises:
-        TypeError: `reduce_op` is not supported.
+        TypeError: `reduce_op` is not supported, see `_is_reduce_op_supported`.
     """
     if not _distributed_available():
         return result
@@ -66,7 +58,7 @@ def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce
 
 
 def _sync_hpu(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "Tensor":
-    """Reduce a tensor over all ranks in place; needs a process group.
+    """Reduce a tensor over all ranks in place, with a process group.
 
     Integers are reduced exactly. In the archived package, their mean was a float.
     """

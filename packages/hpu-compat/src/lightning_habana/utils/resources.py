@@ -51,11 +51,7 @@ def get_device_name_from_hlsmi() -> str:
 
 
 def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - each process has one device.
-    """Return `hpu_core.telemetry.device_stats()`, which is empty if this process has not opened a device.
-
-    Args:
-        device: Ignored, because each process has one device.
-    """
+    """Return `hpu_core.telemetry.device_stats()`, which is empty if this process has not opened a device."""
     from hpu_core import telemetry
 
     return dict(telemetry.device_stats())
@@ -95,12 +91,7 @@ def is_fp16_available() -> tuple[bool, str]:
 
 
 def modify_fp8_json(file_path: str, patch: dict[str, Any]) -> None:
-    """Update a JSON file.
-
-    Args:
-        file_path: File that contains a JSON object.
-        patch: Entries to set.
-    """
+    """Set entries of a file that contains a JSON object."""
     path = Path(file_path)
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, **patch}), encoding="utf-8")
