@@ -3,12 +3,14 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
 from torch.nn import Module
 
+from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _setup, _torch
 from hpu_fsdp._lightning import check_version, rank_zero_warn
@@ -23,6 +25,34 @@ _RELEASE: Final = "1.22"
 
 class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
+
+    def __init__(
+        self,
+        *,
+        data_parallel_size: object,
+        tensor_parallel_size: object,
+        process_group_backend: str | None,
+        timeout: timedelta | None,
+        failure_detection: bool,
+        **arguments: Any,
+    ) -> None:
+        check_version(type(self))
+        if Version(torch.__version__) < _TORCH:
+            raise ImportError(
+                f"{type(self).__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
+                f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
+            )
+        sizes = {"data_parallel_size": data_parallel_size, "tensor_parallel_size": tensor_parallel_size}
+        for name, size in sizes.items():
+            if size != "auto" and (not isinstance(size, int) or size < 1):
+                raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
+        super().__init__(
+            **sizes,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
+            **arguments,
+        )
 
     @classmethod
     def from_lightning(cls, strategy: Any) -> "Self":
@@ -106,23 +136,6 @@ def _move_loaded_parameters(module: Module, _: Any) -> None:
         )
     if loaded:
         module._apply(lambda tensor: tensor.to(_setup.DEVICE) if tensor.device.type == "cpu" else tensor)  # noqa: SLF001
-
-
-def check_versions(strategy: type) -> None:
-    """Raise an ImportError if torch or Lightning is too old for FSDP2 on HPU."""
-    check_version(strategy)
-    if Version(torch.__version__) < _TORCH:
-        raise ImportError(
-            f"{strategy.__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
-            f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
-        )
-
-
-def validate_sizes(**sizes: object) -> None:
-    """Raise a ValueError if the size of a dimension of the device mesh is neither 'auto' nor a positive int."""
-    for name, size in sizes.items():
-        if size != "auto" and (not isinstance(size, int) or size < 1):
-            raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
@@ -10,6 +11,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy, enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
+from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _torch, _torch_2_4
 from hpu_fsdp._lightning import check_version, fsdp_arguments
@@ -17,8 +19,6 @@ from hpu_fsdp._lightning import check_version, fsdp_arguments
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from typing_extensions import Self
-
-    from hpu_core.distributed.process_group import ProcessGroupManager
 
     class _Strategy:
         """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
@@ -77,13 +77,16 @@ class FSDPSetupMixin(ShardedSetupMixin):
 
     sharding_strategy: Any
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments that are checked here.
         self,
         *,
         sharding_strategy: object,
         state_dict_type: object,
         auto_wrap_policy: object,
         device_mesh: object,
+        process_group_backend: str | None,
+        timeout: timedelta | None,
+        failure_detection: bool,
         **arguments: Any,
     ) -> None:
         check_version(type(self))
@@ -109,11 +112,14 @@ class FSDPSetupMixin(ShardedSetupMixin):
                 "`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got "
                 f"{device_mesh!r}"
             )
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             sharding_strategy=sharding_strategy,
             state_dict_type=state_dict_type,
             auto_wrap_policy=auto_wrap_policy,
             device_mesh=device_mesh,
+            process_group_backend=self.process_groups.backend,
+            timeout=self.process_groups.timeout,
             **arguments,
         )
 

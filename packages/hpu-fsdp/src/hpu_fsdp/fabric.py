@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
@@ -82,32 +82,14 @@ class FabricHPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
-        super().__init__(
-            accelerator=accelerator,
-            parallel_devices=parallel_devices,
-            cluster_environment=cluster_environment,
-            precision=precision,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
-            cpu_offload=cpu_offload,
-            mixed_precision=mixed_precision,
-            auto_wrap_policy=auto_wrap_policy,
-            activation_checkpointing_policy=activation_checkpointing_policy,
-            sharding_strategy=sharding_strategy,
-            state_dict_type=state_dict_type,
-            device_mesh=device_mesh,
-            **kwargs,
-        )
+        super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> FabricHPUFSDPPrecision:
         """Return the precision plugin for Fabric's `precision`.
-
-        Args:
-            precision: Fabric's value.
 
         Raises:
             ValueError: FSDP does not support the precision.
@@ -128,9 +110,6 @@ class FabricHPUFSDPStrategy(
     def setup_module(self, module: "Module") -> "Module":
         """Move a module to the device and shard it.
 
-        Args:
-            module: The module.
-
         Raises:
             ValueError: The module has no parameters.
         """
@@ -146,14 +125,7 @@ class FabricHPUFSDPStrategy(
         return self._wrapping_context()
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients and reduce them, without those that the optimizer has cleared since the forward pass.
-
-        Args:
-            tensor: The loss, scalar.
-            module: The module, for the precision plugin.
-            *args: For the precision plugin.
-            **kwargs: For the precision plugin.
-        """
+        """Compute gradients and reduce them, without those that the optimizer has cleared since the forward pass."""
         for sharded in self._sharded_modules:
             _torch.drop_cleared_gradients(sharded)
         super().backward(tensor, module, *args, **kwargs)
@@ -168,12 +140,7 @@ class FabricHPUFSDPStrategy(
     ) -> "Tensor":
         """Clip gradients by their norm over all ranks, and return the norm.
 
-        Args:
-            module: The sharded module.
-            optimizer: Its optimizer.
-            max_norm: Maximum norm.
-            norm_type: Order of the norm.
-            error_if_nonfinite: Ignored, as in Lightning.
+        Lightning ignores `error_if_nonfinite`, too.
         """
         with self.collective("gradient clipping"):
             return super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_fsdp import _checkpoint, _parallelize
 from hpu_fsdp._lightning import FabricModelParallelStrategy
@@ -55,30 +55,25 @@ class FabricHPUModelParallelStrategy(
         *,
         failure_detection: bool = True,
     ) -> None:
-        _parallelize.check_versions(type(self))
         if not callable(parallelize_fn):
             raise TypeError(
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
                 "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
             )
-        _parallelize.validate_sizes(data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             parallelize_fn=parallelize_fn,
             data_parallel_size=data_parallel_size,
             tensor_parallel_size=tensor_parallel_size,
             save_distributed_checkpoint=save_distributed_checkpoint,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
+            process_group_backend=process_group_backend,
+            timeout=timeout,
+            failure_detection=failure_detection,
         )
         self._user_parallelize_fn = parallelize_fn
         self._parallelize_fn = self._parallelize
 
     def setup_module(self, module: "Module") -> "Module":
         """Shard a module with `parallelize_fn` and materialize it.
-
-        Args:
-            module: The module.
 
         Raises:
             ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.

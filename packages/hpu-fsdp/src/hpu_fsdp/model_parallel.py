@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_core.strategy import set_module_device
 from hpu_fsdp import _checkpoint, _parallelize, _torch
@@ -64,16 +64,14 @@ class HPUModelParallelStrategy(
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
-        _parallelize.check_versions(type(self))
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
-        _parallelize.validate_sizes(data_parallel_size=data_parallel_size, tensor_parallel_size=tensor_parallel_size)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             data_parallel_size=data_parallel_size,
             tensor_parallel_size=tensor_parallel_size,
             save_distributed_checkpoint=save_distributed_checkpoint,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
+            process_group_backend=process_group_backend,
+            timeout=timeout,
+            failure_detection=failure_detection,
         )
 
     @property
@@ -89,9 +87,6 @@ class HPUModelParallelStrategy(
 
     def setup(self, trainer: "Trainer") -> None:
         """Check the sharded module, materialize it, and set it up for training or evaluation.
-
-        Args:
-            trainer: The Trainer.
 
         Raises:
             ValueError: `configure_model` has sharded no parameter, or over another mesh; or gradients in host memory

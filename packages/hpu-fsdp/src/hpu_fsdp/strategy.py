@@ -2,11 +2,11 @@
 
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from torch.distributed.fsdp import FullyShardedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 __all__ = ["HPUFSDPStrategy"]
+
+_NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
 
 
 class HPUFSDPStrategy(
@@ -100,33 +102,14 @@ class HPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in _NOT_PASSED_ON}
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
-        super().__init__(
-            accelerator=accelerator,
-            parallel_devices=parallel_devices,
-            cluster_environment=cluster_environment,
-            checkpoint_io=checkpoint_io,
-            precision_plugin=precision_plugin,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
-            cpu_offload=cpu_offload,
-            mixed_precision=mixed_precision,
-            auto_wrap_policy=auto_wrap_policy,
-            activation_checkpointing_policy=activation_checkpointing_policy,
-            sharding_strategy=sharding_strategy,
-            state_dict_type=state_dict_type,
-            device_mesh=device_mesh,
-            **kwargs,
-        )
+        super().__init__(**arguments, **kwargs)
 
     @staticmethod
     def precision_plugin_for(precision: Any) -> HPUFSDPPrecision:
         """Return the precision plugin for the Trainer's `precision`.
-
-        Args:
-            precision: The Trainer's value.
 
         Raises:
             ValueError: FSDP does not support the precision.
@@ -145,11 +128,7 @@ class HPUFSDPStrategy(
         self._precision_plugin = replace_plugin(plugin, HPUFSDPPrecision)
 
     def setup(self, trainer: "Trainer") -> None:
-        """Move the module to the device, shard it, and set it up for training or evaluation.
-
-        Args:
-            trainer: The Trainer.
-        """
+        """Move the module to the device, shard it, and set it up for training or evaluation."""
         super().setup(trainer)
         self.precision_plugin.root_module = self.model
 
@@ -158,11 +137,7 @@ class HPUFSDPStrategy(
         return self._wrapping_context()
 
     def pre_backward(self, closure_loss: "Tensor") -> None:
-        """Drop gradients that the optimizer has cleared since the forward pass.
-
-        Args:
-            closure_loss: The loss, scalar.
-        """
+        """Drop gradients that the optimizer has cleared since the forward pass."""
         super().pre_backward(closure_loss)
         if self.model is not None:
             _torch.drop_cleared_gradients(self.model)
