@@ -4,8 +4,6 @@ import sys
 
 import torch
 
-__all__ = ["reject_inductor"]
-
 
 def reject_inductor(model: torch.nn.Module) -> None:
     """Raise an error if a model, or a part of it, is compiled by inductor.

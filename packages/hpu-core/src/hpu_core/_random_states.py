@@ -37,11 +37,7 @@ class _RandomStates(_Strategy):
     """
 
     def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a training's state with the states of the generators, unless it has them; all ranks must call this.
-
-        Args:
-            state: What is saved.
-        """
+        """Return what is saved, for a training with the states of the generators; all ranks must call this."""
         if _RANDOM_STATES in state or not self.is_training_state(state):
             return state
         states = self.gather_random_states(bridge.get_rng_state())
@@ -83,25 +79,11 @@ class RandomStatesMixin(_RandomStates):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: "str | Path", storage_options: Any | None = None
     ) -> None:
-        """Save a checkpoint, with the states of the devices' generators unless it has weights only.
-
-        Args:
-            checkpoint: The Trainer's state.
-            filepath: The file, or the directory of a sharded checkpoint.
-            storage_options: Argument of the checkpoint plugin.
-        """
+        """Save a checkpoint, with the states of the devices' generators unless it has weights only."""
         super().save_checkpoint(self.with_random_states(checkpoint), filepath, storage_options)
 
     def load_checkpoint(self, checkpoint_path: "str | Path", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load a checkpoint.
-
-        Args:
-            checkpoint_path: The file, or the directory of a sharded checkpoint.
-            weights_only: Argument of `torch.load`. Needs Lightning 2.6.
-
-        Returns:
-            The Trainer's state.
-        """
+        """Load a checkpoint; `weights_only`, an argument of `torch.load`, needs Lightning 2.6."""
         options = {} if weights_only is None else {"weights_only": weights_only}
         checkpoint: dict[str, Any] = super().load_checkpoint(checkpoint_path, **options)
         self._random_states = checkpoint.pop(_RANDOM_STATES, None)
@@ -140,11 +122,7 @@ class FabricRandomStatesMixin(_RandomStates):
     ) -> None:
         """Save a checkpoint, with the states of the devices' generators if it has an optimizer.
 
-        Args:
-            path: The file, or the directory of a sharded checkpoint.
-            state: The objects to save, by name.
-            storage_options: Argument of the checkpoint plugin.
-            filter: Functions that select what to save of an object. Needs Lightning 2.1.
+        `filter` needs Lightning 2.1.
         """
         options = {} if filter is None else {"filter": filter}
         super().save_checkpoint(path, self.with_random_states(state), storage_options, **options)
@@ -158,17 +136,11 @@ class FabricRandomStatesMixin(_RandomStates):
     ) -> dict[str, Any]:
         """Load a checkpoint, and restore the state of the device's generator if `state` has an optimizer.
 
-        Args:
-            path: The file, or the directory of a sharded checkpoint.
-            state: The objects to restore, by name.
-            strict: Whether the keys must match. Needs Lightning 2.1.
-            weights_only: Argument of `torch.load`. Needs Lightning 2.6.
-
-        Returns:
-            The saved objects that are not in `state`.
+        `strict=False` needs Lightning 2.1, and `weights_only` 2.6.
         """
-        given = {"strict": (strict, True), "weights_only": (weights_only, None)}
-        options = {name: value for name, (value, default) in given.items() if value is not default}
+        options: dict[str, Any] = {} if strict else {"strict": strict}
+        if weights_only is not None:
+            options["weights_only"] = weights_only
         loaded: dict[str, Any] = super().load_checkpoint(path, state, **options)
         states = loaded.pop(_RANDOM_STATES, None)
         if isinstance(state, dict) and self.is_training_state(state):

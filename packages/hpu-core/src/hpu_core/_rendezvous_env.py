@@ -36,9 +36,7 @@ class RendezvousHook(ImportHook):
         try:
             exec_module(module)
         finally:
-            for name, value in before.items():
-                if _stored(name) is not value:
-                    _bridge_values[name] = _stored(name)
+            _bridge_values.update((name, _stored(name)) for name in before if _stored(name) is not before[name])
 
 
 def record_past_import() -> None:
@@ -47,8 +45,8 @@ def record_past_import() -> None:
     Call it during `import torch`, before the program continues. Variables that were assigned earlier than the bridge's
     first one, or that the process inherited, are the user's.
     """
-    names = list(os.environ)
-    if _SET_FIRST not in names or _SET_FIRST in _inherited_names():
+    names, inherited = list(os.environ), _inherited_names()
+    if _SET_FIRST not in names or inherited is None or _SET_FIRST in inherited:
         return
     for name in names[names.index(_SET_FIRST) :]:
         if os.environ[name] == _DEFAULTS.get(name):
@@ -71,16 +69,14 @@ def clear() -> None:
 @contextlib.contextmanager
 def preserve() -> Iterator[None]:
     """Restore the variables after the body."""
-    before = {name: (_stored(name), os.environ.get(name)) for name in _DEFAULTS}
+    before = {name: os.environ.get(name) for name in _DEFAULTS}
     try:
         yield
     finally:
-        for name, (stored, value) in before.items():
-            if _stored(name) is stored:
-                continue
+        for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
-            else:
+            elif os.environ.get(name) != value:
                 os.environ[name] = value
 
 
@@ -90,24 +86,17 @@ def _stored(name: str) -> object:
     return stored.get(os.environ.encodekey(name))
 
 
-def _inherited_names() -> frozenset[str]:
-    """Return the names of the variables that this process inherited; every name if the system does not list them."""
-    try:
-        return _read_inherited_names()
-    except OSError:
-        return frozenset(os.environ)
-
-
 def _has_inherited_defaults() -> bool:
-    is_default = all(os.environ.get(name) == value for name, value in _DEFAULTS.items())
-    if not is_default or any(name in os.environ for name in _RANKS):
+    if not _DEFAULTS.items() <= os.environ.items() or not os.environ.keys().isdisjoint(_RANKS):
         return False
+    inherited = _inherited_names()
+    return inherited is not None and inherited >= {_SET_FIRST, *_DEFAULTS}
+
+
+def _inherited_names() -> frozenset[str] | None:
+    """Return the names of the variables that this process inherited, None if the system does not list them."""
     try:
-        return _read_inherited_names() >= {_SET_FIRST, *_DEFAULTS}
+        block = Path("/proc/self/environ").read_bytes()
     except OSError:
-        return False
-
-
-def _read_inherited_names() -> frozenset[str]:
-    block = Path("/proc/self/environ").read_bytes()
+        return None
     return frozenset(os.fsdecode(entry.partition(b"=")[0]) for entry in block.split(b"\0"))

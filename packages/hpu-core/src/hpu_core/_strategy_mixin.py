@@ -1,12 +1,11 @@
 """Base of the strategies for the Trainer and for Fabric: device selection, checkpoints and graph launches."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, frameworks
+from hpu_core import bridge, frameworks, hccl
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
 from hpu_core.checkpoint import HPUCheckpointIO
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
         accelerator: Any
         _checkpoint_io: CheckpointIO | None
 
+        def optimizer_step(self, *args: Any, **kwargs: Any) -> Any: ...
         def setup_environment(self) -> None: ...
+        def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any: ...
 
 else:
     _Strategy = object
@@ -35,8 +36,8 @@ class _AcceleratorError(MisconfigurationException, AssertionError):
 class HPUStrategyMixin(_Strategy):
     """Mixin for strategies on HPU; list it before Lightning's strategy.
 
-    A subclass defines the name under which it is registered, selects the device of its process, and launches graphs in
-    lazy mode.
+    A subclass defines the name under which it is registered, and launches graphs in lazy mode. The device is one that
+    `devices` or HABANA_VISIBLE_MODULES allows; a subclass for several devices selects that of the rank.
     """
 
     strategy_name: str
@@ -84,11 +85,7 @@ class HPUStrategyMixin(_Strategy):
         super().setup_environment()
 
     def check_accelerator(self) -> None:
-        """Raise an error for another accelerator, such as the CPU's, which Lightning selects by default.
-
-        Raises:
-            MisconfigurationException: The accelerator is not an HPUAccelerator.
-        """
+        """Raise an error for another accelerator, such as the CPU's, which Lightning selects by default."""
         if not isinstance(self.accelerator, HPUAccelerator):
             raise _AcceleratorError(
                 f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
@@ -99,26 +96,31 @@ class HPUStrategyMixin(_Strategy):
         """Set the rank of this process and wait for the other ranks; a strategy for one device has none."""
 
     def prepare_device(self) -> None:
-        """Load the Gaudi bridge, which torch needs for "hpu", and select the device.
-
-        Raises:
-            ModuleNotFoundError: The Gaudi bridge is not installed.
-            ValueError: HABANA_VISIBLE_MODULES is invalid.
-        """
+        """Load the Gaudi bridge, which torch needs for "hpu", and select the device."""
         bridge.load()
         self.select_device()
 
-    @abstractmethod
     def select_device(self) -> None:
         """Select the device that this process will open, unless it has opened one."""
+        hccl.select_device(modules=self.module_ids)
+
+    def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Return Lightning's context that creates tensors on the device.
+
+        `Trainer.init_module` and `Fabric.init_tensor` may precede `setup_environment`.
+        """
+        self.prepare_device()
+        return super().tensor_init_context(*args, **kwargs)
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run Lightning's optimizer step, with the Trainer's closure, then launch its graph (lazy mode)."""
+        result = super().optimizer_step(*args, **kwargs)
+        self._mark_step_if_lazy()
+        return result
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
-        """Register the strategy under its `strategy_name`, in place of Lightning 2.0's own.
-
-        Args:
-            strategy_registry: Lightning's `StrategyRegistry`.
-        """
+        """Register the strategy under its `strategy_name` with Lightning's registry, replacing Lightning 2.0's own."""
         strategy_registry.register(cls.strategy_name, cls, description=cls.__name__, override=True)
 
     def __repr__(self) -> str:

@@ -8,8 +8,6 @@ import torch
 from hpu_core import bridge, discovery, frameworks, registration, telemetry
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
-__all__ = ["HPUAccelerator"]
-
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.registry import _AcceleratorRegistry
     from lightning.fabric.utilities.types import _DEVICE
@@ -33,9 +31,6 @@ class HPUAccelerator(Accelerator):
     def setup_device(self, device: torch.device) -> None:
         """Open the device for this process.
 
-        Args:
-            device: Root device of the strategy.
-
         Raises:
             MisconfigurationException: `device` is not an HPU. The error is a ValueError, too.
             ModuleNotFoundError: The Gaudi bridge is not installed.
@@ -53,26 +48,12 @@ class HPUAccelerator(Accelerator):
         # hpu-doctor verify: exit-frees-the-card
 
     def get_device_stats(self, device: "_DEVICE") -> dict[str, Any]:  # noqa: ARG002 - a process has one device.
-        """Return memory statistics, and with pyhlml power, temperature and utilization.
-
-        Args:
-            device: Ignored; a process has one device.
-
-        Returns:
-            Numbers by name, see `hpu_core.telemetry.device_stats`; empty before `setup_device`.
-        """
+        """Return `hpu_core.telemetry.device_stats`: memory statistics, and with pyhlml power and temperature."""
         return dict(telemetry.device_stats())
 
     @staticmethod
     def parse_devices(devices: Any) -> int:
-        """Return the number of devices for the Trainer's `devices`, see `hpu_core.parse_devices`.
-
-        Args:
-            devices: The user's value.
-
-        Raises:
-            MisconfigurationException: `devices` is invalid.
-        """
+        """Return `hpu_core.parse_devices`, whose errors are MisconfigurationExceptions here."""
         try:
             return discovery.parse_devices(devices)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -80,28 +61,21 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def get_parallel_devices(devices: Any) -> list[torch.device]:
-        """Return `torch.device("hpu")` for each device.
+        """Return `torch.device("hpu")` for each device: a number, or a collection with one entry per device.
 
         It has no index, because every process sees its one device as "hpu". The module id selects which one that is.
-
-        Args:
-            devices: Result of `parse_devices`, or a collection with one entry per device.
         """
         count = len(devices) if isinstance(devices, Sized) else int(devices)
         return [torch.device("hpu")] * count
 
     @staticmethod
     def auto_device_count() -> int:
-        """Return the number of devices for `devices="auto"`, see `hpu_core.auto_device_count`.
-
-        Raises:
-            RuntimeError: There is none.
-        """
+        """Return `hpu_core.auto_device_count`, the number of devices for `devices="auto"`."""
         return discovery.auto_device_count()
 
     @staticmethod
     def is_available() -> bool:
-        """Return whether a device can be used. Opens no device and never raises."""
+        """Return `hpu_core.is_available`: whether a device can be used. Never raises."""
         return discovery.is_available()
 
     @staticmethod
@@ -111,7 +85,7 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def get_device_name() -> str | None:
-        """Return the generation, "GAUDI", "GAUDI2" or "GAUDI3"; None if it is unknown. Opens no device."""
+        """Return `hpu_core.device_name`: the generation, None if it is unknown. Opens no device."""
         return discovery.device_name()
 
     @staticmethod
@@ -126,16 +100,12 @@ class HPUAccelerator(Accelerator):
 
     @staticmethod
     def is_lazy() -> bool:
-        """Return whether the bridge is in lazy mode, see `hpu_core.is_lazy`."""
+        """Return `hpu_core.is_lazy`: whether the bridge is in lazy mode."""
         return bridge.is_lazy()
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: "_AcceleratorRegistry") -> None:
-        """Register the accelerator as "hpu", replacing that of Lightning 2.0.
-
-        Args:
-            accelerator_registry: Lightning's `AcceleratorRegistry`.
-        """
+        """Register the accelerator as "hpu" with Lightning's registry, replacing that of Lightning 2.0."""
         accelerator_registry.register(cls.name(), cls, description=cls.__name__, override=True)
 
     def __repr__(self) -> str:

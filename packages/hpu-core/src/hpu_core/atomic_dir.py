@@ -11,8 +11,6 @@ from typing import Final
 
 from hpu_core._atomic_write import PREFIX, fsync, save_error
 
-__all__ = ["atomic_dir", "commit", "prepare", "resolve"]
-
 # In bytes: more than a full file system has free.
 _PROBE_SIZE: Final = 1 << 20
 

@@ -25,52 +25,10 @@ from hpu_core import _rendezvous_env
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "PACKAGE",
-    "cache_hpu_graphs",
-    "clear_default_rendezvous_env",
-    "compile_only",
-    "device_count",
-    "generation",
-    "get_rng_state",
-    "initialize_distributed",
-    "initialize_inference",
-    "is_fp16_supported",
-    "is_installed",
-    "is_lazy",
-    "is_loaded",
-    "is_open",
-    "is_out_of_memory",
-    "is_own_function",
-    "is_simulated",
-    "load",
-    "load_hccl",
-    "mark_step",
-    "mark_step_if_lazy",
-    "max_torch_version",
-    "memory_stats",
-    "metric",
-    "open_device",
-    "optional_module",
-    "plugin_version",
-    "set_inference_env",
-    "set_rng_state",
-    "synchronize",
-    "track_rendezvous_env",
-    "transformer_engine",
-    "wrap_in_hpu_graph",
-]
-
 _BRIDGE: Final = _hpu_core_probe.BRIDGE
 
 PACKAGE: Final = "habana_frameworks"
 """Top-level package of the bridge, for code that classifies modules by name."""
-
-_NOT_INSTALLED = (
-    "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image or "
-    "the `habana-torch-plugin` of your SynapseAI release; without a card, `{install}` and start the program "
-    "with `hpu-sim run` or HPU_SIM_DEVICES=1."
-)
 
 # Texts of the bridge's and the simulator's errors, the former as users report them:
 # "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::..." and
@@ -144,10 +102,7 @@ def mark_step() -> None:
 
 def mark_step_if_lazy() -> Callable[[], None] | None:
     """Return the bridge's `mark_step` in lazy mode, None in eager mode."""
-    if not is_lazy():
-        return None
-    mark: Callable[[], None] = _import("core").mark_step
-    return mark
+    return _import("core").mark_step if is_lazy() else None
 
 
 def open_device() -> None:
@@ -365,10 +320,10 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
     Returns:
         (world_size, rank, local_rank) as the bridge reports them.
     """  # hpu-doctor verify: rank-selects-module
-    world, index, local = load_hccl().initialize_distributed_hpu(
+    job: tuple[int, int, int] = load_hccl().initialize_distributed_hpu(
         world_size=world_size, rank=rank, local_rank=local_rank
     )
-    return int(world), int(index), int(local)
+    return job
 
 
 def track_rendezvous_env() -> None:
@@ -423,7 +378,11 @@ def _not_installed() -> str:
     # Imported here: every `import torch` imports this module.
     from hpu_core.install_hints import install_command
 
-    return _NOT_INSTALLED.format(install=install_command("hpu-sim"))
+    return (
+        "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed. On a Gaudi machine use Intel's PyTorch image "
+        "or the `habana-torch-plugin` of your SynapseAI release; without a card, "
+        f"`{install_command('hpu-sim')}` and start the program with `hpu-sim run` or HPU_SIM_DEVICES=1."
+    )
 
 
 def _import_failure(error: Exception) -> str:

@@ -14,8 +14,6 @@ from hpu_core import _cpu_pickle, frameworks
 from hpu_core._atomic_write import atomic_write
 from hpu_core._lightning import TorchCheckpointIO
 
-__all__ = ["HPUCheckpointIO"]
-
 _LOADS_WEIGHTS_ONLY: Final = "weights_only" in inspect.signature(TorchCheckpointIO.load_checkpoint).parameters
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from hpu_core import bridge
 
 T = TypeVar("T")
 
-
 if TYPE_CHECKING:
 
     class _Strategy:
@@ -41,11 +40,7 @@ _BARRIER_WARNING: Final = (
     r"barrier\(\): using the device under current context|No device id is provided via `init_process_group` or `barrier"
 )
 
-_NATIVE: Final = {
-    "sum": dist.ReduceOp.SUM,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-}
+_NATIVE: Final = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 _OPERATIONS: Final = {**_NATIVE, "product": dist.ReduceOp.PRODUCT, "mean": dist.ReduceOp.AVG}
 _SYNONYMS: Final = {"avg": "mean", "prod": "product"}
 
@@ -68,16 +63,7 @@ class CollectivesMixin(_Strategy):
         """Return the context in which a collective of this name runs."""
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, of shape `(ranks, *shape)`.
-
-        Args:
-            tensor: An hpu tensor of the same shape on all ranks.
-            group: The process group; all ranks if None.
-            sync_grads: Whether gradients flow back to the rank that a part is from.
-
-        Raises:
-            ValueError: The tensor is not an hpu tensor.
-        """
+        """Return the tensors of all ranks, see `all_gather`; with `sync_grads`, gradients flow back to their ranks."""
         if not dist.is_initialized():
             return tensor
         with self.collective("all-gather", group):
@@ -87,12 +73,7 @@ class CollectivesMixin(_Strategy):
             return super().all_gather(tensor, group, sync_grads)
 
     def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return the object of one rank.
-
-        Args:
-            obj: The object; ignored on other ranks.
-            src: The rank that has it.
-        """
+        """Return the object of rank `src`; that of other ranks is ignored."""
         if not dist.is_initialized():
             return obj
         with self.collective("broadcast"):
@@ -105,19 +86,7 @@ class CollectivesMixin(_Strategy):
                 barrier()
 
     def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Reduce a tensor over all ranks, in place; integers are exact.
-
-        Args:
-            tensor: An hpu tensor. Anything but a tensor is returned as it is.
-            group: The process group; all ranks if None.
-            reduce_op: "mean", "sum", "min", "max", "product", or the ReduceOp of that name.
-
-        Returns:
-            `tensor`.
-
-        Raises:
-            ValueError: The tensor is not an hpu tensor, or the operation is not one of these.
-        """
+        """Reduce a tensor over all ranks, in place, see `all_reduce`; anything but a tensor is returned as it is."""
         if not isinstance(tensor, Tensor) or not dist.is_initialized():
             return tensor
         with self.collective("all-reduce", group):
@@ -172,12 +141,7 @@ def all_gather(tensor: Tensor, group: Any | None) -> Tensor:
 
 
 def broadcast(value: T, source: int) -> T:
-    """Return the object of rank `source`, which is sent as an hpu tensor.
-
-    Args:
-        value: The object; ignored on other ranks.
-        source: The rank that sends it.
-    """
+    """Return the object of rank `source`, which is sent as an hpu tensor; that of other ranks is ignored."""
     values = [value]
     dist.broadcast_object_list(values, source, group=dist.group.WORLD, device=torch.device("hpu"))
     return values[0]
@@ -204,11 +168,7 @@ def ignore_barrier_warning() -> None:
 
 
 def check_device(tensor: Tensor) -> None:
-    """Raise an error if a tensor is not an hpu tensor.
-
-    Raises:
-        ValueError: The tensor is not an hpu tensor.
-    """
+    """Raise a ValueError if a tensor is not an hpu tensor."""
     if tensor.device.type != "hpu":
         raise ValueError(
             f"`tensor` must be on 'hpu' for a collective over HCCL, got one on {str(tensor.device)!r}: move it with "
@@ -219,14 +179,10 @@ def check_device(tensor: Tensor) -> None:
 def _operation(reduce_op: Any) -> str:
     if reduce_op is None:
         return "sum"
-    if isinstance(reduce_op, str):
-        name = _SYNONYMS.get(reduce_op.lower(), reduce_op.lower())
-        if name in _OPERATIONS:
-            return name
-    else:
-        for name, operation in _OPERATIONS.items():
-            if reduce_op == operation:
-                return name
+    name = _SYNONYMS.get(reduce_op.lower(), reduce_op.lower()) if isinstance(reduce_op, str) else None
+    for known, operation in _OPERATIONS.items():
+        if known == name or reduce_op == operation:
+            return known
     raise _ReduceOpError(
         f"`reduce_op` must be {', '.join(map(repr, _OPERATIONS))} or the ReduceOp of that name, got {reduce_op!r}: "
         "HCCL has no other"

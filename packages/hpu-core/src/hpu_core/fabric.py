@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _lightning_2_0, frameworks, hccl
+from hpu_core import _lightning_2_0, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._random_states import FabricRandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
@@ -13,7 +13,7 @@ from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, Precision
-    from lightning.fabric.utilities.types import _DEVICE, Optimizable
+    from lightning.fabric.utilities.types import _DEVICE
     from torch import Tensor
     from torch.nn import Module
 
@@ -38,16 +38,12 @@ class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrateg
         return super().root_device  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
 
     def setup_environment(self) -> None:
-        """Load the Gaudi bridge, and select and open the device; see HPUStrategyMixin."""
+        """Set the process up as HPUStrategyMixin does; tensors call its device "hpu:0" from then on."""
         super().setup_environment()
         self._has_device = True
 
     def module_to_device(self, module: "Module") -> None:
-        """Move a module to the device. Fabric may do so on a single device before it is launched.
-
-        Args:
-            module: The module.
-        """
+        """Move a module to the device. Fabric may do so on a single device before it is launched."""
         self.prepare_device()
         self._has_device = True
         super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
@@ -63,45 +59,15 @@ class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrateg
             _lightning_2_0.route_backward_through_strategy(self, precision)
         self._precision = precision
 
-    def tensor_init_context(self) -> AbstractContextManager[Any]:
-        """Return a context that creates tensors on the device, for `Fabric.init_tensor`."""
-        self.prepare_device()
-        return super().tensor_init_context()
-
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
-        """Return a context that creates a module on the device, for `Fabric.init_module`.
-
-        Args:
-            empty_init: Whether to leave the weights uninitialized.
-        """
+        """Return Lightning's context that creates a module on the device, for `Fabric.init_module`."""
         self.prepare_device()
         return super().module_init_context(empty_init)
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, then launch the graph of the forward and backward pass (lazy mode).
-
-        Args:
-            tensor: The loss, scalar.
-            module: The module, for the precision plugin.
-            *args: Further arguments of the precision plugin.
-            **kwargs: Further keyword arguments of the precision plugin.
-        """
+        """Compute the gradients of a loss, then launch the graph of the forward and backward pass (lazy mode)."""
         super().backward(tensor, module, *args, **kwargs)
         self._mark_step_if_lazy()
-
-    def optimizer_step(self, optimizer: "Optimizable", **kwargs: Any) -> Any:
-        """Run the optimizer step, then launch its graph (lazy mode).
-
-        Args:
-            optimizer: The optimizer.
-            **kwargs: Keyword arguments of the optimizer's `step`.
-
-        Returns:
-            The result of the optimizer's `step`.
-        """
-        result = super().optimizer_step(optimizer, **kwargs)
-        self._mark_step_if_lazy()
-        return result
 
 
 class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
@@ -132,7 +98,3 @@ class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
             checkpoint_io=checkpoint_io,
             precision=precision,
         )
-
-    def select_device(self) -> None:
-        """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
-        hccl.select_device(modules=self.module_ids)

@@ -19,23 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from hpu_core import _lightning_2_0
 
-__all__ = [
-    "DISTRIBUTIONS",
-    "NAMES",
-    "OVERRIDE",
-    "Framework",
-    "FrameworkName",
-    "current",
-    "decide",
-    "describe",
-    "import_error",
-    "imported",
-]
-
 FrameworkName = Literal["lightning", "pytorch_lightning"]
-
-NAMES: Final[tuple[FrameworkName, ...]] = ("lightning", "pytorch_lightning")
-"""Import names, in order of preference."""
 
 OVERRIDE: Final = "HPU_CORE_FRAMEWORK"
 """Environment variable that selects the framework."""
@@ -46,7 +30,10 @@ _MIN_VERSION: Final = Version("2.0")
 _COMPROMISED: Final = frozenset({Version("2.6.2"), Version("2.6.3")})
 
 DISTRIBUTIONS: Final[dict[FrameworkName, str]] = {"lightning": "lightning", "pytorch_lightning": "pytorch-lightning"}
-"""Names of distributions by import name."""
+"""Names of distributions by import name, in order of preference."""
+
+NAMES: Final = tuple(DISTRIBUTIONS)
+"""Import names."""
 
 _PYTORCH: dict[FrameworkName, str] = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 _FABRIC: dict[FrameworkName, str] = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}

@@ -121,15 +121,9 @@ def _check_rank(name: str, value: int, world_size: int) -> None:
 
 
 def _module(world_size: int, local_rank: int, *, is_listed: bool = False) -> str | None:
-    """Return the module id of this rank's device, or None to leave the choice as it is.
-
-    Args:
-        world_size: The number of processes.
-        local_rank: This process among those of its machine.
-        is_listed: Whether the user listed devices in the program, which takes precedence over HLS_MODULE_ID.
-    """
+    """Return the module id of this rank's device, or None to leave the choice as it is."""
     if world_size == 1 and os.environ.get(_MODULE) and not is_listed:
-        # The user set it, because a single process has no launcher.
+        # The user set it, because a single process has no launcher. Devices that the program lists take precedence.
         return None
     modules = _visible_modules.selected()
     if modules is None:

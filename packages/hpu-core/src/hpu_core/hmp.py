@@ -5,8 +5,6 @@ from types import ModuleType
 
 from hpu_core import bridge
 
-__all__ = ["load_hmp"]
-
 
 def load_hmp() -> ModuleType | None:
     """Import HMP; return None if the bridge has none. Opens no device.

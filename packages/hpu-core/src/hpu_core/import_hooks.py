@@ -6,8 +6,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-__all__ = ["ImportHook", "PostImportHook"]
-
 
 # Plain classes: subclassing importlib's abstract base classes would double the time that `import torch` spends here.
 class ImportHook:

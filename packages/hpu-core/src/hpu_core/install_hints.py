@@ -7,8 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-__all__ = ["install_command"]
-
 
 def install_command(distribution: str) -> str:
     """Return the command that installs a distribution: from the checkout of this one, otherwise from the index.

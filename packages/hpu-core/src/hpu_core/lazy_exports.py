@@ -9,8 +9,6 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["lazy_attributes", "lazy_exports"]
-
 
 def lazy_exports(
     package: str, modules: Mapping[str, Iterable[str]]

@@ -28,19 +28,6 @@ from typing import Any, Final, Literal
 
 from hpu_core.install_hints import install_command
 
-__all__ = [
-    "GROUP",
-    "Api",
-    "ClassPaths",
-    "Plugin",
-    "float64_error",
-    "installed",
-    "load",
-    "missing_strategy_error",
-    "normalize_precision",
-    "not_installed_error",
-]
-
 GROUP: Final = "hpu_core.plugins"
 """Entry point group of plugins."""
 
@@ -133,6 +120,11 @@ def installed() -> Mapping[str, Plugin]:
         else:
             _log.warning("%s must be a hpu_core.plugins.Plugin, got %r", entry.value, plugin)
     return plugins
+
+
+def precisions() -> list[str]:
+    """Return the values of `precision` that plugins add to Lightning's, sorted."""
+    return sorted(precision for plugin in installed().values() for precision in plugin.precisions)
 
 
 def load(path: str) -> Any:

@@ -16,8 +16,6 @@ from typing import Any, Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-__all__ = ["Mismatch", "Release", "Subject", "find", "match", "releases"]
-
 Subject = Literal["torch", "python", "lightning", "generation"]
 
 

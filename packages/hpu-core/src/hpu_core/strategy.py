@@ -2,13 +2,11 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import hccl
 from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._random_states import RandomStatesMixin
@@ -17,11 +15,10 @@ from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
     from lightning.fabric.utilities.types import _DEVICE
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from lightning.pytorch.utilities.types import STEP_OUTPUT
-    from torch.optim import Optimizer
 
 
 class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
@@ -32,26 +29,12 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     before each validation, test and predict step, and after validation. In eager mode, nothing is called.
     """
 
-    @contextmanager
-    def tensor_init_context(self, empty_init: bool | None = None) -> Iterator[None]:
-        """Return a context that creates tensors on the device, for `Trainer.init_module`.
-
-        Args:
-            empty_init: Whether to leave the weights uninitialized.
-        """
-        # `init_module` (Lightning 2.1 and newer) precedes `setup_environment`.
-        self.prepare_device()
-        with super().tensor_init_context(empty_init):
-            yield
-
     def setup(self, trainer: "Trainer") -> None:
-        """Set the module up, unless torch.compile has compiled it, or a part of it, for inductor, which has no hpu.
-
-        Args:
-            trainer: The Trainer.
+        """Set the module up.
 
         Raises:
-            ValueError: torch.compile has; the message has the line to write.
+            ValueError: torch.compile has compiled it, or a part of it, for inductor, which has no hpu; the message has
+                the line to write.
         """
         # Not when it is attached: `configure_model` follows that.
         reject_inductor(trainer.lightning_module)
@@ -70,34 +53,9 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         """Launch the graph of the forward and backward pass (lazy mode).
 
         Lightning 2 calls this after each backward pass, also after `manual_backward`.
-
-        Args:
-            closure_loss: The loss, scalar.
         """
         super().post_backward(closure_loss)
         self._mark_step_if_lazy()
-
-    def optimizer_step(
-        self,
-        optimizer: "Optimizer",
-        closure: Callable[[], Any],
-        model: "LightningModule | torch.nn.Module | None" = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Run the closure (forward and backward) and the optimizer step, then launch its graph (lazy mode).
-
-        Args:
-            optimizer: The optimizer.
-            closure: Computes the loss and its gradients.
-            model: The module whose hooks run; the Trainer's if None.
-            **kwargs: Keyword arguments of the optimizer's `step`.
-
-        Returns:
-            The result of the optimizer's `step`.
-        """
-        result = super().optimizer_step(optimizer, closure, model, **kwargs)
-        self._mark_step_if_lazy()
-        return result
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
@@ -166,10 +124,6 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
                 f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
                 "`devices=1`, or a strategy for several cards"
             )
-
-    def select_device(self) -> None:
-        """Select a device that `devices` or HABANA_VISIBLE_MODULES allows."""
-        hccl.select_device(modules=self.module_ids)
 
 
 def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:

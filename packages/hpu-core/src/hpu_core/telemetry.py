@@ -8,20 +8,15 @@ import functools
 import importlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hpu_core import bridge
-from hpu_core.discovery import _pyhlml
-
-__all__ = ["device_stats"]
+from hpu_core.discovery import _holders, _pyhlml
 
 _log = logging.getLogger(__name__)
-
-_DEVICE_NODE = re.compile(r"/dev/accel/accel(\d+)")
 
 # Units as in pyhlml 1.24: milliwatts, degrees Celsius, percent of the last second. Sensor 0 is HLML_TEMPERATURE_ON_AIP,
 # the processor itself. Every experiment logger accepts the characters of these names.
@@ -97,8 +92,7 @@ def _own_handle(hlml: Any) -> object | None:
 def _open_device_nodes(folder: Path = Path("/proc/self/fd")) -> Iterator[int]:
     """Yield N for each node /dev/accel/accelN that this process has open."""
     with contextlib.suppress(OSError):
-        for descriptor in list(folder.iterdir()):
-            # Another thread may close the file meanwhile.
-            with contextlib.suppress(OSError):
-                if node := _DEVICE_NODE.fullmatch(str(descriptor.readlink())):
-                    yield int(node[1])
+        for node in _holders.open_nodes(folder):
+            number = node.removeprefix("/dev/accel/accel")
+            if number.isdecimal():
+                yield int(number)

@@ -6,8 +6,6 @@ import torch
 
 from hpu_core import discovery
 
-__all__ = ["peak_flops", "peak_flops_of_machine"]
-
 # FLOP/s of dense matrix products by generation and dtype. Sources: Intel's slides on Gaudi 3 at Hot Chips 2024 (Gaudi),
 # Intel's white paper "Intel Gaudi 3 AI Accelerator" of 2024 (Gaudi 2 and 3, OAM); float16 and float32 of Gaudi 3 are
 # second-hand, from Intel by way of stas00/ml-engineering. Types without a figure have none published.

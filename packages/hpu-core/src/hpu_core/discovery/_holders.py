@@ -59,7 +59,7 @@ def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class"))
         if pid == os.getpid():
             continue
         try:
-            nodes = _nodes(proc / str(pid) / "fd")
+            nodes = open_nodes(proc / str(pid) / "fd")
         except PermissionError:
             # Threads of the kernel have no command line.
             unreadable += bool(_command(proc, pid))
@@ -81,7 +81,8 @@ def _pids(proc: Path) -> list[int]:
         return []
 
 
-def _nodes(descriptors: Path) -> set[str]:
+def open_nodes(descriptors: Path) -> set[str]:
+    """Return the device nodes among the open files of a process, which a folder such as /proc/self/fd links to."""
     nodes = set()
     for descriptor in descriptors.iterdir():
         try:

@@ -42,7 +42,7 @@ def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
         # Lightning imports without click, and then has no commands.
         return
     commands = [value for value in vars(module).values() if isinstance(value, click.Command)]
-    choices = {"accelerator": ["hpu"], "strategy": list(_strategies()), "precision": list(_precisions())}
+    choices = {"accelerator": ["hpu"], "strategy": list(_strategies()), "precision": plugins.precisions()}
     for option in [option for command in commands for option in command.params if option.name in choices]:
         if isinstance(option.type, click.Choice):
             names = [*option.type.choices, *choices[str(option.name)]]
@@ -84,8 +84,3 @@ def _strategies() -> Iterator[str]:
     for plugin in plugins.installed().values():
         names = [name for name, paths in plugin.strategies.items() if paths.fabric is not None]
         yield from (name for name in [*names, *plugin.aliases] if not _OTHER_LAUNCHERS.match(name))
-
-
-def _precisions() -> Iterator[str]:
-    for plugin in plugins.installed().values():
-        yield from sorted(plugin.precisions)

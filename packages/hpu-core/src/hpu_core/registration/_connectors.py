@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpu_core import discovery, frameworks, plugins
-from hpu_core.registration import _registries, _strategy_flags, _suggestions
-from hpu_core.registration._hints import HINT, names_hpu
+from hpu_core.registration import _registries, _strategy_flags
+from hpu_core.registration._hints import HINT, names_hpu, suggest_flags
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -63,8 +63,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             flags["strategy"] = _strategy_flags.resolve(flags.get("strategy"), self._api)
             _check_available(flags)
         precision = flags.get("precision")
-        if not _is_plugin_precision(precision):
-            with _suggestions.suggest_flags(flags):
+        if precision not in plugins.precisions():
+            with suggest_flags(flags):
                 super()._check_config_and_set_final_flags(**flags)
             return
         # Lightning rejects values that it does not know, so it validates a known one instead.
@@ -121,7 +121,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     def _check_and_init_precision(self) -> Any:
         precision = getattr(self, self._precision_attr)
         if not self._is_hpu(self.accelerator):
-            if _is_plugin_precision(precision):
+            if precision in plugins.precisions():
                 raise ValueError(
                     f"`precision={precision!r}` needs a Gaudi card, got {type(self.accelerator).__name__}: pass "
                     "`accelerator='hpu'`"
@@ -168,11 +168,6 @@ class FabricConnectorMixin(HPUConnectorMixin):
     _api = "fabric"
     _precision_attr = "_precision_input"
     _precision_plugin_attr = "_precision_instance"
-
-
-def _is_plugin_precision(precision: object) -> bool:
-    """Return whether a plugin, but not Lightning, accepts this value of `precision`."""
-    return isinstance(precision, str) and any(precision in plugin.precisions for plugin in plugins.installed().values())
 
 
 def _select_modules(devices: object) -> tuple[int, ...] | None:

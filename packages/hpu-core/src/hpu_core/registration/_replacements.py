@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
-from hpu_core.registration import _cli, _connectors, _patch, _suggestions
+from hpu_core.registration import _cli, _connectors, _hints, _patch
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
@@ -55,7 +55,7 @@ def init_profiler(original: Callable[..., None], framework: "FrameworkName", tra
     except Exception as error:
         if isinstance(profiler, str):
             own = [name for plugin in plugins.installed().values() for name in plugin.profilers]
-            _suggestions.append(error, _suggestions.did_you_mean(profiler, [*_PROFILERS, *own]))
+            _hints.append(error, _hints.did_you_mean(profiler, [*_PROFILERS, *own]))
         raise
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hpu_core import plugins
-from hpu_core.registration import _registries, _subclasses, _suggestions
+from hpu_core.registration import _hints, _registries, _subclasses
 
 if TYPE_CHECKING:
     from hpu_core.plugins import Api
@@ -27,7 +27,7 @@ def resolve(strategy: Any, api: "Api") -> Any:
     error = plugins.missing_strategy_error(name)
     if error is not None:
         raise error
-    hint = _suggestions.did_you_mean(name, known) or "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
+    hint = _hints.did_you_mean(name, known) or "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
     raise ValueError(f"`strategy` must be the name of a registered strategy, got {strategy!r}: {hint}")
 
 
