@@ -6,13 +6,10 @@ import torch
 
 
 def reject_inductor(model: torch.nn.Module) -> None:
-    """Raise an error if a model, or a part of it, is compiled by inductor.
-
-    Args:
-        model: The model, before its first step, which would fail with `KeyError: 'hpu'`.
+    """Check that inductor has compiled no part of a model, whose first step would fail with `KeyError: 'hpu'`.
 
     Raises:
-        ValueError: It is; the message has the line to write.
+        ValueError: It has; the message has the line to write.
     """
     if "torch._dynamo" not in sys.modules or sys.modules["torch._dynamo"].config.disable:
         return

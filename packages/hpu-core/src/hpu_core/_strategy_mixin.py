@@ -152,15 +152,7 @@ def validate_device(device: "_DEVICE") -> torch.device:
 
 
 def validate_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
-    """Return one `torch.device("hpu")` for each device.
-
-    Args:
-        devices: The devices that the user or the Trainer assigned.
-        strategy: Name of the strategy class, for the error message.
-
-    Raises:
-        ValueError: A device is not an HPU, or has an index other than 0.
-    """
+    """Return `validate_device` of each device; `strategy` is the name of its class, for the error message."""
     if devices is None:
         return None
     try:

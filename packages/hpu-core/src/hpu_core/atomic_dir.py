@@ -70,13 +70,7 @@ def _raise_if_unwritable(partial: Path, path: Path, error: RuntimeError) -> None
 
 
 def prepare(path: Path, local_rank: int, barrier: Callable[[], None]) -> Path:
-    """Return a path next to `path` that does not exist, for a directory that `commit` moves there later.
-
-    Args:
-        path: Directory to replace. Its parent is created if missing.
-        local_rank: Rank of this process on its host.
-        barrier: Function that blocks until all ranks have called it.
-    """
+    """Return a path next to `path` that does not exist, for a directory that `commit` moves there; see `atomic_dir`."""
     partial = _sibling(path, "partial")
     if local_rank == 0:
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +88,7 @@ def resolve(path: "str | os.PathLike[str]") -> Path:
 
 
 def commit(partial: Path, path: Path) -> None:
-    """Flush a directory or file to disk, move it to `path` and remove the previous content.
-
-    Args:
-        partial: The complete directory or file.
-        path: Where it moves to.
+    """Flush a complete directory or file to disk, move it to `path` and remove the previous content.
 
     Raises:
         FileNotFoundError: Another host has already moved the directory; `path` is untouched.

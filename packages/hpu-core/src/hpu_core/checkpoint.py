@@ -33,12 +33,9 @@ class HPUCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: "_PATH", storage_options: Mapping[str, Any] | None = None
     ) -> None:
-        """Save a checkpoint.
+        """Save a checkpoint to a local path, or a URL that fsspec supports; missing folders are created.
 
-        Args:
-            checkpoint: State of model and trainer.
-            path: Local path, or a URL that fsspec supports. Missing folders are created.
-            storage_options: Keyword arguments for the constructor of the fsspec file system, such as credentials.
+        `storage_options` are keyword arguments of the fsspec file system, such as credentials.
 
         Raises:
             TypeError: `storage_options` is not a mapping.
@@ -65,16 +62,10 @@ class HPUCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: "_PATH", map_location: Any | None = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load a checkpoint.
+        """Load a checkpoint from a local path, or a URL that fsspec supports.
 
-        Args:
-            path: Local path, or a URL that fsspec supports.
-            map_location: Location of the tensors, as in `torch.load`.
-            weights_only: As in `torch.load`; None means Lightning's default, and True for an HTTP URL. Lightning before
-                2.6 supports None only.
-
-        Returns:
-            The checkpoint.
+        `map_location` and `weights_only` are as in `torch.load`. A `weights_only` of None means Lightning's default, and
+        True for an HTTP URL; Lightning before 2.6 supports None only.
 
         Raises:
             FileNotFoundError: There is no file at `path`.

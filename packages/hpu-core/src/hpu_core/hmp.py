@@ -10,10 +10,6 @@ def load_hmp() -> ModuleType | None:
     """Import HMP; return None if the bridge has none. Opens no device.
 
     The import has no effect on the process; HMP's `convert` has.
-
-    Raises:
-        ModuleNotFoundError: The bridge is not installed.
-        ImportError: The bridge is installed but cannot be imported.
     """
     with warnings.catch_warnings():
         # HMP warns about its own removal, which callers handle.

@@ -138,15 +138,12 @@ def set_module_device(module: torch.nn.Module) -> None:
 
 
 def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any], others: Iterable[str] = ()) -> None:
-    """Reject keyword arguments that no function accepts, before ranks start.
+    """Raise a TypeError for a keyword argument that is neither one of `others` nor one of any function.
 
     Args:
-        arguments: A strategy's further keyword arguments.
+        arguments: A strategy's further keyword arguments, checked before ranks start.
         functions: Torch's wrapper, and Lightning's constructor.
         others: Names of arguments that are accepted as well.
-
-    Raises:
-        TypeError: An argument is unknown.
     """
     known = {*others, *(name for function in functions for name in inspect.signature(function).parameters)}
     for name in arguments:

@@ -84,9 +84,6 @@ def usable_modules(found: Sequence[HPUDevice] | None = None) -> tuple[int, ...]:
 def device_count() -> int:
     """Return the number of devices that this process may use: operational and allowed by HABANA_VISIBLE_MODULES.
 
-    Returns:
-        The number of devices, 0 if none is found.
-
     Raises:
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
@@ -97,7 +94,7 @@ def auto_device_count() -> int:
     """Return the number of devices for `devices="auto"`: all that this process may use.
 
     Raises:
-        NoHPUError: There is none. The message lists the result of each source.
+        NoHPUError: There is none.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
     result = scan()
@@ -121,18 +118,15 @@ def is_available() -> bool:
 
 
 def device_name() -> Generation | None:
-    """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3".
+    """Return the generation of the first operational device: "GAUDI", "GAUDI2" or "GAUDI3"; None if it is unknown.
 
     Unlike the bridge's `get_device_name`, this opens no device.
-
-    Returns:
-        The generation of the first operational device, None if there is no device or its generation is unknown.
     """
     return next((device.generation for device in devices() if device.is_operational), None)
 
 
 def synapse_release(found: Sequence[HPUDevice] | None = None) -> SynapseVersion | None:
-    """Return the installed SynapseAI release and its source. Never raises.
+    """Return the installed SynapseAI release and its source, None if it is unknown. Never raises.
 
     The first of these that is known:
 
@@ -143,9 +137,6 @@ def synapse_release(found: Sequence[HPUDevice] | None = None) -> SynapseVersion 
 
     Args:
         found: The devices of this machine; None for a new scan.
-
-    Returns:
-        The release, with its build if that is known; None if the release is unknown.
     """
     return _synapse.find(bridge.plugin_version(), devices() if found is None else found)
 
@@ -162,9 +153,6 @@ def parse_devices(devices: object) -> int:
     A positive int, also as text, is that number. "auto" and -1 are all devices that can be used. For a list of indices,
     such as [1], "1," or "0,1", it is their number; `select_modules` returns which they are.
 
-    Args:
-        devices: The user's value.
-
     Raises:
         TypeError: `devices` is None, a bool, a float or of another type that Lightning rejects, too.
         ValueError: `devices` is an invalid value, such as 0, "two" or [1, 1]. `check_devices` checks whether there are
@@ -177,15 +165,9 @@ def parse_devices(devices: object) -> int:
 
 
 def select_modules(devices: object) -> tuple[int, ...] | None:
-    """Return the module ids of the devices that `devices` lists by index.
+    """Return the module ids of the devices that `devices` lists by index; None if it is a number, or none is found.
 
     An index counts the devices that can be used, in the order of `usable_modules`.
-
-    Args:
-        devices: The user's value.
-
-    Returns:
-        Module ids in the order of the list, or None if `devices` is a number or no device is found.
 
     Raises:
         TypeError: An entry of the list is not an int.
@@ -205,16 +187,12 @@ def select_modules(devices: object) -> tuple[int, ...] | None:
 
 
 def check_devices(number: int) -> None:
-    """Raise an error if this machine has fewer usable devices than processes to start.
+    """Check that this machine has `number` usable devices, before that many processes are started.
 
-    Strategies for several devices call it before they launch processes. Where discovery finds no device at all, it
-    accepts any number.
-
-    Args:
-        number: Number of devices to use on this machine.
+    Where discovery finds no device at all, it accepts any number.
 
     Raises:
-        ValueError: There are fewer. The message has their number.
+        ValueError: There are fewer.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
     available = device_count()
