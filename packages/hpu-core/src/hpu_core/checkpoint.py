@@ -64,8 +64,8 @@ class HPUCheckpointIO(TorchCheckpointIO):
     ) -> dict[str, Any]:
         """Load a checkpoint from a local path, or a URL that fsspec supports.
 
-        `map_location` and `weights_only` are as in `torch.load`. A `weights_only` of None means Lightning's default, and
-        True for an HTTP URL; Lightning before 2.6 supports None only.
+        `map_location` and `weights_only` are as in `torch.load`. If `weights_only` is None, it is Lightning's default,
+        or True for an HTTP URL; Lightning before 2.6 supports None only.
 
         Raises:
             FileNotFoundError: There is no file at `path`.
