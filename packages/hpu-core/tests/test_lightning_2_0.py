@@ -30,7 +30,7 @@ def fake_lightning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     for package in list(path.parents)[:3]:
         (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if finder is not _lightning_2_0._hook])
+    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if finder is not _lightning_2_0.hmp_hook])
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "lightning"]:
         del sys.modules[name]
@@ -42,7 +42,7 @@ def test_lightning_sees_device_only_with_hmp(
     module: ModuleType | None, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hmp, "load_hmp", lambda: module)
-    _lightning_2_0.install()
+    _lightning_2_0.hmp_hook.install()
 
     assert vars(importlib.import_module(_NAME))["_HPU_AVAILABLE"] is expected
 

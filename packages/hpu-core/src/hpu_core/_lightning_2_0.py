@@ -26,16 +26,6 @@ def applies_to(version: "Version") -> bool:
     return version.release < (2, 1)
 
 
-def install() -> None:
-    """Stop Lightning 2.0 from importing the removed `hmp`; later versions have no such import."""
-    _hook.install()
-
-
-def uninstall() -> None:
-    """Undo `install` for Lightnings that are not imported yet."""
-    _hook.remove()
-
-
 def disable_hmp_import(module: ModuleType) -> None:
     """Set `_HPU_AVAILABLE` to False where the bridge has no HMP.
 
@@ -74,4 +64,5 @@ class _Backward:
             self._in_strategy = False
 
 
-_hook: Final = PostImportHook(_MODULES, disable_hmp_import)
+hmp_hook: Final = PostImportHook(_MODULES, disable_hmp_import)
+"""Stops Lightning 2.0 from importing the removed `hmp`, once installed; later versions have no such import."""

@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,16 +19,6 @@ from torch import Tensor
 from hpu_core import bridge
 
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-
-    class _Strategy:
-        """Part of Lightning's parallel strategies that is used here."""
-
-        def all_gather(self, *args: Any, **kwargs: Any) -> Tensor: ...
-
-else:
-    _Strategy = object
 
 
 class _ReduceOpError(ValueError, TypeError):
@@ -55,7 +45,7 @@ _GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 }
 
 
-class CollectivesMixin(_Strategy):
+class CollectivesMixin:
     """Mixin for strategies for several devices; list it before Lightning's strategy."""
 
     @abstractmethod
@@ -70,7 +60,8 @@ class CollectivesMixin(_Strategy):
             if not sync_grads:
                 return all_gather(tensor, group)
             check_device(tensor)
-            return super().all_gather(tensor, group, sync_grads)
+            parts: Tensor = super().all_gather(tensor, group, sync_grads)  # type: ignore[misc] # Lightning has it.
+            return parts
 
     def broadcast(self, obj: T, src: int = 0) -> T:
         """Return the object of rank `src`; that of other ranks is ignored."""

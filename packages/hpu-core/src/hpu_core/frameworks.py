@@ -61,7 +61,7 @@ class Framework:
 
     def _import(self, name: str) -> ModuleType:
         if _lightning_2_0.applies_to(self.version):
-            _lightning_2_0.install()
+            _lightning_2_0.hmp_hook.install()
         return importlib.import_module(name)
 
 

@@ -122,6 +122,19 @@ def installed() -> Mapping[str, Plugin]:
     return plugins
 
 
+def strategies() -> dict[str, ClassPaths]:
+    """Return all strategies by name: hpu-core's own, and those of plugins."""
+    found = {"hpu_single": ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")}
+    for plugin in installed().values():
+        found.update(plugin.strategies)
+    return found
+
+
+def aliases() -> dict[str, str]:
+    """Return the names of strategies by the names of Lightning's that mean them on HPU."""
+    return {alias: name for plugin in installed().values() for alias, name in plugin.aliases.items()}
+
+
 def precisions() -> list[str]:
     """Return the values of `precision` that plugins add to Lightning's, sorted."""
     return sorted(precision for plugin in installed().values() for precision in plugin.precisions)

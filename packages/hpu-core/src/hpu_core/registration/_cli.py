@@ -4,13 +4,10 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hpu_core import discovery, frameworks, plugins
-from hpu_core.registration import _registries, _undo
-
-if TYPE_CHECKING:
-    from hpu_core.frameworks import FrameworkName
+from hpu_core.registration import _patch, _registries
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +15,7 @@ _log = logging.getLogger(__name__)
 _OTHER_LAUNCHERS: Final = re.compile(r".*(spawn|fork|notebook|offload).*")
 
 
-def load_classes(framework: "FrameworkName") -> None:
+def load_classes(framework: frameworks.FrameworkName) -> None:
     """Import every class that a Trainer accepts, because LightningCLI lists the subclasses that are imported.
 
     A class that cannot be imported is skipped.
@@ -32,7 +29,7 @@ def load_classes(framework: "FrameworkName") -> None:
             _log.debug("LightningCLI does not list %s, which cannot be imported", path, exc_info=True)
 
 
-def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
+def extend_options(module: ModuleType, framework: frameworks.FrameworkName) -> None:
     """Add the names of HPU to the choices of `--accelerator`, `--strategy` and `--precision` of `fabric run`."""
     if frameworks.import_error(framework) is not None:
         return
@@ -46,12 +43,12 @@ def extend_options(module: ModuleType, framework: "FrameworkName") -> None:
     for option in [option for command in commands for option in command.params if option.name in choices]:
         if isinstance(option.type, click.Choice):
             names = [*option.type.choices, *choices[str(option.name)]]
-            _undo.stack.callback(setattr, option, "type", option.type)
+            _patch.undo.callback(setattr, option, "type", option.type)
             option.type = click.Choice(list(dict.fromkeys(names)))
 
 
 def get_num_processes(
-    original: Callable[..., int], framework: "FrameworkName", accelerator: str | None, devices: str
+    original: Callable[..., int], framework: frameworks.FrameworkName, accelerator: str | None, devices: str
 ) -> int:
     """Return the number of processes that `fabric run` starts; replaces `_get_num_processes`.
 
@@ -72,15 +69,13 @@ def get_num_processes(
 
 def _class_paths() -> Iterator[str]:
     yield from (_registries.ACCELERATOR, "hpu_core.checkpoint:HPUCheckpointIO")
-    yield from filter(None, [_registries.STRATEGY.trainer])
+    yield from {paths.trainer for paths in plugins.strategies().values() if paths.trainer is not None}
     for plugin in plugins.installed().values():
-        classes = [*plugin.strategies.values(), *([plugin.precision] if plugin.precision else [])]
-        yield from {paths.trainer for paths in classes if paths.trainer is not None}
+        if plugin.precision is not None and plugin.precision.trainer is not None:
+            yield plugin.precision.trainer
         yield from plugin.profilers.values()
 
 
 def _strategies() -> Iterator[str]:
-    yield "hpu_single"
-    for plugin in plugins.installed().values():
-        names = [name for name, paths in plugin.strategies.items() if paths.fabric is not None]
-        yield from (name for name in [*names, *plugin.aliases] if not _OTHER_LAUNCHERS.match(name))
+    names = [name for name, paths in plugins.strategies().items() if paths.fabric is not None]
+    yield from (name for name in [*names, *plugins.aliases()] if not _OTHER_LAUNCHERS.match(name))

@@ -5,15 +5,11 @@ Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from hpu_core import discovery, frameworks, plugins
 from hpu_core.registration import _registries, _strategy_flags
 from hpu_core.registration._hints import HINT, names_hpu, suggest_flags
-
-if TYPE_CHECKING:
-    from hpu_core.frameworks import FrameworkName
-    from hpu_core.plugins import Api
 
 # Lightning's connector, which follows the mixin among the bases of its subclasses.
 _Connector: Any = object
@@ -36,8 +32,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     _devices_flag: Any
     _strategy_flag: Any
 
-    _framework: ClassVar["FrameworkName"]
-    _api: ClassVar["Api"]
+    _framework: ClassVar[frameworks.FrameworkName]
+    _api: ClassVar[plugins.Api]
 
     # Names of the connector's attributes for the `precision` argument and for a precision plugin that the user passed.
     _precision_attr: ClassVar[str]
@@ -146,7 +142,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
         return self._is_hpu(accelerator) or (accelerator in (None, "auto") and discovery.is_available())
 
     def _is_single_device_strategy(self) -> bool:
-        path = _registries.STRATEGY.of(self._api)
+        path = plugins.strategies()["hpu_single"].of(self._api)
         return self._strategy_flag == "hpu_single" or isinstance(self._strategy_flag, plugins.load(str(path)))
 
     def _is_hpu(self, accelerator: object) -> bool:

@@ -7,7 +7,6 @@ from types import ModuleType
 from typing import Final
 
 from hpu_core.import_hooks import PostImportHook
-from hpu_core.registration import _undo
 
 _PYTORCH: Final = (
     "callbacks.throughput_monitor",
@@ -20,15 +19,10 @@ _PYTORCH: Final = (
 _FABRIC: Final = ("cli", "connector", "utilities.throughput")
 
 # Spelled out, because `hpu_core.frameworks` takes too long to import at `import torch`.
-_TARGETS: Final = frozenset(
-    f"{package}.{module}"
-    for packages, modules in (
-        (("lightning.pytorch", "pytorch_lightning"), _PYTORCH),
-        (("lightning.fabric", "lightning_fabric"), _FABRIC),
-    )
-    for package in packages
-    for module in modules
-)
+_TARGETS: Final = {
+    *(f"{package}.{module}" for package in ("lightning.pytorch", "pytorch_lightning") for module in _PYTORCH),
+    *(f"{package}.{module}" for package in ("lightning.fabric", "lightning_fabric") for module in _FABRIC),
+}
 
 
 def install() -> None:
@@ -37,7 +31,7 @@ def install() -> None:
 
     if _hints_hook.is_installed:
         uninstall()
-    _lightning_2_0.install()
+    _lightning_2_0.hmp_hook.install()
     _hook.install()
 
 
@@ -54,11 +48,12 @@ def install_hints() -> None:
 def uninstall() -> None:
     """Stop patching and restore the patched modules."""
     from hpu_core import _lightning_2_0
+    from hpu_core.registration import _patch
 
     _hints_hook.remove()
     _hook.remove()
-    _lightning_2_0.uninstall()
-    _undo.stack.close()
+    _lightning_2_0.hmp_hook.remove()
+    _patch.undo.close()
 
 
 # Lightning is imported by the time that these are called, so their imports add little.

@@ -4,13 +4,15 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from hpu_core.registration import _undo
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from hpu_core.frameworks import FrameworkName
+
+undo: Final = ExitStack()
+"""Callbacks that restore what registration changes in Lightning, called in reverse order by `close`."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ def patch(module: ModuleType, replacements: Mapping[str, Replacement]) -> None:
             _log.warning("HPU is not registered with %s: %s", framework, error)
             continue
         _replace(root, name, original, new)
-        _undo.stack.callback(_replace, root, name, new, original)
+        undo.callback(_replace, root, name, new, original)
 
 
 def framework_of(module: ModuleType) -> "FrameworkName":

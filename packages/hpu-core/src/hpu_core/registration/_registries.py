@@ -1,25 +1,21 @@
 """Entries of hpu-core and its plugins in Lightning's accelerator and strategy registries."""
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpu_core import frameworks, plugins
-from hpu_core.registration import _undo
+from hpu_core.registration import _patch
 
-if TYPE_CHECKING:
-    from hpu_core.plugins import Api
-
-# hpu-core's own classes, by path like a plugin's: they derive from Lightning's, and are imported when needed.
+# By path, like a plugin's classes: it derives from Lightning's, and is imported when it is needed.
 ACCELERATOR: Final = "hpu_core.accelerator:HPUAccelerator"
-STRATEGY: Final = plugins.ClassPaths("hpu_core.strategy:SingleHPUStrategy", "hpu_core.fabric:FabricSingleHPUStrategy")
 
 # Packages whose strategies are Lightning's own.
 LIGHTNING: Final = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 
-_registered: Final[set["Api"]] = set()
+_registered: Final[set[plugins.Api]] = set()
 
 
-def register_all(api: "Api") -> None:
+def register_all(api: plugins.Api) -> None:
     """Register the accelerator and all strategies once; entries that a program registers later stay.
 
     Lightning 2.0 has entries of the same names, which are replaced.
@@ -29,29 +25,26 @@ def register_all(api: "Api") -> None:
     accelerators, strategies = _registries(api)
     # The class itself: Lightning calls its static methods.
     _register(accelerators, "hpu", plugins.load(ACCELERATOR), ACCELERATOR)
-    classes = {"hpu_single": STRATEGY}
-    for plugin in plugins.installed().values():
-        classes.update(plugin.strategies)
-    for name, paths in classes.items():
+    for name, paths in plugins.strategies().items():
         path = paths.of(api)
         if path is not None:
             _register(strategies, name, functools.partial(_construct, path), path, **paths.options)
     _registered.add(api)
-    _undo.stack.callback(_registered.remove, api)
+    _patch.undo.callback(_registered.remove, api)
 
 
-def strategy_names(api: "Api") -> list[str]:
+def strategy_names(api: plugins.Api) -> list[str]:
     """Return the names of all strategies of one of Lightning's APIs, sorted."""
     return sorted(_registries(api)[1])
 
 
-def is_lightnings_own(name: str, api: "Api") -> bool:
+def is_lightnings_own(name: str, api: plugins.Api) -> bool:
     """Return whether a name is that of a strategy of Lightning's, which does not support HPU."""
     entry = dict.get(_registries(api)[1], name)
     return entry is not None and entry["strategy"].__module__.partition(".")[0] in LIGHTNING
 
 
-def _registries(api: "Api") -> tuple[Any, Any]:
+def _registries(api: plugins.Api) -> tuple[Any, Any]:
     """Return Lightning's accelerator registry and strategy registry."""
     framework = frameworks.current()
     if api == "fabric":
@@ -62,9 +55,9 @@ def _registries(api: "Api") -> tuple[Any, Any]:
 def _register(registry: Any, name: str, factory: Any, description: str, **options: Any) -> None:
     # dict's methods, because the registry's own `get` constructs an instance.
     if name in registry:
-        _undo.stack.callback(dict.__setitem__, registry, name, dict.__getitem__(registry, name))
+        _patch.undo.callback(dict.__setitem__, registry, name, dict.__getitem__(registry, name))
     else:
-        _undo.stack.callback(dict.pop, registry, name, None)
+        _patch.undo.callback(dict.pop, registry, name, None)
     registry.register(name, factory, description=description, override=True, **options)
 
 

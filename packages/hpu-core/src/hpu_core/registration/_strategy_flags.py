@@ -1,15 +1,12 @@
 """Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpu_core import plugins
 from hpu_core.registration import _hints, _registries, _subclasses
 
-if TYPE_CHECKING:
-    from hpu_core.plugins import Api
 
-
-def resolve(strategy: Any, api: "Api") -> Any:
+def resolve(strategy: Any, api: plugins.Api) -> Any:
     """Return the `strategy` argument with a name that Lightning's registry of this API has, before Lightning checks it.
 
     A name that no strategy has is an error, and one whose distribution is not installed is another.
@@ -21,7 +18,7 @@ def resolve(strategy: Any, api: "Api") -> Any:
     if name in known:
         return strategy
     # Fabric has fewer names than the Trainer.
-    alias = _aliases().get(name)
+    alias = plugins.aliases().get(name)
     if alias is not None:
         return alias
     error = plugins.missing_strategy_error(name)
@@ -31,14 +28,14 @@ def resolve(strategy: Any, api: "Api") -> Any:
     raise ValueError(f"`strategy` must be the name of a registered strategy, got {strategy!r}: {hint}")
 
 
-def for_hpu(strategy: Any, api: "Api") -> Any:
+def for_hpu(strategy: Any, api: plugins.Api) -> Any:
     """Return the strategy to use on HPU for one of Lightning's, by name or instance; others are returned unchanged.
 
     An instance of a user's subclass of one of Lightning's stays the same object, and derives from ours afterwards. If
     it cannot, or Lightning's class does not support HPU, that is a TypeError.
     """
     if isinstance(strategy, str):
-        name = _aliases().get(strategy, strategy)
+        name = plugins.aliases().get(strategy, strategy)
         error = plugins.missing_strategy_error(name)
         if error is not None:
             raise error
@@ -86,7 +83,3 @@ def _unsupported_error(kind: str) -> Exception:
         f"`strategy` must support Gaudi cards, got Lightning's {kind}, which does not: pass "
         f"{' or '.join(f'`strategy={name!r}`' for name in names)}"
     )
-
-
-def _aliases() -> dict[str, str]:
-    return {alias: name for plugin in plugins.installed().values() for alias, name in plugin.aliases.items()}
