@@ -10,7 +10,7 @@ import pytest
 
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.launches import LaunchStats
-from hpu_profiler.analysis.merge import merge_analyses
+from hpu_profiler.analysis.trace_analysis import merge_analyses
 from hpu_profiler.report.json import to_dict
 from hpu_profiler.trace import reader
 from hpu_profiler.trace.reader import read_parts, read_trace

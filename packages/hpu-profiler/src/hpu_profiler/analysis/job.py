@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.findings import find, one_per_rank
-from hpu_profiler.analysis.merge import merge_analyses
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
 from hpu_profiler.analysis.steps import critical_path
-from hpu_profiler.analysis.trace_analysis import analyze_trace
+from hpu_profiler.analysis.trace_analysis import analyze_trace, merge_analyses
 from hpu_profiler.trace.reader import paused_gc
 from hpu_profiler.trace.stages import STAGES, split_stages
 

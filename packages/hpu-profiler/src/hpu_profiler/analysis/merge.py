@@ -1,4 +1,4 @@
-"""Results for a whole trace from those of its parts.
+"""Merging of results: one for a whole trace from those of its parts.
 
 Totals are exact. Medians, and rates of events that may overlap, become means over the parts.
 """
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from _typeshed import DataclassInstance
-
-    from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
 _ResultT = TypeVar("_ResultT", bound="DataclassInstance")
 
@@ -37,24 +35,8 @@ _ROWS: Final[dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = {
 }
 
 
-def merge_analyses(parts: Sequence[TraceAnalysis]) -> TraceAnalysis:
-    """Return the results for a trace from those of its parts, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    infos = [part.trace for part in parts]
-    return replace(
-        _merge(parts),
-        trace=replace(
-            infos[0],
-            notes=tuple(dict.fromkeys(note for info in infos for note in info.notes)),
-            recipes={number: name for info in infos for number, name in info.recipes.items()},
-            has_memory=any(info.has_memory for info in infos),
-        ),
-        step_stats=tuple(itertools.chain.from_iterable(part.step_stats for part in parts)),
-    )
-
-
-def _merge(results: Sequence[_ResultT]) -> _ResultT:
+def merge_results(results: Sequence[_ResultT]) -> _ResultT:
+    """Return the result for a whole from those of its parts, in order; the fields' metadata say how each is merged."""
     merged: dict[str, Any] = {}
     for field in fields(results[0]):
         values = [getattr(result, field.name) for result in results]
@@ -85,7 +67,7 @@ def _merge_rows(key: Callable[[Any], Any], order: Callable[[Any], Any], rows: it
 
 def _merge_row(rows: list[Any]) -> Any:
     if is_dataclass(rows[0]):
-        return _merge(rows)
+        return merge_results(rows)
     return rows[0][0], *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
 
 
@@ -99,5 +81,5 @@ def _merge_values(values: Sequence[Any]) -> Any:
         keys = dict.fromkeys(itertools.chain.from_iterable(values))
         return {key: _merge_values([value[key] for value in values if key in value]) for key in keys}
     if is_dataclass(first):
-        return _merge(values)
+        return merge_results(values)
     return next(filter(None, values), first)

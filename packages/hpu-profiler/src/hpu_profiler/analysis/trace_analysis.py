@@ -1,8 +1,9 @@
-"""Analysis of one stage of one trace."""
+"""Analysis of one stage of one trace, which may be read in parts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import itertools
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.device_events import collective_sizes, collective_stats, memcpy_stats
@@ -11,12 +12,14 @@ from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
 from hpu_profiler.analysis.kernels import engine_stats, moving_kernels, recipe_stats
 from hpu_profiler.analysis.launches import launch_stats
-from hpu_profiler.analysis.merge import FIRST
+from hpu_profiler.analysis.merge import FIRST, merge_results
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
 from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
@@ -152,4 +155,21 @@ def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] |
         new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
         launches=launch_stats(events),
+    )
+
+
+def merge_analyses(parts: Sequence[TraceAnalysis]) -> TraceAnalysis:
+    """Return the results for a trace from those of its parts, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    infos = [part.trace for part in parts]
+    return replace(
+        merge_results(parts),
+        trace=replace(
+            infos[0],
+            notes=tuple(dict.fromkeys(note for info in infos for note in info.notes)),
+            recipes={number: name for info in infos for number, name in info.recipes.items()},
+            has_memory=any(info.has_memory for info in infos),
+        ),
+        step_stats=tuple(itertools.chain.from_iterable(part.step_stats for part in parts)),
     )

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import torch
-
-    from hpu_sim.plan.session import Session
 
 
 class Batches:
@@ -101,8 +99,13 @@ def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None
 
 
 @contextlib.contextmanager
-def observed(session: Session) -> Iterator[None]:
-    """Observe what is drawn from every DataLoader, and resize it if the Trainer does not do so on the device."""
+def observed(batches: Batches, new_size: Callable[[], int | None]) -> Iterator[None]:
+    """Observe what is drawn from every DataLoader, and resize it.
+
+    Args:
+        batches: The batches that are drawn.
+        new_size: Function that returns the size of a batch that is drawn now; None to keep it.
+    """
     loader_iterator: Any = torch_tools.loader_iterator_class()
     originals = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - the indices have no public name
     last_indices: dict[int, Any] = {}
@@ -113,10 +116,9 @@ def observed(session: Session) -> Iterator[None]:
 
     def draw(self: Any) -> Any:
         batch = originals[0](self)
-        if session.options.batch_size is not None and not session.fits:
-            before = getattr(self._index_sampler, "batch_size", None)
-            batch = session.batches.resize(batch, session.options.batch_size, before)
-        session.batches.add(self, batch, last_indices.get(id(self)))
+        if (size := new_size()) is not None:
+            batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
+        batches.add(self, batch, last_indices.get(id(self)))
         return batch
 
     loader_iterator.__next__, loader_iterator._next_index = draw, next_index  # noqa: SLF001 - as above

@@ -63,7 +63,7 @@ def record_call(
             torch_tools.warnings_filtered(),
             _rank_variables(options),
             patches.applied(session),
-            batches.observed(session),
+            batches.observed(session.batches, session.loader_batch_size),
             frameworks.taken_over(session),
             bridge_kernels.applied(device),
             device,

@@ -87,6 +87,13 @@ class Session:
         self.zero_config: dict[str, Any] | None = None
         self.device.step = self.recording.setup
 
+    def loader_batch_size(self) -> int | None:
+        """Return the size of the batches that DataLoaders give from now on; None for their own.
+
+        The Trainer's are resized on the device.
+        """
+        return None if self.fits else self.options.batch_size
+
     def begin_step(self, batch: Any = None) -> None:
         """Begin a step."""
         step = StepRecording(inputs=_describe(batch))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, Final
 
-from habana_frameworks.torch._chrome_trace_until_1_19 import DEVICE_NAME, RowAllocator, TraceWriter
+from habana_frameworks.torch._chrome_trace_until_1_19 import TraceWriter
+from habana_frameworks.torch._trace_event import DEVICE_NAME, DeviceEvent, RowAllocator, TraceEvent
 from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ _COPIES: Final = {"h2d": "Memcpy HtoD", "d2h": "Memcpy DtoH", "d2d": "Memcpy Dto
 
 _NS_PER_US: Final = 1000  # a trace is in microseconds
 _TOLERANCE_US: Final = 20.0  # largest difference between torch's clock and the device's on a busy machine
-
-DeviceEvent = tuple[str, str, int, int, int, int]
-TraceEvent = dict[str, Any]
 
 
 def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, Any]) -> list[TraceEvent]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from habana_frameworks.torch._trace_event import DEVICE_NAME, DeviceEvent, RowAllocator, TraceEvent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from habana_frameworks.torch._chrome_trace import DeviceEvent, TraceEvent
-
-DEVICE_NAME: Final = "/device:HPU:0"
 _DEVICE_PID: Final = 0
 _DEVICE_SORT_INDEX: Final = 16777216
 # Number of the type of the host's engine, which is the process of its calls, and their lanes.
@@ -34,25 +33,6 @@ _COPIES: Final = {
 }
 _MAX_RECIPE: Final = 1 << 16
 _NS_PER_US: Final = 1000
-
-
-class RowAllocator:
-    """Allocator of the rows of engines. In a row, Chrome's format allows only nested events; Perfetto drops others."""
-
-    def __init__(self) -> None:
-        self._open_ends: dict[int, list[list[int]]] = {}
-
-    def allocate(self, engine: int, start: int, end: int) -> int:
-        """Return the first row of an engine that an event fits into. Events must come in order of their start."""
-        rows = self._open_ends.setdefault(engine, [])
-        for row, ends in enumerate(rows):
-            while ends and ends[-1] <= start:
-                ends.pop()
-            if not ends or end <= ends[-1]:
-                ends.append(end)
-                return row
-        rows.append([end])
-        return len(rows) - 1
 
 
 class TraceWriter:

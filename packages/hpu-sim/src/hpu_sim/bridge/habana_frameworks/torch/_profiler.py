@@ -23,6 +23,8 @@ from hpu_sim.device.runtime import active_config, native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from habana_frameworks.torch._trace_event import DeviceEvent
+
 #: Attribute of a profile that holds the device's trace.
 _TRACE_ATTRIBUTE: Final = "hpu_sim_trace"
 
@@ -84,7 +86,7 @@ def _records_hpu(profile: Any) -> bool:
     return bool(getattr(profile, "records_hpu", False)) or (hpu is not None and hpu in profile.activities)
 
 
-def _add_device(path: Path, events: list[_chrome_trace.DeviceEvent], dropped: int) -> None:
+def _add_device(path: Path, events: list[DeviceEvent], dropped: int) -> None:
     open_file = gzip.open if path.suffix == ".gz" else open
     with open_file(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
