@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
+from hpu_core.distributed import cpp_log
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.store import MAX_REPORTS
 
@@ -80,5 +81,5 @@ def _number(error: BaseException) -> int:
 
 def _count(add: Callable[[str, int], int], key: str, found: dict[str, Any]) -> None:
     # The store closes with the process of rank 0.
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError), cpp_log.silence():
         found[_NUMBER] = add(key, 1)

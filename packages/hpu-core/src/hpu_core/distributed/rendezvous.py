@@ -92,7 +92,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     root = connect(config) if root is None else root
     own = RankInfo(config.rank, socket.gethostname(), os.getpid(), tuple(own_connections(config.port)))
     try:
-        with cpp_log.without_warnings():
+        with cpp_log.silence():
             attempt, ranks = (_wait_for_ranks if config.rank == 0 else _wait_for_outcome)(root, config, own)
     except RuntimeError as error:
         if isinstance(error, RankFailedError):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from packaging.version import Version
 
-from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed import _torch_2_0, cpp_log
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
@@ -183,10 +183,11 @@ def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue
             options.update(_listen_on_loopback(config))
         if not server and _torch_2_0.IS_TORCH_2_0:
             _torch_2_0.wait_for_listener(config.host, config.port, config.timeout)
-        store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
-        if not server:
-            # The constructor of older torch (2.4) does not wait for an answer.
-            store.add("hpu_core/connections", 0)
+        with cpp_log.silence():
+            store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
+            if not server:
+                # The constructor of older torch (2.4) does not wait for an answer.
+                store.add("hpu_core/connections", 0)
         outcome.put(store)
     # torch 2.0 raises a TimeoutError.
     except (RuntimeError, TimeoutError) as error:

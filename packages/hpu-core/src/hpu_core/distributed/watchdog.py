@@ -157,7 +157,7 @@ class Watchdog:
         They pass through the store. A rank that waits there for one that has failed gets a RankFailedError, and a rank
         that waits for its device does not.
         """
-        with self.collective("gather"):
+        with self.collective("gather"), cpp_log.silence():
             store, ranks = self._job.store(), range(self._job.config.world_size)
             key = f"gather/{self._heartbeat.collective_seq}"
             store.set(f"{key}/{self._info.rank}", value)
@@ -332,7 +332,7 @@ class Watchdog:
             self._heartbeat.exits = exits
             self._heartbeat.beat += 1
         try:
-            with cpp_log.without_warnings():
+            with cpp_log.silence():
                 failure = self._exchange.exchange(self._snapshot(), self._failure)
         except RuntimeError:
             if self._closed.is_set():
