@@ -215,7 +215,7 @@ def test_the_launched_ranks_of_a_rank_without_a_store_are_killed() -> None:
     manager, cluster, process = ProcessGroupManager(None, None), LightningEnvironment(), launched_process()
     manager.launched[1] = process
     with (
-        mock.patch.object(process_group, "connect", side_effect=RuntimeError("cannot open the store")),
+        mock.patch.object(process_group, "open_root", side_effect=RuntimeError("cannot open the store")),
         pytest.raises(RuntimeError, match="cannot open the store"),
     ):
         manager.rendezvous(cluster)

@@ -18,7 +18,7 @@ from hpu_core.distributed.connections import own_connections
 from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, connect, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, open_root, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
 from hpu_core.distributed.watchdog import Watchdog, print_line
 
@@ -132,7 +132,7 @@ class ProcessGroupManager:
         )
         if not dist.is_initialized():
             reusable = _job is not None and _job.config.endpoint == config.endpoint
-            _job = rendezvous(config, _job.root if _job is not None and reusable else self._connect(config))
+            _job = rendezvous(config, _job.root if _job is not None and reusable else self._open_root(config))
         elif _job is None and self.failure_detection and config.world_size > 1 and _has_store_at_port(config):
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
@@ -145,9 +145,9 @@ class ProcessGroupManager:
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
-    def _connect(self, config: RendezvousConfig) -> "TCPStore":
+    def _open_root(self, config: RendezvousConfig) -> "TCPStore":
         try:
-            return connect(config)
+            return open_root(config)
         except RuntimeError:
             # The ranks that this process launched would wait for the same store, until their own timeout.
             for process in self.launched.values():

@@ -28,7 +28,7 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import PrefixStore, Store, TCPStore
 
-__all__ = ["RendezvousResult", "connect", "rendezvous"]
+__all__ = ["RendezvousResult", "open_root", "rendezvous"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 2
@@ -66,7 +66,7 @@ class RendezvousResult:
         return _attempt_store(self.root if connection is None else connection, self.attempt)
 
 
-def connect(config: RendezvousConfig) -> "TCPStore":
+def open_root(config: RendezvousConfig) -> "TCPStore":
     """Return a connection to the store, which rank 0 opens unless torchrun's agent has.
 
     Raises:
@@ -89,7 +89,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
         ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
             version of hpu-core wrote to the store.
     """
-    root = connect(config) if root is None else root
+    root = open_root(config) if root is None else root
     own = RankInfo(config.rank, socket.gethostname(), os.getpid(), tuple(own_connections(config.port)))
     try:
         with cpp_log.silence():
