@@ -213,6 +213,20 @@ def test_a_program_of_one_rank_may_have_a_process_group() -> None:
     assert not dist.is_initialized()
 
 
+def test_a_monitored_barrier_waits_for_nobody() -> None:
+    """Fabric's ``rank_zero_first`` has one; it is no collective of the device."""
+
+    def program() -> None:
+        with plan.step():
+            dist.new_group(backend="gloo").monitored_barrier()
+            torch.ones(4, device="hpu").relu()
+
+    recording = record_call(program, Options(devices=4))
+
+    assert recording.steady.operations
+    assert not recording.steady.collectives
+
+
 def test_fabric_may_set_up_module_and_optimizer_apart() -> None:
     # tests/test_plan.py of the repository runs it with hpu-core.
     pytest.importorskip("hpu_core")

@@ -68,6 +68,17 @@ def test_a_logger_has_its_methods_and_writes_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_configuration_of_a_command_line_is_not_saved(tmp_path: Path) -> None:
+    pytest.importorskip("jsonargparse")
+    from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+
+    callback = SaveConfigCallback(LightningArgumentParser(), LightningArgumentParser().get_defaults())
+
+    _fit(_Module(), Options(), default_root_dir=tmp_path, callbacks=[callback])
+
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_large_embedding_may_be_made_in_configure_model() -> None:
     class Late(_Module):
         def configure_model(self) -> None:

@@ -34,6 +34,7 @@ _DROPPED: Final = (
     "LearningRateMonitor",
     "ModelSummary",
     "ProgressBar",
+    "SaveConfigCallback",
     "Timer",
 )
 
@@ -238,9 +239,11 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     """Limit a Trainer to the planned steps, without validation, files and messages."""
     recording = session.recording
     callback_class = importlib.import_module(f"{package}.callbacks").Callback
-    dropped = tuple(getattr(importlib.import_module(f"{package}.callbacks"), name, callback_class) for name in _DROPPED)
-    dropped = tuple(each for each in dropped if each is not callback_class)
-    trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, dropped)]
+    trainer.callbacks = [
+        each
+        for each in trainer.callbacks
+        if not any(base.__name__ in _DROPPED and base.__module__.startswith(package) for base in type(each).__mro__)
+    ]
     trainer.callbacks.append(_make_callback(callback_class, session))
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
