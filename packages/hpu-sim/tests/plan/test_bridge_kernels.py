@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hpu_sim import plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.session import Options
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
-def _names(call: object) -> Counter[str]:
+def _names(call: Callable[[], object]) -> Counter[str]:
     recording = record_call(call, Options())
     return Counter(each.name for each in recording.steady.operations)
 
@@ -45,6 +49,11 @@ def test_fused_attention_of_the_bridge_is_one_operator() -> None:
     assert sum("scaled_dot_product" in name for name in names) == 2
 
 
+def _launches(call: Callable[[], object]) -> Counter[str]:
+    operations = record_call(call, Options()).steady.operations
+    return Counter(each.phase for each in operations if each.is_launched)
+
+
 def test_a_fused_optimizer_is_one_launch() -> None:
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
@@ -57,7 +66,49 @@ def test_a_fused_optimizer_is_one_launch() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
 
-    operations = record_call(program, Options()).steady.operations
+    assert _launches(program)["optimizer"] == 1
 
-    assert not any(each.is_launched for each in operations if each.phase == "optimizer")
-    assert all(each.is_launched for each in operations if each.phase != "optimizer")
+
+def test_dropout_is_one_launch() -> None:
+    def program() -> None:
+        for _ in range(2):
+            with plan.step():
+                nn.functional.dropout(torch.ones(4, 8, device="hpu"))
+
+    # The other one fills the tensor.
+    assert _launches(program)["forward"] == 2
+
+
+def _normalize(data: Tensor) -> Tensor:
+    from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+
+    return FusedRMSNorm.apply(data, torch.ones(8, device="hpu", requires_grad=True), 1e-6)
+
+
+def _rotate(data: Tensor) -> Tensor:
+    from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelperV2
+
+    table = torch.ones(1, 4, 8, device="hpu")
+    return RotaryPosEmbeddingHelperV2.apply(data, table, table, None)
+
+
+@pytest.mark.parametrize("function", [_normalize, _rotate])
+def test_a_fused_norm_or_rotation_is_one_launch_in_each_pass(function: Callable[[Tensor], Tensor]) -> None:
+    """The sum, its gradient, the product before and its two gradients are launches of their own."""
+
+    def program() -> None:
+        weight = torch.ones(8, device="hpu", requires_grad=True)
+        for _ in range(2):
+            with plan.step():
+                function(torch.ones(4, 8, device="hpu") * weight).sum().backward()
+                weight.grad = None
+
+    def plain() -> None:
+        weight = torch.ones(8, device="hpu", requires_grad=True)
+        for _ in range(2):
+            with plan.step():
+                (torch.ones(4, 8, device="hpu") * weight).sum().backward()
+                weight.grad = None
+
+    # The function makes a tensor of weights or angles itself.
+    assert _launches(program) - _launches(plain) == Counter(forward=2, backward=1)

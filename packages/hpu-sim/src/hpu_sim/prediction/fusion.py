@@ -91,14 +91,22 @@ def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> t
     found = []
     for start, end in itertools.pairwise(ordered):
         part = operations[start:end]
-        kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _single(part, start))
+        kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _launched(part, start, last_reads))
         found.append(Segment(start, end, kernels))
     return tuple(found)
 
 
-def _single(operations: Sequence[Operation], start: int) -> Iterator[Kernel]:
-    for index, each in enumerate(operations):
-        yield Kernel(start + index, (each,), each.bytes, _vector_bytes(each))
+def _launched(operations: Sequence[Operation], start: int, last_reads: dict[int, int]) -> Iterator[Kernel]:
+    """Yield a kernel per launch: an operator, or those of one of the bridge's fused kernels."""
+    firsts = [index for index, each in enumerate(operations) if each.is_launched or each.flops or not index]
+    for first, end in itertools.pairwise([*firsts, len(operations)]):
+        yield _chained(operations[first:end], start + first, last_reads)
+
+
+def _chained(chain: Sequence[Operation], first: int, last_reads: dict[int, int]) -> Kernel:
+    """Return the kernel of operators that follow each other from a position of the step on."""
+    size = chain_bytes(chain, last_reads, first + len(chain))
+    return Kernel(first, tuple(chain), size, sum(map(_vector_bytes, chain)))
 
 
 def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int) -> Iterator[Kernel]:
@@ -106,14 +114,10 @@ def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, in
     first = start
     held = 0
 
-    def kernel() -> Kernel:
-        size = chain_bytes(chain, last_reads, first + len(chain))
-        return Kernel(first, tuple(chain), size, sum(map(_vector_bytes, chain)))
-
     for index, each in enumerate(operations, start):
         if each.flops or each.host_sync:
             if chain:
-                yield kernel()
+                yield _chained(chain, first, last_reads)
                 chain, held = [], 0
             yield Kernel(index, (each,), each.bytes, 0)
             continue
@@ -123,10 +127,10 @@ def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, in
         if is_reduction(each):
             held += max((size for _, size in each.reads), default=0)
             if held > sram:
-                yield kernel()
+                yield _chained(chain, first, last_reads)
                 chain, held = [], 0
     if chain:
-        yield kernel()
+        yield _chained(chain, first, last_reads)
 
 
 def _vector_bytes(operation: Operation) -> int:

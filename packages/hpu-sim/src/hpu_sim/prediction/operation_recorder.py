@@ -38,6 +38,10 @@ _FUNCTIONAL: Final = {
     "all_to_all_single": "alltoall_base",
     "broadcast": "broadcast",
 }
+# Operators that run nothing on the device.
+_WITHOUT_WORK: Final = frozenset(
+    {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty"}
+)
 # Operators that read only the selected rows of their first tensor.
 _GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
 
@@ -48,7 +52,6 @@ class OperationRecorder:
     Attributes:
         step: Step that is recorded.
         notes: Limits of the recording.
-        is_in_kernel: Whether operators are parts of one of the bridge's fused kernels.
     """
 
     def __init__(self) -> None:
@@ -58,7 +61,8 @@ class OperationRecorder:
         self._pending: dict[int, int] = {}
         self.step = StepRecording()
         self.notes: set[str] = set()
-        self.is_in_kernel = False
+        # Operators so far of the fused kernel that is being recorded; None outside of one.
+        self._parts: int | None = None
 
     @property
     def phase(self) -> Phase:
@@ -75,6 +79,14 @@ class OperationRecorder:
 
     def record_host_copy(self, name: str) -> None:
         """Record a copy to the host."""
+
+    def begin_kernel(self) -> None:
+        """Record operators as parts of one kernel from now on."""
+        self._parts = 0
+
+    def end_kernel(self) -> None:
+        """Record every operator as a kernel again."""
+        self._parts = None
 
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
@@ -104,7 +116,7 @@ class OperationRecorder:
         if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
             self.record_host_copy(name)
             return
-        if func.is_view or name in {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided"}:
+        if func.is_view or name in _WITHOUT_WORK:
             return
         reads = tuple((self.storage_id(each), _nbytes(each)) for each in inputs)
         writes = tuple((self.storage_id(each), _nbytes(each)) for each in outputs)
@@ -126,9 +138,11 @@ class OperationRecorder:
                 writes=writes,
                 key=key,
                 waits_for=waits,
-                is_launched=not self.is_in_kernel,
+                is_launched=not self._parts,
             )
         )
+        if self._parts is not None:
+            self._parts += 1
 
     def record_c10d(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record a collective of a process group."""

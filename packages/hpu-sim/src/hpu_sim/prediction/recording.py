@@ -53,7 +53,8 @@ class Operation:
         waits_for: Indices of the collectives whose results it reads first.
         host_sync: Whether the host waits for the result.
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
-        is_launched: Whether the host launches it by itself; False for a part of one of the bridge's fused kernels.
+        is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
+            kernels.
     """
 
     name: str
