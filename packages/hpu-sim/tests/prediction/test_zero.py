@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.prediction import zero
-from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
+from hpu_sim.prediction.recording import HOST_READ, MemorySample, Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
@@ -99,13 +100,55 @@ def _micro_batches(count: int) -> Recording:
     return recording
 
 
-def test_deepspeed_reads_a_value_before_the_optimizer() -> None:
-    (index,) = (
-        index
-        for index, each in enumerate(zero.apply(_recording(4), "deepspeed_stage_2").steady.operations)
-        if each.host_sync
-    )
-    assert index == 2
+def _operations(recording: Recording, **timer: bool) -> list[str]:
+    """Return the operators of a step with stage 2, and a configuration of DeepSpeed's throughput timer."""
+    config = {"zero_optimization": {"stage": 2}, "timers": {"throughput": timer}}
+    stage = zero.from_config(config, "deepspeed")
+    return [each.name for each in zero.apply(recording, "deepspeed_stage_2", stage).steady.operations]
+
+
+def test_deepspeed_reads_a_value_before_the_optimizer_and_waits_for_the_device_at_the_end() -> None:
+    names = _operations(_recording(4))
+
+    assert [index for index, name in enumerate(names) if name == HOST_READ] == [2, len(names) - 1]
+    # The updated parameters are gathered before the end.
+    *_, gather = zero.apply(_recording(4), "deepspeed_stage_2").steady.collectives
+    assert gather.after == len(names) - 1
+
+
+def test_deepspeed_waits_for_the_device_before_each_micro_batch() -> None:
+    names = _operations(_micro_batches(3))
+
+    assert [index for index, name in enumerate(names) if name == HOST_READ] == [2, 5, 8, len(names) - 1]
+
+
+@pytest.mark.parametrize("option", ["enabled", "synchronized"])
+def test_a_throughput_timer_that_does_not_synchronize_waits_for_nothing(option: str) -> None:
+    assert _operations(_micro_batches(3), **{option: False}).count(HOST_READ) == 1
+
+
+def test_a_rank_updates_its_part_of_the_parameters_in_float32() -> None:
+    """Clipping and the optimizer, both after the backward pass, with the gradients of a card in bfloat16."""
+    recording = _recording(4)
+    optimizer = recording.steady.operations.pop()
+    for phase in ("forward", "optimizer"):
+        recording.steady.operations.append(
+            dataclasses.replace(optimizer, phase=phase, dtype="bfloat16", reads=((1, 800),), writes=((1, 400),))
+        )
+
+    step = zero.apply(recording, "deepspeed_stage_2").steady
+
+    updates = [each for each in step.operations if each.name == optimizer.name and each.reads[0][0] == 1]
+    assert [(each.phase, each.reads, each.writes) for each in updates] == [("optimizer", ((1, 400),), ((1, 200),))] * 2
+
+
+def test_a_rank_copies_its_part_to_float32_and_back() -> None:
+    step = zero.apply(_recording(4), "deepspeed_stage_2").steady
+
+    part = 2 * _MEASURED_PARAMETERS // 4
+    copies = [each for each in step.operations if each.reads and each.reads[0][0] < 0]
+    sizes = [(read, written) for each in copies for ((_, read),), ((_, written),) in [(each.reads, each.writes)]]
+    assert sizes == [(part, part), (part, 2 * part), (2 * part, part)]
 
 
 @pytest.mark.parametrize(("stage", "reductions"), [(0, 1), (1, 1), (2, 8), (3, 8)])

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common.formatting import format_int
-from hpu_sim.prediction.recording import Collective, MemorySample, StepRecording, host_read
+from hpu_sim.prediction.recording import Collective, MemorySample, Operation, StepRecording, host_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hpu_sim.prediction.recording import Operation, Phase, Recording
+    from hpu_sim.prediction.recording import Access, Phase, Recording
 
 # Elements of the buckets of Lightning's DeepSpeedStrategy.
 _BUCKET: Final = 200_000_000
@@ -33,6 +33,8 @@ _COPIES: Final = 4
 # parameters in float32.
 _STATES_16: Final = (2, 12)
 _STATES_32: Final = (4, 8)
+# Storages of the rank's parts, beside those of the recording, whose numbers are not negative.
+_GRADIENTS, _FLAT, _FLAT_32, _MASTERS, _PARAMETERS = range(-5, 0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Zero:
         gather_bucket: Elements of parameters that stages 1 and 2 gather at once after the optimizer.
         prefetch_bucket: Elements of parameters that stage 3 gathers ahead.
         overlaps: Whether collectives run beside the backward pass.
+        synchronizes: Whether the throughput timer waits for the device before each forward pass, which is DeepSpeed's
+            default (``utils/timer.py``).
     """
 
     stage: int
@@ -56,6 +60,7 @@ class Zero:
     gather_bucket: int = _BUCKET
     prefetch_bucket: int = _PREFETCHED
     overlaps: bool = True
+    synchronizes: bool = True
 
 
 #: Stages by the names of Lightning's strategies, and of those that only a configuration has.
@@ -76,6 +81,7 @@ def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
     if not config or "zero_optimization" not in config:
         return STAGES[name]
     found = config["zero_optimization"]
+    timer = config.get("timers", {}).get("throughput", {})
     stage = int(found.get("stage", 0))
 
     def offloads(key: str) -> bool:
@@ -94,6 +100,7 @@ def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
         prefetch_bucket=elements("stage3_prefetch_bucket_size", _PREFETCHED),
         # DeepSpeed's default depends on the stage.
         overlaps=bool(stage == 3 if found.get("overlap_comm") is None else found["overlap_comm"]),  # noqa: PLR2004
+        synchronizes=timer.get("enabled", True) and timer.get("synchronized", True),
     )
 
 
@@ -218,24 +225,20 @@ def _activations(sample: MemorySample, recording: Recording) -> tuple[int, int]:
 
 
 def _step(recording: Recording, step: StepRecording, zero: Zero) -> StepRecording:
-    """Return a step with the stage's collectives, and with the optimizer's work divided among the ranks."""
-    parts = recording.world_size if zero.stage else 1
+    """Return a step with the stage's collectives, reads by the host, and work of the optimizer."""
+    update = max((end for _, end in passes(step.operations, "backward")), default=len(step.operations))
     kept = [index for index, each in enumerate(step.operations) if not (zero.offload and each.phase == "optimizer")]
     operations = [
-        dataclasses.replace(
-            step.operations[index],
-            waits_for=(),
-            reads=_divide(step.operations[index].reads, parts, step.operations[index].phase),
-            writes=_divide(step.operations[index].writes, parts, step.operations[index].phase),
-        )
+        _update(step.operations[index], recording.world_size if zero.stage else 1)
+        if index >= update
+        else dataclasses.replace(step.operations[index], waits_for=())
         for index in kept
     ]
+    inserted = _inserted(recording, operations, zero)
     graph_ends = {sum(index < end for index in kept) for end in step.graph_ends}
-    if zero.stage:
-        # DeepSpeed reads the norm of the gradients, or whether one overflowed, before the optimizer.
-        position = max((end for _, end in passes(operations, "backward")), default=len(operations))
-        operations.insert(position, host_read("optimizer"))
-        graph_ends = {end + (end > position) for end in graph_ends}
+    graph_ends = {end + sum(position < end for position, _ in inserted) for end in graph_ends}
+    for position, operation in reversed(inserted):
+        operations.insert(position, operation)
     collectives: list[Collective] = []
     if recording.world_size > 1:
         collectives = _Traffic(recording, operations, zero).collectives()
@@ -248,6 +251,48 @@ def _step(recording: Recording, step: StepRecording, zero: Zero) -> StepRecordin
         peaks=_peaks(step, samples),
         graph_ends=sorted(graph_ends),
     )
+
+
+def _update(operation: Operation, parts: int) -> Operation:
+    """Return an operator after the backward pass, of the optimizer or of clipping, as DeepSpeed runs it.
+
+    It runs on the rank's part of the gradients and of the parameters, in float32.
+    """
+    factor = 2 if operation.dtype in {"bfloat16", "float16"} else 1
+    reads, writes = (
+        tuple((storage, factor * size // parts) for storage, size in accesses)
+        for accesses in (operation.reads, operation.writes)
+    )
+    return dataclasses.replace(operation, phase="optimizer", waits_for=(), reads=reads, writes=writes)
+
+
+def _inserted(recording: Recording, operations: Sequence[Operation], zero: Zero) -> list[tuple[int, Operation]]:
+    """Return what DeepSpeed adds to a step, each with the position of the operator before which it is, in order."""
+    found = []
+    end = len(operations)
+    if zero.synchronizes:
+        _, *others = passes(operations, "forward") or [(0, 0)]
+        found += [(start, host_read("forward")) for start, _ in others]
+    if zero.stage:
+        update = max((last for _, last in passes(operations, "backward")), default=end)
+        # DeepSpeed reads the norm of the gradients, or whether one overflowed, before the optimizer.
+        found.append((update, host_read("optimizer")))
+        if not zero.offload:
+            states = states_of(recording)
+            own, masters = states.gradients // recording.world_size, 4 * recording.trainable // recording.world_size
+            # The gradients become a flat tensor in float32, and the parameters are copied back from another one.
+            found += [
+                (update, _copy("cat", (_GRADIENTS, own), (_FLAT, own))),
+                (update, _copy("_to_copy", (_FLAT, own), (_FLAT_32, masters))),
+                (end, _copy("copy_", (_MASTERS, masters), (_PARAMETERS, own))),
+            ]
+    if zero.synchronizes:
+        found.append((end, host_read("optimizer")))
+    return found
+
+
+def _copy(name: str, read: Access, written: Access) -> Operation:
+    return Operation(f"aten.{name}", "optimizer", "", "float32", 0, None, (read,), (written,), 0)
 
 
 class _Traffic:
@@ -273,7 +318,7 @@ class _Traffic:
         for between in backward if self._zero.stage >= 2 else backward[-1:]:  # noqa: PLR2004 - as above
             self._reduce(between)
         if self._zero.stage in {1, 2}:
-            end = len(self._operations)
+            end = len(self._operations) - self._zero.synchronizes
             self._split("allgather_base", "optimizer", self._zero.gather_bucket, (end, end), is_async=False)
         self._found.sort(key=lambda pair: pair[0].after)
         for index, (_, waiting) in enumerate(self._found):
@@ -378,9 +423,3 @@ def _peaks(step: StepRecording, samples: Sequence[MemorySample]) -> dict[Phase, 
         by_module = {key: size for key, size in by_module.items() if size}
         peaks[phase] = (sum(highest.by_category), by_module)
     return peaks
-
-
-def _divide(accesses: tuple[tuple[int, int], ...], ranks: int, phase: Phase) -> tuple[tuple[int, int], ...]:
-    if phase != "optimizer":
-        return accesses
-    return tuple((storage, size // ranks) for storage, size in accesses)
