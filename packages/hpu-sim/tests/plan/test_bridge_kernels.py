@@ -82,14 +82,16 @@ def test_dropout_is_one_launch() -> None:
 def _normalize(data: Tensor) -> Tensor:
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 
-    return FusedRMSNorm.apply(data, torch.ones(8, device="hpu", requires_grad=True), 1e-6)
+    result: Tensor = FusedRMSNorm.apply(data, torch.ones(8, device="hpu", requires_grad=True), 1e-6)
+    return result
 
 
 def _rotate(data: Tensor) -> Tensor:
     from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelperV2
 
     table = torch.ones(1, 4, 8, device="hpu")
-    return RotaryPosEmbeddingHelperV2.apply(data, table, table, None)
+    result: Tensor = RotaryPosEmbeddingHelperV2.apply(data, table, table, None)
+    return result
 
 
 @pytest.mark.parametrize("function", [_normalize, _rotate])

@@ -85,7 +85,7 @@ def _as_two_kernels(original: Callable[..., Tensor], recorder: OperationRecorder
     @functools.wraps(original)
     def apply(data: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         first = data.view_as(data)
-        result = forward(first, *args, **kwargs)
+        result: Tensor = forward(first, *args, **kwargs)
         if first.requires_grad:
             result.register_hook(lambda _: recorder.begin_kernel())
             first.register_hook(lambda _: recorder.end_kernel())

@@ -10,6 +10,7 @@ from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.plan import costs
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.module_names import user_name
 from hpu_sim.plan.rates import rate_plan
 from hpu_sim.plan.schema import (
     CollectivePlan,
@@ -189,7 +190,7 @@ def _lanes(timeline: Timeline) -> Iterator[SpanPlan]:
         for index, overlaps in sorted(parts.items()):
             share = min(sum(seconds for seconds, _ in overlaps) / width, 1.0)
             _, longest = max(overlaps, key=lambda overlap: overlap[0])
-            start, end, name = index * width, (index + 1) * width, costs.user_name(longest.module)
+            start, end, name = index * width, (index + 1) * width, user_name(longest.module)
             if (
                 before is not None
                 and before.phase == longest.phase
@@ -210,12 +211,12 @@ def _modules(timeline: Timeline, step: StepRecording) -> tuple[ModulePlan, ...]:
     bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for span in timeline.spans:
         if span.stream == "compute" and span.module:
-            name = costs.user_name(span.module)
+            name = user_name(span.module)
             seconds[name] += span.seconds
             bounds[name][span.bound] += span.seconds
     flops: Counter[str] = Counter()
     for operation in step.operations:
-        flops[costs.user_name(operation.module)] += operation.flops
+        flops[user_name(operation.module)] += operation.flops
     return tuple(
         ModulePlan(name, flops[name], seconds[name], max(bounds[name], key=bounds[name].__getitem__))
         for name in sorted(seconds, key=seconds.__getitem__, reverse=True)[:MAX_MODULES]

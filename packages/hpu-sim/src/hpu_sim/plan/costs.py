@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.formatting import format_bytes
+from hpu_sim.plan.module_names import OUTSIDE, user_name
 from hpu_sim.plan.schema import CostPlan
 from hpu_sim.prediction.time_model import padding
 
@@ -23,9 +24,6 @@ MAX_COSTS: Final = 3
 OPTIMIZER: Final = "optimizer"
 HOST: Final = "launches of the host"
 NETWORK: Final = "waiting for collectives"
-OUTSIDE: Final = "outside of modules"
-# Names of modules that strategies put around the program's.
-_WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module"})
 # What the uncertain figures of the hardware stand for.
 _CAUSES: Final = {
     "matrix_efficiency": "rate of the matrix engine",
@@ -33,6 +31,7 @@ _CAUSES: Final = {
     "vector_instructions": "rate of the vector engines",
     "engine_overlap": "overlap of the engines",
     "kernel_seconds": "start of kernels",
+    "start_seconds": "start of graphs",
     "trace_seconds": "tracing by the host",
     "launch_seconds": "launches by the host",
     "graph_seconds": "launches by the host",
@@ -44,17 +43,6 @@ _CAUSES: Final = {
 }
 # Products that are padded by less are not worth a word.
 _PADDED: Final = 1.1
-
-
-def user_name(module: str) -> str:
-    """Return a module's name in the program, with ``*`` for the number of a repeated one.
-
-    >>> user_name("LlamaForCausalLM.model.layers.12.mlp")
-    'model.layers.*.mlp'
-    """
-    module = module.removeprefix("DistributedDataParallel.module.")
-    _, *parts = [part for part in module.split(".") if part not in _WRAPPERS] or [""]
-    return ".".join("*" if part.isdigit() else part for part in parts) or (module and f"{module} itself")
 
 
 def costs(recording: Recording, timeline: Timeline) -> tuple[CostPlan, ...]:
@@ -86,7 +74,8 @@ def width_shares(found: Range) -> dict[str, float]:
     """Return the share of each cause in the squared width of a step's range, the largest first."""
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in found.shares.items():
-        shares[_CAUSES.get(name, name)] += share
+        # A figure may be that of a generation.
+        shares[_CAUSES.get(name.partition(" ")[0], name)] += share
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from hpu_sim.plan.module_names import rows
 from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
 from hpu_sim.prediction.recording import CATEGORIES
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
 #: Maximum number of modules; the others are one row.
 MAX_MODULES: Final = 10
 OTHER_MODULES: Final = "other modules"
-OUTSIDE: Final = "outside of modules"
-# Names of modules that strategies put around the program's.
-_WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod", "_forward_module"})
 
 
 def memory_plan(recording: Recording) -> MemoryPlan:
@@ -45,7 +43,7 @@ def memory_plan(recording: Recording) -> MemoryPlan:
 def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...]:
     """Return the modules with most memory at the peak; those that differ in a number are one row."""
     _, by_module = step.peaks.get(peak.phase, (0, {}))
-    rows_of = _rows({name for name, _ in by_module})
+    rows_of = rows({name for name, _ in by_module})
     names: defaultdict[str, set[str]] = defaultdict(set)
     sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for (name, category), size in by_module.items():
@@ -56,36 +54,14 @@ def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...
     others: Counter[str] = Counter()
     for row in ordered[MAX_MODULES:]:
         others += sizes[row]
-    rows = [
+    found = [
         ModuleMemory(row, len(names[row]), sizes[row].total(), dict(sizes[row].most_common()))
         for row in ordered[:MAX_MODULES]
     ]
     if others:
         count = sum(len(names[row]) for row in ordered[MAX_MODULES:])
-        rows.append(ModuleMemory(OTHER_MODULES, count, others.total(), dict(others.most_common())))
-    return tuple(rows)
-
-
-def _rows(names: set[str]) -> dict[str, str]:
-    """Return the row of each module: its name, with ``*`` for the number of a repeated block."""
-    children: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-    for name in names:
-        parts = name.split(".")
-        for length, part in enumerate(parts):
-            children[tuple(parts[:length])].add(part)
-
-    def is_repeated(parent: tuple[str, ...], part: str) -> bool:
-        own = children.get((*parent, part), set())
-        siblings = (each for each in children[parent] if each.isdigit() and each != part)
-        return part.isdigit() and any(own & children.get((*parent, each), set()) for each in siblings)
-
-    rows = {}
-    for name in names:
-        parts = name.split(".")
-        row = ("*" if is_repeated(tuple(parts[:position]), part) else part for position, part in enumerate(parts))
-        shown = ".".join(part for part in row if part not in _WRAPPERS)
-        rows[name] = shown.removeprefix("DistributedDataParallel.module.") or OUTSIDE
-    return rows
+        found.append(ModuleMemory(OTHER_MODULES, count, others.total(), dict(others.most_common())))
+    return tuple(found)
 
 
 def _total(sample: MemorySample) -> int:

@@ -182,18 +182,22 @@ def is_last_reference(tensor: torch.Tensor) -> bool:
 
 def is_called_by_autograd_engine() -> bool:
     """Return whether the autograd engine called the operator, and not a function in Python or one of its nodes."""
-    frame: Any = sys._getframe(2)  # noqa: SLF001 - `inspect` is too slow for every operator
-    while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
-        frame = frame.f_back
+    frame = _calling_frame()
     return frame is None or frame.f_code.co_name == "_engine_run_backward"
 
 
 def is_called_by_ddp() -> bool:
     """Return whether DistributedDataParallel called the operator: its reducer in C++ has no frames of its own."""
-    frame: Any = sys._getframe(2)  # noqa: SLF001 - as above
+    frame = _calling_frame()
+    return frame is not None and frame.f_code.co_filename.endswith("torch/nn/parallel/distributed.py")
+
+
+def _calling_frame() -> Any:
+    """Return the frame that called the operator which a dispatch mode handles; None if code in C++ did."""
+    frame: Any = sys._getframe(3)  # noqa: SLF001 - `inspect` is too slow for every operator
     while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.endswith("torch/nn/parallel/distributed.py")
+    return frame
 
 
 @contextlib.contextmanager
