@@ -59,10 +59,18 @@ def write_hardware(fitted: Fit, residuals: dict[str, float]) -> None:
         group = data["generations"][each.generation] if each.generation else data["common"]
         if each.name in group:
             value = fitted.settings[each.name, each.generation]
-            found = {"range": [float(f"{end:.3g}") for end in fitted.ends(each)], "value": float(f"{value:.3g}")}
+            found = {
+                "range": [_short(end) for end in fitted.ends(each)],
+                "value": _short(value),
+                "deviations": [_short(number) for number in fitted.deviations[each.name, each.generation]],
+            }
             text = _replace(text, each.generation, each.name, group[each.name], found)
     text = _replace(text, "", "residuals", data["common"]["residuals"], residuals)
     HARDWARE.write_text(text, encoding="utf-8")
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.3g}")
 
 
 def _replace(text: str, generation: str, name: str, entry: dict[str, Any], found: dict[str, Any]) -> str:

@@ -17,13 +17,13 @@ from scipy.optimize import least_squares
 
 from hpu_sim.prediction import encoding, zero
 from hpu_sim.prediction.fusion import segments
-from hpu_sim.prediction.hardware import from_ranges, ranges
+from hpu_sim.prediction.hardware import ENDS, from_ranges, ranges, shift
 from hpu_sim.prediction.ranges import Range, quadrature
 from hpu_sim.prediction.recording import Recording, StepRecording
 from hpu_sim.prediction.time_model import step_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hpu_sim.prediction.fusion import Segment
 
@@ -34,8 +34,6 @@ HARDWARE: Final = FOLDER.parents[1] / "src/hpu_sim/data/hardware.json"
 GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
 # Goals of the cross-validation.
 MEDIAN, WORST, COVERAGE, WIDTH = 0.15, 0.35, 0.8, 1.5
-# Standard deviations from the middle of a normal distribution to the ends of 80 % of it.
-_ENDS: Final = 1.28
 # Intel's advice for ZeRO on Gaudi, and DeepSpeed's default buckets.
 _ZERO: Final = {"overlap_comm": False, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
 
@@ -77,10 +75,10 @@ class Parameter:
         return min(max(found, low), high)
 
     def ends(self, value: float, deviation: float) -> tuple[float, float]:
-        """Return slow and fast end of the range of 80 % of the probability, within the prior range."""
-        step = math.copysign(_ENDS * deviation, self.encode(self.fast) - self.encode(self.slow))
-        middle = self.encode(value)
-        return self.decode(middle - step), self.decode(middle + step)
+        """Return the value moved by a deviation to the slow and to the fast end of 80 % of the probability."""
+        step = math.copysign(ENDS * deviation, self.fast - self.slow)
+        prior = self.slow, self.fast
+        return shift(value, -step, prior), shift(value, step, prior)
 
     @property
     def is_share(self) -> bool:
@@ -150,8 +148,8 @@ def _at_depth(point: str, found: Sequence[float]) -> float:
 
 
 @functools.cache
-def steps(point: str, layers: int) -> StepRecording:
-    """Return a recorded step of a point, with the collectives of its stage of ZeRO."""
+def steps(point: str, layers: int, *, timer: bool = True) -> StepRecording:
+    """Return a recorded step of a point, with what its stage of ZeRO adds."""
     data = json.loads(gzip.decompress(path(_points()[point], layers).read_bytes()))
     step = encoding.from_json(data)
     job = Job(**_points()[point]["job"])
@@ -160,7 +158,8 @@ def steps(point: str, layers: int) -> StepRecording:
     recording = Recording(("",), 0, job.cards, job.cards, precision="bf16-true", steps=[step])
     recording.parameters, recording.trainable = data["parameters"], data["trainable"]
     recording.largest_module = data["largest_module"]
-    stage = zero.from_config({"zero_optimization": {"stage": job.zero, **_ZERO}}, "deepspeed")
+    timers = {"throughput": {"synchronized": timer}}
+    stage = zero.from_config({"zero_optimization": {"stage": job.zero, **_ZERO}, "timers": timers}, "deepspeed")
     return zero.apply(recording, f"deepspeed_stage_{job.zero}", stage).steady
 
 
@@ -177,6 +176,8 @@ class Effects:
         fusion: Fusion of element-wise operators.
         reductions: End of a fused chain at reductions that leave the chip.
         waiting: Waits for the results of collectives.
+        starts: Starts of graphs on the device.
+        timer: Waits of DeepSpeed's throughput timer for the device.
     """
 
     host: bool = True
@@ -187,9 +188,13 @@ class Effects:
     fusion: bool = True
     reductions: bool = True
     waiting: bool = True
+    starts: bool = True
+    timer: bool = True
 
 
 EVERY_EFFECT: Final = Effects()
+# Effects without which a step is another one.
+_SHAPING: Final = ("fusion", "padding", "waiting", "timer")
 
 
 def predict(
@@ -214,13 +219,15 @@ def predict(
         device = replace(device, engine_overlap=0.0)
     if not effects.vector:
         device = replace(device, vector_instructions=0.0)
+    if not effects.starts:
+        device = replace(device, start_seconds=0.0)
     if not effects.reductions:
         device = replace(device, sram_bytes=1 << 62)
     found = []
     for layers in DEPTHS:
-        step, parts = _launched(
-            value.point, layers, device.sram_bytes, effects.fusion, effects.padding, effects.waiting
-        )
+        # Only what changes a step, so that the others share it.
+        shaping = replace(EVERY_EFFECT, **{name: getattr(effects, name) for name in _SHAPING})
+        step, parts = _launched(value.point, layers, device.sram_bytes, shaping)
         found.append(step_seconds(step, device, 8, mode=job.mode, float8=job.float8, parts=parts))
     total = _at_depth(value.point, found)
     prepared = loader(value, settings) if effects.loader else (0.0, 0.0)
@@ -241,17 +248,15 @@ def loader(value: Value, settings: Settings) -> tuple[float, float]:
 
 
 @functools.cache
-def _launched(  # noqa: PLR0913, PLR0917 - the effects that change a step
-    point: str, layers: int, sram: int, fusion: bool, padding: bool, waiting: bool
-) -> tuple[StepRecording, tuple[Segment, ...]]:
-    """Return a step without some effects, and its segments."""
-    step = steps(point, layers)
-    if not padding:
+def _launched(point: str, layers: int, sram: int, effects: Effects) -> tuple[StepRecording, tuple[Segment, ...]]:
+    """Return a step with some effects, and its segments."""
+    step = steps(point, layers, timer=effects.timer)
+    if not effects.padding:
         step = replace(step, operations=[replace(each, matmul=None) for each in step.operations])
-    if not waiting:
+    if not effects.waiting:
         step = replace(step, operations=[replace(each, waits_for=()) for each in step.operations])
     mode = Job(**_points()[point]["job"]).mode
-    return step, segments(step, fuse=fusion and mode != "eager", by_phase=mode == "compile", sram=sram)
+    return step, segments(step, fuse=effects.fusion and mode != "eager", by_phase=mode == "compile", sram=sram)
 
 
 @dataclass(frozen=True)
@@ -260,16 +265,28 @@ class Fit:
 
     Attributes:
         settings: Values.
-        deviations: Standard deviation of each on the scale of the fit, by the curvature at the values.
+        deviations: Standard deviation of each independent error of each parameter on the scale of the fit: the rows of
+            the Cholesky factor of the covariance, by the curvature at the values.
     """
 
     settings: Settings
-    deviations: Settings
+    deviations: Mapping[tuple[str, str], Sequence[float]]
 
     def ends(self, parameter: Parameter) -> tuple[float, float]:
         """Return slow and fast end of a parameter's range."""
         key = parameter.name, parameter.generation
-        return parameter.ends(self.settings[key], self.deviations[key])
+        return parameter.ends(self.settings[key], math.hypot(*self.deviations[key]))
+
+    def moves(self) -> Iterator[tuple[str, tuple[Settings, Settings]]]:
+        """Yield the name of each independent error, and the settings at its slow and at its fast end."""
+        free = [each for each in parameters() if self.deviations[each.name, each.generation]]
+        for column, of in enumerate(free):
+            slow, fast = dict(self.settings), dict(self.settings)
+            for each in free[column:]:
+                key = each.name, each.generation
+                step = math.copysign(ENDS, of.slow - of.fast) * self.deviations[key][column]
+                slow[key], fast[key] = (shift(self.settings[key], by, (each.slow, each.fast)) for by in (step, -step))
+            yield f"{of.name} {of.generation}", (slow, fast)
 
 
 def fit(
@@ -301,9 +318,10 @@ def fit(
     # The range of the host is in what a host's operator costs, and not in the factor between hosts, which would count
     # it twice.
     moving = [index for index, each in enumerate(free) if each.name != "host_factor"]
-    variances = np.zeros(len(free))
-    variances[moving] = np.linalg.inv((found.jac.T @ found.jac)[np.ix_(moving, moving)]).diagonal()
-    deviations = {(each.name, each.generation): math.sqrt(number) for each, number in zip(free, variances, strict=True)}
+    covariance = np.linalg.inv((found.jac.T @ found.jac)[np.ix_(moving, moving)])
+    factor = np.linalg.cholesky(covariance)
+    rows = {index: factor[row, : row + 1].tolist() for row, index in enumerate(moving)}
+    deviations = {(each.name, each.generation): rows.get(index, ()) for index, each in enumerate(free)}
     return Fit(settings(found.x), deviations)
 
 
@@ -358,14 +376,7 @@ def range_of(numbers: Sequence[Value], found: Fit, unexplained: float) -> Range:
         first, *others = (predict(each, changed, moved=moved) for each in numbers)
         return first / others[0] if others else first
 
-    generations = {each.generation for each in numbers}
-    ends = {
-        f"{each.name} {each.generation}": tuple(
-            number({**settings, (each.name, each.generation): end}) for end in found.ends(each)
-        )
-        for each in parameters()
-        if not each.generation or each.generation in generations
-    }
+    ends = {name: tuple(map(number, both)) for name, both in found.moves()}
     fitted = {each.name for each in parameters()}
     for name, bounds in ranges(numbers[0].generation).items():
         if name not in fitted:
@@ -403,16 +414,18 @@ def choose_residual(groups: Iterable[Sequence[tuple[Range, float]]]) -> float:
 
 
 def residuals_of(folds: Mapping[str, Fit]) -> dict[str, float]:
-    """Return the factor of each generation: of all its known values, and of those that are not in the fitted half.
+    """Return the factor of each generation, with which the ranges of its known values hold the goal's share.
 
-    GAUDI2 and GAUDI3 have one, as the same software was measured on both.
+    GAUDI2 and GAUDI3 have one, as the same software was measured on both. It is enough for each of them, and for their
+    values that are not in the fitted half.
     """
     judged = [each for each in judge(folds, dict.fromkeys(GENERATIONS, 1.0)) if is_known(each.value)]
     found = {}
     for group in (("GAUDI",), ("GAUDI2", "GAUDI3")):
         of_group = [each for each in judged if each.value.generation in group]
-        halves = [of_group, [each for each in of_group if not each.value.is_fitted]]
-        residual = choose_residual([[(each.predicted, each.value.seconds) for each in half] for half in halves])
+        parts = [[each for each in of_group if each.value.generation == generation] for generation in group]
+        parts.append([each for each in of_group if not each.value.is_fitted])
+        residual = choose_residual([[(each.predicted, each.value.seconds) for each in part] for part in parts])
         found.update(dict.fromkeys(group, residual))
     return found
 

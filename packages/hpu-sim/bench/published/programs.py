@@ -6,8 +6,10 @@ Two depths of a model are recorded, because its layers are alike: :mod:`fit` ext
 from __future__ import annotations
 
 import contextlib
+import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +52,8 @@ class Job:
         fused_attention: Whether attention is one operator.
         recompute: Whether layers are recomputed in the backward pass.
         float8: Whether products of weights run in float8.
-        softmax_bf16: Whether attention takes its softmax in bfloat16 instead of float32.
+        softmax_bf16: Whether attention takes its softmax in the type of its input and not in float32: by
+            optimum-habana's ``attn_softmax_bf16``, or because transformers did before version 5 (seen in 4.49).
     """
 
     batch: int
@@ -129,6 +132,8 @@ MODELS: Final = {
     ),
 }  # fmt: skip
 _CAUSAL: Final = frozenset({"Gemma", "Llama", "Mistral", "Qwen2"})
+# Models whose norms and rotations are the bridge's kernels in optimum-habana (seen in 1.17).
+_WITH_KERNELS: Final = frozenset({"Llama", "Mistral", "Qwen2"})
 
 
 def make_model(model: Model, layers: int, job: Job) -> nn.Module:
@@ -230,7 +235,7 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
         clip = FusedClipNorm(trained, 1.0)
 
         for _ in range(_STEPS):
-            with plan.step(), _softmax(job), _attention(job):
+            with plan.step(), _softmax(job), _attention(job), _kernels(model.kind):
                 for micro in range(job.accumulate):
                     batch = {name: each.to("hpu") for name, each in make_batch(model, job).items()}
                     with _no_sync(network, job, micro):
@@ -260,6 +265,30 @@ def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     return sdpa_kernel(SDPBackend.FLASH_ATTENTION) if job.fused_attention else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _kernels(kind: str) -> Iterator[None]:
+    """Take norms and rotations as the bridge's kernels, as optimum-habana does in some models."""
+    from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelperV2
+    from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+
+    def normalize(self: Any, states: Tensor) -> Tensor:
+        inputs = states.to(self.weight.dtype)
+        normalized: Tensor = FusedRMSNorm.apply(inputs, self.weight, self.variance_epsilon)
+        return normalized.to(states.dtype)
+
+    def rotate(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+        angles = cosine.unsqueeze(1), sine.unsqueeze(1)
+        return tuple(RotaryPosEmbeddingHelperV2.apply(each, *angles, None) for each in (query, key))
+
+    with contextlib.ExitStack() as stack:
+        if kind in _WITH_KERNELS:
+            module = importlib.import_module(f"transformers.models.{kind.lower()}.modeling_{kind.lower()}")
+            norm = getattr(module, f"{kind}RMSNorm")
+            stack.enter_context(mock.patch.object(norm, "forward", normalize))
+            stack.enter_context(mock.patch.object(module, "apply_rotary_pos_emb", rotate))
+        yield
 
 
 @contextlib.contextmanager

@@ -111,7 +111,8 @@ def _parameters(found: Fit, residuals: Mapping[str, float]) -> str:
     factors = ", ".join(f"{residuals[name]:.2f} on {name}" for name in GENERATIONS)
     rows.append(
         f"\nA step may be off by a factor beyond these parameters: {factors}, the smallest with which ranges hold "
-        f"{COVERAGE:.0%} of all known values of the families left out, and of those that are not in the fitted half.\n"
+        f"{COVERAGE:.0%} of the known values of the families left out on each, and of those that are not in the fitted "
+        "half.\n"
     )
     return "\n".join(rows)
 

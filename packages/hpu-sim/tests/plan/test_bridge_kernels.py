@@ -114,3 +114,21 @@ def test_a_fused_norm_or_rotation_is_one_launch_in_each_pass(function: Callable[
 
     # The function makes a tensor of weights or angles itself.
     assert _launches(program) - _launches(plain) == Counter(forward=2, backward=1)
+
+
+def test_an_operator_that_overwrites_a_tensor_does_not_read_it() -> None:
+    def program() -> None:
+        for _ in range(2):
+            with plan.step():
+                target = torch.zeros(4, 8, device="hpu")
+                target.copy_(torch.ones(4, 8, device="hpu")).zero_()
+                torch.ones_like(target)
+
+    operations = record_call(program, Options()).steady.operations
+
+    reads = {each.name: len(each.reads) for each in operations if each.name.startswith("aten")}
+    assert {name: reads[f"aten.{name}"] for name in ("copy_", "zero_", "ones_like")} == {
+        "copy_": 1,
+        "zero_": 0,
+        "ones_like": 0,
+    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, residual
+from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, highest_efficiency, moves, residual
 from hpu_sim.prediction.ranges import UNEXPLAINED, Range, ratio, step_range
 from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
@@ -42,7 +42,7 @@ def test_a_range_has_the_figures_that_limit_the_step_and_what_they_do_not_explai
     """A step of products depends on the matrix engine alone."""
     found = _range(_recording(100, product=True))
 
-    assert set(list(found.shares)[:2]) == {"matrix_efficiency", UNEXPLAINED}
+    assert set(list(found.shares)[:2]) == {"matrix_efficiency GAUDI2", UNEXPLAINED}
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert found.low < found.middle < found.high
     assert math.log(found.high / found.middle) > residual("GAUDI2")
@@ -82,3 +82,15 @@ def test_a_part_of_a_step_has_a_range_as_wide() -> None:
     found = _range(_recording(2))
 
     assert found.of_part(found.middle / 2) == pytest.approx((found.low / 2, found.high / 2))
+
+
+def test_an_error_moves_what_the_fit_could_not_tell_apart() -> None:
+    """Each moves its own figure most, within the prior range, and figures of other generations by their own names."""
+    found = moves("GAUDI2")
+
+    slow, fast = found["matrix_efficiency GAUDI2"]
+    assert slow["matrix_efficiency"] < fast["matrix_efficiency"] <= highest_efficiency("GAUDI2")
+    slow, fast = found["vector_efficiency"]
+    assert slow["vector_efficiency"] < fast["vector_efficiency"]
+    assert slow["matrix_efficiency"] != fast["matrix_efficiency"]
+    assert "matrix_efficiency" not in found["matrix_efficiency GAUDI3"][0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +13,9 @@ from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import from_ranges, hardware, usable_memory
 from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import padding, predict, predict_recording, timeline
+
+if TYPE_CHECKING:
+    from hpu_sim.prediction.time_model import Mode
 
 _SIZE = 1 << 30
 
@@ -50,6 +53,7 @@ def _bytes(operations: list[Operation], **kwargs: Any) -> float:
     free = {
         "vector_instructions": (1e-9, 1e-9),
         "kernel_seconds": (0.0, 0.0),
+        "start_seconds": (0.0, 0.0),
         "trace_seconds": (0.0, 0.0),
         "launch_seconds": (0.0, 0.0),
         "graph_seconds": (0.0, 0.0),
@@ -75,34 +79,63 @@ def test_a_value_that_is_needed_later_is_written() -> None:
     assert _bytes(later) == pytest.approx(4 * _SIZE)
 
 
-def test_a_chain_ends_at_a_reduction_that_leaves_the_chip() -> None:
-    """A mean of 1 GiB needs all of its input before the next operator has a value, so that reads it again."""
+def _reduced(size: int) -> list[Operation]:
+    """Return operators that scale a tensor of some bytes by its norm."""
+    norm, last = _operation(name="aten.norm", reads=(1,), size=size), _operation(writes=(3,), size=size)
+    norm.writes, last.reads = ((2, 4),), ((1, size), (2, 4))
+    return [_operation(reads=(0,), writes=(1,), size=size), norm, last]
+
+
+def test_a_chain_ends_where_the_reduction_of_a_whole_tensor_is_read() -> None:
+    """The norm of 1 GiB needs all of its input before the next operator has a value, so that reads it again."""
+    assert _bytes(_reduced(_SIZE)) == pytest.approx(4 * _SIZE, rel=1e-4)
+
+
+def test_a_reduction_that_nothing_reads_ends_no_chain() -> None:
+    first, norm, last = _reduced(_SIZE)
+    last.reads = ((1, _SIZE),)
+
+    assert _bytes([first, norm, last]) == pytest.approx(2 * _SIZE, rel=1e-4)
+
+
+def test_small_reductions_stay_on_the_chip() -> None:
+    size = 1 << 20
+
+    assert _bytes(_reduced(size)) == pytest.approx(2 * size, rel=1e-4)
+
+
+def test_reductions_beyond_the_memory_of_the_chip_end_a_chain() -> None:
+    """Gaudi 2 has 48 MiB: three tensors of 20 MiB no longer fit, and are read again to be scaled."""
+    size = 20 << 20
+    norms = [_operation(name="aten.norm", reads=(each,), size=size) for each in range(3)]
+    scaled = [_operation(writes=(20 + each,), size=size) for each in range(3)]
+    for index, (norm, last) in enumerate(zip(norms, scaled, strict=True)):
+        norm.writes, last.reads = ((10 + index, 4),), ((index, size), (10, 4))
+
+    assert _bytes([*norms[:2], *scaled[:2]]) == pytest.approx(4 * size, rel=1e-3)
+    assert _bytes([*norms, *scaled]) == pytest.approx(9 * size, rel=1e-3)
+
+
+def test_a_softmax_of_any_size_stays_in_a_chain() -> None:
+    """A row at a time is on the chip."""
     chain = [
         _operation(reads=(0,), writes=(1,)),
         _operation(name="aten._softmax", reads=(1,), writes=(2,)),
         _operation(reads=(2,), writes=(3,)),
     ]
 
-    assert _bytes(chain) == pytest.approx(4 * _SIZE)
+    assert _bytes(chain) == pytest.approx(2 * _SIZE)
 
 
-def test_small_reductions_stay_on_the_chip() -> None:
-    size = 1 << 20
+@pytest.mark.parametrize(("size", "accesses"), [(_SIZE, 4), (1 << 20, 2)])
+def test_a_chain_ends_after_an_operator_that_moves_elements_of_more_than_the_chip_has(size: int, accesses: int) -> None:
     chain = [
         _operation(reads=(0,), writes=(1,), size=size),
-        _operation(name="aten._softmax", reads=(1,), writes=(2,), size=size),
+        _operation(name="aten.roll", reads=(1,), writes=(2,), size=size),
         _operation(reads=(2,), writes=(3,), size=size),
     ]
 
-    assert _bytes(chain) == pytest.approx(2 * size)
-
-
-def test_reductions_beyond_the_memory_of_the_chip_end_a_chain() -> None:
-    """Gaudi 2 has 48 MiB: the third reduction of 20 MiB no longer fits."""
-    size = 20 << 20
-    chain = [_operation(name="aten._softmax", reads=(each,), writes=(each + 1,), size=size) for each in range(6)]
-
-    assert _bytes(chain) == pytest.approx(4 * size)
+    assert _bytes(chain) == pytest.approx(accesses * size)
 
 
 @pytest.mark.parametrize("event", ["mark_step", "collective"])
@@ -179,8 +212,20 @@ def test_a_product_with_few_operations_is_limited_by_memory() -> None:
     assert predict(step, "GAUDI3", 8, "lazy", "slow").spans[0].bound == "memory"
 
 
+@pytest.mark.parametrize(("mode", "starts"), [("eager", 3), ("lazy", 1)])
+def test_the_device_starts_every_operator_in_eager_mode_and_a_graph_at_once_in_lazy_mode(
+    mode: Mode, starts: int
+) -> None:
+    step = StepRecording([_operation(reads=(number,), writes=(number + 1,)) for number in range(3)])
+    devices = [from_ranges("GAUDI2", "middle", {"start_seconds": (each, each)}) for each in (0.0, 1e-3)]
+
+    before, after = (timeline(step, device, 8, mode=mode).seconds for device in devices)
+
+    assert after - before == pytest.approx(starts * 1e-3)
+
+
 def test_memory_bandwidth_tells_generations_apart_where_memory_limits() -> None:
-    operations = [_operation(reads=(0,), writes=(1,))]
+    operations = [_operation(reads=(0,), writes=(1,), size=8 * _SIZE)]
 
     ratio = _seconds(operations) / _seconds(operations, generation="GAUDI3")
     assert ratio == pytest.approx(3.67 / 2.46, rel=0.01)

@@ -5,8 +5,10 @@ The compiler of a graph makes one kernel of element-wise operators that follow e
 - at a product, which the matrix engine runs,
 - where the graph ends: at ``mark_step``, a collective, or a value that the host reads,
 - at an operator that waits for a collective,
-- after a reduction whose input is larger than the chip's memory, because its result needs all of the input first,
-- where the values that wait for such a result no longer fit in the chip's memory together.
+- after an operator that moves elements, or normalizes over the batch, if its input is larger than the chip's memory,
+- before an operator that reads the reduction of a whole tensor, if what was reduced no longer fits in that memory.
+
+A softmax, a norm of rows, or the sum of a dimension needs one row at a time, which stays on the chip.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 
     from hpu_sim.prediction.recording import Operation, StepRecording
 
-# Parts of the names of operators whose result needs a whole dimension of their input, or that move its elements.
-_REDUCTIONS: Final = (
-    "softmax", "norm", "mean", "sum", "var", "std", "max", "min", "argm", "topk", "sort", "nll_loss", "logsumexp",
-    "prod", "gather", "scatter", "index", "embedding", "pool", "cat", "upsample", "interpolate", "roll",
+# Parts of the names of operators that move the elements of their input, or normalize over all of a batch.
+_WHOLE_INPUT: Final = (
+    "batch_norm", "argm", "topk", "sort", "gather", "scatter", "index", "embedding", "pool", "cat", "upsample",
+    "interpolate", "roll",
 )  # fmt: skip
-_ELEMENTWISE: Final = frozenset({"maximum", "minimum"})
+# An operator whose input is so many times as large as its result reduces a whole tensor, and not rows of it.
+_WHOLE_TENSOR: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,17 @@ class Segment:
     kernels: tuple[Kernel, ...]
 
 
-def is_reduction(operation: Operation) -> bool:
-    """Return whether the result of an operator needs more of its input than the same element."""
+def needs_whole_input(operation: Operation) -> bool:
+    """Return whether any element of an operator's result may need any of its input."""
     name = operation.name.rpartition(".")[2]
-    return name not in _ELEMENTWISE and any(part in name for part in _REDUCTIONS)
+    return any(part in name for part in _WHOLE_INPUT)
+
+
+def reduces_whole_tensor(operation: Operation) -> bool:
+    """Return whether the result of an operator is a few elements of much input."""
+    read = max((size for _, size in operation.reads), default=0)
+    written = max((size for _, size in operation.writes), default=0)
+    return read >= _WHOLE_TENSOR * written > 0
 
 
 def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> tuple[Segment, ...]:
@@ -111,24 +121,32 @@ def _chained(chain: Sequence[Operation], first: int, last_reads: dict[int, int])
 
 def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int) -> Iterator[Kernel]:
     chain: list[Operation] = []
+    reduced: set[int] = set()
     first = start
     held = 0
 
     for index, each in enumerate(operations, start):
-        if each.flops or each.host_sync:
-            if chain:
-                yield _chained(chain, first, last_reads)
-                chain, held = [], 0
+        is_alone = bool(each.flops or each.host_sync)
+        needs_reduced = held > sram and any(storage in reduced for storage, _ in each.reads)
+        if chain and (is_alone or needs_reduced):
+            yield _chained(chain, first, last_reads)
+            chain, held = [], 0
+            reduced.clear()
+        if is_alone:
             yield Kernel(index, (each,), each.bytes, 0)
             continue
         if not chain:
             first = index
         chain.append(each)
-        if is_reduction(each):
+        if reduces_whole_tensor(each):
+            reduced.update(storage for storage, _ in each.writes)
+            held += max(size for _, size in each.reads)
+        elif needs_whole_input(each):
             held += max((size for _, size in each.reads), default=0)
             if held > sram:
                 yield _chained(chain, first, last_reads)
                 chain, held = [], 0
+                reduced.clear()
     if chain:
         yield _chained(chain, first, last_reads)
 

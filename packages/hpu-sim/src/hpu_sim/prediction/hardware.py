@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_sim.device.config import MEMORY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    #: Values of figures of the hardware in place of the middle of their ranges, by name.
+    Moved = Mapping[str, float]
 
 #: End of every range: all pessimistic values, or all optimistic ones. "middle" is between them.
 Estimate = Literal["slow", "fast", "middle"]
@@ -22,13 +25,18 @@ Estimate = Literal["slow", "fast", "middle"]
 #: Variable that names a file of `hpu-sim plan calibrate`.
 CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
+# Its range is no error of a step.
+_NOT_OF_A_STEP: Final = "compilation_seconds"
+#: Standard deviations from the middle of a normal distribution to the ends of 80 % of it.
+ENDS: Final = 1.28
+
 #: Number of devices of a box, all of which are linked.
 BOX: Final = 8
 
 # Ranges that hold for all generations, and those of each, by their names in the file and here.
 _COMMON: Final = (
-    "vector_efficiency", "vector_instructions", "engine_overlap", "kernel_seconds", "collective_seconds",
-    "compilation_seconds", "sync_seconds", "loader_factor",
+    "vector_efficiency", "vector_instructions", "engine_overlap", "kernel_seconds", "start_seconds",
+    "collective_seconds", "compilation_seconds", "sync_seconds", "loader_factor",
 )  # fmt: skip
 _HOST: Final = ("trace_seconds", "launch_seconds", "graph_seconds")
 
@@ -46,6 +54,7 @@ class Hardware:
         vector_instructions: Instructions per vector and operator.
         engine_overlap: Share of vector work hidden behind the matrix product before it within a graph.
         kernel_seconds: Time of a kernel beside its work.
+        start_seconds: Time of the device to start a graph; in eager mode, each operator is one.
         trace_seconds: Host time per operator in lazy mode.
         launch_seconds: Host time per operator in eager mode.
         graph_seconds: Host time to launch a graph.
@@ -66,6 +75,7 @@ class Hardware:
     vector_instructions: float
     engine_overlap: float
     kernel_seconds: float
+    start_seconds: float
     trace_seconds: float
     launch_seconds: float
     graph_seconds: float
@@ -82,6 +92,18 @@ class Hardware:
 def _data() -> dict[str, Any]:
     text = resources.files("hpu_sim.data").joinpath("hardware.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
+
+
+def _fitted() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield name, generation and entry of the fitted figures, in the order of their deviations.
+
+    The generation is empty if all share the figure. The deviations are a row of the Cholesky factor of the fit's
+    covariance: the standard deviation of each independent error, on the scale of the fit.
+    """
+    for generation, entries in (("", _data()["common"]), *_data()["generations"].items()):
+        for name, entry in entries.items():
+            if isinstance(entry, dict) and entry.get("deviations"):
+                yield name, generation, entry
 
 
 def at(bounds: tuple[float, float], estimate: Estimate) -> float:
@@ -155,9 +177,41 @@ def ranges(generation: str) -> dict[str, tuple[float, float]]:
     return {name: (entry["range"][0], entry["range"][1]) for name, entry in entries.items() if "range" in entry}
 
 
-def shared_names() -> frozenset[str]:
-    """Return the names of the ranges that hold for all generations."""
-    return frozenset(name for name, entry in _data()["common"].items() if "range" in entry)
+def shift(value: float, by: float, prior: Sequence[float]) -> float:
+    """Return a fitted value moved on the scale of the fit, within its prior range.
+
+    The scale is logarithmic, but for shares, whose prior range begins at 0.
+    """
+    low, high = sorted(prior)
+    return min(max(value + by if low == 0 else value * math.exp(by), low), high)
+
+
+def moves(generation: str) -> dict[str, tuple[Moved, Moved]]:
+    """Return the independent errors of the figures of a generation, by the figure that each is of.
+
+    Each has the figures that it moves, at its slow and at its fast end. A fitted figure moves those that the fit could
+    not tell apart from it, also figures of other generations: ``"matrix_efficiency GAUDI3"``.
+    """
+    known, fitted = calibrated(generation), list(_fitted())
+    found: dict[str, tuple[Moved, Moved]] = {}
+    for column, (of, owner, entry) in enumerate(fitted):
+        if of in known and owner in {"", generation}:
+            continue
+        towards_slow = math.copysign(ENDS, entry["prior"][0] - entry["prior"][1])
+        ends = [
+            {
+                name: shift(each["value"], sign * towards_slow * each["deviations"][column], each["prior"])
+                for name, group, each in fitted[column:]
+                if group in {"", generation} and name not in known
+            }
+            for sign in (1, -1)
+        ]
+        found[f"{of} {owner}".strip()] = ends[0], ends[1]
+    others = {name: ends for name, ends in ranges(generation).items() if name not in {each for each, _, _ in fitted}}
+    for name, (slow, fast) in {**others, **known}.items():
+        if slow != fast and name != _NOT_OF_A_STEP:
+            found[name] = {name: slow}, {name: fast}
+    return found
 
 
 def residual(name: str) -> float:

@@ -42,6 +42,27 @@ _FUNCTIONAL: Final = {
 _WITHOUT_WORK: Final = frozenset(
     {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty"}
 )
+# Operators that do not read their first tensor: they overwrite it, or take its shape.
+_OVERWRITING: Final = frozenset(
+    {
+        "bernoulli_",
+        "copy_",
+        "exponential_",
+        "fill_",
+        "full_like",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "normal_",
+        "ones_like",
+        "rand_like",
+        "randn_like",
+        "random_",
+        "uniform_",
+        "zero_",
+        "zeros_like",
+    }
+)
 # Operators that read only the selected rows of their first tensor.
 _GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
 
@@ -123,6 +144,8 @@ class OperationRecorder:
         if name in _GATHERS and reads and writes:
             reads = ((reads[0][0], writes[0][1]), *reads[1:])
         waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
+        if name in _OVERWRITING:
+            reads = reads[1:]
         flops = count_flops(self._formulas, func, args, kwargs, result)
         key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
         first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])

@@ -1,9 +1,8 @@
-"""Range of a predicted step, or of the ratio of two: errors of the figures of the hardware are independent.
+"""Range of a predicted step, or of the ratio of two, by the independent errors of the figures of the hardware.
 
-Each uncertain figure moves to the ends of its range while all others stay in the middle, and the changes add in
-quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes, which a choice
-needs, a figure moves in both predictions at once, so that most of it cancels. A figure that each generation has for
-itself moves alone.
+Each error moves its figure to the ends of its range, with those figures that the fit could not tell apart from it. The
+changes add in quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes,
+which a choice needs, an error moves both predictions at once, so that most of it cancels.
 """
 
 from __future__ import annotations
@@ -13,22 +12,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.prediction.hardware import calibrated, from_ranges, ranges, residual, shared_names
+from hpu_sim.prediction.hardware import calibrated, from_ranges, moves, residual
 from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from hpu_sim.prediction.hardware import Moved
     from hpu_sim.prediction.recording import Recording, StepRecording
     from hpu_sim.prediction.time_model import Mode
 
-    #: Values of figures of the hardware in place of the middle of their ranges, by name.
-    Moved = Mapping[str, float]
-
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
-# No part of a step.
-_NOT_OF_A_STEP: Final = "compilation_seconds"
+_UNMOVED: Final[tuple[Moved, Moved]] = ({}, {})
 
 
 @dataclass(frozen=True)
@@ -56,24 +52,22 @@ class Range:
 def step_range(step: StepRecording, generation: str, devices: int, mode: Mode) -> Range:
     """Return the seconds of a recorded step in a mode, with so many devices per box."""
     seconds = _clock(step, generation, devices, mode)
-    middle = seconds({})
-    ends = {name: tuple(seconds({name: end}) for end in bounds) for name, bounds in _uncertain(generation).items()}
-    return quadrature(middle, ends, residual(generation))
+    ends = {name: (seconds(slow), seconds(fast)) for name, (slow, fast) in moves(generation).items()}
+    return quadrature(seconds({}), ends, residual(generation))
 
 
 def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
     """Return the step of one recording and generation divided by that of another."""
     dividend, divisor = (_clock(each.steady, generation, each.devices, mode_of(each)) for each, generation in (of, to))
-    middle = dividend({}) / divisor({})
-    is_same, shared = of[1] == to[1], shared_names()
-    ends: dict[str, tuple[float, ...]] = {}
-    for name, bounds in _uncertain(of[1]).items():
-        both = is_same or name in shared
-        ends[name] = tuple(dividend({name: end}) / divisor({name: end} if both else {}) for end in bounds)
-    for name, bounds in _uncertain(to[1]).items():
-        if not is_same and name not in shared:
-            ends[f"{name} of {to[1]}"] = tuple(dividend({}) / divisor({name: end}) for end in bounds)
-    return quadrature(middle, ends, residual("ratio"))
+    above, below = moves(of[1]), moves(to[1])
+    ends = {
+        name: tuple(
+            dividend(moved) / divisor(other)
+            for moved, other in zip(above.get(name, _UNMOVED), below.get(name, _UNMOVED), strict=True)
+        )
+        for name in {**above, **below}
+    }
+    return quadrature(dividend({}) / divisor({}), ends, residual("ratio"))
 
 
 def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], unexplained: float) -> Range:
@@ -96,12 +90,6 @@ def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], unexplained
         middle * math.exp(math.sqrt(above)),
         {name: shares[name] / total for name in ordered if total},
     )
-
-
-def _uncertain(generation: str) -> dict[str, tuple[float, float]]:
-    """Return the ranges of a generation that have a width, with a user's calibration."""
-    found = {**ranges(generation), **calibrated(generation)}
-    return {name: ends for name, ends in found.items() if ends[0] != ends[1] and name != _NOT_OF_A_STEP}
 
 
 def _clock(step: StepRecording, generation: str, devices: int, mode: Mode) -> Callable[[Moved], float]:

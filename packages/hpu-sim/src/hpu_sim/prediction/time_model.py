@@ -303,14 +303,16 @@ class _Schedule:
         """Return seconds and limit of each kernel of a segment."""
         times = []
         spare = 0.0
-        for kernel in part.kernels:
+        is_one_by_one = self._launches_one_by_one(self._step.operations[part.first])
+        for index, kernel in enumerate(part.kernels):
             if kernel.operations[0].flops:
                 seconds, limit, spare = matrix_seconds(kernel.operations[0], self._device, float8=float8)
             else:
                 seconds, limit = vector_seconds(kernel, self._device)
                 hidden = min(seconds * self._device.engine_overlap, spare) if self._mode != "eager" else 0.0
                 seconds, spare = seconds - hidden, spare - hidden
-            times.append((seconds, limit))
+            start = self._device.start_seconds if is_one_by_one or not index else 0.0
+            times.append((start + seconds, limit))
         return times
 
 
