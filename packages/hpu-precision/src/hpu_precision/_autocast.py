@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -124,16 +124,11 @@ class AutocastPolicy:
 
     def _make_rules(self, *, override_all: bool) -> Rules | None:
         """Return the rules for all operators, or only for those that the bridge does not cast; None if empty."""
-        lists: dict[Policy, frozenset[str]] = {
-            "lower": self.lists.lower,
-            "fp32": self.lists.fp32,
-            "promote": self.lists.promote,
-        }
         by_bridge = frozenset() if override_all else _op_names.operators_of(bridge_op_names())
         policies = frozenset(
             (name, policy)
-            for policy, names in lists.items()
-            for name in names
+            for policy in get_args(Policy)
+            for name in getattr(self.lists, policy)
             if not _op_names.operators(name) <= by_bridge
         )
         return Rules(policies, override_all=override_all, verbose=self._verbose) if policies else None

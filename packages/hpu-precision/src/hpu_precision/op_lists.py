@@ -73,18 +73,13 @@ class OpLists:
         """
         lower = _parse("bf16", bf16_ops, bf16_file_path)
         fp32 = _parse("fp32", fp32_ops, fp32_file_path)
-        _validate_names(lower)
-        _validate_names(fp32)
+        _validate_names([*lower, *fp32])
         _validate_disjoint(lower, fp32)
         default = default_op_lists()
         given_lower, given_fp32 = (frozenset(entry.name for entry in entries) for entries in (lower, fp32))
         lower_names = given_lower or _exclude(default.lower, given_fp32)
         fp32_names = given_fp32 or _exclude(default.fp32, given_lower)
-        return cls(
-            lower=lower_names,
-            fp32=fp32_names,
-            promote=_exclude(_load("promote"), lower_names | fp32_names),
-        )
+        return cls(lower_names, fp32_names, _exclude(_load("promote"), lower_names | fp32_names))
 
 
 @functools.cache
@@ -172,16 +167,13 @@ def _validate_disjoint(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
     lower_by_operator = {operator: entry for entry in lower for operator in _op_names.operators(entry.name)}
     for entry in fp32:
         for operator in sorted(_op_names.operators(entry.name)):
-            other = lower_by_operator.get(operator)
-            if other is None:
-                continue
-            locations = f"{other.location} (bf16) and {entry.location} (fp32)"
-            if other.name == entry.name:
-                raise OpListError(f"an op must be in one list only, got {entry.name!r} in {locations}")
-            raise OpListError(
-                f"an op must be in one list only, got {other.name!r} and {entry.name!r}, which are the same operator "
-                f"in torch, in {locations}"
-            )
+            if other := lower_by_operator.get(operator):
+                what = repr(entry.name)
+                if other.name != entry.name:
+                    what = f"{other.name!r} and {entry.name!r}, which are the same operator in torch,"
+                raise OpListError(
+                    f"an op must be in one list only, got {what} in {other.location} (bf16) and {entry.location} (fp32)"
+                )
 
 
 def _exclude(names: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
