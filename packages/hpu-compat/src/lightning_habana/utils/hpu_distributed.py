@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     supported_reduce_ops: dict[str, Any]
 
-_AVERAGES = ("mean", "avg")
-
 
 def _operations() -> dict[str, Any]:
     """Return the reduce operations that HCCL supports, by name."""
@@ -34,13 +32,10 @@ def _is_reduce_op_supported(reduce_op: Any) -> bool:
     """
     from torch.distributed import ReduceOp
 
-    operations = _operations()
-    if isinstance(reduce_op, str):
-        supported = reduce_op.lower() in {*operations, *_AVERAGES}
-    else:
-        supported = any(reduce_op == operation for operation in (*operations.values(), ReduceOp.AVG))
-    if not supported:
-        names = ", ".join(map(repr, [*operations, *_AVERAGES]))
+    operations = {**_operations(), "mean": ReduceOp.AVG, "avg": ReduceOp.AVG}
+    known = operations if isinstance(reduce_op, str) else list(operations.values())
+    if (reduce_op.lower() if isinstance(reduce_op, str) else reduce_op) not in known:
+        names = ", ".join(map(repr, operations))
         raise TypeError(f"`reduce_op` must be one of {names}, or the ReduceOp of that name, got {reduce_op!r}")
     return True
 

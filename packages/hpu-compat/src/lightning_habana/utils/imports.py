@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hpu_compat import _lazy
+from hpu_core import frameworks
 from lightning_habana.utils import resources
 
 if TYPE_CHECKING:
@@ -28,12 +29,7 @@ def _synapse_from(release: str) -> Callable[[], bool]:
 
 
 def _lightning_from(version: str) -> Callable[[], bool]:
-    def compare() -> bool:
-        from hpu_core import frameworks
-
-        return Version(frameworks.current().version.base_version) >= Version(version)
-
-    return compare
+    return lambda: Version(frameworks.current().version.base_version) >= Version(version)
 
 
 def _torch() -> Version:

@@ -45,9 +45,7 @@ def get_device_name_from_backend() -> str:
     return device_name() or _UNKNOWN_GENERATION
 
 
-def get_device_name_from_hlsmi() -> str:
-    """Return the Gaudi generation, as `get_device_name_from_backend` does."""
-    return get_device_name_from_backend()
+get_device_name_from_hlsmi = get_device_name_from_backend
 
 
 def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - each process has one device.
