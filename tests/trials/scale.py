@@ -66,8 +66,6 @@ _LOOK, _PAUSE = 0.25, 0.5
 _JOIN_LIMIT, _EXIT_LIMIT = 300.0, 90.0
 _FOREVER = 1e6
 _PAGE = 60
-# Beginning of the name of the thread of torch's store.
-_STORE = "pt_tcpstore"
 # Of linux/sched.h.
 _CLONE_FILES, _CLONE_NEWUTS = 0x400, 0x4000000
 
@@ -344,12 +342,18 @@ def private_megabytes(pid: float) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
 
 
-def thread_seconds(pid: float, name: str) -> float:
-    """Return the processor time of the threads of a process whose name begins so."""
+def process_seconds(pid: float) -> float:
+    """Return the processor time of a process."""
+    fields = Path(f"/proc/{pid:.0f}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def store_seconds(pid: float) -> float:
+    """Return the processor time of the threads of torch's store in a process."""
     seconds = 0.0
     for task in Path(f"/proc/{pid:.0f}/task").glob("*"):
         with suppress(OSError):
-            if (task / "comm").read_text(encoding="ascii").startswith(name):
+            if (task / "comm").read_text(encoding="ascii").startswith("pt_tcpstore"):
                 seconds += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
     return seconds
 
@@ -360,7 +364,7 @@ class Result:
 
     Attributes:
         joined: Seconds until the last rank had joined, from when all ranks may join.
-        joining: Processor time in seconds that this took rank 0, its store, and a plain rank: the mean.
+        joining: Processor time in seconds that this took the process of rank 0, of that the store, and a plain rank.
         requests: Requests per second at the store.
         leader: Share of a core that the watchdog of rank 0 takes.
         store: Share of a core that the store takes.
@@ -415,19 +419,18 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
     """
     board = job.board
 
-    def train(limit: float, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Complete collectives until something is so, or for some seconds."""
+    def train(limit: float, is_done: Callable[[], bool] = lambda: False) -> bool:
+        """Complete collectives until something is so, or for some seconds; return whether it is."""
 
         def is_over() -> bool:
             board.shared[1] = min(board.entered)
             return is_done()
 
-        wait(is_over, limit)
+        return wait(is_over, limit)
 
     def usage() -> tuple[float, ...]:
         pid = board.pid[0]
-        store, everyone = thread_seconds(pid, _STORE), sum(board.processor)
-        return time.monotonic(), sum(board.requests), board.processor[0], store, everyone
+        return time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor)
 
     def memory() -> list[float]:
         return [private_megabytes(board.pid[rank]) for rank in (0, job.ranks - 1)]
@@ -441,13 +444,13 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         os.close(saved)
         os.close(inherited)
         train(_JOIN_LIMIT, lambda: 0 not in board.pid)
-        empty, idle, started = memory(), thread_seconds(board.pid[0], ""), time.monotonic()
+        empty, idle, started = memory(), process_seconds(board.pid[0]), time.monotonic()
         board.shared[0] = 1
         train(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left))
         if 0 in board.joined:
             print(f"{job.ranks - list(board.joined).count(0)} ranks joined", file=sys.stderr)
-        joined, store = max(board.joined) - started, thread_seconds(board.pid[0], _STORE)
-        leader_joining = thread_seconds(board.pid[0], "") - idle - store
+        joined = max(board.joined) - started
+        joining = process_seconds(board.pid[0]) - idle, store_seconds(board.pid[0])
         # Let the first heartbeats pass.
         train(window / 4)
         before = usage()
@@ -457,10 +460,9 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         _fail(job)
         fails = {*(job.machines[-1] if job.fault.machine else [job.victim])}
         survivors = [rank for rank in range(job.ranks) if rank not in fails]
-        train(job.fault.limit + 30, lambda: all(board.failed[rank] or board.left[rank] for rank in survivors))
-        known = [board.failed[rank] - failed_at for rank in survivors if board.failed[rank]]
-        has_ended = select.select([alive], [], [], _EXIT_LIMIT)[0]
+        has_ended = train(job.fault.limit + _EXIT_LIMIT, lambda: bool(select.select([alive], [], [], 0)[0]))
         ended = time.monotonic() - failed_at if has_ended else math.inf
+        known = [board.failed[rank] - failed_at for rank in survivors if board.failed[rank]]
         os.close(alive)
         kill(*map(int, {*board.pid} - {0}))
         with suppress(ChildProcessError):
@@ -471,7 +473,7 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         lines = [line for line in output if "hostname of the client socket" not in line]
     result = Result(
         joined=joined,
-        joining=(leader_joining, store, sum(board.joining[1:]) / (job.ranks - 1)),
+        joining=(*joining, sum(board.joining[1:]) / (job.ranks - 1)),
         requests=requests / seconds,
         leader=leader / seconds,
         store=busy / seconds,
@@ -505,7 +507,7 @@ _COLUMNS = {
     "as": "{kind}",
     "fault": "{fault}",
     "rendezvous s": "{joined:.1f}",
-    "rank 0, store, plain rank: s": "{joining[0]:.1f} + {joining[1]:.1f}, {joining[2]:.3f}",
+    "rank 0 (store), plain rank: s": "{joining[0]:.1f} ({joining[1]:.1f}), {joining[2]:.3f}",
     "requests/s": "{requests:.0f}",
     "rank 0": "{leader:.1%}",
     "store": "{store:.1%}",
@@ -568,7 +570,7 @@ def draw(files: Sequence[Path]) -> str:
     xs = {ranks: round(_WIDTH * math.log(ranks / sizes[0], sizes[-1] / sizes[0])) for ranks in sizes}
     parts = [_text(40 + 120 * index, 18, file.stem, fill=_COLORS[index]) for index, file in enumerate(files)]
     for index, (title, value, goal) in enumerate(_PANELS):
-        values = [value(row) for rows in curves for row in rows] + [goal or 1.0]
+        values = [value(row) for rows in curves for row in rows] + ([goal] if goal else [])
         low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
         ys = {each: round(_HEIGHT * (high - math.log10(each)) / (high - low)) for each in values}
         lines = [[(xs[row["ranks"]], ys[value(row)]) for row in rows] for rows in curves]
