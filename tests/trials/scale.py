@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from harness import Table, keep_output, kill, wait
-from hpu_core.distributed import connections, cpp_log, excepthook
+from hpu_core.distributed import connections, excepthook
 from hpu_core.distributed import rendezvous as rendezvous_module
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
@@ -230,11 +230,7 @@ class Job:
             for first in ranks[::_RANKS_PER_MACHINE]:
                 others = range(first + 1, first + _RANKS_PER_MACHINE)
                 launched[first] = LaunchedRanks({rank: Child(0) for rank in others})
-        with (
-            mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))),
-            # Threads cannot set the level of a log one by one.
-            cpp_log.without_warnings(),
-        ):
+        with mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))):
             self._run(launched)
 
     def _enter(self, rank: int, flags: int) -> None:
