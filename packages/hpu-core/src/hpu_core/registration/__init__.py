@@ -56,10 +56,7 @@ def should_autoload() -> bool:
 
 
 def register() -> None:
-    """Register Gaudi with Lightning, now if it is imported and otherwise once it is. Idempotent.
-
-    `autoload` calls it on `import torch` and `import hpu_core`, and `hpu_sim.activate()` does through the entry point.
-    """
+    """Register Gaudi with Lightning, now if it is imported and otherwise once it is. Idempotent."""
     _import_hook.install()
 
 

@@ -16,10 +16,7 @@ _OTHER_LAUNCHERS: Final = re.compile(r".*(spawn|fork|notebook|offload).*")
 
 
 def load_classes(framework: frameworks.FrameworkName) -> None:
-    """Import every class that a Trainer accepts, because LightningCLI lists the subclasses that are imported.
-
-    A class that cannot be imported is skipped.
-    """
+    """Import the classes that a Trainer accepts, as far as possible: LightningCLI lists imported subclasses."""
     if frameworks.import_error(framework) is not None:
         return
     for path in _class_paths():

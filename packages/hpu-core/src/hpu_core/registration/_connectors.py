@@ -95,8 +95,10 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             return super()._choose_strategy()
         if len(self._parallel_devices) == 1 and self._num_nodes_flag == 1:
             return "hpu_single"
+        # As Lightning tells a notebook or an interactive interpreter.
+        is_interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
         for plugin in plugins.installed().values():
-            if _is_interactive() and plugin.default_notebook is not None:
+            if is_interactive and plugin.default_notebook is not None:
                 return plugin.default_notebook
             if plugin.default_multi_device is not None:
                 return plugin.default_multi_device
@@ -183,8 +185,3 @@ def _check_available(flags: dict[str, Any]) -> None:
     if names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
         strategy = flags["strategy"]
         raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {HINT}")
-
-
-def _is_interactive() -> bool:
-    """Return whether this process is a notebook or an interactive interpreter, as Lightning tells it."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive)

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
+from hpu_core.frameworks import FrameworkName
 from hpu_core.registration import _cli, _connectors, _hints, _patch
 
 # Lightning's own.
@@ -24,7 +25,7 @@ def patch(module: ModuleType) -> None:
     _patch.patch(module, _REPLACEMENTS)
 
 
-def clone_tensor(original: Callable[..., Any], _: frameworks.FrameworkName, tensor: Any) -> Any:
+def clone_tensor(original: Callable[..., Any], _: FrameworkName, tensor: Any) -> Any:
     """Copy a tensor from the device to the host for AsyncCheckpointIO.
 
     A clone on the device would double the memory of the state until the other thread has written it.
@@ -32,40 +33,38 @@ def clone_tensor(original: Callable[..., Any], _: frameworks.FrameworkName, tens
     return tensor.detach().cpu() if tensor.device.type == "hpu" else original(tensor)
 
 
-def get_available_flops(
-    original: Callable[..., Any], framework: frameworks.FrameworkName, device: Any, dtype: Any
-) -> Any:
+def get_available_flops(original: Callable[..., Any], framework: FrameworkName, device: Any, dtype: Any) -> Any:
     """Return the peak FLOP/s, also of Gaudi, for ThroughputMonitor."""
     if device.type != "hpu" or frameworks.import_error(framework) is not None:
         return original(device, dtype)
     return throughput.peak_flops_of_machine(dtype)
 
 
-def init_profiler(
-    original: Callable[..., None], framework: frameworks.FrameworkName, trainer: Any, profiler: Any
-) -> None:
+def init_profiler(original: Callable[..., None], framework: FrameworkName, trainer: Any, profiler: Any) -> None:
     """Set the Trainer's profiler, also one of a plugin: `Trainer(profiler="hpu")`."""
-    path = _profiler_path(profiler.lower()) if isinstance(profiler, str) else None
-    if path is not None:
+    profilers = {name: path for plugin in plugins.installed().values() for name, path in plugin.profilers.items()}
+    name = profiler.lower() if isinstance(profiler, str) else ""
+    if name in profilers:
         error = frameworks.import_error(framework)
         if error is not None:
             raise error
-        profiler = plugins.load(path)()
+        profiler = plugins.load(profilers[name])()
+    elif name == "hpu":
+        raise plugins.not_installed_error("`profiler='hpu'`", "hpu-profiler")
     try:
         original(trainer, profiler)
     except Exception as error:
         if isinstance(profiler, str):
-            own = [name for plugin in plugins.installed().values() for name in plugin.profilers]
-            _hints.append(error, _hints.did_you_mean(profiler, [*_PROFILERS, *own]))
+            _hints.append(error, _hints.did_you_mean(profiler, [*_PROFILERS, *profilers]))
         raise
 
 
-def is_oom_error(original: Callable[..., Any], _: frameworks.FrameworkName, exception: BaseException) -> Any:
+def is_oom_error(original: Callable[..., Any], _: FrameworkName, exception: BaseException) -> Any:
     """Return whether an error means that a device is out of memory, also one of the bridge, for BatchSizeFinder."""
     return original(exception) or bridge.is_out_of_memory(exception)
 
 
-def log_device_info(original: Callable[..., None], framework: frameworks.FrameworkName, trainer: Any) -> None:
+def log_device_info(original: Callable[..., None], framework: FrameworkName, trainer: Any) -> None:
     """Log the devices, also a line about HPUs as Lightning does about GPUs."""
     original(trainer)
     if frameworks.import_error(framework) is not None or _lightning_2_0.applies_to(frameworks.current().version):
@@ -77,20 +76,10 @@ def log_device_info(original: Callable[..., None], framework: frameworks.Framewo
     log(f"HPU available: {available}{found}, using: {used} HPUs")
 
 
-def plugin_to_compute_dtype(original: Callable[..., Any], _: frameworks.FrameworkName, plugin: Any) -> Any:
+def plugin_to_compute_dtype(original: Callable[..., Any], _: FrameworkName, plugin: Any) -> Any:
     """Return the dtype that a precision plugin computes in; a plugin may have an attribute for it."""
     dtype = getattr(plugin, "compute_dtype", None)
     return original(plugin) if dtype is None else dtype
-
-
-def _profiler_path(name: str) -> str | None:
-    """Return the import path of a plugin's profiler, None for one of Lightning's own."""
-    for plugin in plugins.installed().values():
-        if name in plugin.profilers:
-            return plugin.profilers[name]
-    if name == "hpu":
-        raise plugins.not_installed_error("`profiler='hpu'`", "hpu-profiler")
-    return None
 
 
 _REPLACEMENTS: Final[Mapping[str, _patch.Replacement]] = {

@@ -9,13 +9,9 @@ from typing import Any
 
 
 def replace(strategy: Any, base: Any, kind: type) -> Any:
-    """Return the strategy for HPU that replaces one of Lightning's, with the same arguments.
+    """Return the strategy for HPU, of class `base`, that replaces one of Lightning's class `kind`, not set up yet.
 
-    Args:
-        strategy: Instance of Lightning's class or of a user's subclass, not set up yet. The latter is changed in place,
-            because the program may keep it.
-        base: The class for HPU, which has `from_lightning`.
-        kind: Lightning's class.
+    An instance of a user's subclass is changed in place, because the program may keep it.
     """
     if isinstance(strategy, base):
         return strategy
