@@ -36,17 +36,11 @@ Api = Literal["pytorch", "fabric"]
 
 _log = logging.getLogger(__name__)
 
-# Distributions by the prefix of the strategy names that they provide, for the error if they are not installed.
-_DISTRIBUTIONS: Final = {
-    "hpu_parallel": "hpu-ddp",
-    "hpu_ddp": "hpu-ddp",
-    "ddp": "hpu-ddp",
-    "hpu_deepspeed": "hpu-deepspeed",
-    "deepspeed": "hpu-deepspeed",
-    "hpu_fsdp": "hpu-fsdp",
-    "fsdp": "hpu-fsdp",
-    "hpu_model_parallel": "hpu-fsdp",
-    "modelparallel": "hpu-fsdp",
+# Prefixes of the names of strategies that distributions provide, for the error if one is not installed.
+_PREFIXES: Final = {
+    "hpu-ddp": ("hpu_parallel", "hpu_ddp", "ddp"),
+    "hpu-deepspeed": ("hpu_deepspeed", "deepspeed"),
+    "hpu-fsdp": ("hpu_fsdp", "fsdp", "hpu_model_parallel", "modelparallel"),
 }
 
 _PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
@@ -148,7 +142,7 @@ def load(path: str) -> Any:
 
 def missing_strategy_error(name: str) -> ModuleNotFoundError | None:
     """Return the error for a strategy whose distribution is not installed; None if it is, or if none is known."""
-    distribution = next((value for prefix, value in _DISTRIBUTIONS.items() if name.startswith(prefix)), None)
+    distribution = next((each for each, prefixes in _PREFIXES.items() if name.startswith(prefixes)), None)
     if distribution is None or distribution in installed():
         return None
     return not_installed_error(f"`strategy={name!r}` on Gaudi", distribution)

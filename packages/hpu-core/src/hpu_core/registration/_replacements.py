@@ -42,7 +42,9 @@ def get_available_flops(original: Callable[..., Any], framework: FrameworkName, 
 
 def init_profiler(original: Callable[..., None], framework: FrameworkName, trainer: Any, profiler: Any) -> None:
     """Set the Trainer's profiler, also one of a plugin: `Trainer(profiler="hpu")`."""
-    profilers = {name: path for plugin in plugins.installed().values() for name, path in plugin.profilers.items()}
+    # The first plugin that has a name comes last, and stays.
+    installed = reversed(list(plugins.installed().values()))
+    profilers = {name: path for plugin in installed for name, path in plugin.profilers.items()}
     name = profiler.lower() if isinstance(profiler, str) else ""
     if name in profilers:
         error = frameworks.import_error(framework)
