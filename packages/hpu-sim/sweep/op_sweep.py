@@ -6,8 +6,9 @@ An operator agrees if its results and gradients are close to the CPU's by torch.
 results are counted separately: some of LAPACK's depend on the alignment of memory, and autograd may add gradients in
 another order. Where the CPU lacks float16, bfloat16 or float8, the device must refuse it too, or agree with float32,
 rounded once. The database has no samples of float8: those of float32 are rounded, for the operators whose float8 the
-bridge's table names. Each known exception has its reason in EXCEPTIONS. The operators run in a child process, which is
-restarted after an operator that crashes it. The exit code is 1 if an operator crashed, if one disagreed without a
+bridge's table names. Each known exception has its reason in EXCEPTIONS; with HPU_SIM_STRICT=1 there are those of
+STRICT_EXCEPTIONS and of complex dtypes as well, and no share is required. The operators run in a child process, which
+is restarted after an operator that crashes it. The exit code is 1 if an operator crashed, if one disagreed without a
 reason, or if too few agree.
 """
 
@@ -45,6 +46,13 @@ EXCEPTIONS: Final = {
     "nn.functional.linear_cross_entropy.chunked": _CHUNKS,
     "nn.functional.linear_cross_entropy.chunked_none": _CHUNKS,
 }
+# What only a strict device does otherwise than the CPU, as a card does.
+STRICT_EXCEPTIONS: Final = {
+    "complex": "its result is on the CPU, and its gradient, too",
+    "rot90": "torch composes it of transpose_, which lazy mode refuses",
+    "nn.functional.scaled_dot_product_attention": "the device takes torch's math path, the CPU another",
+}
+COMPLEX_REFUSED: Final = "Complex datatype is not supported on HPU device."
 
 
 def main() -> int:
@@ -94,8 +102,12 @@ def crash_report(errors: str) -> str:
 
 def report(dtype: str, records: list[dict[str, Any]]) -> bool:
     """Print the outcome of a dtype, and return whether it is acceptable."""
+    is_strict = os.environ.get("HPU_SIM_STRICT", "") not in {"", "0"}
     for record in records:
         reason = EXCEPTIONS.get(record["name"])
+        if is_strict and reason is None:
+            refused = "the device has no complex dtypes" if COMPLEX_REFUSED in record.get("detail", "") else None
+            reason = STRICT_EXCEPTIONS.get(record["name"], refused)
         if record["outcome"] == "differs" and reason is not None:
             record |= {"outcome": "excepted", "detail": reason}
     counts = Counter(record["outcome"] for record in records)
@@ -106,7 +118,8 @@ def report(dtype: str, records: list[dict[str, Any]]) -> bool:
     for record in records:
         if record["outcome"] != "agrees":
             print(f"  {record['outcome']:<8} {record['name']}: {record['detail']}")
-    return share >= REQUIRED_SHARE.get(dtype, DEFAULT_SHARE) and not counts["differs"] and not counts["crash"]
+    required = 0.0 if is_strict else REQUIRED_SHARE.get(dtype, DEFAULT_SHARE)
+    return share >= required and not counts["differs"] and not counts["crash"]
 
 
 def run_child(start: int, dtype: str, only: str | None, every: int) -> None:
