@@ -99,7 +99,7 @@ class HPUDeepSpeedMixin(_Strategy):
         super()._format_config()
         _config.validate_batch_sizes(self.config, self.world_size)
 
-    def _make_process_group(self) -> None:
+    def setup_distributed(self) -> None:
         """Validate the configuration as far as only ranks can, and create the process group for DeepSpeed."""
         reset_seed()
         _config.require_compiler(self.config)
@@ -113,6 +113,8 @@ class HPUDeepSpeedMixin(_Strategy):
         if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
             self._format_config()
             self._config_initialized = True
+
+    _setup_distributed = setup_distributed  # Fabric's name for it.
 
     @contextmanager
     def _device_index_context(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ That backend, inductor, does not know hpu, and fails with "KeyError: 'hpu'".
 
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -23,21 +24,15 @@ def patch(accelerator: Any) -> None:
         accelerator: DeepSpeed's.
     """
     try:
-        muon = importlib.import_module(_MODULE)
+        importlib.import_module(_MODULE)
     except ModuleNotFoundError:
         return
-    replacements = {}
-    for name, value in vars(muon).items():
-        function = getattr(value, "_torchdynamo_orig_callable", None)
-        if function is not None and function.__module__ == _MODULE:
-            replacements[name] = (value, _compile(function, accelerator.get_compile_backend()))
-    for module_name, module in list(sys.modules.items()):
-        if not module_name.startswith("deepspeed."):
-            continue
-        # Other modules import the functions from there.
-        for name, (value, replacement) in replacements.items():
-            if vars(module).get(name) is value:
-                setattr(module, name, replacement)
+    # Other modules import the functions from there.
+    for module in [module for name, module in sys.modules.items() if name.startswith("deepspeed.")]:
+        for name, value in list(vars(module).items()):
+            function = getattr(value, "_torchdynamo_orig_callable", None) if inspect.isfunction(value) else None
+            if function is not None and function.__module__ == _MODULE:
+                setattr(module, name, _compile(function, accelerator.get_compile_backend()))
 
 
 @functools.cache

@@ -154,9 +154,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         self.config.setdefault("gradient_clipping", 0.0)
         super()._format_config()
 
-    def _setup_distributed(self) -> None:
-        self._make_process_group()
-
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with self._device_index_context(), self.collective("setup"):
             initialized = super()._initialize_engine(*args, **kwargs)

@@ -233,10 +233,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             )
         super().setup_environment()
 
-    def setup_distributed(self) -> None:
-        """Create the process group."""
-        self._make_process_group()
-
     def backward(
         self, closure_loss: torch.Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any
     ) -> torch.Tensor:
