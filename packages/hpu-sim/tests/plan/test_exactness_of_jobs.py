@@ -1,6 +1,6 @@
 """Plans of four models under four strategies agree with runs on 1, 2 and 4 simulated cards.
 
-Each test prints a row of the table in docs/start/plan.md: `pytest -m slow -s packages/hpu-sim/tests/plan`.
+Each test prints a row of the table in docs/records/planner.md: `pytest -m slow -s packages/hpu-sim/tests/plan`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -35,6 +36,8 @@ STRATEGIES: Final = ("ddp", "fsdp", "fsdp2", "tp")
 ALL_MODELS: Final = {**MODELS, "gpt2": gpt2}
 # Time that a call may take on a busy machine, in seconds.
 _CALL_TIMEOUT: Final = 600.0
+# Memory of the host that a rank of GPT-2 takes. The kernel ends ranks without a word where it is short.
+_GPT2_GIB: Final = 3.3
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,13 @@ def closed_formula(model: str, shards: int) -> int:
     return layers * layer // shards + _linear(LENGTH_OF_GPT2, width, vocabulary)
 
 
+def _available_gib() -> float:
+    """Return the memory of the host that programs can take, in GiB."""
+    lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    (kibibytes,) = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return kibibytes / (1 << 20)
+
+
 def _per_step(counters: list[dict[str, int]]) -> list[tuple[int, int]]:
     """Return calls and bytes of collectives in each step after the first."""
     return [
@@ -101,6 +111,8 @@ def test_a_plan_is_that_of_a_run(
     model: str, strategy: str, count: int, ranks: SharedRankPool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Calls, bytes, peak memory and floating-point operations are those of the run and of the formula."""
+    if model == "gpt2" and _available_gib() < count * _GPT2_GIB:
+        pytest.skip(f"{count} ranks of GPT-2 need {count * _GPT2_GIB:.1f} GiB of memory that other programs leave free")
     recording = record_call(
         functools.partial(train, ALL_MODELS[model], wrap=strategy, name=model), Options(devices=count), ()
     )
