@@ -10,7 +10,7 @@ import torch
 from packaging.version import Version
 from torch._C._distributed_c10d import Store
 
-from hpu_doctor.launcher_env import LauncherEnv
+from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.rank_store import connect, gather
 from hpu_testing import free_port
 

@@ -10,7 +10,7 @@ from hpu_core import releases
 from hpu_core.discovery import driver_release
 from hpu_core.info import Problem, diagnose
 from hpu_core.install_hints import install_command
-from hpu_doctor.launcher_env import parse_port
+from hpu_core.launcher_env import parse_port
 from hpu_doctor.machine import Endpoint, Machine
 
 SCHEMA: Final = 1

@@ -17,10 +17,10 @@ import click
 from rich.console import Console
 
 from hpu_core import discovery
+from hpu_core.launcher_env import LauncherEnv, find_launcher_env
 from hpu_doctor import checks, comparison, known_errors
 from hpu_doctor.__about__ import __version__
 from hpu_doctor.collectives import check
-from hpu_doctor.launcher_env import LauncherEnv, find_launcher_env
 from hpu_doctor.machine import collect_machine
 from hpu_doctor.name_ranges import format_ranks
 from hpu_doctor.rank_store import connect, gather

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from hpu_core import discovery
+from hpu_core import discovery, launcher_env
 from hpu_core.discovery import Holders
 from hpu_core.info import SystemInfo, collect
-from hpu_doctor import launcher_env
 
 PortState = Literal["free", "in use", "reachable", "refused", "timeout", "unknown"]
 

@@ -8,7 +8,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from hpu_doctor.launcher_env import LauncherEnv
+from hpu_core.launcher_env import LauncherEnv
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.findings import find_faults
 from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
-from hpu_doctor.launcher_env import LauncherEnv
 from hpu_testing import SharedRankPool
 
 OnRanks = Callable[..., list[Any]]

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import bridge, hccl
+from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.findings import find_faults, to_json
 from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
-from hpu_doctor.launcher_env import LauncherEnv
 from hpu_doctor.rank_store import connect, gather
 
 if TYPE_CHECKING:

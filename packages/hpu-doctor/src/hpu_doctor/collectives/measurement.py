@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import bridge
-from hpu_doctor.launcher_env import LauncherEnv
+from hpu_core.launcher_env import LauncherEnv
 
 if TYPE_CHECKING:
     from torch import Tensor

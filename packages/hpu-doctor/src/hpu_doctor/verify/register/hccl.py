@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from hpu_core import bridge, hccl
-from hpu_doctor.launcher_env import find_launcher_env
+from hpu_core.launcher_env import find_launcher_env
 from hpu_doctor.verify.assumption import Contains, Matches, Program, Subject
 from hpu_doctor.verify.register._tools import BRIDGE, TORCH, error_of
 
