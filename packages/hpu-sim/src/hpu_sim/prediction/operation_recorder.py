@@ -43,26 +43,10 @@ _WITHOUT_WORK: Final = frozenset(
     {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty"}
 )
 # Operators that do not read their first tensor: they overwrite it, or take its shape.
-_OVERWRITING: Final = frozenset(
-    {
-        "bernoulli_",
-        "copy_",
-        "exponential_",
-        "fill_",
-        "full_like",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "normal_",
-        "ones_like",
-        "rand_like",
-        "randn_like",
-        "random_",
-        "uniform_",
-        "zero_",
-        "zeros_like",
-    }
-)
+_OVERWRITING: Final = frozenset({
+    "bernoulli_", "copy_", "exponential_", "fill_", "full_like", "new_full", "new_ones", "new_zeros", "normal_",
+    "ones_like", "rand_like", "randn_like", "random_", "uniform_", "zero_", "zeros_like",
+})  # fmt: skip
 # Operators that read only the selected rows of their first tensor.
 _GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
 
