@@ -12,6 +12,7 @@ launched rank has exited, and names the missing ranks on rank 0 only.
 import itertools
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hpu_core.distributed import cpp_log
 from hpu_core.distributed.connections import own_connections, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
-from hpu_core.distributed.store import RendezvousConfig, invalid_entry, open_store, publish, try_get
+from hpu_core.distributed.store import CONNECT_THREAD, RendezvousConfig, invalid_entry, open_store, publish, try_get
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -76,8 +77,12 @@ def open_root(config: RendezvousConfig) -> "TCPStore":
     try:
         return open_store(config, server=config.hosts_store)
     except RankFailedError:
-        # What listens there does not answer, and torch's client waits for it without a limit.
-        shut_down(config.port)
+        if own_connections(config.port):
+            # What listens there does not answer, and torch's client waits for it without a limit.
+            shut_down(config.port)
+            for thread in threading.enumerate():
+                if thread.name == CONNECT_THREAD:
+                    thread.join(_ACK_TIMEOUT)
         raise
 
 

@@ -27,7 +27,16 @@ else:
     # Public here, but not for type checkers.
     from torch.distributed import Store, TCPStore
 
-__all__ = ["MAX_REPORTS", "RendezvousConfig", "invalid_entry", "is_refused", "open_store", "publish", "try_get"]
+__all__ = [
+    "CONNECT_THREAD",
+    "MAX_REPORTS",
+    "RendezvousConfig",
+    "invalid_entry",
+    "is_refused",
+    "open_store",
+    "publish",
+    "try_get",
+]
 
 # Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
 # while the constructor raises in another thread aborts.
@@ -37,6 +46,7 @@ _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
+CONNECT_THREAD: Final = "hpu-store-connect"
 # Ranks of a job that print the failure of another one, or an error that all raise at the same place.
 MAX_REPORTS: Final = 16
 # Connections of a rank to the store: the process group's, and the watchdog's. The rest is for all else that is open.
@@ -95,7 +105,7 @@ def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     limit = max(config.timeout.total_seconds() - _CONNECT_GRACE, config.timeout.total_seconds() / 2)
     arguments = (replace(config, timeout=timedelta(seconds=limit)), server, outcome)
-    threading.Thread(target=_connect, args=arguments, name="hpu-store-connect", daemon=True).start()
+    threading.Thread(target=_connect, args=arguments, name=CONNECT_THREAD, daemon=True).start()
     deadline = time.monotonic() + limit + _CONNECT_GRACE
     store: TCPStore | Exception = TimeoutError("the store did not answer")
     while time.monotonic() < deadline:
