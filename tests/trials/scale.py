@@ -462,8 +462,9 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         os.close(alive)
         kill(*map(int, {*board.pid} - {0}))
         with suppress(ChildProcessError):
-            while True:
-                os.wait()
+            # Another child may disturb the network.
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         output.seek(0)
         # torch's store looks up the name of each client, and a namespace has no name server.
         lines = [line for line in output if "hostname of the client socket" not in line]
@@ -576,7 +577,10 @@ def draw(files: Sequence[Path]) -> str:
         for power in range(low, high + 1):
             y = 4 + _HEIGHT * (high - power) // (high - low)
             parts.append(_text(-5, y, f"{10.0**power:g}", anchor="end"))
-        parts += [_text(x, _HEIGHT + 15, ranks, anchor="middle") for ranks, x in xs.items()]
+        parts += [
+            _text(x, _HEIGHT + 15, ranks if ranks < 1024 else f"{ranks // 1024}k", anchor="middle")
+            for ranks, x in xs.items()
+        ]
         if goal:
             parts.append(f'<path d="M0,{ys[goal]}H{_WIDTH}" stroke="gray" stroke-dasharray="4"/>')
         for line, color in zip(lines, _COLORS, strict=False):
