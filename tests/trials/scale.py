@@ -57,8 +57,8 @@ else:
 
 _RANKS_PER_MACHINE = 8
 _MAX_NAMESPACES = 128
-# More processes than this do not fit beside others on a laptop. Threads of a process share Python's lock.
-_MAX_PROCESSES, _THREADS = 1024, 128
+# Of more processes than this, some get no core on a laptop when all end. Threads of a process share Python's lock.
+_MAX_PROCESSES, _THREADS = 64, 128
 _PORT = 29500
 # Seconds between two looks of a rank at the other ranks, and that it computes between two collectives.
 _LOOK, _PAUSE = 0.25, 0.5
@@ -104,8 +104,7 @@ class Board:
     """Shared memory of all ranks and the harness, where collectives complete and results are.
 
     Attributes:
-        shared: Whether the ranks may join, the last collective that all have entered, and whether the rank that hangs
-            does so now.
+        shared: Whether the ranks may join, the last collective that all have entered, and whether no more complete.
         pid: Process of each rank.
         entered: The last collective that it has entered.
         joining: Seconds of processor time that it took to join, on the average of its process.
@@ -282,7 +281,7 @@ class Job:
     def _train(self, watchdogs: Mapping[int, Watchdog]) -> None:
         board, first, is_alone = self.board, min(watchdogs), len(watchdogs) == 1
         for step in itertools.count(1):
-            if board.shared[2] and self.victim in watchdogs:
+            if board.shared[2] and self.fault.name == "hung" and self.victim in watchdogs:
                 time.sleep(_FOREVER)
             self._note(watchdogs)
             with ExitStack() as stack:
@@ -419,7 +418,8 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         """Complete collectives until something is so, or for some seconds; return whether it is."""
 
         def is_over() -> bool:
-            board.shared[1] = min(board.entered)
+            if not board.shared[2]:
+                board.shared[1] = min(board.entered)
             return is_done()
 
         return wait(is_over, limit)
@@ -496,6 +496,7 @@ def _fail(job: Job) -> None:
         case "machine killed":
             job.network.kill(job.last)
         case "machine unreachable":
+            job.board.shared[2] = 1
             job.network.cut(job.last)
 
 
