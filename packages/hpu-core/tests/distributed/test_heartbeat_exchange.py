@@ -216,6 +216,19 @@ def test_news_of_rank_0_are_read_once(ranks: list[Rank]) -> None:
     assert follower.exchange.leader.is_signalled
 
 
+def test_a_rank_that_knows_the_failure_waits_for_no_answer(ranks: list[Rank]) -> None:
+    """Others have yet to get theirs. Its heartbeats go on: it may finish what it does."""
+    leader, follower = ranks
+    failure = RankFailure("rank 0 failed: ValueError", 0)
+    leader.exchange.exchange(leader.heartbeat, failure)
+    assert follower.step() == failure
+    store: Any = _CountedStore(follower.exchange._store)
+    follower.exchange._store = store
+
+    assert follower.step() == failure
+    assert store.requests == ["set"]
+
+
 def test_a_rank_that_does_not_wait_needs_no_store(ranks: list[Rank]) -> None:
     """Rank 0 may have finished."""
     follower = ranks[1]

@@ -140,6 +140,11 @@ class HeartbeatExchange:
     def _follow(self, own: Heartbeat, now: float) -> RankFailure | None:
         """Publish the own heartbeat, and read what rank 0 has to say, if it is news."""
         self._publish(own)
+        failure = self.leader.failure
+        if failure is not None:
+            # Rank 0 has no more to say, and others have yet to hear it.
+            self._observe(self._launched, own.run, now)
+            return failure
         count, leader = self._store.add(_LEADER, 0), self.ranks[0]
         has_news = count // _NEWS != self._count // _NEWS or leader.exit_reason is not None
         self._observe([*self._launched, 0] if has_news else self._launched, own.run, now)
