@@ -214,6 +214,13 @@ def test_a_deadlock_of_many_ranks_names_a_few() -> None:
     assert failure.message.endswith("rank 7 (pid 107 on node) during barrier, and 12 more")
 
 
+def test_silent_ranks_are_no_failure_while_collectives_complete() -> None:
+    """Their machine cannot reach the store, and HCCL has a network of its own."""
+    silent = [_rank(rank, collective="backward", progress=0, heard=0) for rank in (1, 2)]
+
+    assert _detect(_rank(0, 90, "backward", progress=NOW), *silent) is None
+
+
 def test_progress_is_a_change_of_collective() -> None:
     state = _rank(1, progress=0, heard=0)
     state.update(replace(state.heartbeat, beat=1, collective_seq=11), NOW)
