@@ -346,12 +346,12 @@ def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeo
 def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     stalled = [rank for rank in ranks if rank.waiting_for(now) >= timeouts.stall]
     # A silent rank may have left its collective since: only the others show that collectives do not complete.
-    heard = [rank for rank in stalled if now - rank.last_heartbeat_time <= timeouts.detection_latency]
-    if not heard:
+    witnesses = [rank for rank in stalled if now - rank.last_heartbeat_time <= timeouts.detection_latency]
+    if not witnesses:
         return None
     # What a silent rank last published may be a collective that it has left since.
     by_progress = sorted(ranks, key=lambda rank: (rank.heartbeat.collective_seq, rank.last_heartbeat_time))
-    last, waiting = by_progress[0], max(heard, key=by_progress.index)
+    last, waiting = by_progress[0], max(witnesses, key=by_progress.index)
     silent, without_progress = now - last.last_heartbeat_time, now - last.last_progress_time
     is_silent = silent > timeouts.detection_latency
     if last.heartbeat.collective_seq < waiting.heartbeat.collective_seq or (is_silent and last is not waiting):
