@@ -113,7 +113,7 @@ def third_party(session: nox.Session) -> None:
     session.install(*options, "pillow", "timm", "torchvision")
     env = isolated_sim_env(session) | {"TORCHVISION_FOLDER": str(folder)}
     session.run("pytest", "packages/hpu-compat/third_party", "packages/hpu-export/third_party", env=env)
-    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "rich")
+    session.install("--no-compile", "-c", DEFAULT_CONSTRAINTS, "rich", "scipy")
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, *_CORPUS)
     install(session, "hpu-precision", "hpu-deepspeed")
     session.run("python", "packages/hpu-sim/third_party/corpus/run.py", env=env)
