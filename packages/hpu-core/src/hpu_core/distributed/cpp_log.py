@@ -36,8 +36,9 @@ def silence() -> Iterator[None]:
 
 def _nest(change: int) -> None:
     global _depth  # noqa: PLW0603 - torch has one level per process.
-    level = _level()
     with _lock:
+        # Looked up under the lock: a level that another thread has just set is not the user's.
+        level = _level()
         _depth += change
         if level is not None:
             level.value = _FATAL if _depth else _WARNING
