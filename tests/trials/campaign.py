@@ -1,15 +1,15 @@
-"""Run trainings of two ranks that fail at random moments, and print one table.
+"""Run trainings of two ranks that fail at random moments, and print a row for each failure, then their numbers.
 
 A run trains on simulated cards in a small tmpfs of its own, and fails in one way at a random moment of set-up,
-training, validation, saving or teardown. A few runs in a row resume from what the one before left, and a last one,
-without a fault, finishes the training. Each run is checked:
+training, validation, saving or teardown. The few runs of a series resume from what the one before left, and a
+last one, without a fault, finishes the training. Each run is checked:
 
 - ended: every process ends within the limit, without help.
 - named: the output names the cause, unless the training finished.
 - clean: after the last run no process, lock of a card, partial checkpoint or temporary file of ours is left.
 - resumed: the last run has the loss and the weights of an undisturbed one, bit for bit.
 
-The last two count for every fault of the row of runs.
+The last two count for every fault of the series.
 
     python tests/trials/campaign.py [--runs 500] [--jobs 3] [--seed 0]
 
@@ -19,7 +19,6 @@ five minutes and back.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import random
@@ -28,20 +27,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import STRATEGIES, Ended, Ranks, Table, are_equal, keep_output, results, train
+from harness import STRATEGIES, Ended, Table, are_equal, parser, results, train, undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _EPOCHS = 10
-# Calls of the phase's hook in two epochs, which are left in every run of a row.
+# Calls of the phase's hook in two epochs, which are left in every run of a series.
 _PHASES = {"setup": 1, "train": 8, "validate": 4, "save": 2, "teardown": 1}
-_ROW = 4
+_SERIES = 4
 _MAX_DELAY = 0.3
 _TIMEOUT = 60.0
 # From the failure to the end of the last process: the strategy's timeout, and what a busy machine adds.
@@ -52,7 +51,6 @@ _RUN_LIMIT = 300.0
 # Enough for the checkpoints, and soon full.
 _DISK = "64m"
 
-_CHECKS = ("ended", "named", "clean", "resumed")
 _EXITED = (
     r"rank \d.*(exited|failed|its connections are closed|its store closed|has not answered)|"
     r"rank(s \d,)? \d did not join|which launched this rank, exited|no progress for \d+ s|found no rank 0"
@@ -102,16 +100,16 @@ class Case:
 
 
 def draw(random_: random.Random, index: int, faults: Sequence[str]) -> list[Case]:
-    """Return a row of random cases of one strategy; strategies and faults take turns."""
+    """Return a series of random cases of one strategy; strategies and faults take turns."""
     cases = []
-    for position in range(_ROW):
+    for position in range(_SERIES):
         # Nothing follows teardown.
-        phases = list(_PHASES)[: None if position == _ROW - 1 else -1]
+        phases = list(_PHASES)[: None if position == _SERIES - 1 else -1]
         phase = random_.choice(phases)
         cases.append(
             Case(
                 strategy=STRATEGIES[index % len(STRATEGIES)],
-                fault=faults[(index // len(STRATEGIES) * _ROW + position) % len(faults)],
+                fault=faults[(index // len(STRATEGIES) * _SERIES + position) % len(faults)],
                 phase=phase,
                 rank=random_.randrange(2),
                 call=random_.randrange(_PHASES[phase]),
@@ -136,23 +134,28 @@ def _mount(options: str, folder: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
 
 
-def _train(disk: Path, machine: Path, options: Sequence[str]) -> Ended:
+def _options(strategy: str) -> tuple[str, ...]:
+    return (f"--strategy={strategy}", "--checkpoints", f"--epochs={_EPOCHS}", "--workers=1", f"--timeout={_TIMEOUT}")
+
+
+def _train(disk: Path, machine: Path, *options: str) -> Ended:
     (machine / "fault").unlink(missing_ok=True)
     (machine / "tmp").mkdir(exist_ok=True)
     variables = {"CONTINUE_AFTER": str(_CONTINUE_AFTER), "TMPDIR": str(machine / "tmp"), "PYTHONWARNINGS": "ignore"}
-    common = ("--checkpoints", f"--epochs={_EPOCHS}", "--workers=1", f"--timeout={_TIMEOUT}")
     program = {"machine": machine, "variables": variables}
-    return train(disk, *common, *options, limit=_RUN_LIMIT, programs=[program], fault=machine / "fault")
+    return train(disk, *options, limit=_RUN_LIMIT, programs=[program], fault=machine / "fault")
 
 
-def run(cases: list[Case], expected: Ranks) -> tuple[list[list[str]], str]:
-    """Run a row of cases; return what is not as promised of each, and the output."""
+def run(cases: list[Case]) -> tuple[list[list[str]], str]:
+    """Run a series of cases; return what is not as promised of each, and the output."""
+    common = _options(cases[0].strategy)
+    expected = undisturbed(*common, limit=_RUN_LIMIT)
     problems = []
     outputs = []
     with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as name:
         machine = Path(name)
         for case in cases:
-            ended = _train(disk, machine, case.options)
+            ended = _train(disk, machine, *common, *case.options)
             problems.append(list(_judge(case, ended, has_result=any(disk.glob("rank-*.json")))))
             if ended.seconds is not None and case.fault in _CLOCK_JUMPS:
                 time.clock_settime(time.CLOCK_REALTIME, time.time() - _CLOCK_JUMPS[case.fault])
@@ -161,15 +164,15 @@ def run(cases: list[Case], expected: Ranks) -> tuple[list[list[str]], str]:
             # A result on a full disk may be empty.
             for file in (*disk.glob("filler"), *disk.glob("rank-*.json")):
                 file.unlink()
-        last = _train(disk, machine, ["--strategy", cases[0].strategy])
+        last = _train(disk, machine, *common)
         outputs.append(f"without a fault\n{last.output}")
-        common = []
+        of_all = []
         if any(last.codes) or not are_equal(found := results(disk), expected):
-            common.append(f"resumed: exit codes {last.codes}, {found} instead of {expected}")
+            of_all.append(f"resumed: exit codes {last.codes}, {found} instead of {expected}")
         left = [path.name for path in (*disk.rglob(".hpu-*"), *(machine / "tmp").glob("hpu-*"))]
         if left or last.leaked:
-            common.append(f"clean: {left}, {last.leaked} processes")
-    return [each + common for each in problems], "\n".join(outputs)
+            of_all.append(f"clean: {left}, {last.leaked} processes")
+    return [each + of_all for each in problems], "\n".join(outputs)
 
 
 def _judge(case: Case, ended: Ended, *, has_result: bool) -> Iterator[str]:
@@ -186,60 +189,33 @@ def _judge(case: Case, ended: Ended, *, has_result: bool) -> Iterator[str]:
         yield "named: exit code 0"
 
 
-def expected_results() -> dict[str, Ranks]:
-    """Return what an undisturbed training writes, by strategy.
-
-    Raises:
-        RuntimeError: A training fails; the message has its output.
-    """
-    expected = {}
-    for strategy in STRATEGIES:
-        with _disk() as disk, tempfile.TemporaryDirectory(prefix="campaign-") as machine:
-            done = _train(disk, Path(machine), ["--strategy", strategy])
-            expected[strategy] = results(disk)
-        if any(done.codes) or not expected[strategy]:
-            raise RuntimeError(done.output)
-    return expected
-
-
-def show(counts: collections.Counter[tuple[str, str, str]], wrong: collections.Counter[tuple[str, str]]) -> Table:
-    """Print how many runs were as promised, by strategy and fault."""
-    table = Table("strategy", "fault", "runs", *_CHECKS, "problems")
-    for strategy, fault in sorted({key[:2] for key in counts}):
-        cells = [counts[strategy, fault, check] for check in ("runs", *_CHECKS)]
-        number = wrong[strategy, fault]
-        table.add(strategy, fault, *cells, problems=[f"{number} runs"] if number else [])
-    return table
-
-
 def main() -> int:
-    """Run all cases, print the table, and return 1 if a run has a problem."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=500)
-    parser.add_argument("--faults", nargs="+", choices=_CAUSES, default=list(_CAUSES), metavar="FAULT")
-    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; each mostly waits for a timeout")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
-    options = parser.parse_args()
-    expected = expected_results()
-    counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    """Run all series, print a row for each failure, and return 1 if one has a problem."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--runs", type=int, default=500)
+    arguments.add_argument("--faults", nargs="+", choices=_CAUSES, default=list(_CAUSES), metavar="FAULT")
+    arguments.add_argument("--jobs", type=int, default=1, help="series at a time; each mostly waits for a timeout")
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args()
+    count = -(-options.runs // _SERIES)
+    series = [draw(random.Random(options.seed * 1_000_003 + index), index, options.faults) for index in range(count)]
+    # Once for all threads.
+    for strategy in STRATEGIES[:count]:
+        undisturbed(*_options(strategy), limit=_RUN_LIMIT)
+    runs: collections.Counter[tuple[str, str]] = collections.Counter()
     wrong: collections.Counter[tuple[str, str]] = collections.Counter()
-
-    def run_row(index: int) -> tuple[int, list[Case], list[list[str]], str]:
-        cases = draw(random.Random(options.seed * 1_000_003 + index), index, options.faults)
-        return index, cases, *run(cases, expected[cases[0].strategy])
-
+    table = Table("strategy", "fault", "phase", "rank", "call", "delay", options=options)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for done in as_completed([pool.submit(run_row, index) for index in range(-(-options.runs // _ROW))]):
-            index, cases, found, output = done.result()
+        for cases, (found, output) in zip(series, pool.map(run, series), strict=True):
             for case, problems in zip(cases, found, strict=True):
-                print(f"{index} {case}: {problems or 'ok'}", flush=True)
-                kept = [check for check in _CHECKS if not any(problem.startswith(check) for problem in problems)]
-                counts.update((case.strategy, case.fault, name) for name in ("runs", *kept))
+                fields = asdict(case)
+                table.add(*fields.values(), problems=problems, output=output, **fields)
+                runs[case.strategy, case.fault] += 1
                 wrong[case.strategy, case.fault] += bool(problems)
-            if any(found):
-                keep_output(options.keep, f"{options.seed}-{index}", output)
-    return min(show(counts, wrong).wrong, 1)
+    print("\n| strategy | fault | runs | with a problem |\n|---|---|---|---|")
+    for strategy, fault in sorted(runs):
+        print(f"| {strategy} | {fault} | {runs[strategy, fault]} | {wrong[strategy, fault]} |")
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":

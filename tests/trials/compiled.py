@@ -10,7 +10,6 @@ of weights, whether the names in the state are the same, the graphs of each regi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import sys
@@ -27,7 +26,7 @@ from torch import nn
 import hpu_ddp
 import hpu_deepspeed
 import hpu_fsdp
-from harness import Table
+from harness import Table, parser
 from hpu_compile import HPUCompile, compile_regions
 from hpu_core import FabricSingleHPUStrategy, HPUAccelerator, SingleHPUStrategy
 from hpu_testing import RankPool
@@ -319,15 +318,15 @@ def judge(row: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     """Print the table; return 1 if a row differs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments = parser(__doc__)
     choices = {"models": list(MODELS), "strategies": list(STRATEGIES), "apis": ["trainer", "fabric"]}
     for name, values in choices.items():
-        parser.add_argument(f"--{name}", nargs="*", default=values, choices=values)
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--verbose", action="store_true", help="print reports and tracebacks as well")
-    options = parser.parse_args()
-    columns = ("losses", "weights", "resumed", "graphs", "breaks", "compiling, s", "steady after", "problems")
-    table = Table("strategy", "model", "api", *columns)
+        arguments.add_argument(f"--{name}", nargs="*", default=values, choices=values)
+    arguments.add_argument("--steps", type=int, default=50)
+    arguments.add_argument("--verbose", action="store_true", help="print reports and tracebacks as well")
+    options = arguments.parse_args()
+    columns = ("losses", "weights", "resumed", "graphs", "breaks", "compiling, s", "steady after")
+    table = Table("strategy", "model", "api", *columns, options=options)
     with contextlib.ExitStack() as stack:
         pools: dict[int, RankPool] = {}
         for strategy, model, api in itertools.product(options.strategies, options.models, options.apis):

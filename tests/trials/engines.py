@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import BIN, Ranks, Table, are_equal, find_pids, finish, kill, results, start, wait
+from harness import BIN, Ranks, Table, are_equal, find_pids, finish, kill, parser, results, start, wait
 from hpu_testing import Network, Program, free_port
 from hpu_testing.network import can_create_networks
 from slurm import can_start, cluster, has_ended, job_field, query
@@ -436,15 +436,18 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 def main() -> int:
     """Run the cases, and print the table; return 1 if one is not as expected."""
-    table = Table("engine", "what was done", "seconds (simulated)", "problems")
-    for engine in sys.argv[1:] or VERSIONS:
-        program, *options = VERSIONS[engine]
+    arguments = parser(__doc__)
+    arguments.add_argument("engines", nargs="*", help="all by default", metavar="ENGINE")
+    options = arguments.parse_args()
+    table = Table("engine", "what was done", "seconds (simulated)", options=options)
+    for engine in options.engines or VERSIONS:
+        program, *words = VERSIONS[engine]
         command = shutil.which(program, path=f"{BIN}:{os.environ['PATH']}")
         if command is None or (engine == "slurm" and not can_start()):
             reason = "needs root and slurm-wlm and munge" if engine == "slurm" else f"`{program}` is not installed"
             table.add(engine, f"not run: {reason}", "")
             continue
-        version = [sys.executable if options[0] == "-c" else command, *options]
+        version = [sys.executable if words[0] == "-c" else command, *words]
         with contextlib.ExitStack() as stack:
             folders = [
                 Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-", ignore_cleanup_errors=True)))

@@ -5,7 +5,7 @@ The last rank fails, or rank 0 where only that makes sense. Seconds count from t
 process. A run is counted as wrong if it takes longer than its limit, if a process, thread or variable is left, or if
 the output does not name rank and cause.
 
-    python tests/trials/faults.py [--runs 20] [--only killed] [--strategy fsdp] [--machines 1] [--json cells.json]
+    python tests/trials/faults.py [--runs 20] [--only killed hung] [--strategy fsdp] [--machines 1] [--json cells.json]
 
 `nox -s faults` calls it.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import APIS, STRATEGIES, Ended, Scenario, Table, keep_output, parser, train
+from harness import APIS, STRATEGIES, Ended, Scenario, Table, parser, select_cases, train
 from hpu_testing import Network, free_port
 
 if TYPE_CHECKING:
@@ -141,24 +141,31 @@ class Case:
         return sorted(survivors - {int(match[1]) for match in re.finditer(named, output)})
 
 
-def measure(case: Case, network: Network, runs: int, keep: Path | None, table: Table) -> None:
+CASES = [
+    Case(strategy, api, machines, fault)
+    for strategy, api, machines, fault in itertools.product(STRATEGIES, APIS, (1, 2), _FAULTS)
+    if machines in fault.machines
+]
+
+
+def measure(case: Case, network: Network, runs: int, table: Table) -> None:
     """Run a case several times, and add a row."""
     fault = case.fault
     seconds = []
+    outputs = []
     problems: set[str] = set()
-    for index in range(runs):
+    for _ in range(runs):
         with tempfile.TemporaryDirectory(prefix="faults-") as folder:
             ended = case.run(network, Path(folder))
         seconds.append(round(ended.seconds or 0.0, 2))
         if found := list(case.judge(ended)):
             problems.update(found)
-            name = f"{case.strategy}-{case.api}-{case.machines}-{fault.fault}-{case.rank}-{index}"
-            keep_output(keep, name, ended.output)
+            outputs.append(ended.output)
     times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{fault.limit:g}")
     fields = {"strategy": case.strategy, "api": case.api, "machines": case.machines}
     more = {"fault": fault.fault, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
     cells = (*fields.values(), f"{fault.fault} (rank {case.rank})", runs, *times)
-    table.add(*cells, problems=sorted(problems), **fields, **more)
+    table.add(*cells, problems=sorted(problems), output="\n".join(outputs), **fields, **more)
 
 
 def main() -> int:
@@ -166,18 +173,15 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
     arguments.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
-    arguments.add_argument("--machines", type=int, choices=(1, 2))
-    arguments.add_argument("--only", choices=sorted({fault.fault for fault in _FAULTS}), help="a fault")
-    arguments.add_argument("--json", type=Path, help="file for the rows")
-    options = arguments.parse_args()
-    columns = ("strategy", "API", "machines", "fault", "runs", "median s", "max s", "limit s", "problems")
-    table = Table(*columns, file=options.json)
+    options, cases = select_cases(
+        arguments, CASES, strategy="strategy", api="api", machines="machines", only="fault.fault"
+    )
+    columns = ("strategy", "API", "machines", "fault", "runs", "median s", "max s", "limit s")
+    table = Table(*columns, options=options)
     with Network() as network:
-        for strategy, api, machines, fault in itertools.product(STRATEGIES, APIS, (1, 2), _FAULTS):
-            selected = {"strategy": strategy, "api": api, "machines": machines, "only": fault.fault}
-            if machines in fault.machines and all(getattr(options, key) in {None, selected[key]} for key in selected):
-                runs = options.runs if fault.fault == "killed" else options.other_runs
-                measure(Case(strategy, api, machines, fault), network, runs, options.keep, table)
+        for case in cases:
+            runs = options.runs if case.fault.fault == "killed" else options.other_runs
+            measure(case, network, runs, table)
     return min(table.wrong, 1)
 
 

@@ -1,7 +1,8 @@
 """Harness of the trials: a training of several ranks, a failure, what is collected afterwards, and one table.
 
-A trial starts training.py in one process or several, on one machine or several, by hand or by an engine; lets a rank
-or a machine fail; and waits for the end of every process. The table has a row for each, printed at once.
+A trial is a list of cases. Most start training.py in one process or several, on one machine or several, by hand or by
+an engine; let a rank or a machine fail; and wait for the end of every process. `select_cases` adds the options that
+select cases, and `Table` has a row for each, printed at once.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psutil
 
 from hpu_testing import Program, machine_env
 
@@ -30,6 +36,7 @@ APIS: Final = ("Trainer", "Fabric")
 BIN: Final = Path(sys.executable).parent
 _PATH: Final = f"{BIN}:{os.environ['PATH']}"
 
+T = TypeVar("T")
 Ranks = dict[int, dict[str, Any]]
 
 
@@ -83,12 +90,30 @@ class Scenario:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of trials of every strategy and API."""
+    """Return a parser with the options of all trials, which `Table` reads."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--strategy", choices=STRATEGIES)
-    made.add_argument("--api", choices=APIS)
     made.add_argument("--keep", type=Path, help="folder for the output of runs with a problem")
+    made.add_argument("--json", type=Path, help="file for the rows")
     return made
+
+
+def select_cases(
+    arguments: argparse.ArgumentParser, cases: Sequence[T], **attributes: str
+) -> tuple[argparse.Namespace, list[T]]:
+    """Parse the command line, and return its options and the cases that they select.
+
+    Args:
+        arguments: The parser.
+        cases: All cases.
+        **attributes: An attribute of the cases, by the name of the option that selects cases by it.
+    """
+    getters = {option: attrgetter(attribute) for option, attribute in attributes.items()}
+    for option, get in getters.items():
+        values = list(dict.fromkeys(map(get, cases)))
+        arguments.add_argument(f"--{option}", type=type(values[0]), choices=values, nargs="+", default=values)
+    options = vars(arguments.parse_args())
+    selected = [case for case in cases if all(get(case) in options[option] for option, get in getters.items())]
+    return argparse.Namespace(**options), selected
 
 
 def start(
@@ -163,13 +188,11 @@ def find_pids(folder: Path, program: str | None = None) -> list[int]:
         program: Name of the program; any where None.
     """
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        # A process that ends in between.
-        with contextlib.suppress(OSError):
-            command = (entry / "cmdline").read_bytes()
-            name = Path(os.fsdecode(command.partition(b"\0")[0])).name
-            if os.fsencode(folder) in command and program in {None, name}:
-                found.append(int(entry.name))
+    for process in psutil.process_iter(["cmdline"]):
+        # Of a process that has just ended there is none.
+        words = process.info["cmdline"] or [""]
+        if any(str(folder) in word for word in words) and program in {None, Path(words[0]).name}:
+            found.append(process.pid)
     return found
 
 
@@ -184,6 +207,21 @@ def results(folder: Path) -> Ranks:
     """Return what each rank has written at its end; nothing for a rank that has not finished."""
     files = folder.glob("rank-*.json")
     return {int(file.stem.removeprefix("rank-")): json.loads(file.read_text(encoding="utf-8")) for file in files}
+
+
+@cache
+def undisturbed(*options: str, limit: float) -> Ranks:
+    """Return the results of a training of two ranks that nothing disturbs.
+
+    Raises:
+        RuntimeError: It fails; the message has its output.
+    """
+    with tempfile.TemporaryDirectory(prefix="undisturbed-") as name:
+        ended = train(Path(name), *options, limit=limit)
+        found = results(Path(name))
+        if any(ended.codes) or not found:
+            raise RuntimeError(ended.output)
+        return found
 
 
 def are_equal(found: Ranks, expected: Ranks) -> bool:
@@ -201,33 +239,31 @@ class Table:
     """Markdown table that is printed row by row.
 
     Args:
-        *columns: The headings.
-        file: JSON file of the rows, if any.
+        *columns: The headings, without that of the problems, which is the last one.
+        options: Those of `parser`: a file for the rows, and a folder for the output of those with a problem.
     """
 
-    def __init__(self, *columns: str, file: Path | None = None) -> None:
-        self._file = file
+    def __init__(self, *columns: str, options: argparse.Namespace) -> None:
+        self._options = options
         self._rows: list[dict[str, Any]] = []
         self.wrong = 0
-        print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
+        print(f"| {' | '.join(columns)} | problems |\n|{'---|' * (len(columns) + 1)}", flush=True)
 
-    def add(self, *cells: object, problems: Sequence[str] = (), **fields: Any) -> None:
+    def add(self, *cells: object, problems: Sequence[str] = (), output: str = "", **fields: Any) -> None:
         """Print a row.
 
         Args:
-            *cells: The cells, without that of the problems, which is the last one.
+            *cells: The cells, without that of the problems.
             problems: What is not as promised.
+            output: Output of the run.
             **fields: The row in the JSON file.
         """
         self.wrong += bool(problems)
         print(f"| {' | '.join(map(str, (*cells, ', '.join(problems) or 'none')))} |", flush=True)
         self._rows.append({**fields, "problems": list(problems)})
-        if self._file:
-            self._file.write_text(json.dumps(self._rows, indent=1), encoding="utf-8")
-
-
-def keep_output(folder: Path | None, name: str, output: str) -> None:
-    """Write the output of a run with a problem to a folder, if one is given."""
-    if folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name.replace(' ', '_')}.log").write_text(output, encoding="utf-8")
+        if self._options.json:
+            self._options.json.write_text(json.dumps(self._rows, indent=1), encoding="utf-8")
+        if problems and self._options.keep:
+            self._options.keep.mkdir(parents=True, exist_ok=True)
+            file = self._options.keep / f"row-{len(self._rows)}.log"
+            file.write_text("\n".join([*map(str, cells), *problems, output]), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Interrupt a training of two ranks in every way and at every place, resume it, and print a Markdown table.
 
-A cell has the seconds from the interruption to the end of the last process, and the last step that the Trainer has
+A row has the seconds from the interruption to the end of the last process, and the last step that the Trainer has
 saved; after SIGUSR1, a training goes on to its end. A run is counted as wrong if it takes longer than the limit, if a
 process is left, if the output does not name the error, if a healthy rank does not finish the file that it writes, or if
 the training that resumes from what is on the disk ends with another loss or other weights than one that was not
@@ -13,7 +13,6 @@ interrupted.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import re
@@ -21,11 +20,22 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import APIS, STRATEGIES, Ended, Ranks, Scenario, Table, are_equal, keep_output, parser, results, train
+from harness import (
+    APIS,
+    STRATEGIES,
+    Ended,
+    Scenario,
+    Table,
+    are_equal,
+    parser,
+    results,
+    select_cases,
+    train,
+    undisturbed,
+)
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
@@ -39,7 +49,6 @@ _CALLS = {"train": 5, "save": 2, "write": 5, "validate": 3}
 _PHASES = {"train": "in a step", "save": "saving", "write": "in a callback that writes", "validate": "in validation"}
 # Lines of a file that a callback has written to its end.
 _LINES = 40
-_NAMES = {"ddp": "DDP", "fsdp": "FSDP", "deepspeed": "DeepSpeed"}
 
 
 @dataclass(frozen=True)
@@ -47,23 +56,26 @@ class Interruption(Scenario):
     """A way to interrupt a training.
 
     Attributes:
+        name: For the option that selects it.
         title: For the table.
         saves: Whether the program saves after an error.
     """
 
+    name: str = ""
     title: str = ""
     saves: bool = False
 
 
 _RAISED = r"\[rank 1\] failed.*: ValueError: an error of the user's"
-_INTERRUPTIONS = {
-    "error": Interruption("raised", r"ValueError: an error of the user's", _LIMIT, 1, title="error in step"),
-    "save": Interruption("raised", _RAISED, _LIMIT, 1, title="error, saved on exception", saves=True),
-    "ctrl-c": Interruption("interrupted", "KeyboardInterrupt", _LIMIT, 1, title="Ctrl-C", saves=True),
-    "sigterm": Interruption("terminated", "", _LIMIT, 1, exit_ok=True, title="SIGTERM"),
-    "sigusr1": Interruption("requeued", "", _LIMIT, -1, exit_ok=True, title="SIGUSR1"),
-    "killed": Interruption("killed", r"rank 1 \(pid \d+ on \S+\) exited", _LIMIT, 1, title="peer killed"),
-}
+_KILLED = r"rank 1 \(pid \d+ on \S+\) exited"
+_INTERRUPTIONS = (
+    Interruption("raised", r"ValueError: an error of the user's", _LIMIT, 1, name="error", title="error in step"),
+    Interruption("raised", _RAISED, _LIMIT, 1, name="save", title="error, saved on exception", saves=True),
+    Interruption("interrupted", "KeyboardInterrupt", _LIMIT, 1, name="ctrl-c", title="Ctrl-C", saves=True),
+    Interruption("terminated", "", _LIMIT, 1, exit_ok=True, name="sigterm", title="SIGTERM"),
+    Interruption("requeued", "", _LIMIT, -1, exit_ok=True, name="sigusr1", title="SIGUSR1"),
+    Interruption("killed", _KILLED, _LIMIT, 1, name="killed", title="peer killed"),
+)
 
 
 @dataclass(frozen=True)
@@ -82,9 +94,14 @@ class Cell:
     phase: str
     how: Interruption
 
-    def measure(self, keep: Path | None) -> tuple[str, list[str]]:
-        """Interrupt the training and resume it; return the text of the cell, and what is not as promised."""
-        expected = _train_undisturbed(self.strategy, self.api)
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of a training of 12 steps from the last checkpoint, with validation and checkpoint every 4 steps."""
+        return (f"--strategy={self.strategy}", f"--api={self.api}", "--checkpoints", "--steps=12", "--every=4")
+
+    def measure(self) -> tuple[str, list[str], str]:
+        """Interrupt the training and resume it; return what it took, what is not as promised, and the output."""
+        expected = undisturbed(*self.options, limit=_RUN_LIMIT)
         with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
             folder = Path(name)
             ended = self._interrupt(folder)
@@ -94,16 +111,14 @@ class Cell:
             ]
             for path in (folder / "fault", *folder.glob("rank-*.json")):
                 path.unlink(missing_ok=True)
-            resumed = _train(self.strategy, self.api, folder)
+            resumed = train(folder, *self.options, limit=_RUN_LIMIT)
             if any(resumed.codes):
                 problems.append("not resumed")
             elif not are_equal(results(folder), expected):
                 problems.append("another loss after resuming")
-        if problems:
-            title = f"{self.strategy}-{self.api}-{self.phase}-{self.how.title}"
-            keep_output(keep, title, f"{problems}\n{ended.output}\n-- resumed --\n{resumed.output}")
         seconds = "-" if ended.seconds is None else f"{ended.seconds:.1f}"
-        return seconds + (f" (step {max(steps)})" if steps else ""), problems
+        text = seconds + (f" (step {max(steps)})" if steps else "")
+        return text, problems, f"{ended.output}\n-- resumed --\n{resumed.output}"
 
     def _interrupt(self, folder: Path) -> Ended:
         how = self.how
@@ -114,7 +129,7 @@ class Cell:
         options += ["--pause=1"] if how.exit_ok else []
         # A requeue is SLURM's, which starts each rank by itself.
         programs = _tasks(folder) if how.fault == "requeued" else [{}]
-        return _train(self.strategy, self.api, folder, *options, programs=programs)
+        return train(folder, *self.options, *options, limit=_RUN_LIMIT, programs=programs)
 
     def _judge(self, ended: Ended, folder: Path) -> Iterator[str]:
         how = self.how
@@ -146,51 +161,27 @@ def _tasks(folder: Path) -> list[dict[str, Any]]:
     return [{"variables": variables | rank} for rank in ranks]
 
 
-def _train(strategy: str, api: str, folder: Path, *options: str, programs: Any = ({},)) -> Ended:
-    """Train for 12 steps from the last checkpoint in the folder; validate and save every 4 steps."""
-    options = (f"--strategy={strategy}", f"--api={api}", "--checkpoints", "--steps=12", "--every=4", *options)
-    return train(folder, *options, limit=_RUN_LIMIT, programs=programs)
-
-
-@cache
-def _train_undisturbed(strategy: str, api: str) -> Ranks:
-    """Return the results of a training that nothing interrupts."""
-    with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
-        ended = _train(strategy, api, Path(name))
-        if any(ended.codes):
-            raise RuntimeError(ended.output)
-        return results(Path(name))
-
-
-def _measure(cell: Cell, keep: Path | None) -> tuple[str, list[str]]:
+CELLS = [
+    Cell(strategy, api, phase, how)
+    for how, phase, api, strategy in itertools.product(_INTERRUPTIONS, _PHASES, APIS, STRATEGIES)
     # Fabric has no handler for a requeue.
-    return ("-", []) if (cell.api, cell.how.fault) == ("Fabric", "requeued") else cell.measure(keep)
+    if (api, how.fault) != ("Fabric", "requeued")
+]
 
 
 def main() -> int:
-    """Run all cells, print a row for each interruption and place, and return 1 if a cell has a problem."""
+    """Run all cells, print a row for each, and return 1 if one has a problem."""
     arguments = parser(__doc__)
-    arguments.add_argument("--only", choices=_INTERRUPTIONS, help="a way to interrupt")
-    arguments.add_argument("--phase", choices=_PHASES, help="a place")
     arguments.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
-    # The session's name for this program.
-    arguments.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
-    options = arguments.parse_args()
-    kinds = [
-        (strategy, api)
-        for api, strategy in itertools.product(APIS, STRATEGIES)
-        if options.api in {None, api} and options.strategy in {None, strategy}
-    ]
-    heads = (f"{_NAMES[strategy]}, {api}" for strategy, api in kinds)
-    table = Table("interruption", "where", *heads, "problems")
+    options, cells = select_cases(arguments, CELLS, strategy="strategy", api="api", only="how.name", phase="phase")
+    table = Table("interruption", "where", "strategy", "API", "seconds (step)", options=options)
+    # Once for all threads.
+    for training in dict.fromkeys(cell.options for cell in cells):
+        undisturbed(*training, limit=_RUN_LIMIT)
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda kind: _train_undisturbed(*kind), kinds))
-        for (name, how), phase in itertools.product(_INTERRUPTIONS.items(), _PHASES):
-            if options.only in {None, name} and options.phase in {None, phase}:
-                cells = [Cell(*kind, phase, how) for kind in kinds]
-                found = list(pool.map(lambda cell: _measure(cell, options.keep), cells))
-                named = [f"{kind}: {each}" for kind, (_, many) in zip(kinds, found, strict=True) for each in many]
-                table.add(how.title, _PHASES[phase], *(text for text, _ in found), problems=named)
+        for cell, (text, problems, output) in zip(cells, pool.map(Cell.measure, cells), strict=True):
+            row = (cell.how.title, _PHASES[cell.phase], cell.strategy, cell.api, text)
+            table.add(*row, problems=problems, output=output)
     return min(table.wrong, 1)
 
 

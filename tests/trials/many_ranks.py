@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import BIN
+from harness import BIN, Table, parser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 _ROOT = Path(__file__).parents[2]
 _ENGINES = {
@@ -358,18 +358,21 @@ def plan_checkpoint(size: int, replicas: int) -> None:
 PARTS = (environment, compare, collectives, profiler, plan, launch, checkpoint)
 
 
-def main(names: Sequence[str]) -> int:
+def main() -> int:
     """Print the table; return 1 if a part failed."""
-    failed = 0
-    print("| what | size | processor seconds | MiB | result |\n|---|---|---|---|---|", flush=True)
+    arguments = parser(__doc__)
+    arguments.add_argument("parts", nargs="*", help="all by default", metavar="PART")
+    options = arguments.parse_args()
+    table = Table("what", "size", "processor seconds", "MiB", "result", options=options)
     for part in PARTS:
-        if names and part.__name__ not in names:
+        if options.parts and part.__name__ not in options.parts:
             continue
         for what, size, used, result in part():
-            failed += used.code not in {0, 1} or not used.output
-            print(f"| {what} | {size} | {used.seconds:.1f} | {used.mib:.0f} | {result} |", flush=True)
-    return int(failed > 0)
+            problems = [] if used.code in {0, 1} and used.output else [f"exit code {used.code}"]
+            row = (what, size, f"{used.seconds:.1f}", f"{used.mib:.0f}", result)
+            table.add(*row, problems=problems, output=used.output)
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -13,7 +13,6 @@ rank or the last machine fails. What waits in a collective is held there, as by 
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import ctypes
 import gc
@@ -37,7 +36,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
-from harness import Table, keep_output, kill, wait
+import psutil
+
+from harness import Table, kill, parser, wait
 from hpu_core.distributed import connections, excepthook
 from hpu_core.distributed import rendezvous as rendezvous_module
 from hpu_core.distributed.failure_detection import RankFailedError
@@ -48,6 +49,7 @@ from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import Network
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch._C._distributed_c10d import PrefixStore
@@ -331,22 +333,10 @@ def fork(function: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def private_megabytes(pid: float) -> float:
-    """Return the MB of a process that it shares with no other one."""
-    lines = Path(f"/proc/{pid:.0f}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024 / 1e6
-
-
-def process_seconds(pid: float) -> float:
-    """Return the processor time of a process."""
-    fields = Path(f"/proc/{pid:.0f}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
-def store_seconds(pid: float) -> float:
+def store_seconds(pid: int) -> float:
     """Return the processor time of the threads of torch's store in a process."""
     seconds = 0.0
-    for task in Path(f"/proc/{pid:.0f}/task").glob("*"):
+    for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):
             if (task / "comm").read_text(encoding="ascii").startswith("pt_tcpstore"):
                 seconds += int((task / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
@@ -414,6 +404,9 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
     """
     board = job.board
 
+    def process(rank: int) -> psutil.Process:
+        return psutil.Process(int(board.pid[rank]))
+
     def train(limit: float, is_done: Callable[[], bool] = lambda: False) -> bool:
         """Complete collectives until something is so, or for some seconds; return whether it is."""
 
@@ -425,11 +418,12 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         return wait(is_over, limit)
 
     def usage() -> tuple[float, ...]:
-        pid = board.pid[0]
-        return time.monotonic(), sum(board.requests), board.processor[0], store_seconds(pid), sum(board.processor)
+        store = store_seconds(process(0).pid)
+        return time.monotonic(), sum(board.requests), board.processor[0], store, sum(board.processor)
 
     def memory() -> list[float]:
-        return [private_megabytes(board.pid[rank]) for rank in (0, job.ranks - 1)]
+        """Return the MB of the first and the last rank that they share with no other process."""
+        return [process(rank).memory_full_info().uss / 1e6 for rank in (0, job.ranks - 1)]
 
     with tempfile.TemporaryFile("w+") as output:
         alive, inherited = os.pipe()
@@ -440,18 +434,19 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         os.close(saved)
         os.close(inherited)
         train(_JOIN_LIMIT, lambda: 0 not in board.pid)
-        empty, idle, started = memory(), process_seconds(board.pid[0]), time.monotonic()
+        empty, idle, started = memory(), process(0).cpu_times(), time.monotonic()
         board.shared[0] = 1
         train(_JOIN_LIMIT, lambda: 0 not in board.joined or any(board.left))
         if 0 in board.joined:
             print(f"{job.ranks - list(board.joined).count(0)} ranks joined", file=sys.stderr)
         joined = max(board.joined) - started
-        joining = process_seconds(board.pid[0]) - idle, store_seconds(board.pid[0])
+        busy = process(0).cpu_times()
+        joining = busy.user + busy.system - idle.user - idle.system, store_seconds(process(0).pid)
         # Let the first heartbeats pass.
         train(window / 4)
         before = usage()
         train(window)
-        seconds, requests, leader, busy, everyone = (end - start for end, start in zip(usage(), before, strict=True))
+        seconds, requests, leader, store, everyone = (end - start for end, start in zip(usage(), before, strict=True))
         full, alarms, failed_at = memory(), sum(map(bool, board.failed)), time.monotonic()
         _fail(job)
         fails = {*(job.machines[-1] if job.fault.machine else [job.victim])}
@@ -473,7 +468,7 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         joining=(*joining, sum(board.joining[1:]) / (job.ranks - 1)),
         requests=requests / seconds,
         leader=leader / seconds,
-        store=busy / seconds,
+        store=store / seconds,
         plain=(everyone - leader) / seconds / (job.ranks - 1),
         memory=(full[0] - empty[0], full[1] - empty[1]),
         alarms=alarms,
@@ -519,8 +514,8 @@ _COLUMNS = {
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure every number of ranks and every failure, and return how many are not as promised."""
-    table = Table(*_COLUMNS, "problems", file=options.json)
+    """Measure every number of ranks and every failure, and return 1 if something is not as promised."""
+    table = Table(*_COLUMNS, options=options)
     excepthook.install()
     gc.collect()
     gc.freeze()
@@ -542,10 +537,8 @@ def run(options: argparse.Namespace) -> int:
                 problems = [*result.problems(fault.limit)]
                 kind = "processes" if job.processes else "threads"
                 row = {"ranks": ranks, "kind": kind, "fault": fault.name, **vars(result)}
-                table.add(*(cell.format(**row) for cell in _COLUMNS.values()), problems=problems, **row)
-                if problems:
-                    keep_output(options.keep, f"{ranks}-{fault.name}", output)
-    return table.wrong
+                table.add(*(cell.format(**row) for cell in _COLUMNS.values()), problems=problems, output=output, **row)
+    return min(table.wrong, 1)
 
 
 # Of the drawing: title, value of a row, and what it should be at most.
@@ -557,65 +550,43 @@ _PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float], float | None], ...]
     ("last exit, s", lambda row: row["ended"], 60),
     ("lines of error output", lambda row: row["lines"], _PAGE),
 )
-_COLORS = ("#d62728", "#1f77b4", "#2ca02c")
-_WIDTH, _HEIGHT = 240, 140
 
 
-def draw(files: Sequence[Path]) -> str:
-    """Return a drawing of the rows of a killed rank in JSON files, with a curve for each file; axes are logarithmic."""
-    curves = [[row for row in json.loads(file.read_text()) if row["fault"] == "killed"] for file in files]
-    sizes = sorted({row["ranks"] for rows in curves for row in rows})
-    xs = {ranks: round(_WIDTH * math.log(ranks / sizes[0], sizes[-1] / sizes[0])) for ranks in sizes}
-    parts = [_text(40 + 120 * index, 18, file.stem, fill=_COLORS[index]) for index, file in enumerate(files)]
-    for index, (title, value, goal) in enumerate(_PANELS):
-        values = [value(row) for rows in curves for row in rows] + ([goal] if goal else [])
-        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-        ys = {each: round(_HEIGHT * (high - math.log10(each)) / (high - low)) for each in values}
-        lines = [[(xs[row["ranks"]], ys[value(row)]) for row in rows] for rows in curves]
-        parts.append(f'<g transform="translate({40 + 310 * (index % 3)},{60 + 205 * (index // 3)})">')
-        parts.append(_text(0, -12, title))
-        parts.append(f'<path d="M0,0V{_HEIGHT}H{_WIDTH}" fill="none" stroke="black"/>')
-        for power in range(low, high + 1):
-            y = 4 + _HEIGHT * (high - power) // (high - low)
-            parts.append(_text(-5, y, f"{10.0**power:g}", anchor="end"))
-        parts += [
-            _text(x, _HEIGHT + 15, ranks if ranks < 1024 else f"{ranks // 1024}k", anchor="middle")
-            for ranks, x in xs.items()
-        ]
+def draw(drawing: Path, files: Sequence[Path]) -> None:
+    """Draw the rows of a killed rank in JSON files, with a curve for each file; axes are logarithmic."""
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(2, 3, figsize=(12, 6), layout="constrained")
+    for panel, (title, value, goal) in zip(panels.flat, _PANELS, strict=True):
+        for file in files:
+            rows = [row for row in json.loads(file.read_text()) if row["fault"] == "killed"]
+            sizes = [row["ranks"] for row in rows]
+            panel.loglog(sizes, list(map(value, rows)), marker=".", label=file.stem)
+            panel.set_xticks(sizes, sizes)
         if goal:
-            parts.append(f'<path d="M0,{ys[goal]}H{_WIDTH}" stroke="gray" stroke-dasharray="4"/>')
-        for line, color in zip(lines, _COLORS, strict=False):
-            points = " ".join(f"{x},{y}" for x, y in sorted(line))
-            parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
-        parts.append("</g>")
-    parts.append(_text(40, 448, "By number of ranks. Dashed: what it should be at most at 4,096 ranks."))
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 950 455" font-family="sans-serif" font-size="12">'
-        f'<rect width="950" height="455" fill="white"/>{"".join(parts)}</svg>\n'
-    )
-
-
-def _text(x: int, y: int, text: object, anchor: str = "start", fill: str = "black") -> str:
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{fill}">{text}</text>'
+            panel.axhline(goal, color="gray", linestyle="--")
+        panel.set_title(title)
+        panel.xaxis.minorticks_off()
+    panels.flat[0].legend()
+    figure.supxlabel("By number of ranks. Dashed: what it should be at most at 4,096 ranks.")
+    figure.savefig(drawing)
 
 
 def main() -> int:
     """Measure, or draw what was measured; return 1 if something is not as promised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
-    parser.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
-    parser.add_argument("--window", type=float, default=20, help="seconds of healthy training")
-    parser.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
-    parser.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
-    parser.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
-    parser.add_argument("--json", type=Path, help="file for the rows")
-    parser.add_argument("--keep", type=Path, help="folder for the output of jobs with a problem")
-    parser.add_argument("--plot", type=Path, nargs="+", help="drawing, and files with the rows of each curve")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
+    arguments.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
+    arguments.add_argument("--window", type=float, default=20, help="seconds of healthy training")
+    arguments.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
+    arguments.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
+    arguments.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
+    arguments.add_argument("--plot", type=Path, nargs="+", help="drawing, and files with the rows of each curve")
+    options = arguments.parse_args()
     if options.plot:
-        options.plot[0].write_text(draw(options.plot[1:]), encoding="utf-8")
+        draw(options.plot[0], options.plot[1:])
         return 0
-    return min(run(options), 1)
+    return run(options)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ rank. The weights of all ranks must be equal, bit for bit, at every sample.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from harness import Table, train
+from harness import Table, parser, train
 
 _SAMPLES: Final = 200
 # Of training.py.
@@ -34,10 +33,8 @@ _MAX_GROWTH: Final = {"host KiB": 0.02, "card KiB": 0.0, "files": 0.0, "threads"
 _NOISE: Final = {"host KiB": 0.0, "card KiB": 1.0, "files": 1.0, "threads": 1.0}
 
 
-def judge(samples: dict[int, list[dict[str, Any]]], steps: int) -> list[str]:
-    """Print a row for each rank and quantity; return what is not flat or not equal."""
-    problems = []
-    table = Table("rank", "quantity", "after warm-up", "at the end", "slope per 1,000 steps", "problems")
+def judge(samples: dict[int, list[dict[str, Any]]], steps: int, table: Table) -> None:
+    """Add a row for each rank and quantity, which must be flat, and one for the weights, which must be equal."""
     for rank, series in sorted(samples.items()):
         settled = [sample for sample in series if sample["step"] > _WARM_UP * steps]
         at = [float(sample["step"]) for sample in settled]
@@ -47,29 +44,28 @@ def judge(samples: dict[int, list[dict[str, Any]]], steps: int) -> list[str]:
             grows = rate * (at[-1] - at[0]) > max(limit * values[0], _NOISE[name])
             cells = (rank, name, f"{values[0]:,.0f}", f"{values[-1]:,.0f}", f"{1000 * rate:+.3f}")
             table.add(*cells, problems=["grows"] if grows else [])
-            if grows:
-                problems.append(f"rank {rank}: {name} grows by {1000 * rate:+.3f} per 1,000 steps")
     weights = [[(sample["step"], sample["weights"]) for sample in series] for series in samples.values()]
     different = [group[0][0] for group in zip(*weights, strict=True) if len(set(group)) > 1]
-    if different:
-        problems.append(f"weights differ between ranks from step {different[0]} on")
-    return problems
+    problems = [f"differ between ranks from step {different[0]} on"] if different else []
+    table.add("all", "weights", "", "", "", problems=problems)
 
 
 def main() -> int:
     """Train, print the table, and return 1 if something grows or differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--every", type=int, default=1000, help="steps from one validation and checkpoint to the next")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--ranks", type=int, default=8)
+    arguments.add_argument("--steps", type=int, default=50_000)
+    arguments.add_argument(
+        "--every", type=int, default=1000, help="steps from one validation and checkpoint to the next"
+    )
+    options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        arguments = ["--checkpoints", f"--sample-every={max(1, options.steps // _SAMPLES)}"]
-        arguments += [f"--devices={options.ranks}", f"--steps={options.steps}", f"--every={options.every}"]
-        arguments += [f"--samples={options.every * options.ranks * _BATCH_SIZE}"]
+        words = ["--checkpoints", f"--sample-every={max(1, options.steps // _SAMPLES)}"]
+        words += [f"--devices={options.ranks}", f"--steps={options.steps}", f"--every={options.every}"]
+        words += [f"--samples={options.every * options.ranks * _BATCH_SIZE}"]
         began = time.monotonic()
-        done = train(folder, *arguments, limit=_MAX_SECONDS, programs=[{"cards": options.ranks}])
+        done = train(folder, *words, limit=_MAX_SECONDS, programs=[{"cards": options.ranks}])
         samples = {
             int(path.stem.removeprefix("rank-")): [json.loads(line) for line in path.read_text().splitlines()]
             for path in folder.glob("rank-*.jsonl")
@@ -77,10 +73,10 @@ def main() -> int:
     if any(done.codes) or len(samples) != options.ranks or done.leaked:
         print(done.output)
         return 1
-    problems = judge(samples, options.steps)
-    print(f"\n{options.ranks} ranks, {options.steps:,} steps in {time.monotonic() - began:,.0f} s (simulated)")
-    print("flat, and no drift between ranks" if not problems else "\n".join(problems))
-    return min(len(problems), 1)
+    print(f"{options.ranks} ranks, {options.steps:,} steps in {time.monotonic() - began:,.0f} s (simulated)\n")
+    table = Table("rank", "quantity", "after warm-up", "at the end", "slope per 1,000 steps", options=options)
+    judge(samples, options.steps, table)
+    return min(table.wrong, 1)
 
 
 if __name__ == "__main__":

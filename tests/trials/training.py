@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import lightning.fabric
 import lightning.pytorch as pl
+import psutil
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -107,8 +108,7 @@ def fill_disk(path: Path) -> None:
 
 def use_up_memory() -> None:
     """Forbid the process more memory than it has, and take what the allocator has left."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms, resource.RLIM_INFINITY))
     for size in (1 << 20, 1 << 16, 1 << 12):
         with contextlib.suppress(MemoryError):
             while True:
@@ -247,13 +247,13 @@ class Sampler(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         if trainer.global_step % self._interval:
             return
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        process = psutil.Process()
         sample = {
             "step": trainer.global_step,
-            "host KiB": pages * resource.getpagesize() / 1024,
+            "host KiB": process.memory_info().rss / 1024,
             "card KiB": torch.hpu.memory_allocated() / 1024,  # type: ignore[attr-defined] # The bridge adds it.
-            "files": len(list(Path("/proc/self/fd").iterdir())),
-            "threads": len(list(Path("/proc/self/task").iterdir())),
+            "files": process.num_fds(),
+            "threads": process.num_threads(),
             "weights": digest(pl_module.parameters()),
         }
         with (self._folder / f"rank-{trainer.global_rank}.jsonl").open("a", encoding="utf-8") as file:

@@ -167,6 +167,6 @@ def many_ranks(session: nox.Session) -> None:
 def run_trial(session: nox.Session, script: str, *requirements: str) -> None:
     """Run a program of tests/trials."""
     packages = ("hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim")
-    install(session, *packages, *requirements, *group("demo"))
+    install(session, *packages, *requirements, *group("trials"))
     path = str(ROOT / "tests" / "support")
     session.run("python", f"tests/trials/{script}", *session.posargs, env={"PYTHONPATH": path})
