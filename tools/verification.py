@@ -1,6 +1,6 @@
 """The register of `hpu-doctor verify` in this repository: its page, markers that name its entries, and records of runs.
 
-- `python tools/verification.py page [--check]` writes docs/records/assumptions.md, or checks that it is up to date.
+- `python tools/verification.py page` writes docs/records/assumptions.md; tests/ check that it is up to date.
 - `python tools/verification.py markers` lists statements about cards that name no entry.
 - `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
   `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
@@ -216,15 +216,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit code."""
     parser = argparse.ArgumentParser(description="Work with the register of `hpu-doctor verify`.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("page").add_argument("--check", action="store_true")
+    commands.add_parser("page")
     commands.add_parser("markers")
     commands.add_parser("record").add_argument("folder", type=Path)
     options = parser.parse_args(arguments)
     if options.command == "page":
-        if options.check:
-            stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page()
-            print("docs/records/assumptions.md is stale: run `nox -s verify_page`" if stale else "up to date")
-            return int(stale)
         PAGE.write_text(page(), encoding="utf-8")
         return 0
     if options.command == "markers":

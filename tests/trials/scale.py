@@ -50,7 +50,7 @@ from hpu_testing import Network
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch._C._distributed_c10d import PrefixStore
 else:
@@ -343,64 +343,41 @@ def store_seconds(pid: int) -> float:
     return seconds
 
 
-@dataclass(frozen=True)
-class Result:
-    """What was measured of a job.
-
-    Attributes:
-        joined: Seconds until the last rank had joined, from when all ranks may join.
-        joining: Processor time in seconds that this took the process of rank 0, of that the store, and a plain rank.
-        requests: Requests per second at the store.
-        leader: Share of a core that the watchdog of rank 0 takes.
-        store: Share of a core that the store takes.
-        plain: Share of a core that the watchdog of a plain rank takes: the mean.
-        memory: MB that rank 0, and the last rank took.
-        alarms: Number of ranks that reported a failure before there was one.
-        known: Seconds until the first, and the last rank knew of the failure.
-        ended: Seconds until the last process had ended; infinite if one did not.
-        lines: Lines of error output.
-    """
-
-    joined: float
-    joining: tuple[float, float, float]
-    requests: float
-    leader: float
-    store: float
-    plain: float
-    memory: tuple[float, float]
-    alarms: int
-    known: tuple[float, float]
-    ended: float
-    lines: int
-
-    def problems(self, limit: float) -> Iterator[str]:
-        """Yield what is not as promised.
-
-        Args:
-            limit: Seconds within which every rank must know of the failure.
-        """
-        if self.joined > 60:
-            yield "late rendezvous"
-        if self.alarms:
-            yield "false alarms"
-        if self.leader + self.store > 0.05:
-            yield "busy rank 0"
-        if self.plain > 0.001:
-            yield "busy ranks"
-        if not 0 < self.known[1] <= limit:
-            yield "late detection"
-        if self.ended - self.known[1] > 60:
-            yield "late exit"
-        if self.lines > _PAGE:
-            yield "more than a page"
+def judge(row: dict[str, Any], limit: float) -> list[str]:
+    """Return what is not as promised of a job, whose ranks must all know of the failure within some seconds."""
+    checks = {
+        "late rendezvous": row["joined"] > 60,
+        "false alarms": row["alarms"],
+        "busy rank 0": row["leader"] + row["store"] > 0.05,
+        "busy ranks": row["plain"] > 0.001,
+        "late detection": not 0 < row["known"][1] <= limit,
+        "late exit": row["ended"] - row["known"][1] > 60,
+        "more than a page": row["lines"] > _PAGE,
+    }
+    return [name for name, is_so in checks.items() if is_so]
 
 
-def measure(job: Job, window: float) -> tuple[Result, str]:
-    """Run a job, have it fail after a time, and wait for the last process; return also the error output.
+def measure(job: Job, window: float) -> tuple[dict[str, Any], str]:
+    """Run a job, have it fail after a time, and wait for the last process.
 
     Args:
         job: The job.
         window: Seconds of healthy training.
+
+    Returns:
+        The error output, after what was measured:
+
+        - joined: Seconds until the last rank had joined, from when all ranks may join.
+        - joining: Processor time in seconds that this took the process of rank 0, of that the store, and a plain rank.
+        - requests: Requests per second at the store.
+        - leader: Share of a core that the watchdog of rank 0 takes.
+        - store: Share of a core that the store takes.
+        - plain: Share of a core that the watchdog of a plain rank takes: the mean.
+        - memory: MB that rank 0, and the last rank took.
+        - alarms: Number of ranks that reported a failure before there was one.
+        - known: Seconds until the first, and the last rank knew of the failure.
+        - ended: Seconds until the last process had ended; infinite if one did not.
+        - lines: Lines of error output.
     """
     board = job.board
 
@@ -463,20 +440,20 @@ def measure(job: Job, window: float) -> tuple[Result, str]:
         output.seek(0)
         # torch's store looks up the name of each client, and a namespace has no name server.
         lines = [line for line in output if "hostname of the client socket" not in line]
-    result = Result(
-        joined=joined,
-        joining=(*joining, sum(board.joining[1:]) / (job.ranks - 1)),
-        requests=requests / seconds,
-        leader=leader / seconds,
-        store=store / seconds,
-        plain=(everyone - leader) / seconds / (job.ranks - 1),
-        memory=(full[0] - empty[0], full[1] - empty[1]),
-        alarms=alarms,
-        known=(min(known, default=0.0), max(known, default=0.0)),
-        ended=ended,
-        lines=len(lines),
-    )
-    return result, "".join(lines)
+    row = {
+        "joined": joined,
+        "joining": (*joining, sum(board.joining[1:]) / (job.ranks - 1)),
+        "requests": requests / seconds,
+        "leader": leader / seconds,
+        "store": store / seconds,
+        "plain": (everyone - leader) / seconds / (job.ranks - 1),
+        "memory": (full[0] - empty[0], full[1] - empty[1]),
+        "alarms": alarms,
+        "known": (min(known, default=0.0), max(known, default=0.0)),
+        "ended": ended,
+        "lines": len(lines),
+    }
+    return row, "".join(lines)
 
 
 def _fail(job: Job) -> None:
@@ -533,11 +510,15 @@ def run(options: argparse.Namespace) -> int:
                     continue
                 network.connect()
                 job = Job(ranks, fault, network, next(ports), ranks <= options.processes, Board(ranks))
-                result, output = measure(job, options.window)
-                problems = [*result.problems(fault.limit)]
+                measured, output = measure(job, options.window)
                 kind = "processes" if job.processes else "threads"
-                row = {"ranks": ranks, "kind": kind, "fault": fault.name, **vars(result)}
-                table.add(*(cell.format(**row) for cell in _COLUMNS.values()), problems=problems, output=output, **row)
+                row = {"ranks": ranks, "kind": kind, "fault": fault.name, **measured}
+                table.add(
+                    *(cell.format(**row) for cell in _COLUMNS.values()),
+                    problems=judge(row, fault.limit),
+                    output=output,
+                    **row,
+                )
     return min(table.wrong, 1)
 
 
