@@ -128,12 +128,8 @@ def expected_steps(trainer: Any, kind: str) -> float:
         return min(steps, trainer.max_steps) if trainer.max_steps >= 0 else steps
     if kind == "validation" and trainer.state.fn != "validate" and trainer.max_epochs != 1:
         return math.inf
-    batches: dict[str, Any] = {
-        "validation": trainer.num_val_batches,
-        "test": trainer.num_test_batches,
-        "predict": trainer.num_predict_batches,
-    }
-    return sum(batches[kind]) if isinstance(batches[kind], list) else float(batches[kind])
+    names = {"validation": "num_val_batches", "test": "num_test_batches", "predict": "num_predict_batches"}
+    return _total(getattr(trainer, names[kind]))
 
 
 def batches_per_epoch(trainer: Any) -> dict[str, int]:

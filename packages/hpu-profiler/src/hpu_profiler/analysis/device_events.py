@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hpu_profiler.analysis.merge import FIRST, MAX, MEAN
 from hpu_profiler.trace.intervals import length, union
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hpu_profiler.trace.model import DeviceEvent
+
+_KeyT = TypeVar("_KeyT")
 
 UNKNOWN_DIRECTION: Final = "unknown direction"
 #: Bytes per microsecond to GB/s.
@@ -99,10 +101,8 @@ def copy_direction(name: str) -> str:
 
 def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[CollectiveSize, ...]:
     """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first."""
-    groups: dict[tuple[str, int], list[DeviceEvent]] = {}
-    for event in events:
-        if event.kind == "collective" and event.bytes and event.duration:
-            groups.setdefault((event.name, 1 << (event.bytes - 1).bit_length()), []).append(event)
+    sized = (event for event in events if event.kind == "collective" and event.bytes and event.duration)
+    groups = grouped(((event.name, 1 << (event.bytes - 1).bit_length()), event) for event in sized)
     links = _LINKS.get(device_name.upper().replace(" ", "").replace("-", ""))
     rows = []
     for (name, size), group in groups.items():
@@ -117,17 +117,26 @@ def bandwidth(events: Iterable[DeviceEvent]) -> Bandwidth | None:
     timed = [event for event in events if event.bytes and event.duration]
     if not timed:
         return None
-    busy = length(union(event.interval for event in timed))
     return Bandwidth(
-        sum(event.bytes for event in timed) / busy * _GB_PER_S,
+        sum(event.bytes for event in timed) / busy_time(timed) * _GB_PER_S,
         max(event.bytes / event.duration for event in timed) * _GB_PER_S,
     )
 
 
+def grouped(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[DeviceEvent]]:
+    """Return the events of each key."""
+    groups: dict[_KeyT, list[DeviceEvent]] = {}
+    for key, event in events:
+        groups.setdefault(key, []).append(event)
+    return groups
+
+
+def busy_time(events: Iterable[DeviceEvent]) -> float:
+    """Return the time in which any of the events ran, in microseconds."""
+    return length(union(event.interval for event in events))
+
+
 def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats, ...]:
-    groups: dict[str, list[DeviceEvent]] = {}
-    for name, event in events:
-        groups.setdefault(name, []).append(event)
     stats = [
         DeviceEventStats(
             name,
@@ -136,6 +145,6 @@ def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats,
             sum(event.bytes for event in group),
             bandwidth(group),
         )
-        for name, group in groups.items()
+        for name, group in grouped(events).items()
     ]
     return tuple(sorted(stats, key=lambda each: -each.time))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
+from hpu_profiler.analysis.device_events import busy_time, grouped
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.merge import FIRST
-from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hpu_profiler.trace.model import DeviceEvent, Trace
-
-_KeyT = TypeVar("_KeyT")
 
 _ENGINE_OF_KIND: Final = {"collective": "NIC", "memcpy": "DMA", "memset": "DMA"}
 #: Nodes that move data only: the bridge's of `expand`, and transpositions by a copy engine.
@@ -89,20 +87,20 @@ def engine_name(event: DeviceEvent) -> str:
 def engine_stats(events: Iterable[DeviceEvent]) -> tuple[EngineStats, ...]:
     """Return the totals of each engine, longest time first."""
     stats = []
-    for engine, group in _groups((engine_name(event), event) for event in events).items():
+    for engine, group in grouped((engine_name(event), event) for event in events).items():
         calls = Counter(event.name for event in group)
         top = tuple((name, calls[name], time) for name, time in _longest(group))
-        stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), _busy_time(group), top))
+        stats.append(EngineStats(engine, len(group), sum(event.duration for event in group), busy_time(group), top))
     return tuple(sorted(stats, key=lambda each: -each.time))
 
 
 def recipe_stats(events: Iterable[DeviceEvent], names: Mapping[int, str]) -> tuple[RecipeStats, ...]:
     """Return the totals of each graph, longest time first; the names are those of the graphs by number."""
     stats = []
-    for recipe, group in _groups((event.recipe, event) for event in events if event.recipe).items():
+    for recipe, group in grouped((event.recipe, event) for event in events if event.recipe).items():
         launches = {id(event.launch) for event in group if event.launch is not None}
         (top, _), *_ = _longest(group)
-        busy = _busy_time(group)
+        busy = busy_time(group)
         stats.append(RecipeStats(recipe, names.get(recipe, ""), len(launches), len(group), busy, top))
     return tuple(sorted(stats, key=lambda each: -each.busy_time))
 
@@ -112,22 +110,11 @@ def moving_kernels(trace: Trace) -> tuple[MovingKernel, ...]:
     kernels = [event for event in trace.device_events if event.kind == "kernel"]
     moving = {name for name in {event.name for event in kernels} if _MOVING_RE.match(name)}
     found = []
-    for name, group in _groups((event.name, event) for event in kernels if event.name in moving).items():
+    for name, group in grouped((event.name, event) for event in kernels if event.name in moving).items():
         operators = [event.operator for event in group if event.operator is not None]
         location = next(filter(None, locations(trace, ((each.thread, each.start) for each in operators))), "")
-        found.append(MovingKernel(name, len(group), _busy_time(group), location))
+        found.append(MovingKernel(name, len(group), busy_time(group), location))
     return tuple(sorted(found, key=lambda each: -each.time))
-
-
-def _groups(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[DeviceEvent]]:
-    groups: dict[_KeyT, list[DeviceEvent]] = {}
-    for key, event in events:
-        groups.setdefault(key, []).append(event)
-    return groups
-
-
-def _busy_time(events: Iterable[DeviceEvent]) -> float:
-    return length(union(event.interval for event in events))
 
 
 def _longest(events: Iterable[DeviceEvent]) -> list[tuple[str, float]]:

@@ -61,13 +61,9 @@ def _print_finding(console: Console, finding: Finding, stage: StageAnalysis) -> 
     where = f" At {finding.location}." if finding.location else ""
     cause = f" {finding.cause}" if finding.cause else ""
     text = f"{format_saving(finding, stage)}.{where}{cause} {finding.cure}"
-    console.print(Padding(Text("\n".join([text, *_sites(finding, stage)])), (0, 0, 0, 4), expand=False))
-
-
-def _sites(finding: Finding, stage: StageAnalysis) -> list[str]:
-    """Return a line for each call of a finding about host-device synchronizations."""
     steps = max(each.steps for each in stage.traces)
-    return [format_site(site, steps) for site in finding.sites]
+    lines = [text, *(format_site(site, steps) for site in finding.sites)]
+    console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 4), expand=False))
 
 
 def _print_table(console: Console, table: tables.Table) -> None:
