@@ -167,6 +167,15 @@ def test_memory_of_a_fake_tensor_names_the_line() -> None:
         _plan(lambda x: x.data_ptr())
 
 
+def test_memory_that_a_library_reads_first_hides_no_line() -> None:
+    """By itself, torch warns once in a process."""
+    read = types.FunctionType((lambda x: x.data_ptr()).__code__, {"__name__": "torch.library"})
+
+    _plan(read)
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
+        _plan(lambda x: x.data_ptr())
+
+
 def test_a_program_without_a_step_is_refused() -> None:
     with pytest.raises(plan.PlanError, match="without a training step"):
         record_call(lambda: None, Options())

@@ -204,9 +204,13 @@ def _calling_frame() -> Any:
 def warnings_filtered() -> Iterator[None]:
     """Ignore warnings of torch's own code about fake tensors, and raise that about their missing addresses elsewhere.
 
-    Code in C++ that reads from such an address would crash.
+    Code in C++ that reads from such an address would crash. torch by itself warns of a process's first access alone.
     """
+    import torch
+
     address = "Accessing the data pointer of FakeTensor"
+    warns_always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", address)
         warnings.filterwarnings("ignore", address, module=_READS_ADDRESSES)
@@ -219,6 +223,7 @@ def warnings_filtered() -> Iterator[None]:
             yield
         finally:
             warnings.formatwarning = formats
+            torch.set_warn_always(warns_always)
 
 
 def loader_iterator_class() -> type[Any]:
