@@ -44,8 +44,8 @@ _FRAMEWORKS: Final = frozenset(
     }
 )
 _INSTALLED: Final = ("site-packages", "dist-packages")
-# Files between a dispatch mode and the operator that it calls.
-_DISPATCHERS: Final = ("torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+#: Files between a dispatch mode and the operator that it calls.
+DISPATCHERS: Final = ("torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
 # Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
@@ -142,10 +142,20 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return installed
 
 
+def program_frame() -> FrameType | None:
+    """Return the innermost frame of the program that this thread runs or, in a backward pass, waits for."""
+    return user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+
+
 def program_line() -> str:
-    """Return ``file:line`` of the program that this thread runs or, in a backward pass, waits for; else empty."""
-    frame = user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+    """Return ``file:line`` of :func:`program_frame`; empty without one."""
+    frame = program_frame()
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def name_in_trace(frame: FrameType | None) -> str:
+    """Return the name of a frame in a trace of torch's profiler, "train.py(12): training_step"; empty without one."""
+    return "" if frame is None else f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}"
 
 
 def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:
@@ -178,7 +188,7 @@ def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[
 
 def _is_dispatcher(frame: FrameType) -> bool:
     # The clock's dispatch mode calls operators in one step of a program, and must not tell its events from others.
-    return frame.f_code.co_filename.endswith(_DISPATCHERS)
+    return frame.f_code.co_filename.endswith(DISPATCHERS)
 
 
 def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:

@@ -42,11 +42,7 @@ _FACTORIES: Final = frozenset({"empty", "empty_strided", "zeros", "ones", "full"
 class FakeDevice(TorchDispatchMode, OperationRecorder):
     """Mode that gives ``hpu`` tensors no data and records operators, collectives and memory."""
 
-    def __init__(
-        self,
-        on_root_module: Callable[[torch.nn.Module], None] | None = None,
-        on_progress: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, on_root_module: Callable[[torch.nn.Module], None], on_progress: Callable[[], None]) -> None:
         TorchDispatchMode.__init__(self)
         OperationRecorder.__init__(self)
         module = torch_tools.fake_tensor_module()
@@ -60,7 +56,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
-        self.on_root_module = on_root_module or _do_nothing
+        self.on_root_module = on_root_module
         self._on_progress = on_progress
         self._calls = 0
         self._values: dict[int, Any] = {}
@@ -149,7 +145,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         if self.is_float8 and operation.matmul is not None:
             operation.dtype = "float8"
         if operation.phase == "forward" and operation.module not in self.lines:
-            self.lines[operation.module] = _location()[0]
+            self.lines[operation.module] = frames.program_line()
 
     def assume(self, tensor: torch.Tensor, value: Any) -> None:
         """Have reads of a tensor return a value."""
@@ -166,7 +162,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
 
     def _report_progress(self) -> None:
         self._calls += 1
-        if self._on_progress is not None and self._calls % _OPERATORS_PER_REPORT == 0:
+        if self._calls % _OPERATORS_PER_REPORT == 0:
             self._on_progress()
 
     def _is_fake(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -209,7 +205,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
             ) from error
 
     def _fail(self, problem: str) -> PlanError:
-        self.error = PlanError(problem, _location()[0])
+        self.error = PlanError(problem, frames.program_line())
         return self.error
 
     def _read(self, name: str, args: tuple[Any, ...]) -> Any:
@@ -225,7 +221,9 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         Raises:
             PlanError: If the same line has read too often.
         """
-        location, source, frame = _location()
+        frame = frames.program_frame()
+        location = frames.program_line()
+        source = "" if frame is None else frames.describe_frame(frame, frame.f_lineno).source
         key = (location, operator)
         count = self.host_reads[key].count + 1 if key in self.host_reads else 1
         self.host_reads[key] = HostRead(location, source, operator, assumed, count)
@@ -235,7 +233,7 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
         if self.is_recording:
-            self.record_sync(frame)
+            self.record_sync(frames.name_in_trace(frame))
 
     def record_host_copy(self, name: str) -> None:
         """Record a copy to the host."""
@@ -285,10 +283,6 @@ class FakeDevice(TorchDispatchMode, OperationRecorder):
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())  # noqa: SLF001 - as above
 
 
-def _do_nothing(module: torch.nn.Module) -> None:
-    del module
-
-
 def _run_for_equal_ranks(name: str, args: tuple[Any, ...], world_size: int) -> None:
     """Run a collective with values, as if every rank contributed what this one does.
 
@@ -327,13 +321,3 @@ def _is_in_constructor() -> bool:
             return True
         caller = caller.f_back
     return False
-
-
-def _location() -> tuple[str, str, str]:
-    """Return the line of the program that runs, its text, and its name in a trace of torch's profiler."""
-    frame = frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - as above
-    if frame is None:
-        return "", "", ""
-    described = frames.describe_frame(frame, frame.f_lineno)
-    name = f"{described.file}({described.line}): {described.function}"
-    return f"{described.file}:{described.line}", described.source, name

@@ -13,6 +13,8 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.common import frames
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
@@ -24,9 +26,7 @@ MINIMUM_TORCH: Final = (2, 8)
 
 # Files whose frames are between an operator's caller and a dispatch mode.
 _DISPATCH_FILES: Final = (
-    "torch/_ops.py",
-    "torch/_compile.py",
-    "torch/_dynamo/eval_frame.py",
+    *frames.DISPATCHERS,
     "torch/distributed/_tools/mem_tracker.py",
     "hpu_sim/plan/fake_device.py",
     "hpu_sim/plan/memory_tracker.py",

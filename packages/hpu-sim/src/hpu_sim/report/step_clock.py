@@ -5,7 +5,6 @@ The third step is recorded, in which the optimizer has its state and DDP its buc
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,8 +19,6 @@ from hpu_sim.prediction.time_model import predict
 from hpu_sim.report.schema import Clock, PredictedLine
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.recording import Phase
     from hpu_sim.prediction.time_model import Mode
@@ -76,8 +73,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
     @property
     def module(self) -> str:
         """Line of the program, by which the time model groups operators."""
-        frame = _program_frame()
-        return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return frames.program_line()
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
@@ -102,7 +98,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
                 self.record_functional(func, name, args, kwargs, result)
         elif name in {"_local_scalar_dense", "equal", "is_nonzero"}:
             if on_device:
-                self.record_sync(_name_in_trace(_program_frame()))
+                self.record_sync(frames.name_in_trace(frames.program_frame()))
         else:
             self.record_operation(func, name, args, kwargs, result)
         return result
@@ -110,15 +106,7 @@ class StepClock(TorchDispatchMode, OperationRecorder):
     def record_host_copy(self, name: str) -> None:
         """Record a copy to the host."""
         del name
-        self.record_sync(_name_in_trace(_program_frame()))
-
-
-def _program_frame() -> FrameType | None:
-    return frames.user_frame(frames.backward_caller_frame() or sys._getframe(1))  # noqa: SLF001 - see frames
-
-
-def _name_in_trace(frame: FrameType | None) -> str:
-    return "" if frame is None else f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}"
+        self.record_sync(frames.name_in_trace(frames.program_frame()))
 
 
 def _machine(config: SimConfig) -> tuple[str, int, Mode]:
