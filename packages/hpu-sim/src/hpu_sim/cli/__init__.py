@@ -244,6 +244,8 @@ def plan(  # noqa: PLR0913 - one argument per option
             rank=rank or 0,
             only_rank=rank is not None,
             compiled=compiled,
+            finds_batch=find_batch,
+            planned_samples=samples,
         )
         for each in strategies
     ]
@@ -252,8 +254,6 @@ def plan(  # noqa: PLR0913 - one argument per option
         choices,
         program,
         arguments,
-        finds_batch=find_batch,
-        planned_samples=samples,
         shows_output=show_output,
         html_path=html_path,
         json_path=json_path,

@@ -12,6 +12,8 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.plan import patches
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -30,11 +32,7 @@ def applied(recorder: OperationRecorder) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with contextlib.ExitStack() as stack:
-
-        def replace(owner: Any, name: str, value: Any) -> None:
-            stack.callback(setattr, owner, name, vars(owner)[name])
-            setattr(owner, name, value)
-
+        replace = functools.partial(patches.replace, stack)
         for owner in (FusedAdagrad, FusedAdamW, FusedLamb, FusedSGD):
             replace(owner, "_step", _as_one_kernel(owner._step, recorder))  # noqa: SLF001 - the simulator's own
         replace(FusedClipNorm, "clip_norm", _as_one_kernel(FusedClipNorm.clip_norm, recorder))

@@ -49,8 +49,6 @@ def run(  # noqa: PLR0913 - one argument per option
     program: str,
     arguments: Sequence[str],
     *,
-    finds_batch: bool = False,
-    planned_samples: int = 0,
     shows_output: bool = False,
     html_path: Path | None = None,
     json_path: Path | None = None,
@@ -67,13 +65,7 @@ def run(  # noqa: PLR0913 - one argument per option
     planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
     trace = None
     try:
-        plans = _make_plans(
-            planner,
-            choices,
-            [each.generation for each in configs],
-            finds_batch=finds_batch,
-            planned_samples=planned_samples,
-        )
+        plans = _make_plans(planner, choices, [each.generation for each in configs])
         plan = compare.make_plan(planner(choices[0]).command, [each for _, each in plans])
         if trace_path is not None:
             traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
@@ -99,31 +91,22 @@ def run(  # noqa: PLR0913 - one argument per option
 
 
 def with_ranks(
-    record: Callable[[Options], Recording],
-    options: Options,
-    recording: Recording,
-    generation: str,
-    planned_samples: int = 0,
+    record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
 ) -> StrategyPlan:
     """Return the plan of the rank with most memory, of the recorded one and the last one of each group."""
     from hpu_sim.plan import compare
 
-    plans = [compare.strategy_plan(recording, generation, planned_samples)]
+    recordings = [recording]
     # The model of ZeRO is that of any rank.
     if not options.only_rank and recording.strategy not in zero.STAGES:
-        others = (record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording))
-        plans += [compare.strategy_plan(other, generation, planned_samples) for other in others]
+        recordings += [record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording)]
+    plans = [compare.strategy_plan(each, generation, options.planned_samples) for each in recordings]
     worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
     return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
 def _make_plans(
-    planner: Callable[[Options], Recording],
-    choices: Sequence[Options],
-    generations: Sequence[str],
-    *,
-    finds_batch: bool,
-    planned_samples: int,
+    planner: Callable[[Options], Recording], choices: Sequence[Options], generations: Sequence[str]
 ) -> list[tuple[Options, StrategyPlan]]:
     """Return the options and the plan of each strategy and generation."""
     from hpu_sim.plan import search
@@ -138,13 +121,13 @@ def _make_plans(
                 continue
             seen.add((recording.strategy, generation))
             notes: tuple[str, ...] = ()
-            if finds_batch:
+            if options.finds_batch:
                 found = search.find_batch(planner, options, generation)
                 if found is not None:
                     chosen, recording = found
                 else:
                     notes = (f"No batch fits on {generation}, not even one sample per card; the plan is the script's.",)
-            plan = with_ranks(planner, chosen, recording, generation, planned_samples)
+            plan = with_ranks(planner, chosen, recording, generation)
             if not plan.fits and len(choices) == 1:
                 advice, left_out = search.advise(planner, chosen, recording, generation)
                 plan = dataclasses.replace(plan, advice=advice)

@@ -12,8 +12,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import frames, post_import
-from hpu_sim.plan import blocks, errors, loggers
+from hpu_sim.plan import blocks, errors, loggers, patches
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.session import is_compiled
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
@@ -47,8 +48,7 @@ def taken_over(session: Session) -> Iterator[None]:
 
         def replace(owner: Any, **methods: Any) -> None:
             for name, method in methods.items() if active else ():
-                stack.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, method)
+                patches.replace(stack, owner, name, method)
 
         def replace_trainer(name: str) -> None:
             trainer = sys.modules[name].Trainer
@@ -125,11 +125,10 @@ def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
         PlanError: Always.
     """
     del args, kwargs
-    frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
     raise PlanError(
         "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
         "and plan `--strategy deepspeed_stage_3`, which is modelled and not executed",
-        "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}",
+        frames.program_line(),
     )
 
 
@@ -257,8 +256,7 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
     if isinstance(divided, int) and divided > 1:
         recording.replicas = recording.world_size // divided
-    is_compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
-    recording.compiled = session.options.compiled or is_compiled
+    recording.compiled = session.options.compiled or is_compiled(model)
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
     # The session needs nothing moved back, and moving swaps tensors that the memory tracker refers to.

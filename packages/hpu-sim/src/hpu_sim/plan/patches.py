@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.common import frames
@@ -32,19 +31,19 @@ def applied(session: Session) -> Iterator[None]:
     if options.world_size > 1:
         torch_tools.init_fake_process_group(options.rank, options.world_size)
     with contextlib.ExitStack() as stack:
-        _replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
-        _replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
+        replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
+        replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
         _replace_data(stack, device)
         for owner in (torch, torch.Tensor):
-            _replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
-        _replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device))
-        _replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device))
+            replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
+        replace(stack, torch.Tensor, "numpy", _host_copy(torch.Tensor.numpy, device))
+        replace(stack, torch.Tensor, "tolist", _host_copy(torch.Tensor.tolist, device))
         stack.callback(_follow_optimizer(session).remove)
-        _replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
-        _replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
+        replace(stack, torch.Tensor, "__format__", _format(torch.Tensor.__format__))
+        replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
         _replace_distributed(stack, session)
         _replace_bridge(stack, session)
-        float8.replace_layers(functools.partial(_replace, stack), device)
+        float8.replace_layers(functools.partial(replace, stack), device)
         try:
             yield
         finally:
@@ -58,8 +57,7 @@ def _follow_optimizer(session: Session) -> Any:
 
     def after_step(optimizer: Any, *args: Any) -> None:
         del args
-        frame = frames.user_frame(sys._getframe(1))  # noqa: SLF001 - documented API
-        session.follow_optimizer(optimizer, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        session.follow_optimizer(optimizer, frames.program_line())
 
     return register_optimizer_step_post_hook(after_step)
 
@@ -70,16 +68,18 @@ def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
     import torch.nn.parallel.distributed as ddp
 
     for name, function in _group_functions(session.options.rank, session.options.world_size).items():
-        _replace(stack, dist, name, function)
-    _replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
-    _replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
+        replace(stack, dist, name, function)
+    replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
+    replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
     for module, name, value in torch_tools.fsdp_replacements():
-        _replace(stack, module, name, value)
-    _replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
+        replace(stack, module, name, value)
+    replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
 
 
-def _replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    stack.callback(setattr, owner, name, getattr(owner, name))
+def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until a stack is closed."""
+    # A static method of a class is restored as one.
+    stack.callback(setattr, owner, name, vars(owner).get(name, getattr(owner, name)))
     setattr(owner, name, value)
 
 
@@ -111,8 +111,8 @@ def _replace_bridge(stack: contextlib.ExitStack, session: Session) -> None:
         session.device.step.graph_ends.append(len(session.device.step.operations))
 
     for name in ("mark_step", "iter_mark_step"):
-        _replace(stack, core, name, mark_step)
-    _replace(stack, hpu, "is_initialized", bool)
+        replace(stack, core, name, mark_step)
+    replace(stack, hpu, "is_initialized", bool)
 
 
 def _swap_tensors(original: Callable[..., None], device: FakeDevice) -> Callable[..., None]:

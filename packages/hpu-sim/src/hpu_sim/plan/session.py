@@ -23,8 +23,8 @@ class Options:
     """Options of a plan.
 
     Attributes:
-        devices: Ranks per box; None for what the program asks for.
-        nodes: Number of boxes; None for what the program asks for.
+        devices: Ranks per box.
+        nodes: Number of boxes.
         strategy: Strategy that replaces the program's; None for its own.
         precision: Precision that replaces the program's; None for its own.
         batch_size: Batch size per rank that replaces the program's; None for its own.
@@ -32,6 +32,8 @@ class Options:
         rank: Rank to plan.
         only_rank: Whether to plan no other rank.
         compiled: Whether to plan the program as compiled by hpu_backend.
+        finds_batch: Whether to plan the largest batch size that fits.
+        planned_samples: Samples to train for; 0 if none are given.
     """
 
     devices: int = 1
@@ -43,6 +45,8 @@ class Options:
     rank: int = 0
     only_rank: bool = False
     compiled: bool = False
+    finds_batch: bool = False
+    planned_samples: int = 0
 
     @property
     def world_size(self) -> int:
@@ -177,7 +181,7 @@ class Session:
         self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)
         sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
         self.recording.largest_module = max(sizes, default=0)
-        compiled = {id(each) for part in model.modules() if _is_compiled(part) for each in part.parameters()}
+        compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
         share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
         self.recording.is_uneven = any(map(_is_uneven, parameters))
@@ -243,7 +247,8 @@ def _is_uneven(parameter: Any) -> bool:
     )
 
 
-def _is_compiled(module: torch.nn.Module) -> bool:
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Return whether a module is compiled with ``torch.compile``, as an object of its own or in place."""
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
