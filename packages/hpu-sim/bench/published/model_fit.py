@@ -10,12 +10,13 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import encoding
 import numpy as np
 from programs import DEPTHS, MODELS, Job
 from record import FOLDER, path, points
 from scipy.optimize import least_squares
 
-from hpu_sim.prediction import encoding, zero
+from hpu_sim.prediction import zero
 from hpu_sim.prediction.fusion import segments
 from hpu_sim.prediction.hardware import ENDS, from_ranges, ranges, shift
 from hpu_sim.prediction.ranges import Range, quadrature

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import encoding
+
 import hpu_sim
-from hpu_sim.prediction import encoding
 
 FOLDER: Final = Path(__file__).parent
 RECORDINGS: Final = FOLDER / "recordings"

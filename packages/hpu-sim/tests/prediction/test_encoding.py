@@ -1,16 +1,24 @@
-"""Recorded steps as JSON."""
+"""Recorded steps as JSON, in the fit of the model of time."""
 
 from __future__ import annotations
 
+import importlib
 import json
-from typing import get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
-from hpu_sim.prediction import encoding
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 from hpu_sim.prediction.time_model import Mode, predict
 
+if TYPE_CHECKING:
+    import pytest
 
-def test_a_step_has_the_same_time_after_a_round_trip() -> None:
+_FIT = Path(__file__).parents[2] / "bench" / "published"
+
+
+def test_a_step_has_the_same_time_after_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(_FIT)
+    encoding = importlib.import_module("encoding")
     operations = [
         Operation(
             "aten.mm", "forward", "net", "bfloat16", 1 << 40, (1, 64, 64, 64), ((7, 64), (9, 64)), ((11, 64),), 3
