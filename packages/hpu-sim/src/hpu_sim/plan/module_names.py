@@ -18,8 +18,8 @@ def user_name(module: str) -> str:
     'model.layers.*.mlp'
     """
     module = module.removeprefix(_DDP)
-    _, *parts = [part for part in module.split(".") if part not in _WRAPPERS] or [""]
-    return ".".join("*" if part.isdigit() else part for part in parts) or (module and f"{module} itself")
+    _, _, name = _without_wrappers(module).partition(".")
+    return ".".join("*" if part.isdigit() else part for part in name.split(".")) or (module and f"{module} itself")
 
 
 def rows(names: set[str]) -> dict[str, str]:
@@ -39,6 +39,9 @@ def rows(names: set[str]) -> dict[str, str]:
     for name in names:
         parts = name.split(".")
         row = ("*" if is_repeated(tuple(parts[:position]), part) else part for position, part in enumerate(parts))
-        shown = ".".join(part for part in row if part not in _WRAPPERS)
-        found[name] = shown.removeprefix(_DDP) or OUTSIDE
+        found[name] = _without_wrappers(".".join(row)) or OUTSIDE
     return found
+
+
+def _without_wrappers(module: str) -> str:
+    return ".".join(part for part in module.removeprefix(_DDP).split(".") if part not in _WRAPPERS)
