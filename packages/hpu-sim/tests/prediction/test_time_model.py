@@ -12,7 +12,7 @@ from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import from_ranges, hardware, usable_memory
 from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
-from hpu_sim.prediction.time_model import padding, predict, predict_recording, timeline
+from hpu_sim.prediction.time_model import mode_of, padding, predict, step_seconds, timeline
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.time_model import Mode
@@ -341,9 +341,9 @@ def test_a_recording_is_predicted_in_its_own_mode() -> None:
     step = _small(1000)
     recording = Recording(("",), 0, 1, 1, compiled=True, steps=[step])
 
-    seconds = predict_recording(recording, "GAUDI2", "slow").seconds
+    seconds = predict(step, "GAUDI2", 1, mode_of(recording), "slow").seconds
 
-    assert seconds == predict(step, "GAUDI2", 1, "compile", "slow").seconds
+    assert mode_of(recording) == "compile"
     assert seconds < 1000 * hardware("GAUDI2", "slow").trace_seconds
 
 
@@ -354,7 +354,7 @@ def test_products_in_float8_have_their_own_peak() -> None:
     product.dtype = "float8"
     recorded = _seconds([product])
     product.dtype = "bfloat16"
-    assumed = timeline(StepRecording([product]), hardware("GAUDI2", "slow"), 8, mode="lazy", float8=True).seconds
+    assumed = step_seconds(StepRecording([product]), hardware("GAUDI2", "slow"), 8, mode="lazy", float8=True)
 
     assert recorded == pytest.approx(half * 432 / 865, rel=0.05)
     assert recorded < assumed < half

@@ -27,7 +27,7 @@ from hpu_sim.prediction import fusion, reserve
 from hpu_sim.prediction.hardware import hardware, usable_memory
 from hpu_sim.prediction.ranges import step_range
 from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
-from hpu_sim.prediction.time_model import mode_of, predict_recording
+from hpu_sim.prediction.time_model import mode_of, predict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,8 +70,9 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
     computes_float8 = any(each.dtype == "float8" for each in step.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    timeline = predict_recording(recording, generation)
-    seconds = step_range(step, generation, recording.devices, mode_of(recording))
+    mode = mode_of(recording)
+    timeline = predict(step, generation, recording.devices, mode)
+    seconds = step_range(step, generation, recording.devices, mode)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     graphs = fusion.count_graphs(step, is_lazy=recording.lazy) if recording.lazy or recording.compiled else None
@@ -143,12 +144,8 @@ def representatives(recording: Recording) -> tuple[int, ...]:
 
 
 def _compilation(graphs: int | None, generation: str) -> tuple[float, float]:
-    if graphs is None:
-        return 0.0, 0.0
-    return (
-        graphs * hardware(generation, "fast").compilation_seconds,
-        graphs * hardware(generation, "slow").compilation_seconds,
-    )
+    fast, slow = hardware(generation, "fast"), hardware(generation, "slow")
+    return (graphs or 0) * fast.compilation_seconds, (graphs or 0) * slow.compilation_seconds
 
 
 def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...]:
@@ -207,19 +204,14 @@ def _lanes(timeline: Timeline) -> Iterator[SpanPlan]:
 
 
 def _modules(timeline: Timeline, step: StepRecording) -> tuple[ModulePlan, ...]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for span in timeline.spans:
-        if span.stream == "compute" and span.module:
-            name = user_name(span.module)
-            seconds[name] += span.seconds
-            bounds[name][span.bound] += span.seconds
+    spans = (span for span in timeline.spans if span.stream == "compute" and span.module)
+    found = costs.by_name((user_name(span.module), span) for span in spans)
     flops: Counter[str] = Counter()
     for operation in step.operations:
         flops[user_name(operation.module)] += operation.flops
     return tuple(
-        ModulePlan(name, flops[name], seconds[name], max(bounds[name], key=bounds[name].__getitem__))
-        for name in sorted(seconds, key=seconds.__getitem__, reverse=True)[:MAX_MODULES]
+        ModulePlan(name, flops[name], seconds, bound)
+        for name, (seconds, bound) in sorted(found.items(), key=lambda item: -item[1][0])[:MAX_MODULES]
     )
 
 

@@ -12,7 +12,7 @@ from hpu_sim.plan.schema import CostPlan
 from hpu_sim.prediction.time_model import padding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hpu_sim.prediction.ranges import Range
     from hpu_sim.prediction.recording import Operation, Recording, StepRecording
@@ -47,27 +47,26 @@ _PADDED: Final = 1.1
 
 def costs(recording: Recording, timeline: Timeline) -> tuple[CostPlan, ...]:
     """Return the largest costs of a step."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for name, span in _named(timeline):
-        seconds[name] += span.seconds
-        bounds[name][span.bound] += span.seconds
-    seconds[NETWORK] = timeline.exposed
+    found = {**by_name(_named(timeline)), NETWORK: (timeline.exposed, "network")}
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in recording.steady.operations:
         operations[OPTIMIZER if each.phase == "optimizer" else user_name(each.module) or OUTSIDE].append(each)
     lines = {user_name(module): line for module, line in reversed(recording.lines.items())}
     return tuple(
-        CostPlan(
-            name,
-            bound := max(bounds[name], key=bounds[name].__getitem__, default="network"),
-            spent,
-            _explain(name, bound, operations[name], recording),
-            lines.get(name, ""),
-        )
-        for name, spent in sorted(seconds.items(), key=lambda item: -item[1])[:MAX_COSTS]
-        if spent > 0
+        CostPlan(name, bound, seconds, _explain(name, bound, operations[name], recording), lines.get(name, ""))
+        for name, (seconds, bound) in sorted(found.items(), key=lambda item: -item[1][0])[:MAX_COSTS]
+        if seconds > 0
     )
+
+
+def by_name(spans: Iterable[tuple[str, Span]]) -> dict[str, tuple[float, str]]:
+    """Return the seconds of named spans, and what limits most of them, by name."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for name, span in spans:
+        seconds[name] += span.seconds
+        bounds[name][span.bound] += span.seconds
+    return {name: (seconds[name], max(each, key=each.__getitem__)) for name, each in bounds.items()}
 
 
 def width_shares(found: Range) -> dict[str, float]:

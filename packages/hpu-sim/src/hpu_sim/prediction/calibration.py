@@ -25,15 +25,6 @@ from hpu_sim.prediction.time_model import padding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-#: Kinds of points, and the range that each of them narrows.
-KINDS: Final = {
-    "matmul": "matrix_efficiency",
-    "bandwidth": "vector_efficiency",
-    "launch": "launch_seconds",
-    "graph_launch": "graph_seconds",
-    "host_read": "sync_seconds",
-    "collective": "in_box_efficiency",
-}
 # A measured figure varies between runs.
 _NOISE: Final = 1.05
 # Shorter products show what their launch costs, and short collectives their fixed time.
@@ -112,9 +103,10 @@ def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator
         seconds = float(point["seconds"])
         if seconds <= 0:
             raise ValueError(f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}")
-        value = _VALUES[kind](point, seconds, generation)
+        name, value_of = KINDS[kind]
+        value = value_of(point, seconds, generation)
         if value is not None:
-            yield KINDS[kind], value
+            yield name, value
 
 
 def _matmul(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
@@ -157,13 +149,14 @@ def _share_of_links(seconds: float, size: float, ranks: int, generation: str) ->
     return rate / device.peer_rate * at(ranges(generation)["in_box_efficiency"], "middle")
 
 
-_VALUES: Final[dict[str, Callable[[Mapping[str, Any], float, str], float | None]]] = {
-    "matmul": _matmul,
-    "bandwidth": _bandwidth,
-    "launch": _host,
-    "graph_launch": _host,
-    "host_read": _host,
-    "collective": _collective,
+#: Kinds of points: the range that each of them narrows, and the function of its value.
+KINDS: Final[dict[str, tuple[str, Callable[[Mapping[str, Any], float, str], float | None]]]] = {
+    "matmul": ("matrix_efficiency", _matmul),
+    "bandwidth": ("vector_efficiency", _bandwidth),
+    "launch": ("launch_seconds", _host),
+    "graph_launch": ("graph_seconds", _host),
+    "host_read": ("sync_seconds", _host),
+    "collective": ("in_box_efficiency", _collective),
 }
 
 

@@ -87,15 +87,9 @@ def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> t
         sram: Bytes of memory on the chip.
     """
     operations = step.operations
-    bounds = {0, len(operations)}
+    bounds = _graph_bounds(step, by_phase=by_phase)
     bounds.update(each.after for each in step.collectives)
-    for index, each in enumerate(operations):
-        if each.host_sync:
-            bounds.update((index, index + 1))
-        elif each.waits_for or (by_phase and index and each.phase != operations[index - 1].phase):
-            bounds.add(index)
-    if not by_phase:
-        bounds.update(step.graph_ends)
+    bounds.update(index for index, each in enumerate(operations) if each.waits_for)
     ordered = sorted(each for each in bounds if each <= len(operations))
     last_reads = {storage: index for index, each in enumerate(operations) for storage, _ in each.reads}
     found = []
@@ -104,6 +98,18 @@ def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> t
         kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _launched(part, start, last_reads))
         found.append(Segment(start, end, kernels))
     return tuple(found)
+
+
+def _graph_bounds(step: StepRecording, *, by_phase: bool) -> set[int]:
+    """Return the positions at which graphs end whatever collectives do: see :func:`segments`."""
+    operations = step.operations
+    bounds = {0, len(operations), *(() if by_phase else step.graph_ends)}
+    for index, each in enumerate(operations):
+        if each.host_sync:
+            bounds.update((index, index + 1))
+        elif by_phase and index and each.phase != operations[index - 1].phase:
+            bounds.add(index)
+    return bounds
 
 
 def _launched(operations: Sequence[Operation], start: int, last_reads: dict[int, int]) -> Iterator[Kernel]:
@@ -191,15 +197,9 @@ def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
     A collective splits one into parts, which take as long to compile together.
     """
     operations = step.operations
-    bounds = {0, len(operations), *(step.graph_ends if is_lazy else ())}
-    for index, each in enumerate(operations):
-        if each.host_sync:
-            bounds.update((index, index + 1))
-        elif not is_lazy and index and each.phase != operations[index - 1].phase:
-            bounds.add(index)
     graphs = {
         tuple(each.key for each in operations[start:end])
-        for start, end in itertools.pairwise(sorted(bounds))
+        for start, end in itertools.pairwise(sorted(_graph_bounds(step, by_phase=not is_lazy)))
         if end > start and not operations[start].host_sync
         # Under `torch.compile`, the optimizer's operators are not compiled.
         if is_lazy or operations[start].phase != "optimizer"

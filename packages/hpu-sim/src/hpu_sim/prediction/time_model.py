@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.prediction.fusion import Kernel, Segment
     from hpu_sim.prediction.hardware import Estimate, Hardware
-    from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
+    from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
 # Dimensions of a matrix product are multiples of this many bytes: 128 elements of bfloat16, 64 of float32 (Intel's
 # advice for operand sizes).
@@ -99,11 +99,6 @@ def mode_of(recording: Recording) -> Mode:
     return "compile" if recording.compiled else "eager"
 
 
-def predict_recording(recording: Recording, generation: str, estimate: Estimate = "middle") -> Timeline:
-    """Return the timeline of the last recorded step, in the program's own mode and precision."""
-    return predict(recording.steady, generation, recording.devices, mode_of(recording), estimate)
-
-
 def predict(step: StepRecording, generation: str, devices: int, mode: Mode, estimate: Estimate = "middle") -> Timeline:
     """Return the timeline of a step.
 
@@ -122,7 +117,15 @@ def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segm
     return fusion.segments(step, fuse=mode != "eager", by_phase=mode == "compile", sram=device.sram_bytes)
 
 
-def timeline(  # noqa: PLR0913 - see `predict`
+def timeline(step: StepRecording, device: Hardware, devices: int, *, mode: Mode) -> Timeline:
+    """Return the timeline of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
+    schedule = _Schedule(step, segments_of(step, device, mode), device, devices, mode)
+    schedule.run()
+    schedule.run(keeps_spans=True)
+    return schedule.result()
+
+
+def step_seconds(  # noqa: PLR0913 - as `predict`
     step: StepRecording,
     device: Hardware,
     devices: int,
@@ -130,8 +133,8 @@ def timeline(  # noqa: PLR0913 - see `predict`
     mode: Mode,
     float8: bool = False,
     parts: tuple[Segment, ...] | None = None,
-) -> Timeline:
-    """Return the timeline of a step on a device, whose figures may be those of a calibration.
+) -> float:
+    """Return the seconds of :func:`timeline` without its spans, for many predictions of one step.
 
     Args:
         step: Recorded step.
@@ -144,23 +147,6 @@ def timeline(  # noqa: PLR0913 - see `predict`
     parts = segments_of(step, device, mode) if parts is None else parts
     schedule = _Schedule(step, parts, device, devices, mode, float8=float8)
     schedule.run()
-    schedule.run(keeps_spans=True)
-    return schedule.result()
-
-
-def step_seconds(  # noqa: PLR0913 - as `timeline`
-    step: StepRecording,
-    device: Hardware,
-    devices: int,
-    *,
-    mode: Mode,
-    float8: bool = False,
-    parts: tuple[Segment, ...] | None = None,
-) -> float:
-    """Return the seconds of :func:`timeline` without its spans, for many predictions of one step."""
-    parts = segments_of(step, device, mode) if parts is None else parts
-    schedule = _Schedule(step, parts, device, devices, mode, float8=float8)
-    schedule.run()
     schedule.run()
     return schedule.seconds
 
@@ -168,7 +154,7 @@ def step_seconds(  # noqa: PLR0913 - as `timeline`
 class _Schedule:
     """Streams of host, device and network over consecutive steps; the last one is kept."""
 
-    def __init__(  # noqa: PLR0913 - see `timeline`
+    def __init__(  # noqa: PLR0913 - see `step_seconds`
         self,
         step: StepRecording,
         parts: Sequence[Segment],
@@ -176,14 +162,14 @@ class _Schedule:
         devices: int,
         mode: Mode,
         *,
-        float8: bool,
+        float8: bool = False,
     ) -> None:
         self._step = step
         self._parts = parts
         self._device = device
         self._mode = mode
         self._float8 = float8
-        self._times = [self._kernel_times(part, float8=float8) for part in parts]
+        self._times = [self._kernel_times(part) for part in parts]
         self._launches = [[self._launches_of(kernel) for kernel in part.kernels] for part in parts]
         self._network_times = [
             collective_seconds(each, devices, device)
@@ -238,7 +224,8 @@ class _Schedule:
             self._network = start + self._network_times[index]
             self._ends.append(self._network)
             if self._keeps_spans:
-                self._spans.append(_network_span(call, start, self._network))
+                place = (call.phase, "", "network", start, self._network)
+                self._spans.append(Span("network", call.name, *place, bytes=call.bytes))
             if not call.is_async or self._mode == "lazy":
                 # Lazy mode runs no graph beside a collective (PT_HPU_ENABLE_LAZY_COLLECTIVES is off).
                 self._wait(self._network)
@@ -299,16 +286,16 @@ class _Schedule:
             self._idle += moment - self._clock
             self._clock = moment
 
-    def _kernel_times(self, part: Segment, *, float8: bool) -> list[tuple[float, str]]:
+    def _kernel_times(self, part: Segment) -> list[tuple[float, str]]:
         """Return seconds and limit of each kernel of a segment."""
         times = []
         spare = 0.0
         is_one_by_one = self._launches_one_by_one(self._step.operations[part.first])
         for index, kernel in enumerate(part.kernels):
             if kernel.operations[0].flops:
-                seconds, limit, spare = matrix_seconds(kernel.operations[0], self._device, float8=float8)
+                seconds, limit, spare = _matrix_seconds(kernel.operations[0], self._device, float8=self._float8)
             else:
-                seconds, limit = vector_seconds(kernel, self._device)
+                seconds, limit = _vector_seconds(kernel, self._device)
                 hidden = min(seconds * self._device.engine_overlap, spare) if self._mode != "eager" else 0.0
                 seconds, spare = seconds - hidden, spare - hidden
             start = self._device.start_seconds if is_one_by_one or not index else 0.0
@@ -321,10 +308,6 @@ def _shifted(span: Span, begin: float) -> Span:
     return replace(span, start=max(span.start - begin, 0.0), end=max(span.end - begin, 0.0))
 
 
-def _network_span(call: Collective, start: float, end: float) -> Span:
-    return Span("network", call.name, call.phase, "", "network", start, end, bytes=call.bytes)
-
-
 def _kernel_span(kernel: Kernel, limit: str, start: float, end: float) -> Span:
     first, *others = kernel.operations
     name = f"{first.name} and {len(others)} more" if others else first.name
@@ -332,7 +315,7 @@ def _kernel_span(kernel: Kernel, limit: str, start: float, end: float) -> Span:
     return Span("compute", name, first.phase, first.module, limit, start, end, flops)
 
 
-def vector_seconds(kernel: Kernel, device: Hardware) -> tuple[float, str]:
+def _vector_seconds(kernel: Kernel, device: Hardware) -> tuple[float, str]:
     """Return the time of a kernel without a product, and what limits it."""
     memory = kernel.bytes / (device.memory_rate * device.vector_efficiency)
     vector = kernel.vector_bytes * device.vector_instructions / device.vector_rate
@@ -340,7 +323,7 @@ def vector_seconds(kernel: Kernel, device: Hardware) -> tuple[float, str]:
     return seconds, "memory" if memory >= vector else "vector engines"
 
 
-def matrix_seconds(operation: Operation, device: Hardware, *, float8: bool) -> tuple[float, str, float]:
+def _matrix_seconds(operation: Operation, device: Hardware, *, float8: bool) -> tuple[float, str, float]:
     """Return the time of a product, what limits it, and the seconds of it in which the memory is free."""
     casts = 0.0
     dtype = operation.dtype
