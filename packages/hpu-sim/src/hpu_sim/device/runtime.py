@@ -117,8 +117,14 @@ def acquire_device() -> None:
 
 def set_strict(native: Native, *, enabled: bool) -> None:
     """Make a device strict, or end that."""
-    rules = memory_rules.RULES
-    native.set_strict(enabled, rules.alignment, rules.small_slab, rules.workspace, rules.max_slack, rules.min_filling)
+    native.set_strict(
+        enabled,
+        memory_rules.ALIGNMENT,
+        memory_rules.SMALL_SLAB,
+        memory_rules.WORKSPACE,
+        memory_rules.MAX_SLACK,
+        memory_rules.MIN_FILLING,
+    )
 
 
 def _acquire_device() -> None:
