@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import signal
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.common.encoding import from_dict, to_dict
+from hpu_sim.common.encoding import from_dict
 from hpu_sim.report.merge import (
     check_report_path,
     end_processes,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 def _write_records(folder: Path, *records: RankRecord) -> None:
     for index, record in enumerate(records):
-        (folder / f"process-{index}.json").write_text(json.dumps(to_dict(record)), encoding="utf-8")
+        (folder / f"process-{index}.json").write_text(json.dumps(dataclasses.asdict(record)), encoding="utf-8")
 
 
 def test_report_file_has_the_findings(tmp_path: Path) -> None:

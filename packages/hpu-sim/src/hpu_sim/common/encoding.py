@@ -1,4 +1,4 @@
-"""JSON encoding of dataclasses."""
+"""Decoding of dataclasses from JSON, which :func:`dataclasses.asdict` encodes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ SCHEMA_VERSION: Final = 1
 _T = TypeVar("_T")
 
 
-def to_dict(value: Any) -> Any:
-    """Return a dataclass as JSON types."""
-    return dataclasses.asdict(value)
-
-
 def from_dict(kind: type[_T], data: Any) -> _T:
-    """Return the dataclass that :func:`to_dict` encoded.
+    """Return the dataclass of which ``data`` is :func:`dataclasses.asdict`, after JSON.
 
     Raises:
         ValueError: If ``data`` does not match the class, for example because another version wrote it.

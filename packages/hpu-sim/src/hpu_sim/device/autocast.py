@@ -46,9 +46,10 @@ def register(native: Native, environment: Mapping[str, str]) -> None:
     fp32 = (_user_list(environment, FP32_VARIABLES) or default_list("autocast_fp32")) - lower
     promote = default_list("autocast_promote") - lower - fp32
     for policy, names in (("lower", lower), ("fp32", fp32), ("promote", promote)):
-        unknown = [name for name in _dispatcher_names(names) if not native.register_autocast(name, policy)]
+        targets = sorted({target for name in names for target in _DISPATCHER_NAMES.get(name, (name,))})
+        unknown = [name for name in targets if not native.register_autocast(name, policy)]
         if unknown:
-            _logger.debug("autocast lists name operators that torch does not have: %s", ", ".join(sorted(unknown)))
+            _logger.debug("autocast lists name operators that torch does not have: %s", ", ".join(unknown))
 
 
 def default_list(name: str) -> frozenset[str]:
@@ -73,7 +74,3 @@ def _user_list(environment: Mapping[str, str], variables: Iterable[str]) -> froz
 
 def _parse(text: str) -> frozenset[str]:
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
-
-
-def _dispatcher_names(names: Iterable[str]) -> list[str]:
-    return sorted({target for name in names for target in _DISPATCHER_NAMES.get(name, (name,))})

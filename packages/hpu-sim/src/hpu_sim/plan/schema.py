@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpu_sim.common.encoding import from_dict, to_dict
+from hpu_sim.common.encoding import from_dict
 from hpu_sim.prediction.recording import HostRead, MemorySample  # noqa: TC001 - decoding resolves annotations
 from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - as above
 
@@ -345,7 +345,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON types."""
-        return dict(to_dict(self))
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
@@ -21,16 +21,8 @@ if TYPE_CHECKING:
 
 #: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
-
-
 # Kinds of events of which each site keeps the details.
-_DETAILED: Final[dict[str, Kind]] = {
-    "unsupported": "unsupported",
-    "late_error": "late_error",
-    "graph_break": "graph_break",
-    "trace_break": "trace_break",
-    "compiled_graph": "compiled_graph",
-}
+_DETAILED: Final = frozenset({"unsupported", "late_error", "graph_break", "trace_break", "compiled_graph"})
 
 
 class EventAggregator:
@@ -95,11 +87,13 @@ class EventAggregator:
         if self._step_tracker.on_event(origin.path):
             self._histogram.end_step()
         step = self._step_tracker.step
+        # Some kinds of events are those of sites.
+        site_kind = cast("Kind", kind)
         if kind in {"host_sync", "cpu_fallback"}:
             self._histogram.host_syncs += 1
-            self._sites.get("host_sync" if kind == "host_sync" else "cpu_fallback", op, "", origin).add(step, 0, "")
+            self._sites.get(site_kind, op, "", origin).add(step, 0, "")
         elif kind in {"h2d", "d2h"}:
-            self._handle_copy("h2d" if kind == "h2d" else "d2h", detail, size, origin)
+            self._handle_copy(site_kind, detail, size, origin)
         elif kind == "collective":
             self._collectives.add(op, size)
             self._sites.get("collective", op, first_dtype(detail), origin).add(step, size, detail)
@@ -110,9 +104,9 @@ class EventAggregator:
         elif kind == "dtype" and not _is_printing(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
         elif kind in _DETAILED:
-            self._sites.get(_DETAILED[kind], op, "", origin).add(step, 0, detail)
+            self._sites.get(site_kind, op, "", origin).add(step, 0, detail)
 
-    def _handle_copy(self, kind: Literal["h2d", "d2h"], detail: str, size: int, origin: Origin) -> None:
+    def _handle_copy(self, kind: Kind, detail: str, size: int, origin: Origin) -> None:
         step = self._step_tracker.step
         tensor, _, memory = detail.rpartition(", ")
         self._histogram.copied_bytes += size

@@ -59,10 +59,6 @@ class _Rule:
     applies: Callable[[SourceLine], bool]
 
 
-def _is_sync_in_loop(line: SourceLine) -> bool:
-    return line.site.kind == "host_sync" and line.occurrence == "every step"
-
-
 def _is_repeated_compilation(line: SourceLine) -> bool:
     # A single miss after warm-up is usually the first validation batch or the short last batch of an epoch.
     return (
@@ -105,7 +101,7 @@ _RULES: Final = (
         "Host-device synchronization in every step",
         "Reading a value, copying to the host, branching on a tensor and data-dependent shapes block the host until "
         "the card is idle. In lazy mode they also end the graph. Keep values on the card and read them every N steps.",
-        _is_sync_in_loop,
+        lambda line: line.site.kind == "host_sync" and line.occurrence == "every step",
     ),
     _Rule(
         "performance",

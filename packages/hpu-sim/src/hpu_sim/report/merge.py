@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict, to_dict
+from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.report.schema import RankRecord, Report
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
         if path.suffix == ".html":
             text = render(report)
         else:
-            text = json.dumps(to_dict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
+            text = (
+                json.dumps(dataclasses.asdict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
+            )
         path.write_text(text, encoding="utf-8")
 
 

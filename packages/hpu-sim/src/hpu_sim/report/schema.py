@@ -1,4 +1,4 @@
-"""Data model of records and reports, which :mod:`hpu_sim.common.encoding` encodes.
+"""Data model of records and reports, which :mod:`hpu_sim.common.encoding` decodes.
 
 A process that acquires a device writes one :class:`RankRecord`. A :class:`Report` holds the records of a run.
 """

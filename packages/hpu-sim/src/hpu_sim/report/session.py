@@ -8,6 +8,7 @@ combines the records.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import json
 import multiprocessing.util
 import os
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.common import frames
-from hpu_sim.common.encoding import to_dict
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
@@ -184,7 +184,7 @@ class RecordingSession:
         path = self._folder / f"process-{self._pid}.json"
         temporary = path.with_suffix(".part")
         try:
-            temporary.write_text(json.dumps(to_dict(self.record(state))), encoding="utf-8")
+            temporary.write_text(json.dumps(dataclasses.asdict(self.record(state))), encoding="utf-8")
             temporary.replace(path)
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             sys.stderr.write(f"hpu-sim: cannot write the record {path}: {error}\n")

@@ -35,7 +35,9 @@ class StepHistogram:
         histogram = [self.host_syncs, self.compilations, self.copied_bytes]
         # The first and the last step include set-up and teardown, so their syncs say nothing about the others.
         if self._steps and not is_last:
-            self._count_syncs()
+            counts = self._sync_counts
+            if self.host_syncs in counts or len(counts) < MAX_SYNC_COUNTS:
+                counts[self.host_syncs] = counts.get(self.host_syncs, 0) + 1
         if self._steps == MAX_BINS * self._width:
             self._merge_bins()
         if self._steps % self._width == 0:
@@ -43,10 +45,6 @@ class StepHistogram:
         self._bins[-1] = _add(self._bins[-1], histogram)
         self._steps += 1
         self.host_syncs = self.compilations = self.copied_bytes = 0
-
-    def _count_syncs(self) -> None:
-        if self.host_syncs in self._sync_counts or len(self._sync_counts) < MAX_SYNC_COUNTS:
-            self._sync_counts[self.host_syncs] = self._sync_counts.get(self.host_syncs, 0) + 1
 
     def _merge_bins(self) -> None:
         pairs = zip(self._bins[::2], self._bins[1::2], strict=True)
