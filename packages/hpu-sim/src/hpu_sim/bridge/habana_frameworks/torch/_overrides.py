@@ -13,7 +13,6 @@ from hpu_sim.device.runtime import native
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
-    from types import ModuleType
 
 
 def patch_torch() -> None:
@@ -48,8 +47,7 @@ def _patch_seed() -> None:
         return value
 
     for module in (torch, torch.random):
-        _replace(module, "manual_seed", manual_seed)
-        _replace(module, "seed", seed)
+        vars(module).update(manual_seed=manual_seed, seed=seed)
 
 
 def _patch_storage_resize() -> None:
@@ -78,8 +76,4 @@ def _patch_fork_rng() -> None:
             devices = [0]
         return torch_fork_rng(devices, *args, device_type=device_type, **kwargs)
 
-    _replace(torch.random, "fork_rng", fork_rng)
-
-
-def _replace(module: ModuleType, name: str, function: Callable[..., object]) -> None:
-    setattr(module, name, function)
+    vars(torch.random).update(fork_rng=fork_rng)

@@ -12,6 +12,9 @@ from hpu_sim.device.runtime import native
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    _Read = Callable[[], dict[str, int]]
+    _Format = Callable[[dict[str, int]], list[tuple[str, Any]]]
+
 _CACHE_VARIABLE: Final = "PT_HPU_ENABLE_CACHE_METRICS"
 
 # Recipes of torch.compile, in eager mode. The device counts only those of lazy mode.
@@ -28,21 +31,9 @@ def count_compilations(number: int) -> None:
     _dynamo_compilations += number
 
 
-def _graph_compilation() -> dict[str, int]:
-    return {"TotalNumber": native().stats()["compilations"] + _dynamo_compilations}
-
-
 def _recipe_cache() -> dict[str, int]:
     counters = native().stats()
     return {"TotalHit": counters["graphs"] - counters["compilations"], "TotalMiss": counters["compilations"]}
-
-
-def _cpu_fallback() -> dict[str, int]:
-    return native().cpu_placement_counts()
-
-
-def _memory_defragmentation() -> dict[str, int]:
-    return {"TotalNumber": native().memory_stats()["num_defragmentations"]}
 
 
 def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
@@ -70,23 +61,25 @@ def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
     ]
 
 
-_METRICS: Final = {
-    "graph_compilation": (_graph_compilation, _format_graph_compilation),
-    "cpu_fallback": (_cpu_fallback, _format_cpu_fallback),
-    "memory_defragmentation": (_memory_defragmentation, _format_memory_defragmentation),
+# Functions that read the counts of a metric, and format them.
+_METRICS: Final[dict[str, tuple[_Read, _Format]]] = {
+    "graph_compilation": (
+        lambda: {"TotalNumber": native().stats()["compilations"] + _dynamo_compilations},
+        _format_graph_compilation,
+    ),
+    "cpu_fallback": (lambda: native().cpu_placement_counts(), _format_cpu_fallback),
+    "memory_defragmentation": (
+        lambda: {"TotalNumber": native().memory_stats()["num_defragmentations"]},
+        _format_memory_defragmentation,
+    ),
 }
-_CACHE_METRICS: Final = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
+_CACHE_METRICS: Final[dict[str, tuple[_Read, _Format]]] = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
 
 class Metric:
     """Metric that counts while it is started."""
 
-    def __init__(
-        self,
-        name: str,
-        read: Callable[[], dict[str, int]],
-        format_stats: Callable[[dict[str, int]], list[tuple[str, Any]]],
-    ) -> None:
+    def __init__(self, name: str, read: _Read, format_stats: _Format) -> None:
         self._name = name
         self._read = read
         self._format_stats = format_stats
@@ -130,10 +123,9 @@ class Metric:
         self._baseline = now
 
 
-def _available_metrics() -> dict[str, tuple[Any, Any]]:
-    return (
-        _METRICS | _CACHE_METRICS if os.environ.get(_CACHE_VARIABLE, "0").lower() in {"1", "true"} else dict(_METRICS)
-    )
+def _available_metrics() -> dict[str, tuple[_Read, _Format]]:
+    has_cache = os.environ.get(_CACHE_VARIABLE, "0").lower() in {"1", "true"}
+    return _METRICS | _CACHE_METRICS if has_cache else _METRICS
 
 
 def _start_all() -> dict[str, Metric]:

@@ -75,11 +75,8 @@ class FusedSDPA:
         key, value = repeat_heads(key, query), repeat_heads(value, query)
         if valid_seq_len is not None:
             attn_mask = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
-            if is_causal:
-                # torch accepts a mask or the flag, not both.
-                attn_mask = attn_mask & attn_mask.new_ones(query.shape[-2], key.shape[-2]).tril()
-                is_causal = False
-        elif attn_mask is not None and is_causal:
+        if attn_mask is not None and is_causal:
+            # torch accepts a mask or the flag, not both.
             causal = attn_mask.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
             attn_mask = (
                 attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -torch.inf)
