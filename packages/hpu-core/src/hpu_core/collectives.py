@@ -7,9 +7,7 @@ It rejects 16-bit integers and has no average. The library below it has no produ
 
 import re
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 import torch
@@ -43,45 +41,6 @@ _GATHERED_REDUCE: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "max": lambda parts: parts.amax(0),
     "product": lambda parts: parts.prod(0),
 }
-
-
-class CollectivesMixin:
-    """Mixin for strategies for several devices; list it before Lightning's strategy."""
-
-    @abstractmethod
-    def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-        """Return the context in which a collective of this name runs."""
-
-    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
-        """Return the tensors of all ranks, see `all_gather`; with `sync_grads`, gradients flow back to their ranks."""
-        if not dist.is_initialized():
-            return tensor
-        with self.collective("all-gather", group):
-            if not sync_grads:
-                return all_gather(tensor, group)
-            check_device(tensor)
-            parts: Tensor = super().all_gather(tensor, group, sync_grads)  # type: ignore[misc] # Lightning has it.
-            return parts
-
-    def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return the object of rank `src`; that of other ranks is ignored."""
-        if not dist.is_initialized():
-            return obj
-        with self.collective("broadcast"):
-            return broadcast(obj, src)
-
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their devices have finished all work."""
-        if dist.is_initialized():
-            with self.collective("barrier"):
-                barrier()
-
-    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
-        """Reduce a tensor over all ranks, in place, see `all_reduce`; anything but a tensor is returned as it is."""
-        if not isinstance(tensor, Tensor) or not dist.is_initialized():
-            return tensor
-        with self.collective("all-reduce", group):
-            return all_reduce(tensor, group, reduce_op)
 
 
 def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:

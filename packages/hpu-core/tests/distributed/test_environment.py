@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_core import frameworks
-from hpu_core.distributed.environment import AGENT_STORE, Agent, find_agent, validate_environment
+from hpu_core.distributed.environment import Agent, find_agent, validate_environment
+from hpu_core.launcher_env import AGENT_STORE
 
 _plugins = frameworks.current().fabric("plugins.environments")
 

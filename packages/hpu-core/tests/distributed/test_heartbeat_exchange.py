@@ -12,11 +12,11 @@ import pytest
 from hpu_core.distributed import heartbeat_exchange as module
 from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.connections import peer_endpoints
-from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailure
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
+from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
 from .jobs import broken_store, join

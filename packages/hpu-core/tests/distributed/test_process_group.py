@@ -14,12 +14,12 @@ import torch.distributed as dist
 from hpu_core import initialize_hccl
 from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
 from hpu_core.distributed import process_group
-from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
 from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.launcher_env import LAUNCHER_PID
 from hpu_testing import SharedRankPool
 
 from .jobs import launched_process

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed import store as store_module
-from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import RankFailedError, RankInfo
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
+from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpu_core.distributed import watchdog as module
-from hpu_core.distributed.environment import AGENT_STORE
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankInfo, Timeouts
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
 from .jobs import broken_store, join, launched_process

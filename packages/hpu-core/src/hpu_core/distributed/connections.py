@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["own_connections", "peer_endpoints", "shut_down"]
-
 # State of a connection, of the kernel's tcp_states.h.
 _ESTABLISHED: Final = 1
 

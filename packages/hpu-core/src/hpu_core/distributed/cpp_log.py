@@ -9,8 +9,6 @@ from typing import Final
 
 import torch
 
-__all__ = ["LEVEL", "silence"]
-
 # Global variable of torch's; a test looks for it in every torch. Its default is that warnings are printed.
 LEVEL: Final = "FLAGS_caffe2_log_level"
 _WARNING: Final = 1

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hpu_core._lightning import ClusterEnvironment, LightningEnvironment
-from hpu_core.launcher_env import AGENT_STORE, LAUNCHER_PID, LIGHTNING_INTS, MAX_PORT, parse_int
-
-__all__ = ["AGENT_STORE", "LAUNCHER_PID", "Agent", "find_agent", "validate_environment"]
+from hpu_core.launcher_env import AGENT_STORE, LIGHTNING_INTS, MAX_PORT, parse_int
 
 # Programs of Open MPI 4 and 5, and of SLURM, that start the ranks of a machine and end them with the job.
 _AGENTS: Final = frozenset({"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted", "slurmstepd"})

@@ -18,8 +18,6 @@ from hpu_core.distributed import cpp_log
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.store import MAX_REPORTS
 
-__all__ = ["SHORT_ERRORS", "install", "is_repeated"]
-
 SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 """Environment variable that reduces every error of a rank process to its last line when it is "1"."""
 

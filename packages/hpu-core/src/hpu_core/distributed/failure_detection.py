@@ -10,17 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = [
-    "Heartbeat",
-    "RankFailedError",
-    "RankFailure",
-    "RankInfo",
-    "RankState",
-    "SignalDecision",
-    "Timeouts",
-    "describe_error",
-]
-
 _MAX_ERROR_LENGTH = 2000
 _MAX_PLACES = 8
 # Heartbeats in a second, of all ranks, and those while ranks wait for them. On one core of 2026, one takes the process

@@ -29,8 +29,6 @@ from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.store import is_refused, open_store
 
-__all__ = ["HeartbeatExchange"]
-
 _log = logging.getLogger(__name__)
 
 # Counter of rank 0: how often its heartbeat had news, times _NEWS, and how many heartbeats it sent.

@@ -10,17 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
-from hpu_core.distributed.environment import LAUNCHER_PID
 from hpu_core.distributed.failure_detection import describe_exit
-
-__all__ = [
-    "FabricHPUSubprocessScriptLauncher",
-    "FabricInProcessLauncher",
-    "HPUSubprocessScriptLauncher",
-    "InProcessLauncher",
-    "LaunchedRanks",
-    "LauncherMixin",
-]
+from hpu_core.launcher_env import LAUNCHER_PID
 
 # How long launched ranks that do not answer may take to exit after an error here; shorter than the grace period of the
 # watchdog.

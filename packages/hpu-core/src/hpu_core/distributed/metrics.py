@@ -10,8 +10,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["CountedMetrics"]
-
 _SyncFunction = Callable[..., list[Tensor]]
 
 

@@ -6,26 +6,23 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0, excepthook
 from hpu_core.distributed.connections import own_connections
-from hpu_core.distributed.environment import LAUNCHER_PID, find_agent
+from hpu_core.distributed.environment import find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, open_root, rendezvous
 from hpu_core.distributed.store import RendezvousConfig, open_store
 from hpu_core.distributed.watchdog import Watchdog, print_line
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import TCPStore
-
-__all__ = ["BACKEND", "FAILURE_DETECTION", "TIMEOUT", "ProcessGroupManager"]
+from hpu_core.launcher_env import LAUNCHER_PID
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
@@ -145,7 +142,7 @@ class ProcessGroupManager:
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
-    def _open_root(self, config: RendezvousConfig) -> "TCPStore":
+    def _open_root(self, config: RendezvousConfig) -> TCPStore:
         try:
             return open_root(config)
         except RuntimeError:

@@ -16,20 +16,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # As in store.py.
 
 from hpu_core.distributed import cpp_log
 from hpu_core.distributed.connections import own_connections, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
 from hpu_core.distributed.store import CONNECT_THREAD, RendezvousConfig, invalid_entry, open_store, publish, try_get
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
-else:
-    # Public here, but not for type checkers.
-    from torch.distributed import PrefixStore, Store, TCPStore
-
-__all__ = ["RendezvousResult", "open_root", "rendezvous"]
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 2
@@ -57,17 +51,17 @@ class RendezvousResult:
     """
 
     config: RendezvousConfig
-    root: "TCPStore"
+    root: TCPStore
     attempt: int
     ranks: Mapping[int, RankInfo]
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
-    def store(self, connection: "Store | None" = None) -> "Store":
+    def store(self, connection: Store | None = None) -> Store:
         """Return the store under the prefix of this attempt; over `root` when no connection is given."""
         return _attempt_store(self.root if connection is None else connection, self.attempt)
 
 
-def open_root(config: RendezvousConfig) -> "TCPStore":
+def open_root(config: RendezvousConfig) -> TCPStore:
     """Return a connection to the store, which rank 0 opens unless torchrun's agent has.
 
     Raises:
@@ -86,7 +80,7 @@ def open_root(config: RendezvousConfig) -> "TCPStore":
         raise
 
 
-def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> RendezvousResult:
+def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> RendezvousResult:
     """Join the job and wait for every other rank, over the connection of an earlier rendezvous if there is one.
 
     Raises:
@@ -107,7 +101,7 @@ def rendezvous(config: RendezvousConfig, root: "TCPStore | None" = None) -> Rend
     return RendezvousResult(config, root, attempt, ranks)
 
 
-def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
+def _wait_for_ranks(root: Store, config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
     """Begin an attempt on rank 0, wait until every rank has joined it, and publish the outcome."""
     attempt = root.add(_ATTEMPTS, 1)
     store = _attempt_store(root, attempt)
@@ -146,7 +140,7 @@ def _wait_for_ranks(root: "Store", config: RendezvousConfig, own: RankInfo) -> t
     raise error
 
 
-def _wait_for_outcome(root: "Store", config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
+def _wait_for_outcome(root: Store, config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
     """Join rank 0's attempt, and wait for its outcome."""
     # Rank 0 may join last, and then waits as long for the others.
     deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
@@ -172,25 +166,25 @@ def _wait_for_outcome(root: "Store", config: RendezvousConfig, own: RankInfo) ->
     )
 
 
-def _attempt_store(root: "Store", attempt: int) -> "Store":
+def _attempt_store(root: Store, attempt: int) -> Store:
     return PrefixStore(f"hpu_core/{attempt}", root)
 
 
-def _count(store: "Store", key: str) -> int:
+def _count(store: Store, key: str) -> int:
     count = store.add(key, 0)
     if not 0 <= count <= _MAX_ENTRIES:
         raise invalid_entry(key, count)
     return count
 
 
-def _join(store: "Store", config: RendezvousConfig, own: RankInfo) -> None:
+def _join(store: Store, config: RendezvousConfig, own: RankInfo) -> None:
     # A first heartbeat, so that no reader of it has to wait.
     store.set(f"heartbeat/{own.rank}", Heartbeat().to_json())
     record = {"protocol": PROTOCOL, "world_size": config.world_size, "rank": asdict(own)}
     publish(store, f"join/{store.add('join', 1)}", record)
 
 
-def _new_entries(store: "Store", seen: set[int]) -> Iterator[dict[str, Any]]:
+def _new_entries(store: Store, seen: set[int]) -> Iterator[dict[str, Any]]:
     """Yield what ranks wrote that are not in `seen`, and add them; a rank may have died before it wrote."""
     for index in set(range(1, _count(store, "join") + 1)) - seen:
         record = try_get(store, f"join/{index}")

@@ -18,8 +18,6 @@ from hpu_core.distributed.watchdog import Watchdog
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-__all__ = ["NOTIFIER", "REQUEUER", "SYNCHRONIZER", "SignalCoordinator"]
-
 # The methods of Lightning's that have no public seam; tests compare them with every Lightning.
 NOTIFIER = "_sigterm_notifier_fn"
 REQUEUER = "_slurm_sigusr_handler_fn"

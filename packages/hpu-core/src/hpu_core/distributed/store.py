@@ -12,31 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from packaging.version import Version
+from torch._C._distributed_c10d import Store, TCPStore  # torch.distributed has them, but not for type checkers.
 
 from hpu_core.distributed import _torch_2_0, cpp_log
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store, TCPStore
-else:
-    # Public here, but not for type checkers.
-    from torch.distributed import Store, TCPStore
-
-__all__ = [
-    "CONNECT_THREAD",
-    "MAX_REPORTS",
-    "RendezvousConfig",
-    "invalid_entry",
-    "is_refused",
-    "open_store",
-    "publish",
-    "try_get",
-]
 
 # Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
 # while the constructor raises in another thread aborts.
@@ -90,7 +74,7 @@ class RendezvousConfig:
         return self.rank % -(-self.world_size // MAX_REPORTS) == 0
 
 
-def open_store(config: RendezvousConfig, *, server: bool) -> "TCPStore":
+def open_store(config: RendezvousConfig, *, server: bool) -> TCPStore:
     """Connect to the store, and with `server` open it first.
 
     Raises:
@@ -138,13 +122,13 @@ def is_refused(config: RendezvousConfig) -> bool:
     return False
 
 
-def publish(store: "Store", key: str, value: Mapping[str, Any]) -> None:
+def publish(store: Store, key: str, value: Mapping[str, Any]) -> None:
     """Write a JSON object that `try_get` reads."""
     store.set(key, json.dumps(value))
     store.add(f"{key}/published", 1)
 
 
-def try_get(store: "Store", key: str) -> dict[str, Any] | None:
+def try_get(store: Store, key: str) -> dict[str, Any] | None:
     """Return the last value that was published under a key, None if none was, without waiting for one.
 
     A counter stands in for `Store.check`, which Python cannot call on torch 2.0.
@@ -184,7 +168,7 @@ def _allow_files(count: int) -> None:
         )
 
 
-def _connect(config: RendezvousConfig, server: bool, outcome: "queue.SimpleQueue[TCPStore | Exception]") -> None:
+def _connect(config: RendezvousConfig, server: bool, outcome: queue.SimpleQueue[TCPStore | Exception]) -> None:
     # torch 2.0 counts whole seconds.
     timeout = max(config.timeout, timedelta(seconds=1))
     options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}

@@ -2,22 +2,21 @@
 
 import functools
 import signal
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import bridge, discovery, hccl
+from hpu_core import bridge, collectives, discovery, hccl
 from hpu_core._lightning import (
     FabricSubprocessScriptLauncher,
     MisconfigurationException,
     SubprocessScriptLauncher,
 )
 from hpu_core._strategy_mixin import validate_devices
-from hpu_core.collectives import CollectivesMixin
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.distributed.launcher import (
@@ -54,17 +53,17 @@ if TYPE_CHECKING:
         # The two have different signatures.
         def _any(self, *args: Any, **kwargs: Any) -> Any: ...
 
-        __init__ = prepare_device = reduce_boolean_decision = set_world_ranks = teardown = _any
+        __init__ = all_gather = prepare_device = reduce_boolean_decision = set_world_ranks = teardown = _any
         predict_step = test_step = training_step = validation_step = _any
         _configure_launcher = _set_world_ranks = _any
 
 else:
     _Strategy = object
 
-__all__ = ["FabricHPUParallelStrategyBase", "HPUParallelMixin", "HPUParallelStrategyBase"]
+T = TypeVar("T")
 
 
-class HPUParallelMixin(CollectivesMixin, _Strategy):
+class HPUParallelMixin(_Strategy):
     """Part that is the same for the Trainer and for Fabric: devices, process group and failure detection.
 
     A subclass sets `process_groups` before it calls Lightning's constructor, and calls `create_process_group` in
@@ -77,6 +76,8 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
     process_groups: ProcessGroupManager
     _subprocess_launcher: type[Any]
     _in_process_launcher: type[Any]
+    # Sets the rank by Lightning's method, which has another name in Fabric.
+    _set_rank: Callable[[], None]
     # The rank of a process that has joined the others by it is final.
     _has_joined = False
 
@@ -102,10 +103,6 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
         self._set_rank()
         self.process_groups.rendezvous(self.cluster_environment)
         self._has_joined = True
-
-    @abstractmethod
-    def _set_rank(self) -> None:
-        """Set the rank by Lightning's method, which has another name in Fabric."""
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
@@ -138,14 +135,36 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
             return None
         return torch.tensor([list(bytes.fromhex(each)) for each in states], dtype=torch.uint8) if states else None
 
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """Return the object of one rank; on a rank that has failed, its own."""
-        return obj if self.process_groups.is_alone("broadcast") else super().broadcast(obj, src)
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all ranks, see `hpu_core.collectives`; with `sync_grads`, their gradients flow back."""
+        if not dist.is_initialized():
+            return tensor
+        with self.collective("all-gather", group):
+            if not sync_grads:
+                return collectives.all_gather(tensor, group)
+            collectives.check_device(tensor)
+            parts: Tensor = super().all_gather(tensor, group, sync_grads)
+            return parts
 
-    def barrier(self, *args: Any, **kwargs: Any) -> None:
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return the object of rank `src`; on a rank that has failed, its own."""
+        if self.process_groups.is_alone("broadcast") or not dist.is_initialized():
+            return obj
+        with self.collective("broadcast"):
+            return collectives.broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
         """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
-        if not self.process_groups.is_alone("barrier"):
-            super().barrier(*args, **kwargs)
+        if not self.process_groups.is_alone("barrier") and dist.is_initialized():
+            with self.collective("barrier"):
+                collectives.barrier()
+
+    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Reduce a tensor over all ranks, in place; anything but a tensor is returned as it is."""
+        if not isinstance(tensor, Tensor) or not dist.is_initialized():
+            return tensor
+        with self.collective("all-reduce", group):
+            return collectives.all_reduce(tensor, group, reduce_op)
 
     def teardown(self) -> None:
         """Move everything off the device, and end the watchdog."""
@@ -179,7 +198,7 @@ class HPUParallelMixin(CollectivesMixin, _Strategy):
 class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     """Base of the Trainer's strategies for several devices; list it before Lightning's strategy."""
 
-    reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
+    reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _subprocess_launcher = HPUSubprocessScriptLauncher
     _in_process_launcher = InProcessLauncher
@@ -265,7 +284,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
     """Base of Fabric's strategies for several devices; list it before Lightning's strategy."""
 
-    all_reduce = CollectivesMixin.reduce_over_ranks  # Lightning's name for it here.
+    all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _subprocess_launcher = FabricHPUSubprocessScriptLauncher
     _in_process_launcher = FabricInProcessLauncher

@@ -31,8 +31,6 @@ from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
 
-__all__ = ["Watchdog", "print_line"]
-
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
