@@ -18,8 +18,8 @@ import os
 {before}
 {imports}
 {after}
-from hpu_core import bridge
-bridge.clear_default_rendezvous_env()
+from hpu_core import _rendezvous_env
+_rendezvous_env.clear()
 print(os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT"))
 """
 

@@ -7,10 +7,13 @@ bytes object of its last assignment, so the identity of that object shows who as
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
+from _hpu_core_probe import BRIDGE
 from hpu_core.import_hooks import ImportHook
 
 _DEFAULTS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
@@ -25,7 +28,7 @@ _RANKS = ("GROUP_RANK", "LOCAL_RANK", "NODE_RANK", "RANK")
 _bridge_values: dict[str, object] = {}
 
 
-class RendezvousHook(ImportHook):
+class _RendezvousHook(ImportHook):
     """Import hook that records which variables the bridge's import sets."""
 
     # hpu-doctor verify: plain-process-gets-fixed-endpoint
@@ -37,6 +40,21 @@ class RendezvousHook(ImportHook):
             exec_module(module)
         finally:
             _bridge_values.update((name, _stored(name)) for name in before if _stored(name) is not before[name])
+
+
+_hook: Final = _RendezvousHook({BRIDGE, f"{BRIDGE}.distributed.hccl"})
+
+
+def track() -> None:
+    """Record whether the bridge's import sets the variables when other code imports it.
+
+    Runs during `import torch`, which imports the bridge in eager mode, before or after this.
+    """
+    # importlib's own marker of a module whose code is still running.
+    is_importing_torch = getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
+    if sys.modules.get(BRIDGE) is not None and is_importing_torch:
+        record_past_import()
+    _hook.install()
 
 
 def record_past_import() -> None:
@@ -56,7 +74,8 @@ def record_past_import() -> None:
 def clear() -> None:
     """Remove the variables that the bridge set, here or in a parent, unless another value was assigned since.
 
-    What a process inherits is a parent's bridge's if it has all three variables of its import and no launcher's.
+    What a process inherits is a parent's bridge's if it has all three variables of its import and no launcher's. The
+    variables of a bridge whose import `track` has not seen stay.
     """
     if _has_inherited_defaults():
         _bridge_values.update({name: _stored(name) for name in _DEFAULTS})

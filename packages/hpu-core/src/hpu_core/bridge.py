@@ -326,35 +326,12 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
     return job
 
 
-def track_rendezvous_env() -> None:
-    """Record whether the bridge's import sets MASTER_ADDR and MASTER_PORT when other code imports it.
-
-    Runs during `import torch`, which imports the bridge in eager mode, before or after this.
-    """  # hpu-doctor verify: plain-process-gets-fixed-endpoint
-    if is_loaded() and _is_being_imported("torch"):
-        _rendezvous_env.record_past_import()
-    _rendezvous_hook.install()
-
-
-def clear_default_rendezvous_env() -> None:
-    """Remove MASTER_ADDR and MASTER_PORT if the bridge's import has set them to its fixed endpoint.
-
-    Variables that the user set stay, and so do those of a bridge whose import `track_rendezvous_env` has not seen.
-    """  # hpu-doctor verify: plain-process-gets-fixed-endpoint
-    _rendezvous_env.clear()
-
-
 def _graph_function(name: str) -> Callable[..., Any]:
     # Up to 1.19 eager mode lacks the names; later bridges raise at the first capture.
     if not is_lazy():
         raise RuntimeError(f"{name} needs lazy mode (PT_HPU_LAZY_MODE=1); use torch.compile in eager mode")
     function: Callable[..., Any] = getattr(_import("hpu"), name)
     return function
-
-
-def _is_being_imported(name: str) -> bool:
-    # importlib's own marker of a module whose code is still running.
-    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
 # Cached, so that each call costs one dictionary look-up. A failed import is not cached.
@@ -391,6 +368,3 @@ def _import_failure(error: Exception) -> str:
         f"{type(error).__name__}: {error}. Its torch, driver and SynapseAI must be of one release; `hpu-info` shows "
         "what does not match."
     )
-
-
-_rendezvous_hook: Final = _rendezvous_env.RendezvousHook({_BRIDGE, f"{_BRIDGE}.distributed.hccl"})

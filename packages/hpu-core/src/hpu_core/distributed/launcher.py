@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
@@ -123,3 +123,10 @@ class HPUSubprocessScriptLauncher(_SubprocessMixin, SubprocessScriptLauncher):
 
 class FabricHPUSubprocessScriptLauncher(_SubprocessMixin, FabricSubprocessScriptLauncher):
     """Launcher of Fabric's ranks."""
+
+
+SUBPROCESS_LAUNCHERS: Final[Mapping[type, Callable[..., Any]]] = {
+    FabricSubprocessScriptLauncher: FabricHPUSubprocessScriptLauncher,
+    SubprocessScriptLauncher: HPUSubprocessScriptLauncher,
+}
+"""The launchers in place of Lightning's."""

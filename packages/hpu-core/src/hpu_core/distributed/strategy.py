@@ -10,21 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hpu_core import bridge, collectives, discovery, hccl
-from hpu_core._lightning import (
-    FabricSubprocessScriptLauncher,
-    MisconfigurationException,
-    SubprocessScriptLauncher,
-)
+from hpu_core import _rendezvous_env, collectives, discovery, hccl
+from hpu_core._lightning import MisconfigurationException
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.failure_detection import RankFailedError
-from hpu_core.distributed.launcher import (
-    FabricHPUSubprocessScriptLauncher,
-    FabricInProcessLauncher,
-    HPUSubprocessScriptLauncher,
-    InProcessLauncher,
-)
+from hpu_core.distributed.launcher import SUBPROCESS_LAUNCHERS, FabricInProcessLauncher, InProcessLauncher
 from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.signals import SignalCoordinator
@@ -33,7 +24,6 @@ from hpu_core.strategy import HPUStrategy
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
-    from torch.optim import Optimizer
 
     class _Strategy:
         """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
@@ -53,7 +43,7 @@ if TYPE_CHECKING:
         # The two have different signatures.
         def _any(self, *args: Any, **kwargs: Any) -> Any: ...
 
-        __init__ = all_gather = prepare_device = reduce_boolean_decision = set_world_ranks = teardown = _any
+        __init__ = all_gather = backward = prepare_device = reduce_boolean_decision = set_world_ranks = teardown = _any
         predict_step = test_step = training_step = validation_step = _any
         _configure_launcher = _set_world_ranks = _any
 
@@ -74,7 +64,6 @@ class HPUParallelMixin(_Strategy):
     """
 
     process_groups: ProcessGroupManager
-    _subprocess_launcher: type[Any]
     _in_process_launcher: type[Any]
     # Sets the rank by Lightning's method, which has another name in Fabric.
     _set_rank: Callable[[], None]
@@ -135,6 +124,11 @@ class HPUParallelMixin(_Strategy):
             return None
         return torch.tensor([list(bytes.fromhex(each)) for each in states], dtype=torch.uint8) if states else None
 
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute gradients, reduce them over all ranks, and launch the graph of forward and backward (lazy mode)."""
+        with self.collective("backward"):
+            return super().backward(*args, **kwargs)
+
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, see `hpu_core.collectives`; with `sync_grads`, their gradients flow back."""
         if not dist.is_initialized():
@@ -181,10 +175,9 @@ class HPUParallelMixin(_Strategy):
         except ValueError as error:
             raise MisconfigurationException(str(error)) from error
         # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
-        bridge.clear_default_rendezvous_env()
+        _rendezvous_env.clear()
         super()._configure_launcher()
-        if type(self._launcher) in {SubprocessScriptLauncher, FabricSubprocessScriptLauncher}:
-            launcher = self._subprocess_launcher
+        if launcher := SUBPROCESS_LAUNCHERS.get(type(self._launcher)):
             self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
             self._launcher.launched = self.process_groups.launched if self.process_groups.failure_detection else None
         elif self._launcher is None:
@@ -200,7 +193,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    _subprocess_launcher = HPUSubprocessScriptLauncher
     _in_process_launcher = InProcessLauncher
     _metrics: CountedMetrics | None = None
     _signals: SignalCoordinator | None = None
@@ -208,7 +200,7 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     def set_world_ranks(self) -> None:
         """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
         if not self._has_joined:
-            bridge.clear_default_rendezvous_env()
+            _rendezvous_env.clear()
             super().set_world_ranks()
 
     _set_rank = set_world_ranks
@@ -265,11 +257,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
             return decision
         return bool(super().reduce_boolean_decision(decision, all))
 
-    def backward(self, closure_loss: Tensor, optimizer: "Optimizer | None", *args: Any, **kwargs: Any) -> Tensor:
-        """Compute gradients and reduce them over all ranks."""
-        with self.collective("backward"):
-            return super().backward(closure_loss, optimizer, *args, **kwargs)
-
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and end the watchdog."""
         if self._signals is not None:
@@ -286,16 +273,10 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
 
     all_reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    _subprocess_launcher = FabricHPUSubprocessScriptLauncher
     _in_process_launcher = FabricInProcessLauncher
 
     _handles_sigterm = False
     _received_sigterm = False
-
-    def backward(self, tensor: Tensor, module: "torch.nn.Module | None", *args: Any, **kwargs: Any) -> None:
-        """Compute gradients, reduce them over all ranks, and launch the graph of forward and backward (lazy mode)."""
-        with self.collective("backward"):
-            super().backward(tensor, module, *args, **kwargs)
 
     def should_stop(self) -> bool:
         """Return whether all ranks stop here, because one received SIGTERM; all call this before they fetch a batch.
@@ -328,7 +309,7 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
 
     def _set_world_ranks(self) -> None:
         if not self._has_joined:
-            bridge.clear_default_rendezvous_env()
+            _rendezvous_env.clear()
             super()._set_world_ranks()
 
     _set_rank = _set_world_ranks

@@ -37,9 +37,9 @@ def autoload() -> None:
     """
     try:
         if should_autoload():
-            from hpu_core import bridge
+            from hpu_core import _rendezvous_env
 
-            bridge.track_rendezvous_env()
+            _rendezvous_env.track()
             register()
         elif is_autoload_enabled():
             _import_hook.install_hints()
