@@ -32,9 +32,12 @@ def _torch_save() -> Callable[..., None]:
 
 
 class _Pickler(pickle.Pickler):
+    """Pickler of device tensors as CPU tensors. Tensors that share a storage share its copy."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._cache = _StorageCache()
+        # By storage address and dtype. Keeping the storage alive prevents reuse of its address.
+        self._storages: dict[tuple[int, torch.dtype], tuple[torch.UntypedStorage, torch.Tensor]] = {}
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or obj.device.type in {"cpu", "meta"}:
@@ -42,22 +45,8 @@ class _Pickler(pickle.Pickler):
         # A Parameter pickles its `data` as a plain tensor, and an uninitialized parameter has no data.
         if isinstance(obj, torch.nn.Parameter) or is_lazy(obj):
             return NotImplemented
-        reduce: Callable[[int], Any] = self._cache.cpu_copy(obj).__reduce_ex__
+        reduce: Callable[[int], Any] = self.cpu_copy(obj).__reduce_ex__
         return reduce(DEFAULT_PROTOCOL)
-
-
-class _Pickle:
-    """Stand-in for the module `pickle`, of which `torch.save` uses `Pickler`."""
-
-    Pickler = _Pickler
-
-
-class _StorageCache:
-    """CPU copies of storages. Tensors that share a storage share its copy."""
-
-    def __init__(self) -> None:
-        # By storage address and dtype. Keeping the storage alive prevents reuse of its address.
-        self._storages: dict[tuple[int, torch.dtype], tuple[torch.UntypedStorage, torch.Tensor]] = {}
 
     def cpu_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a CPU tensor that equals `tensor`, with its `requires_grad` and its Python attributes."""
@@ -87,6 +76,12 @@ class _StorageCache:
             self._storages[key] = (storage, _full_storage(tensor, numel).cpu())
         _, copy = self._storages[key]
         return copy.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+class _Pickle:
+    """Stand-in for the module `pickle`, of which `torch.save` uses `Pickler`."""
+
+    Pickler = _Pickler
 
 
 def _full_storage(tensor: torch.Tensor, numel: int) -> torch.Tensor:

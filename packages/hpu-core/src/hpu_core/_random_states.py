@@ -76,16 +76,13 @@ class RandomStatesMixin(_RandomStates):
         """Return whether the Trainer saves more than weights."""
         return "lr_schedulers" in state
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], filepath: "str | Path", storage_options: Any | None = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint, with the states of the devices' generators unless it has weights only."""
-        super().save_checkpoint(self.with_random_states(checkpoint), filepath, storage_options)
+        super().save_checkpoint(self.with_random_states(checkpoint), *args, **kwargs)
 
-    def load_checkpoint(self, checkpoint_path: "str | Path", weights_only: bool | None = None) -> dict[str, Any]:
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Load a checkpoint; `weights_only`, an argument of `torch.load`, needs Lightning 2.6."""
-        options = {} if weights_only is None else {"weights_only": weights_only}
-        checkpoint: dict[str, Any] = super().load_checkpoint(checkpoint_path, **options)
+        checkpoint: dict[str, Any] = super().load_checkpoint(*args, **kwargs)
         self._random_states = checkpoint.pop(_RANDOM_STATES, None)
         return checkpoint
 
@@ -128,11 +125,7 @@ class FabricRandomStatesMixin(_RandomStates):
         super().save_checkpoint(path, self.with_random_states(state), storage_options, **options)
 
     def load_checkpoint(
-        self,
-        path: "str | Path",
-        state: Any | None = None,
-        strict: bool = True,
-        weights_only: bool | None = None,
+        self, path: "str | Path", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load a checkpoint, and restore the state of the device's generator if `state` has an optimizer.
 

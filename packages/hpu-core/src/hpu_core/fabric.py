@@ -41,23 +41,14 @@ class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrateg
         """Set the process up as HPUStrategyMixin does; tensors call its device "hpu:0" from then on."""
         super().setup_environment()
         self._has_device = True
+        if _lightning_2_0.applies_to(frameworks.current().version):
+            _lightning_2_0.route_backward_through_strategy(self, self.precision)
 
     def module_to_device(self, module: "Module") -> None:
         """Move a module to the device. Fabric may do so on a single device before it is launched."""
         self.prepare_device()
         self._has_device = True
         super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
-
-    @property
-    def precision(self) -> "Precision":
-        """Fabric's precision plugin."""
-        return super().precision
-
-    @precision.setter
-    def precision(self, precision: "Precision | None") -> None:
-        if precision is not None and _lightning_2_0.applies_to(frameworks.current().version):
-            _lightning_2_0.route_backward_through_strategy(self, precision)
-        self._precision = precision
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
         """Return Lightning's context that creates a module on the device, for `Fabric.init_module`."""

@@ -75,8 +75,3 @@ def test_product_name(product: str, expected: str | None) -> None:
 )
 def test_firmware_version(version: str, expected: str | None) -> None:
     assert _generation.from_firmware(version) == expected
-
-
-@pytest.mark.parametrize(("name", "expected"), [("GAUDI3", "GAUDI3"), ("", None), ("GAUDI2C", None)])
-def test_name_in_bridge(name: str, expected: str | None) -> None:
-    assert _generation.from_name(name) == expected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpu_core.registration import _subclasses
+from hpu_core.registration import _strategy_flags
 
 
 class _Lightning:
@@ -34,10 +34,10 @@ def test_class_that_cannot_derive_from_ours_is_an_error_that_names_it() -> None:
         TypeError,
         match=r"`strategy` must derive from _Incompatible on Gaudi, got _Theirs.*derive it from `.*_Incompatible`",
     ):
-        _subclasses.replace(_Theirs(), _Incompatible, _Lightning)
+        _strategy_flags.replace(_Theirs(), _Incompatible, _Lightning)
 
 
 def test_strategy_for_hpu_stays() -> None:
     strategy = _Ours()
 
-    assert _subclasses.replace(strategy, _Ours, _Lightning) is strategy
+    assert _strategy_flags.replace(strategy, _Ours, _Lightning) is strategy

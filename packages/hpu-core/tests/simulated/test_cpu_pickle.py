@@ -250,7 +250,7 @@ def test_storage_without_data(elements: int, monkeypatch: pytest.MonkeyPatch) ->
     tensor = torch.arange(6.0, device="hpu").reshape(2, 3)
     with monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, "untyped_storage", lambda self: torch.UntypedStorage(4 * elements))
-        copy = _cpu_pickle._StorageCache().cpu_copy(tensor)
+        copy = _cpu_pickle._Pickler(io.BytesIO()).cpu_copy(tensor)
 
     assert copy.tolist() == [[0, 1, 2], [3, 4, 5]]
 

@@ -58,6 +58,6 @@ def find() -> SourceResult:
 
 def _find_generation() -> _generation.Generation | None:
     try:
-        return _generation.from_name(bridge.generation())
+        return _generation.from_device_type(bridge.generation())
     except Exception:  # noqa: BLE001 - it uses a private function of the bridge, and the count is valid without it.
         return None

@@ -41,13 +41,8 @@ _PRODUCT = re.compile(r"(HL-[0-9]{2})[0-9][A-Z]?")
 _FIRMWARE = re.compile(r"\bhl-(gaudi[23]?)-")
 
 
-def from_name(name: str) -> Generation | None:
-    """Return the generation for the bridge's name of it, such as "GAUDI2"; None for other text."""
-    return _NAMES.get(name)
-
-
 def from_device_type(device_type: str) -> Generation | None:
-    """Return the generation for the driver's `device_type`, such as "GAUDI SEC" or "GAUDI2C"; None if unknown."""
+    """Return the generation for the type that driver or bridge report, such as "GAUDI2C"; None if it is unknown."""
     match = _DEVICE_TYPE.fullmatch(device_type)
     return _NAMES[match[1]] if match else None
 
