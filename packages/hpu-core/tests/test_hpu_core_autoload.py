@@ -20,7 +20,7 @@ def calls(environment: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: False)
     monkeypatch.setattr(registration, "autoload", lambda: calls.append("autoload"))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.delenv(registration.AUTOLOAD, raising=False)
+    monkeypatch.delenv(_hpu_core_probe.AUTOLOAD, raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] in _hpu_core_autoload._LIGHTNING]:
         monkeypatch.delitem(sys.modules, name)
     return calls
@@ -78,7 +78,7 @@ def test_missing_lightning_is_still_reported(calls: list[str], monkeypatch: pyte
 
 
 def test_variable_disables_the_entry_point(calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
     finders = list(sys.meta_path)
     _hpu_core_autoload.autoload()
 

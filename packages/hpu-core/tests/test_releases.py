@@ -2,7 +2,7 @@
 
 import datetime as dt
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,15 +23,14 @@ _ROW = Release(
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def table(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Replace the table by rows: `table({"release": "1.2.0"})`."""
 
     def replace(*rows: dict[str, Any]) -> None:
-        monkeypatch.setattr(releases, "_table", lambda: {"releases": list(rows)})
-        releases.releases.cache_clear()
+        parsed = tuple(map(releases._parse_row, rows))
+        monkeypatch.setattr(releases, "releases", lambda: parsed)
 
-    yield replace
-    releases.releases.cache_clear()
+    return replace
 
 
 def test_table_can_be_parsed() -> None:

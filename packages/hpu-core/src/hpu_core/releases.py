@@ -73,7 +73,8 @@ class Mismatch:
 @functools.cache
 def releases() -> tuple[Release, ...]:
     """Return every release, oldest version first."""
-    return tuple(_parse_row(row) for row in _table()["releases"])
+    text = resources.files("hpu_core").joinpath("releases.json").read_text(encoding="utf-8")
+    return tuple(_parse_row(row) for row in json.loads(text)["releases"])
 
 
 def find(version: str | Version) -> Release | None:
@@ -124,13 +125,6 @@ def match(
     if generation and release.generations and generation not in release.generations:
         mismatches.append(Mismatch(subject="generation", found=generation, expected=_join_or(release.generations)))
     return tuple(mismatches)
-
-
-@functools.cache
-def _table() -> dict[str, Any]:
-    text = resources.files("hpu_core").joinpath("releases.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
 
 
 def _parse_row(row: Mapping[str, Any]) -> Release:

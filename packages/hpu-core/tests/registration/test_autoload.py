@@ -25,7 +25,7 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: True)
     monkeypatch.setattr(_import_hook, "install", lambda: installs.append("install"))
     monkeypatch.setattr(_import_hook, "install_hints", lambda: installs.append("install_hints"))
-    monkeypatch.delenv(registration.AUTOLOAD, raising=False)
+    monkeypatch.delenv(_hpu_core_probe.AUTOLOAD, raising=False)
     return installs
 
 
@@ -45,7 +45,7 @@ def test_autoload_does_not_register_without_device(installs: list[str], monkeypa
 def test_should_autoload_follows_variable(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Other packages register under the same condition."""
     before = registration.should_autoload()
-    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
 
     assert (before, registration.should_autoload()) == (True, False)
 
@@ -54,14 +54,14 @@ def test_should_autoload_follows_variable(installs: list[str], monkeypatch: pyte
 def test_variable_disables_implicit_registration(
     implicit: type, installs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
     implicit()
 
     assert installs == []
 
 
 def test_variable_does_not_disable_register(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(registration.AUTOLOAD, "0")
+    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
     hpu_core.register()
 
     assert installs == ["install"]
@@ -91,7 +91,7 @@ def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplo
         raise RuntimeError("no such machine")
 
     monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", fail)
-    monkeypatch.delenv(registration.AUTOLOAD, raising=False)
+    monkeypatch.delenv(_hpu_core_probe.AUTOLOAD, raising=False)
     with caplog.at_level(logging.WARNING):
         registration.autoload()
 

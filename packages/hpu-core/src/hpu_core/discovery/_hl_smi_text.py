@@ -16,7 +16,8 @@ from hpu_core.discovery._device import HPUDevice, parse_int, parse_pci_address, 
 
 _MIB = 1024**2
 
-_DEVICE = re.compile(r"\[([0-9]{1,3})\] AIP \(\w+\) (\S+)")
+# Title of a device's section, with its index and its bus id.
+_TITLE = re.compile(r"^[ \t]*\[([0-9]{1,3})\] AIP \(\w+\) (\S+)[ \t\r]*$", re.MULTILINE)
 _VERSION = re.compile(r"\bhl-([0-9]{1,4}(?:\.[0-9]{1,6}){1,3})\b")
 _MEMORY = re.compile(r"([0-9]{1,9})(?: MI?B)?", re.IGNORECASE)
 _PCI_ID = re.compile(r"0x[0-9a-f]{1,8}", re.IGNORECASE)
@@ -24,14 +25,15 @@ _PCI_ID = re.compile(r"0x[0-9a-f]{1,8}", re.IGNORECASE)
 
 def parse_log(text: str) -> tuple[HPUDevice, ...] | None:
     """Return the devices in the output of `hl-smi -L`, None if it has another format."""
-    header, *sections = _split_sections(text.splitlines())
-    general = _parse_fields(header)
+    header, *parts = _TITLE.split(text)
+    sections = list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
+    general = _parse_fields(header.splitlines())
     if parse_int(general.get("Attached AIPs", "")) != len(sections):
         return None
     devices = []
-    for index, (title, *body) in enumerate(sections):
-        device = _parse_section(index, title, body, general.get("Driver Version", ""))
-        if device is None:
+    for index, (number, bus_id, body) in enumerate(sections):
+        device = _parse_section(index, bus_id, body.splitlines(), general.get("Driver Version", ""))
+        if device is None or int(number) != index:
             return None
         devices.append(device)
     return _unless_duplicate(devices)
@@ -43,24 +45,11 @@ def parse_version(text: str) -> Version | None:
     return Version(match[1]) if match else None
 
 
-def _split_sections(lines: Iterable[str]) -> list[list[str]]:
-    """Split the log into its general part and one section per device, which starts with a title."""
-    sections: list[list[str]] = [[]]
-    for line in lines:
-        if _DEVICE.fullmatch(line.strip()):
-            sections.append([])
-        sections[-1].append(line)
-    return sections
-
-
-def _parse_section(index: int, title: str, body: list[str], driver: str) -> HPUDevice | None:
-    """Return the device of a section, None if the section is inconsistent with its index or itself."""
-    match = _DEVICE.fullmatch(title.strip())
-    address = parse_pci_address(match[2]) if match else None
+def _parse_section(index: int, bus_id: str, body: list[str], driver: str) -> HPUDevice | None:
+    """Return the device of a section; None if the bus id of its title is no PCI address, or the section has another."""
+    address = parse_pci_address(bus_id)
     fields = _parse_fields(body)
-    if match is None or int(match[1]) != index or address is None:
-        return None
-    if parse_pci_address(fields.get("Bus Id", match[2])) != address:
+    if address is None or parse_pci_address(fields.get("Bus Id", bus_id)) != address:
         return None
     pci_id = fields.get("Device Id", "")
     return HPUDevice(

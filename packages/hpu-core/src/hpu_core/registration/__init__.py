@@ -14,18 +14,7 @@ Importing this package imports neither torch nor Lightning.
 import logging
 
 import _hpu_core_probe
-from _hpu_core_probe import AUTOLOAD, is_autoload_enabled
 from hpu_core.registration import _import_hook
-
-__all__ = [
-    "AUTOLOAD",
-    "autoload",
-    "is_autoload_enabled",
-    "register",
-    "register_if_enabled",
-    "should_autoload",
-    "unregister",
-]
 
 
 def autoload() -> None:
@@ -41,7 +30,7 @@ def autoload() -> None:
 
             _rendezvous_env.track()
             register()
-        elif is_autoload_enabled():
+        elif _hpu_core_probe.is_autoload_enabled():
             _import_hook.install_hints()
     except Exception:
         logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
@@ -52,7 +41,7 @@ def should_autoload() -> bool:
 
     Takes microseconds and may report a device where there is none; use `hpu_core.is_available` for an exact answer.
     """
-    return is_autoload_enabled() and _hpu_core_probe.maybe_has_hpu()
+    return _hpu_core_probe.is_autoload_enabled() and _hpu_core_probe.maybe_has_hpu()
 
 
 def register() -> None:
@@ -65,7 +54,7 @@ def register_if_enabled() -> None:
 
     For constructors of accelerators and strategies: Lightning would choose a CPU strategy for them.
     """
-    if is_autoload_enabled():
+    if _hpu_core_probe.is_autoload_enabled():
         register()
 
 
