@@ -7,7 +7,6 @@ them.
 """  # hpu-doctor verify: hl-smi-log-has-fields, hl-smi-queries-fields, limit-of-gaudi2
 
 import re
-from collections.abc import Iterable
 
 from packaging.version import Version
 
@@ -27,12 +26,12 @@ def parse_log(text: str) -> tuple[HPUDevice, ...] | None:
     """Return the devices in the output of `hl-smi -L`, None if it has another format."""
     header, *parts = _TITLE.split(text)
     sections = list(zip(parts[::3], parts[1::3], parts[2::3], strict=True))
-    general = _parse_fields(header.splitlines())
+    general = _parse_fields(header)
     if parse_int(general.get("Attached AIPs", "")) != len(sections):
         return None
     devices = []
     for index, (number, bus_id, body) in enumerate(sections):
-        device = _parse_section(index, bus_id, body.splitlines(), general.get("Driver Version", ""))
+        device = _parse_section(index, bus_id, body, general.get("Driver Version", ""))
         if device is None or int(number) != index:
             return None
         devices.append(device)
@@ -45,13 +44,14 @@ def parse_version(text: str) -> Version | None:
     return Version(match[1]) if match else None
 
 
-def _parse_section(index: int, bus_id: str, body: list[str], driver: str) -> HPUDevice | None:
+def _parse_section(index: int, bus_id: str, body: str, driver: str) -> HPUDevice | None:
     """Return the device of a section; None if the bus id of its title is no PCI address, or the section has another."""
     address = parse_pci_address(bus_id)
     fields = _parse_fields(body)
     if address is None or parse_pci_address(fields.get("Bus Id", bus_id)) != address:
         return None
     pci_id = fields.get("Device Id", "")
+    _, _, memory = body.partition("Memory Usage")
     return HPUDevice(
         index=index,
         module_id=parse_int(fields.get("Module ID", "")),
@@ -59,29 +59,21 @@ def _parse_section(index: int, bus_id: str, body: list[str], driver: str) -> HPU
         generation=_generation.from_pci_id(int(pci_id, 16) if _PCI_ID.fullmatch(pci_id) else 0)
         or _generation.from_product(fields.get("Product Name", ""))
         or _generation.from_firmware(fields.get("Firmware [SPI] Version", "")),
-        memory_bytes=_parse_memory(_parse_fields(_block("Memory Usage", body)).get("Total", "")),
+        memory_bytes=_parse_memory(_parse_fields(memory).get("Total", "")),
         status=parse_status(fields.get("Module status", "")),
         driver_version=printable(driver) or None,
         source="hl-smi",
     )
 
 
-def _parse_fields(lines: Iterable[str]) -> dict[str, str]:
+def _parse_fields(text: str) -> dict[str, str]:
     """Return the lines "name : value" as a dict; the first value wins, because blocks repeat names such as "Total"."""
     fields: dict[str, str] = {}
-    for line in lines:
+    for line in text.splitlines():
         name, colon, value = line.partition(":")
         if colon:
             fields.setdefault(name.strip(), value.strip())
     return fields
-
-
-def _block(title: str, lines: list[str]) -> list[str]:
-    """Return the lines after the heading `title`."""
-    for number, line in enumerate(lines):
-        if line.strip().removesuffix(":").rstrip().endswith(title):
-            return lines[number + 1 :]
-    return []
 
 
 def _parse_memory(text: str) -> int | None:
