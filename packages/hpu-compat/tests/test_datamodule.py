@@ -1,13 +1,14 @@
 """Tests of the data module for folders of images."""
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, TensorDataset
 
-from hpu_compat._datamodule import HPUDataModule, _compose
+from hpu_compat._datamodule import HPUDataModule
 
 
 def _with_data(**options: Any) -> HPUDataModule:
@@ -65,10 +66,17 @@ def test_samplers_follow_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert validation.shuffle is False
 
 
-def test_transforms_are_applied_in_order() -> None:
-    both = _compose([lambda image: image + 1, lambda image: image * 2])
+@pytest.mark.parametrize(("transforms", "expected"), [([abs, str], (abs, str)), (abs, abs), (None, None)])
+def test_torchvision_composes_several_transforms(
+    transforms: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_folder = SimpleNamespace(ImageFolder=lambda _, transform: transform)
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", image_folder)
+    monkeypatch.setitem(sys.modules, "torchvision.transforms", SimpleNamespace(Compose=tuple))
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    module = HPUDataModule(train_transforms=transforms, val_transforms=str)
+    module.setup("fit")
 
-    assert both is not None
-    assert both(1) == 4
-    assert _compose(None) is None
-    assert _compose(abs) is abs
+    datasets: Any = (module.dataset_train, module.dataset_val)
+
+    assert datasets == (expected, str)

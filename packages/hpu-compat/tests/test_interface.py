@@ -175,3 +175,11 @@ def test_hpu_available_equals_is_available() -> None:
 def test_peers_are_registered_as_plugins() -> None:
     """Strings select classes from the same packages."""
     assert {"hpu-ddp", "hpu-deepspeed", "hpu-precision", "hpu-profiler"} <= set(plugins.installed())
+
+
+def test_media_loader_is_not_supported() -> None:
+    """The error says what to use instead."""
+    loader = _get("lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe.MediaApiDataLoader")
+
+    with pytest.raises(NotImplementedError, match=r"^MediaApiDataLoader is not supported: .* use HPUDataModule"):
+        loader("anything", batch_size=8)

@@ -3,6 +3,7 @@
 import importlib
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -21,13 +22,15 @@ _NAMES = {
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return a module with lazy names."""
     module = ModuleType("a_module")
+    (tmp_path / "tool.py").touch()
+    module.__path__ = [str(tmp_path)]
     monkeypatch.setitem(sys.modules, "a_module", module)
     targets = {"loads": "json:loads", "missing": "no_such_package.part:Missing", "broken": "a_broken_package:Broken"}
     get, list_names = _lazy.lazy_getattr(
-        "a_module", targets, [*targets, "no target"], submodules=["tool"], computed={"answer": lambda: 42}
+        "a_module", [*targets, "no target"], targets=targets, computed={"answer": lambda: 42}
     )
     vars(module).update(__getattr__=get, __dir__=list_names)
     return module
@@ -103,5 +106,4 @@ def test_targets_are_public() -> None:
         "hpu_core",
         "hpu_core.fabric",
         "hpu_compat._datamodule",
-        "hpu_compat._unsupported",
     }

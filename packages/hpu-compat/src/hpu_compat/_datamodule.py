@@ -1,6 +1,5 @@
 """`HPUDataModule` of the archived package with torch's DataLoader instead of Intel's media loader."""
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -90,6 +89,7 @@ class HPUDataModule(LightningDataModule):
         """
         try:
             from torchvision.datasets import ImageFolder
+            from torchvision.transforms import Compose
         except (ImportError, RuntimeError) as error:
             # A torchvision built for another torch raises a RuntimeError.
             raise _TorchvisionError(
@@ -97,8 +97,10 @@ class HPUDataModule(LightningDataModule):
                 "belongs to your torch with `pip install torchvision`, without replacing torch",
                 name="torchvision",
             ) from error
-        self.dataset_train = ImageFolder(str(self.train_dir), _compose(self.train_transform))
-        self.dataset_val = ImageFolder(str(self.val_dir), _compose(self.val_transform))
+        self.dataset_train, self.dataset_val = (
+            ImageFolder(str(folder), transform if transform is None or callable(transform) else Compose(transform))
+            for folder, transform in ((self.train_dir, self.train_transform), (self.val_dir, self.val_transform))
+        )
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return a loader of the images for training."""
@@ -126,16 +128,3 @@ class HPUDataModule(LightningDataModule):
             drop_last=self.drop_last,
             sampler=sampler,
         )
-
-
-def _compose(transforms: _Transforms) -> Callable[[Any], Any] | None:
-    """Return one function for a sequence of transforms."""
-    if transforms is None or callable(transforms):
-        return transforms
-    return functools.partial(_apply, tuple(transforms))
-
-
-def _apply(functions: Sequence[Callable[[Any], Any]], image: Any) -> Any:
-    for function in functions:
-        image = function(image)
-    return image

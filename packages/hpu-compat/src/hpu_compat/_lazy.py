@@ -3,9 +3,12 @@
 import functools
 import importlib
 import importlib.util
+import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from hpu_compat import _targets
 from hpu_core.lazy_exports import lazy_attributes
 
 __all__ = ["is_installed", "lazy_getattr", "load"]
@@ -13,28 +16,27 @@ __all__ = ["is_installed", "lazy_getattr", "load"]
 
 def lazy_getattr(
     module: str,
-    targets: Mapping[str, str] | None = None,
     names: Iterable[str] = (),
     *,
-    submodules: Iterable[str] = (),
+    targets: Mapping[str, str] = _targets.TRAINER,
     computed: Mapping[str, Callable[[], object]] | None = None,
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a module.
+    """Return `__getattr__` and `__dir__` for a module, or for a package and its submodules.
+
+    The archived package imported the submodules eagerly, so programs use them as attributes.
 
     Args:
         module: Name of the module.
-        targets: Objects by name, as "module:name".
         names: Names of the module; those without a target are ignored.
-        submodules: Submodules to import on attribute access, as the archived package imported them eagerly.
+        targets: Objects by name, as "module:name"; by default those for the Trainer.
         computed: Functions that compute the value of a name on first use.
     """
     getters = dict(computed or {})
     for name in names:
-        if targets is not None and name in targets:
+        if name in targets:
             getters[name] = functools.partial(load, targets[name], f"{module}.{name}")
-    for name in submodules:
+    for _, name, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ())):
         getters[name] = functools.partial(importlib.import_module, f"{module}.{name}")
-
     return lazy_attributes(module, getters)
 
 

@@ -16,7 +16,6 @@ TRAINER: Final[Mapping[str, str]] = {
     "HPUParallelStrategy": "hpu_ddp:HPUParallelStrategy",
     "HPUPrecisionPlugin": "hpu_precision:HPUPrecisionPlugin",
     "HPUProfiler": "hpu_profiler:HPUProfiler",
-    "MediaApiDataLoader": "hpu_compat._unsupported:MediaApiDataLoader",
     "SingleHPUStrategy": "hpu_core:SingleHPUStrategy",
 }
 

@@ -9,19 +9,9 @@ Raises:
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _conflict, _lazy, _targets, autoload
+import hpu_core
+from hpu_compat import _conflict, _lazy, autoload
 from lightning_habana.__about__ import __version__
-
-if TYPE_CHECKING:
-    from hpu_compat._datamodule import HPUDataModule
-    from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
-    from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
-    from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
-    from hpu_fsdp import HPUFSDPPrecision, HPUFSDPStrategy
-    from hpu_precision import HPUPrecisionPlugin
-    from hpu_profiler import HPUProfiler
-
-    HPU_AVAILABLE: bool
 
 __all__ = [
     "HPU_AVAILABLE",
@@ -40,21 +30,19 @@ __all__ = [
     "__version__",
 ]
 
+if TYPE_CHECKING:
+    from hpu_compat._datamodule import HPUDataModule
+    from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
+    from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+    from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+    from hpu_fsdp import HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_precision import HPUPrecisionPlugin
+    from hpu_profiler import HPUProfiler
 
-def _is_available() -> bool:
-    """Return whether this process can use an HPU, without opening it."""
-    from hpu_core import is_available
-
-    return is_available()
-
-
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__,
-    _targets.TRAINER,
-    __all__,
-    submodules=("fabric", "pytorch", "utils"),
-    computed={"HPU_AVAILABLE": _is_available},
-)
+    HPU_AVAILABLE: bool
+else:
+    _computed = {"HPU_AVAILABLE": lambda: hpu_core.is_available()}  # noqa: PLW0108 - the name imports a large module.
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__, computed=_computed)
 
 _conflict.check()
 autoload()

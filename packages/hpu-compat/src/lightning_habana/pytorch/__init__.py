@@ -2,21 +2,30 @@
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _lazy, _targets
-from lightning_habana.pytorch import accelerator, datamodule, plugins, profiler, strategies
+from hpu_compat import _lazy
+
+__all__ = [
+    "HPUAccelerator",
+    "HPUCheckpointIO",
+    "HPUDDPStrategy",
+    "HPUDataModule",
+    "HPUDeepSpeedPrecisionPlugin",
+    "HPUDeepSpeedStrategy",
+    "HPUFSDPPrecision",
+    "HPUFSDPStrategy",
+    "HPUParallelStrategy",
+    "HPUPrecisionPlugin",
+    "HPUProfiler",
+    "SingleHPUStrategy",
+]
 
 if TYPE_CHECKING:
-    from lightning_habana.pytorch.accelerator import *  # noqa: F403 - their `__all__`.
-    from lightning_habana.pytorch.datamodule import *  # noqa: F403 - as above.
-    from lightning_habana.pytorch.plugins import *  # noqa: F403 - as above.
-    from lightning_habana.pytorch.profiler import *  # noqa: F403 - as above.
-    from lightning_habana.pytorch.strategies import *  # noqa: F403 - as above.
-
-__all__: list[str] = []
-__all__ += accelerator.__all__
-__all__ += datamodule.__all__
-__all__ += plugins.__all__
-__all__ += profiler.__all__
-__all__ += strategies.__all__
-
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__)
+    from hpu_compat._datamodule import HPUDataModule
+    from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy
+    from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
+    from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+    from hpu_fsdp import HPUFSDPPrecision, HPUFSDPStrategy
+    from hpu_precision import HPUPrecisionPlugin
+    from hpu_profiler import HPUProfiler
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__)

@@ -2,4 +2,4 @@
 
 from hpu_compat import _lazy
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, submodules=("hpu_distributed", "imports", "resources"))
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__)

@@ -66,4 +66,5 @@ def _sync_hpu(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "T
 _sync_ddp_if_available = _sync_hpu_processes_if_available
 _sync_ddp_hpu = _sync_hpu
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, computed={"supported_reduce_ops": _operations})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, computed={"supported_reduce_ops": _operations})

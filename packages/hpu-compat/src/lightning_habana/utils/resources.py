@@ -5,12 +5,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import hpu_core
 from hpu_compat import _lazy
-
-if TYPE_CHECKING:
-    _HABANA_FRAMEWORK_AVAILABLE: bool
-    _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE: bool
-    _INTEL_NEURAL_COMPRESSOR_AVAILABLE: bool
+from hpu_core import bridge
 
 __all__ = [
     "device_count",
@@ -23,15 +20,27 @@ __all__ = [
     "modify_fp8_json",
 ]
 
+if TYPE_CHECKING:
+    _HABANA_FRAMEWORK_AVAILABLE: bool
+    _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE: bool
+    _INTEL_NEURAL_COMPRESSOR_AVAILABLE: bool
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(
+        __name__,
+        computed={
+            "_HABANA_FRAMEWORK_AVAILABLE": bridge.is_installed,
+            "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: _lazy.is_installed("habana_quantization_toolkit"),
+            "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: _lazy.is_installed("neural_compressor"),
+        },
+    )
+
 _UNKNOWN_RELEASE: Final = "0.0.0"
 _UNKNOWN_GENERATION: Final = "GAUDI"
 
 
 def get_hpu_synapse_version() -> str:
     """Return the SynapseAI release, such as "1.24.1"; "0.0.0" if none is installed."""
-    from hpu_core import synapse_version
-
-    version = synapse_version()
+    version = hpu_core.synapse_version()
     return _UNKNOWN_RELEASE if version is None else ".".join(map(str, version.release[:3]))
 
 
@@ -40,9 +49,7 @@ def get_device_name_from_backend() -> str:
 
     Unlike the archived package, this does not open a device.
     """
-    from hpu_core import device_name
-
-    return device_name() or _UNKNOWN_GENERATION
+    return hpu_core.device_name() or _UNKNOWN_GENERATION
 
 
 get_device_name_from_hlsmi = get_device_name_from_backend
@@ -57,9 +64,7 @@ def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - each p
 
 def device_count() -> int:
     """Return the number of devices that this process may use; without any it is 0, where the archived package had 8."""
-    from hpu_core import device_count as count
-
-    return count()
+    return hpu_core.device_count()
 
 
 def is_fp8_available() -> tuple[bool, str]:
@@ -68,10 +73,8 @@ def is_fp8_available() -> tuple[bool, str]:
     Raises:
         OSError: The Gaudi bridge is not installed.
     """
-    from hpu_core import HPUAccelerator
-
     _check_bridge()
-    return HPUAccelerator.is_fp8_available()
+    return hpu_core.HPUAccelerator.is_fp8_available()
 
 
 def is_fp16_available() -> tuple[bool, str]:
@@ -80,8 +83,6 @@ def is_fp16_available() -> tuple[bool, str]:
     Raises:
         OSError: The Gaudi bridge is not installed.
     """
-    from hpu_core import bridge
-
     _check_bridge()
     if bridge.is_fp16_supported():
         return True, ""
@@ -101,9 +102,7 @@ def _parse_hpus(devices: Any) -> int | None:
     Raises:
         MisconfigurationException: `devices` is invalid.
     """
-    from hpu_core import HPUAccelerator
-
-    return None if devices is None else HPUAccelerator.parse_devices(devices)
+    return None if devices is None else hpu_core.HPUAccelerator.parse_devices(devices)
 
 
 def _parse_hpu_synapse_versions(line: str) -> tuple[str, str]:
@@ -130,25 +129,9 @@ def _parse_for_device_name(line: str) -> str:
     return _UNKNOWN_GENERATION + (found[1] if found else "")
 
 
-def _is_bridge_installed() -> bool:
-    from hpu_core import bridge
-
-    return bridge.is_installed()
-
-
 def _check_bridge() -> None:
-    if not _is_bridge_installed():
+    if not bridge.is_installed():
         raise OSError(
             "the Gaudi PyTorch bridge (`habana_frameworks`) is not installed: on a Gaudi machine use Intel's PyTorch "
             "image, elsewhere run the program with `hpu-sim run`"
         )
-
-
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__,
-    computed={
-        "_HABANA_FRAMEWORK_AVAILABLE": _is_bridge_installed,
-        "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: _lazy.is_installed("habana_quantization_toolkit"),
-        "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: _lazy.is_installed("neural_compressor"),
-    },
-)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from hpu_compat import _lazy, _targets
 
-if TYPE_CHECKING:
-    from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
-
 __all__ = ["HPUDDPStrategy"]
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.FABRIC, __all__)
+if TYPE_CHECKING:
+    from hpu_ddp import FabricHPUDDPStrategy as HPUDDPStrategy
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__, targets=_targets.FABRIC)

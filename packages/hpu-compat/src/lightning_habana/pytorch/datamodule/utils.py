@@ -1,5 +1,7 @@
 """Helpers of the archived package for process groups and Gaudi generations."""
 
+import hpu_core
+
 __all__ = [
     "get_device_string",
     "get_rank",
@@ -39,12 +41,12 @@ def is_main_process() -> bool:
 
 def is_gaudi() -> bool:
     """Return whether the devices are first-generation Gaudi, without opening one."""
-    return _generation() == "GAUDI"
+    return hpu_core.device_name() == "GAUDI"
 
 
 def is_gaudi2() -> bool:
     """Return whether the devices are Gaudi 2, without opening one."""
-    return _generation() == "GAUDI2"
+    return hpu_core.device_name() == "GAUDI2"
 
 
 def get_device_string() -> str:
@@ -53,13 +55,7 @@ def get_device_string() -> str:
     Raises:
         ValueError: There is no device, or its generation is unknown.
     """
-    generation = _generation()
+    generation = hpu_core.device_name()
     if generation is None:
         raise ValueError("found no Gaudi card of a known generation: run `hpu-info` to see which sources were checked")
     return generation.lower()
-
-
-def _generation() -> str | None:
-    from hpu_core import device_name
-
-    return device_name()

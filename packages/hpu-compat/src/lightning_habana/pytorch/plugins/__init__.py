@@ -2,25 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _lazy, _targets
+from hpu_compat import _lazy
+
+__all__ = ["HPUCheckpointIO", "HPUDeepSpeedPrecisionPlugin", "HPUFSDPPrecision", "HPUPrecisionPlugin"]
 
 if TYPE_CHECKING:
     from hpu_core import HPUCheckpointIO
     from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
     from hpu_fsdp import HPUFSDPPrecision
     from hpu_precision import HPUPrecisionPlugin
-
-
-__all__ = [
-    "HPUCheckpointIO",
-    "HPUDeepSpeedPrecisionPlugin",
-    "HPUFSDPPrecision",
-    "HPUPrecisionPlugin",
-]
-
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__,
-    _targets.TRAINER,
-    __all__,
-    submodules=("deepspeed_precision", "fsdp_precision", "io_plugin", "precision", "quant_config"),
-)
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__)

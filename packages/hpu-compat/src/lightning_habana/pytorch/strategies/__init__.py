@@ -2,23 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _lazy, _targets
+from hpu_compat import _lazy
+
+__all__ = ["HPUDDPStrategy", "HPUDeepSpeedStrategy", "HPUFSDPStrategy", "HPUParallelStrategy", "SingleHPUStrategy"]
 
 if TYPE_CHECKING:
     from hpu_core import SingleHPUStrategy
     from hpu_ddp import HPUDDPStrategy, HPUParallelStrategy
     from hpu_deepspeed import HPUDeepSpeedStrategy
     from hpu_fsdp import HPUFSDPStrategy
-
-
-__all__ = [
-    "HPUDDPStrategy",
-    "HPUDeepSpeedStrategy",
-    "HPUFSDPStrategy",
-    "HPUParallelStrategy",
-    "SingleHPUStrategy",
-]
-
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__, _targets.TRAINER, __all__, submodules=("ddp", "deepspeed", "fsdp", "parallel", "single")
-)
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__)

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _lazy, _targets
+from hpu_compat import _lazy
+
+__all__ = ["HPUDeepSpeedStrategy"]
 
 if TYPE_CHECKING:
     from hpu_deepspeed import HPUDeepSpeedStrategy
 
     _HPU_DEEPSPEED_AVAILABLE: bool
-
-__all__ = ["HPUDeepSpeedStrategy"]
-
-__getattr__, __dir__ = _lazy.lazy_getattr(
-    __name__, _targets.TRAINER, __all__, computed={"_HPU_DEEPSPEED_AVAILABLE": lambda: _lazy.is_installed("deepspeed")}
-)
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(
+        __name__, __all__, computed={"_HPU_DEEPSPEED_AVAILABLE": lambda: _lazy.is_installed("deepspeed")}
+    )

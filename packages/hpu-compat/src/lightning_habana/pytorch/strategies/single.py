@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from hpu_compat import _lazy, _targets
-
-if TYPE_CHECKING:
-    from hpu_core import SingleHPUStrategy
+from hpu_compat import _lazy
 
 __all__ = ["SingleHPUStrategy"]
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__)
+if TYPE_CHECKING:
+    from hpu_core import SingleHPUStrategy
+else:
+    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, __all__)

@@ -2,4 +2,4 @@
 
 from hpu_compat import _lazy
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, submodules=("resnet_media_pipe",))
+__getattr__, __dir__ = _lazy.lazy_getattr(__name__)

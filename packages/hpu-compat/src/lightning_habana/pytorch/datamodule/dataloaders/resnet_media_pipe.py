@@ -1,12 +1,22 @@
-"""Placeholder for Intel's media loader for Gaudi 2 and newer, which is not supported."""
+"""Intel's media loader for Gaudi 2 and newer, without an implementation: importable, but creating an instance raises.
 
-from typing import TYPE_CHECKING
+A program may import the name without using it, for example for `isinstance`. A missing name would break its import.
+"""
 
-from hpu_compat import _lazy, _targets
-
-if TYPE_CHECKING:
-    from hpu_compat._unsupported import MediaApiDataLoader
+from typing import Any
 
 __all__ = ["MediaApiDataLoader"]
 
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__, _targets.TRAINER, __all__)
+
+class MediaApiDataLoader:
+    """Intel's media loader for Gaudi 2 and newer.
+
+    Raises:
+        NotImplementedError: Always.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "MediaApiDataLoader is not supported: it decodes images with `habana_frameworks.mediapipe` of Intel's "
+            "PyTorch image: use HPUDataModule, or a DataLoader"
+        )
