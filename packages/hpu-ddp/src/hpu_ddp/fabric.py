@@ -65,22 +65,9 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         find_unused_parameters: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, DistributedDataParallel)
-        super().__init__(
-            accelerator=accelerator,
-            parallel_devices=parallel_devices,
-            cluster_environment=cluster_environment,
-            checkpoint_io=checkpoint_io,
-            precision=precision,
-            process_group_backend=process_group_backend,
-            timeout=timeout,
-            start_method=start_method,
-            failure_detection=failure_detection,
-            bucket_cap_mb=bucket_cap_mb,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
-            **kwargs,
-        )
+        super().__init__(**arguments, **kwargs)
 
     def setup_module(self, module: "Module") -> DistributedDataParallel:
         """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.
