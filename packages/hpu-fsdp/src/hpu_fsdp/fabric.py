@@ -60,6 +60,7 @@ class FabricHPUFSDPStrategy(
     """
 
     strategy_name = "hpu_fsdp"
+    precision_plugin_for = FabricHPUFSDPPrecision
 
     def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
         self,
@@ -86,15 +87,6 @@ class FabricHPUFSDPStrategy(
         validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
         super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []
-
-    @staticmethod
-    def precision_plugin_for(precision: Any) -> FabricHPUFSDPPrecision:
-        """Return the precision plugin for Fabric's `precision`.
-
-        Raises:
-            ValueError: FSDP does not support the precision.
-        """
-        return FabricHPUFSDPPrecision(precision)
 
     @property
     def precision(self) -> FabricHPUFSDPPrecision:

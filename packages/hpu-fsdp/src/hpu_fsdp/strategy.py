@@ -76,6 +76,7 @@ class HPUFSDPStrategy(
     strategy_name = "hpu_fsdp"
     weights_key = "model"
     gathers_parameters = True
+    precision_plugin_for = HPUFSDPPrecision
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
 
@@ -106,15 +107,6 @@ class HPUFSDPStrategy(
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
         super().__init__(**arguments, **kwargs)
-
-    @staticmethod
-    def precision_plugin_for(precision: Any) -> HPUFSDPPrecision:
-        """Return the precision plugin for the Trainer's `precision`.
-
-        Raises:
-            ValueError: FSDP does not support the precision.
-        """
-        return HPUFSDPPrecision(precision)
 
     @property
     def precision_plugin(self) -> HPUFSDPPrecision:
