@@ -258,7 +258,7 @@ def test_offload_to_the_cpu_creates_no_directory(tmp_path: Path) -> None:
 def test_directory_is_removed_with_the_last_handle(tmp_path: Path) -> None:
     """The handles keep the directories that they write to."""
     directories = _create(_config(tmp_path))
-    handle = _nvme.AioBuilder(directories).load(verbose=False).aio_handle(block_size=BLOCK)
+    handle = _nvme.aio_builder(directories).load(verbose=False).aio_handle(block_size=BLOCK)
     (directories[0].path / "weights").touch()
     del directories
     gc.collect()

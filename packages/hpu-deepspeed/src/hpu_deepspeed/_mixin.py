@@ -47,6 +47,7 @@ class HPUDeepSpeedMixin(_Strategy):
         process_group_backend: str | None,
         timeout: timedelta | None,
         failure_detection: bool,
+        own_options: frozenset[str] = frozenset(),
         **kwargs: Any,
     ) -> None:
         _deepspeed.load()
@@ -58,12 +59,8 @@ class HPUDeepSpeedMixin(_Strategy):
         self._timeout = self.process_groups.timeout
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)
-        _config.validate(self.config, self._own_options)
-
-    @property
-    def _own_options(self) -> frozenset[str]:
-        """Options in `config` that the strategy reads, and not DeepSpeed's engine for training."""
-        return frozenset()
+        # The strategy's own options are those that it reads itself, and not DeepSpeed's engine for training.
+        _config.validate(self.config, own_options)
 
     @property
     def root_device(self) -> torch.device:

@@ -39,21 +39,14 @@ class AioHandle:
     Args:
         block_size: Bytes per read or write; positive.
         queue_depth: Maximum number of blocks in flight; positive.
-        single_submit: Ignored, as are the next two: they configure libaio's queue.
-        overlap_events: Ignored.
-        intra_op_parallelism: Ignored; the blocks of a tensor are always transferred in parallel.
         keepalive: Object to keep alive as long as this handle; otherwise unused.
+
+    DeepSpeed's further options are ignored: `single_submit` and `overlap_events` configure libaio's queue, and the
+    blocks of a tensor are always transferred in parallel, whatever `intra_op_parallelism` is.
     """
 
-    def __init__(  # noqa: PLR0913 - DeepSpeed's interface.
-        self,
-        block_size: int = 1 << 20,
-        queue_depth: int = 8,
-        single_submit: bool = False,  # noqa: ARG002 - DeepSpeed's interface, as the next two.
-        overlap_events: bool = True,  # noqa: ARG002 - see above.
-        intra_op_parallelism: int = 1,  # noqa: ARG002 - see above.
-        *,
-        keepalive: object = None,
+    def __init__(
+        self, block_size: int = 1 << 20, queue_depth: int = 8, *_: object, keepalive: object = None, **__: object
     ) -> None:
         self._keepalive = keepalive
         self._block_size = block_size
@@ -134,15 +127,10 @@ def _transfer_block(transfer: _Transfer, flags: int, filename: str, memory: memo
         os.close(descriptor)
 
 
-class AioBuilder:
-    """Replacement for the builder of DeepSpeed's operator; it compiles nothing."""
-
-    def __init__(self, keepalive: object) -> None:
-        self._keepalive = keepalive
-
-    def load(self, verbose: bool = False) -> SimpleNamespace:  # noqa: ARG002 - DeepSpeed's interface.
-        """Return a namespace with `aio_handle`, as the operator's module has."""
-        return SimpleNamespace(aio_handle=functools.partial(AioHandle, keepalive=self._keepalive))
+def aio_builder(keepalive: object) -> SimpleNamespace:
+    """Return a replacement for the builder of DeepSpeed's operator, whose `load` compiles nothing."""
+    operator = SimpleNamespace(aio_handle=functools.partial(AioHandle, keepalive=keepalive))
+    return SimpleNamespace(load=lambda verbose=False: operator)  # noqa: ARG005 - DeepSpeed's interface.
 
 
 def validate(config: dict[str, Any]) -> None:
@@ -185,7 +173,7 @@ def prepare(config: dict[str, Any]) -> None:
     directories = _swap_dirs.create(offloads.values())
     if not _deepspeed.has_op(_BUILDER):
         for module in _swapper_modules():
-            setattr(module, _BUILDER, functools.partial(AioBuilder, directories))
+            setattr(module, _BUILDER, functools.partial(aio_builder, directories))
     if "offload_param" in offloads:
         # By default DeepSpeed keeps the buffers of weights that are reused soon, until none is left and it raises.
         config["zero_optimization"].setdefault("stage3_max_reuse_distance", 0)

@@ -12,7 +12,7 @@ from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
 from hpu_deepspeed import _deepspeed, _lightning_2_3, _nvme_checkpoint
-from hpu_deepspeed._lightning import FabricDeepSpeedPrecision, FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._lightning import FabricDeepSpeedStrategy, supported_arguments
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
@@ -39,19 +39,14 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's
     strategy.
 
-    The arguments are those of the Trainer's HPUDeepSpeedStrategy, except:
+    The arguments and errors are those of the Trainer's HPUDeepSpeedStrategy, except:
 
     Args:
         logging_batch_size_per_gpu: Batch size per device, for DeepSpeed's throughput log; 1 if None.
         precision: Precision plugin; chosen by Fabric's `precision` if None.
-
-    Raises:
-        ImportError: DeepSpeed is too old.
-        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
-        RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: An argument or a section of the configuration is of the wrong type.
-        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
     """
+
+    precision_plugin_for = FabricHPUDeepSpeedPrecision
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -105,15 +100,6 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
-
-    @staticmethod
-    def precision_plugin_for(precision: Any) -> FabricDeepSpeedPrecision:
-        """Return the precision plugin for Fabric's `precision`.
-
-        Raises:
-            ValueError: DeepSpeed does not support the precision.
-        """
-        return FabricHPUDeepSpeedPrecision(precision)
 
     def save_checkpoint(
         self,

@@ -132,6 +132,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
     strategy_name = "hpu_deepspeed"
     # Data type of the inference engine's inputs, None without one.
+    precision_plugin_for = HPUDeepSpeedPrecisionPlugin
     _input_dtype: torch.dtype | None = None
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
@@ -190,24 +191,13 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         **kwargs: Any,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        validate_keywords(kwargs, HPUDeepSpeedStrategy, others=_inference.engine_options())
-        inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
-        super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
-        self._inference_options = _inference.take_options(self.config, inference, self._own_options)
-
-    @staticmethod
-    def precision_plugin_for(precision: Any) -> DeepSpeedPrecision:
-        """Return the precision plugin for the Trainer's `precision`.
-
-        Raises:
-            ValueError: DeepSpeed does not support the precision.
-        """
-        return HPUDeepSpeedPrecisionPlugin(precision)
-
-    @property
-    def _own_options(self) -> frozenset[str]:
+        options = _inference.engine_options()
+        validate_keywords(kwargs, HPUDeepSpeedStrategy, others=options)
         # Some options of the engine that trains have the same names.
-        return frozenset(_inference.OPTIONS) | (_inference.engine_options() - _config.training_options())
+        own_options = frozenset(_inference.OPTIONS) | (options - _config.training_options())
+        inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
+        super().__init__(own_options=own_options, **supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+        self._inference_options = _inference.take_options(self.config, inference, own_options)
 
     @property
     def handles_gradient_accumulation(self) -> bool:
