@@ -63,7 +63,9 @@ def install(rules: Rules | None, log: _Log) -> None:
     """
     if rules == _State.rules:
         return
-    _uninstall()
+    library, _State.library, _State.rules = _State.library, None, None
+    if library is not None:
+        _torch_2_3.destroy(library)
     if rules is not None:
         _State.library = _register(rules, log)
     _State.rules = rules
@@ -75,12 +77,6 @@ def install(rules: Rules | None, log: _Log) -> None:
 def is_supported() -> bool:
     """Return whether the loaded bridge supports autocast; without it, any operator under autocast raises."""
     return bool(torch._C._dispatch_has_backend_fallback(_KEY))  # noqa: SLF001 - torch has no public name.
-
-
-def _uninstall() -> None:
-    library, _State.library, _State.rules = _State.library, None, None
-    if library is not None:
-        _torch_2_3.destroy(library)
 
 
 def _register(rules: Rules, log: _Log) -> torch.library.Library:
