@@ -13,6 +13,7 @@ interrupted.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import re
@@ -173,6 +174,8 @@ def main() -> int:
     """Run all cells, print a row for each, and return 1 if one has a problem."""
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
+    # The session's name for this program.
+    arguments.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
     options, cells = select_cases(arguments, CELLS, strategy="strategy", api="api", only="how.name", phase="phase")
     table = Table("interruption", "where", "strategy", "API", "seconds (step)", options=options)
     # Once for all threads.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ class Package:
 
     Attributes:
         name: The distribution, "hpu-core".
-        modules: The import packages; the first has the distribution's name and holds the version.
+        modules: The import packages; the first has the distribution's name.
         path: The folder, relative to the root.
         extras: Names of the optional dependency groups.
         dependencies: Requirements by extra; "" holds the unconditional ones.
@@ -54,13 +53,6 @@ class Package:
     def benchmarks(self) -> list[Path]:
         """Scripts that time the package."""
         return sorted(self.path.glob("bench/*.py"))
-
-    @property
-    def version(self) -> str:
-        """Version, read without importing the package."""
-        about = ROOT / self.path / "src" / self.modules[0] / "__about__.py"
-        (version,) = re.findall(r'^__version__ = "(.+)"$', about.read_text(encoding="utf-8"), re.MULTILINE)
-        return str(version)
 
 
 def read_packages() -> dict[str, Package]:

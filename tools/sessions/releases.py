@@ -92,11 +92,3 @@ def _check(session: nox.Session, package: Package, folder: Path, *requirements: 
         session.run("mypy", *options, env={"MYPYPATH": str(source)})
         for module in package.modules:
             session.run("python", "-I", script, module, *(["--complete"] if complete else []))
-
-
-def draft_notes(session: nox.Session, package: Package, *, silent: bool) -> None:
-    """Render the notes of a package's next release without writing them."""
-    place = ("--config", "pyproject.toml", "--dir", str(package.path))
-    session.run(
-        "towncrier", "build", "--draft", *place, "--name", package.name, "--version", package.version, silent=silent
-    )
