@@ -327,8 +327,6 @@ def digest(parameters: Iterable[torch.Tensor]) -> str:
 
 
 def make_strategy(options: argparse.Namespace) -> Any:
-    if options.strategy == "auto":
-        return "auto"
     kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
         "ddp": ("hpu_ddp", "HPUDDPStrategy", {}),
         "fsdp": ("hpu_fsdp", "HPUFSDPStrategy", {"state_dict_type": "sharded"}),
@@ -350,8 +348,7 @@ def train_with_trainer(options: argparse.Namespace) -> None:
     if options.sample_every:
         callbacks.append(Sampler(options.sample_every, folder))
     trainer = pl.Trainer(
-        # A strategy by name comes with the accelerator by name.
-        accelerator="hpu" if options.strategy == "auto" else HPUAccelerator(),
+        accelerator=HPUAccelerator(),
         strategy=make_strategy(options),
         devices=options.devices,
         num_nodes=options.num_nodes,
@@ -434,7 +431,7 @@ def make_batch(fabric: lightning.fabric.Fabric, step: int) -> torch.Tensor:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of checkpoints, samples and results")
-    parser.add_argument("--strategy", choices=["auto", "ddp", "deepspeed", "fsdp"], default="ddp")
+    parser.add_argument("--strategy", choices=["ddp", "deepspeed", "fsdp"], default="ddp")
     parser.add_argument("--api", choices=["Trainer", "Fabric"], default="Trainer")
     parser.add_argument("--devices", type=int, default=2)
     # torchrun says with how many machines it has started the ranks.
