@@ -208,20 +208,14 @@ def passes(operations: Sequence[Operation], phase: Phase) -> list[tuple[int, int
 
 def _samples(recording: Recording, step: StepRecording, zero: Zero) -> list[MemorySample]:
     weights, gradients, optimizer, buckets = divide(states_of(recording), zero, recording.world_size)
-    return [
-        MemorySample(
-            sample.after,
-            sample.phase,
-            (weights, gradients, optimizer, *_activations(sample, recording), buckets, sample.by_category[6]),
-        )
-        for sample in step.samples
-    ]
-
-
-def _activations(sample: MemorySample, recording: Recording) -> tuple[int, int]:
-    """Return activations and temporaries; those of the optimizer are divided among the ranks."""
-    _, _, _, activations, temporaries, _, _ = sample.by_category
-    return activations, temporaries // (recording.world_size if sample.phase == "optimizer" else 1)
+    samples = []
+    for sample in step.samples:
+        _, _, _, activations, temporaries, _, others = sample.by_category
+        # Those of the optimizer are divided among the ranks.
+        temporaries //= recording.world_size if sample.phase == "optimizer" else 1
+        sizes = (weights, gradients, optimizer, activations, temporaries, buckets, others)
+        samples.append(MemorySample(sample.after, sample.phase, sizes))
+    return samples
 
 
 def _step(recording: Recording, step: StepRecording, zero: Zero) -> StepRecording:
