@@ -6,19 +6,16 @@ import dataclasses
 import functools
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
 
 import pytest
 
 from hpu_sim.plan import html
-from hpu_sim.plan.compare import make_plan, strategy_plan
+from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options
 
 from .programs import MODELS, train
-
-if TYPE_CHECKING:
-    from hpu_sim.plan.schema import Plan
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
@@ -26,7 +23,7 @@ pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2))
-    return make_plan(("train <1>.py",), [strategy_plan(recording, "GAUDI3")])
+    return Plan(command=("train <1>.py",), strategies=(strategy_plan(recording, "GAUDI3"),))
 
 
 def test_the_page_is_self_contained(plan: Plan) -> None:

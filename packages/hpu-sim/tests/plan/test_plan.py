@@ -13,7 +13,7 @@ import pytest
 
 from hpu_sim.device import runtime
 from hpu_sim.plan import command, runner, text
-from hpu_sim.plan.compare import make_plan, representatives, strategy_plan
+from hpu_sim.plan.compare import representatives, strategy_plan
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
@@ -36,7 +36,9 @@ def recording() -> Recording:
 
 @pytest.fixture(scope="module")
 def plan(recording: Recording) -> Plan:
-    return make_plan(recording.command, [strategy_plan(recording, each) for each in ("GAUDI2", "GAUDI3")])
+    return Plan(
+        command=recording.command, strategies=tuple(strategy_plan(recording, each) for each in ("GAUDI2", "GAUDI3"))
+    )
 
 
 def test_each_generation_has_a_row(plan: Plan) -> None:
@@ -70,7 +72,7 @@ def test_the_speed_is_that_of_all_cards() -> None:
     assert rate.samples_per_second == pytest.approx((128 / each.time.slow_seconds, 128 / each.time.fast_seconds))
     assert rate.hours[0] == pytest.approx(1000 * each.time.slow_seconds / 3600)
     assert rate.card_hours[0] == pytest.approx(16 * rate.hours[0])
-    shown = text.render(make_plan((), [each]))
+    shown = text.render(Plan(command=(), strategies=(each,)))
     assert "128 samples per step, 2 batches per rank" in shown
     assert "128 000 samples: " in shown
 
@@ -129,7 +131,7 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
     setup = recording.setup.samples
     recording.setup.samples = [*setup, sample]
     try:
-        plan = make_plan((), [strategy_plan(recording, "GAUDI3")])
+        plan = Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))
     finally:
         recording.setup.samples = setup
 
@@ -141,7 +143,7 @@ def test_a_peak_that_leaves_less_than_the_reserve_is_tight(recording: Recording)
     """A job of 16 ranks on GAUDI3 with 124 of 126.6 GiB needs workspaces, buffers of HCCL and fragments beside them."""
     recording = copy.deepcopy(recording)
     recording.setup.samples.append(MemorySample(0, "forward", (124 << 30, 0, 0, 0, 0, 0, 0)))
-    plan = make_plan((), [strategy_plan(recording, "GAUDI3")])
+    plan = Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))
 
     assert not plan.fits
     assert plan.strategies[0].verdict == "tight"
@@ -154,7 +156,7 @@ def test_lines_end_at_the_width_of_the_terminal(plan: Plan) -> None:
 
 
 def test_the_table_has_memory_by_module(recording: Recording) -> None:
-    shown = text.render(make_plan((), [strategy_plan(recording, "GAUDI3")]))
+    shown = text.render(Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),)))
 
     assert "memory by module at the peak:" in shown
     assert re.search(r"^    0 +\S+ KiB", shown, re.MULTILINE)
@@ -176,7 +178,7 @@ def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
     assert representatives(recordings[0]) == (2,)
     assert [each.rank for each in plan.ranks] == [0, 2]
     assert plan.ranks[1].peak_bytes < plan.ranks[0].peak_bytes == plan.memory.peak_bytes
-    assert "ranks planned: 0" in text.render(make_plan((), [plan]))
+    assert "ranks planned: 0" in text.render(Plan(command=(), strategies=(plan,)))
 
 
 def test_one_rank_can_be_planned_alone(recording: Recording) -> None:

@@ -14,6 +14,7 @@ import click
 from hpu_sim.plan.errors import PlanError, ProgramError
 from hpu_sim.plan.progress import Progress
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
+from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction import zero
 from hpu_sim.process import activation
@@ -58,7 +59,7 @@ def run(  # noqa: PLR0913 - one argument per option
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
 
-    from hpu_sim.plan import compare, html, text
+    from hpu_sim.plan import html, text
     from hpu_sim.prediction import chrome_trace
 
     progress = Progress()
@@ -66,7 +67,7 @@ def run(  # noqa: PLR0913 - one argument per option
     trace = None
     try:
         plans = _make_plans(planner, choices, [each.generation for each in configs])
-        plan = compare.make_plan(planner(choices[0]).command, [each for _, each in plans])
+        plan = Plan(command=planner(choices[0]).command, strategies=tuple(each for _, each in plans))
         if trace_path is not None:
             traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
             trace = chrome_trace.trace_of_recording(traced, first.generation)

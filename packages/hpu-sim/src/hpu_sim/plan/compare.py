@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.plan import costs
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
@@ -16,7 +15,6 @@ from hpu_sim.plan.schema import (
     CollectivePlan,
     InputPlan,
     ModulePlan,
-    Plan,
     RankPlan,
     SpanPlan,
     StepMemory,
@@ -26,7 +24,6 @@ from hpu_sim.plan.schema import (
 from hpu_sim.prediction import fusion, reserve
 from hpu_sim.prediction.hardware import hardware, usable_memory
 from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.recording import CATEGORIES, PREDICTED
 from hpu_sim.prediction.time_model import mode_of, predict
 
 if TYPE_CHECKING:
@@ -41,18 +38,6 @@ MAX_SPANS: Final = 250
 MAX_POINTS: Final = 120
 # Parts of the timeline whose shares differ by less are one.
 _SAME_SHARE: Final = 0.05
-
-
-def make_plan(command: Sequence[str], strategies: Sequence[StrategyPlan]) -> Plan:
-    """Return a plan with its heading."""
-    return Plan(
-        schema_version=SCHEMA_VERSION,
-        predicted=True,
-        disclaimer=PREDICTED,
-        command=tuple(command),
-        memory_categories=CATEGORIES,
-        strategies=tuple(strategies),
-    )
 
 
 def strategy_plan(recording: Recording, generation: str, planned_samples: int = 0) -> StrategyPlan:

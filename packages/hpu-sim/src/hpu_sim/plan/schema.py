@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpu_sim.common.encoding import from_dict
-from hpu_sim.prediction.recording import HostRead, MemorySample  # noqa: TC001 - decoding resolves annotations
-from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - as above
+from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
+from hpu_sim.prediction.recording import CATEGORIES, PREDICTED, HostRead, MemorySample
+from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - decoding resolves annotations
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class StrategyPlan:
         return self.verdict == "fits"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Plans of a program, one per strategy and generation.
 
@@ -331,11 +331,11 @@ class Plan:
         strategies: The plans.
     """
 
-    schema_version: int
-    predicted: bool
-    disclaimer: str
+    schema_version: int = SCHEMA_VERSION
+    predicted: bool = True
+    disclaimer: str = PREDICTED
     command: tuple[str, ...]
-    memory_categories: tuple[str, ...]
+    memory_categories: tuple[str, ...] = CATEGORIES
     strategies: tuple[StrategyPlan, ...]
 
     @property
