@@ -236,7 +236,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             accumulates = module.trainer.fit_loop._should_accumulate()  # noqa: SLF001 - the same on Lightning 2.0 to 2.6.
             self.deepspeed_engine.set_gradient_accumulation_boundary(not accumulates)
         # By default the engine divides the loss by the accumulation steps as well.
-        return super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
+        loss: torch.Tensor = super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
+        return loss
 
     @property
     def gathers_parameters(self) -> bool:
