@@ -31,6 +31,7 @@ _MIN_VERSION: Final = Version("0.9.4")
 _MIN_UPSTREAM_VERSION: Final = Version("0.13.0")
 
 
+@functools.cache
 def load() -> ModuleType:
     """Import DeepSpeed for Gaudi without opening a device, and return the module `deepspeed`.
 
