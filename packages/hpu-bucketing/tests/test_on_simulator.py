@@ -16,7 +16,7 @@ _FOLDER = Path(__file__).parent / "simulated"
 def test_on_simulator(mode: str, lazy: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
     environment = machine_env(1, tmp_path / "locks", PT_HPU_LAZY_MODE=lazy)
-    with Program([*command, str(_FOLDER / f"test_{mode}.py")], environment) as program:
+    with Program([*command, str(_FOLDER / f"test_{mode}.py")], environment, preloaded=True) as program:
         done = program.wait(800)
 
     assert done.code == 0, done.output

@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent / "simulated"
 def test_on_simulator(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
     environment = machine_env(1, tmp_path / "locks", PT_HPU_LAZY_MODE="0")
-    with Program([*command, str(_FOLDER)], environment) as program:
+    with Program([*command, str(_FOLDER)], environment, preloaded=True) as program:
         done = program.wait(800)
 
     assert done.code == 0, done.output

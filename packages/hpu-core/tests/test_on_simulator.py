@@ -17,7 +17,7 @@ def test_on_simulator(mode: str, lazy: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
     # Some tests request two devices.
     environment = machine_env(2, tmp_path / "locks", PT_HPU_LAZY_MODE=lazy)
-    with Program([*command, str(_FOLDER)], environment) as program:
+    with Program([*command, str(_FOLDER)], environment, preloaded=True) as program:
         done = program.wait(800)
 
     assert done.code == 0, done.output

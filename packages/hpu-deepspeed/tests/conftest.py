@@ -37,6 +37,7 @@ def _prepare_rank() -> None:
         "`torch.cuda.amp.custom_.wd.* is deprecated",
         module=r"deepspeed\.",
     )
+    _deepspeed.load()
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +67,6 @@ def program(gaudi: None, tmp_path: Path) -> Callable[..., Program]:
 
     def program(name: str, *arguments: str, devices: int = 2, **more: str) -> Program:
         command = [sys.executable, str(PROGRAMS / name), *arguments]
-        return Program(command, machine_env(devices, tmp_path / "cards", **more), tmp_path)
+        return Program(command, machine_env(devices, tmp_path / "cards", **more), tmp_path, preloaded=True)
 
     return program

@@ -25,7 +25,8 @@ PROGRAM = Path(__file__).parent / "programs" / "failure.py"
 def test_the_error_is_named_although_a_callback_saves(kind: str, name: str, tmp_path: Path) -> None:
     """The job ends at once, and one sentence says why nothing is saved."""
     environment = machine_env(2, tmp_path / "cards", PT_HPU_LAZY_MODE="0")
-    with Program([sys.executable, str(PROGRAM), kind, str(tmp_path / "saved")], environment, tmp_path) as program:
+    command = [sys.executable, str(PROGRAM), kind, str(tmp_path / "saved")]
+    with Program(command, environment, tmp_path, preloaded=True) as program:
         done = program.wait(150)
 
     assert (done.code, done.leaked_pids) == (1, ())

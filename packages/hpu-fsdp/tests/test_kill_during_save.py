@@ -23,7 +23,7 @@ def _run(tmp_path: Path, runs: int, kind: str) -> list[dict[str, Any]]:
     """Kill a rank in each training; return the results that the program prints."""
     command = [sys.executable, str(PROGRAM), str(tmp_path), str(runs), kind]
     environment = machine_env(2, tmp_path / "cards", PT_HPU_LAZY_MODE="0")
-    with Program(command, environment, tmp_path) as program:
+    with Program(command, environment, tmp_path, preloaded=True) as program:
         done = program.wait(500)
     assert done.code == 0, done.output
     assert not done.leaked_pids

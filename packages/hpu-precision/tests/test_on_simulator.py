@@ -19,7 +19,7 @@ _TIMEOUT = 900  # The first use compiles the simulated device, which takes half 
 def test_on_simulator(release: str, tmp_path: Path) -> None:
     env = machine_env(1, tmp_path / "runtime", HPU_SIM_RELEASE=release, HPU_PRECISION_SIMULATED="1")
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
-    with Program([sys.executable, "-m", "pytest", *options, str(_DIRECTORY)], env) as program:
+    with Program([sys.executable, "-m", "pytest", *options, str(_DIRECTORY)], env, preloaded=True) as program:
         completed = program.wait(_TIMEOUT)
 
     assert completed.code == 0, completed.output

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpu_sim.process import subprocess_env
+from hpu_testing import fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -107,35 +108,50 @@ class Program:
         arguments: Command line.
         environment: Environment variables, for instance `machine_env(...)`.
         folder: Working directory; by default that of this process.
+        preloaded: Whether the program, a script or module of this Python, may start with torch imported.
 
     Raises:
         OSError: On entering the context, if the program cannot start.
     """
 
-    def __init__(self, arguments: Iterable[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Iterable[str],
+        environment: Mapping[str, str],
+        folder: Path | None = None,
+        *,
+        preloaded: bool = False,
+    ) -> None:
         self._arguments = list(arguments)
         self._environment = dict(environment)
         self._folder = folder
+        self._preloaded = preloaded
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self._output = stack.enter_context(tempfile.TemporaryFile("w+"))
             self._start_time = time.monotonic()
-            self._process = subprocess.Popen(
-                self._arguments,
-                env=self._environment,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._process = self._start()
             stack.callback(self._stop)
             self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._exit_stack.close()
+
+    def _start(self) -> subprocess.Popen[bytes] | fork_server.ForkedProcess:
+        if self._preloaded:
+            server = fork_server.shared_server(self._environment["PYTHONPATH"])
+            return server.start(self._arguments[1:], self._environment, self._output, folder=self._folder)
+        return subprocess.Popen(
+            self._arguments,
+            env=self._environment,
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def _stop(self) -> None:
         _kill_session(self._process.pid)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -13,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from hpu_testing.fork_server import ForkedProcess, shared_server
 from hpu_testing.processes import free_port, machine_env, wait_for_exit
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ class RankPool:
         with contextlib.ExitStack() as stack:
             files = [self._folder / f"rank-{rank}.log" for rank in range(self._count)]
             self._log_files = [stack.enter_context(file.open("w+")) for file in files]
-            self._processes: list[subprocess.Popen[bytes]] = []
+            self._processes: list[ForkedProcess] = []
             stack.callback(self._stop_processes)
             self._connections: list[Connection] = []
             for rank, log in enumerate(self._log_files):
@@ -218,15 +217,12 @@ class SharedRankPool:
             raise
 
 
-def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, subprocess.Popen[bytes]]:
+def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, ForkedProcess]:
     """Start a worker, which exits when the connection is closed."""
     connection, its = Pipe()
-    with contextlib.ExitStack() as stack, its:
-        stack.enter_context(connection)
-        command = [sys.executable, "-m", "hpu_testing.rank_worker", str(its.fileno())]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, pass_fds=[its.fileno()])
-        stack.pop_all()
-    return connection, process
+    with its:
+        server = shared_server(environment["PYTHONPATH"])
+        return connection, server.start(["-m", "hpu_testing.rank_worker"], environment, log, stdin=its.fileno())
 
 
 def _noop() -> None:

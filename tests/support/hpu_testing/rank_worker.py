@@ -1,10 +1,12 @@
-"""Worker process of one rank: ``python -m hpu_testing.rank_worker DESCRIPTOR``.
+"""Worker process of one rank: ``python -m hpu_testing.rank_worker``.
 
-`RankPool` starts it with the environment variables of a rank. It calls functions until its connection is closed.
+`RankPool` starts it with the environment variables of a rank and a connection as stdin. It calls functions until that
+is closed.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import traceback
@@ -35,7 +37,11 @@ def _call(function: FunctionRef, arguments: tuple[Any, ...]) -> tuple[bool, Any]
     try:
         if function.root not in sys.path:
             sys.path.insert(0, function.root)
-        return True, getattr(importlib.import_module(function.module), function.name)(*arguments)
+        module = importlib.import_module(function.module)
+        # Lightning and DeepSpeed collect garbage in every training, and would traverse all modules for it.
+        gc.collect()
+        gc.freeze()
+        return True, getattr(module, function.name)(*arguments)
     except BaseException:  # noqa: BLE001 - the test shows SystemExit, too
         return False, traceback.format_exc()
 
@@ -44,7 +50,7 @@ def main() -> None:
     """Activate the simulator and serve calls."""
     # torch < 2.5 does not activate it on import.
     activate_from_environment()
-    with Connection(int(sys.argv[1])) as connection:
+    with Connection(sys.stdin.fileno()) as connection:
         serve(connection)
 
 

@@ -39,8 +39,9 @@ def fail(how: str) -> None:
     elif how == "interrupted":
         raise KeyboardInterrupt
     elif how == "loops":
+        # Python's own code runs all the time, as in a loop that never ends, and leaves the other ranks a processor.
         while True:
-            pass
+            time.sleep(0.01)
     elif how == "holds the GIL":
         # PyDLL keeps the GIL during the call.
         ctypes.PyDLL(None).pause()

@@ -1,0 +1,99 @@
+"""Tests of programs that start with torch imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hpu_testing import CompletedProgram, Program, machine_env
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Run = Callable[..., CompletedProgram]
+
+_TRAIN = """
+import torch
+
+print(torch.ones(2, device="hpu").sum().item())
+"""
+_STATE = """
+import os, sys
+
+print(__name__, os.path.basename(__file__), sys.argv[1:], os.getcwd(), os.environ["EXTRA"], os.getsid(0) == os.getpid())
+print("torch" in sys.modules, "lightning" in sys.modules)
+"""
+_FAIL = """
+import sys
+
+print("out")
+print("err", file=sys.stderr)
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Return a function that runs the text of a program."""
+
+    def run(text: str, *arguments: str, devices: int = 1, **more: str) -> CompletedProgram:
+        script = tmp_path / "script.py"
+        script.write_text(text, encoding="utf-8")
+        environment = machine_env(devices, tmp_path / "cards", **more)
+        with Program([sys.executable, str(script), *arguments], environment, tmp_path, preloaded=True) as program:
+            return program.wait(60)
+
+    return run
+
+
+def test_the_simulator_starts_in_the_program(run: Run) -> None:
+    assert run(_TRAIN).output.splitlines()[-1] == "2.0"
+
+
+def test_a_program_has_the_state_of_a_new_process(run: Run, tmp_path: Path) -> None:
+    first, second = run(_STATE, "--option", EXTRA="1").output.splitlines()[-2:]
+
+    assert first == f"__main__ script.py ['--option'] {tmp_path} 1 True"
+    assert second == "True False"
+
+
+def test_exit_code_and_output_are_those_of_the_program(run: Run) -> None:
+    done = run(_FAIL)
+
+    assert (done.code, sorted(done.output.split()[-2:]), done.leaked_pids) == (3, ["err", "out"], ())
+
+
+def test_a_signal_is_a_negative_exit_code(run: Run) -> None:
+    assert run("import os; os.kill(os.getpid(), 9)").code == -signal.SIGKILL
+
+
+def test_an_error_ends_the_program_with_its_traceback(run: Run) -> None:
+    done = run("1 / 0")
+
+    assert done.code == 1
+    assert done.output.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_subprocess_of_the_program_can_be_waited_for(run: Run) -> None:
+    assert run("import subprocess, sys; print(subprocess.call(['false']))").output.splitlines()[-1] == "1"
+
+
+def test_a_module_runs_as_under_python(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("import sys; print(__name__, sys.argv[1:])", encoding="utf-8")
+    command = [sys.executable, "-m", "module", "argument"]
+    with Program(command, machine_env(1, tmp_path), tmp_path, preloaded=True) as program:
+        assert program.wait(60).output.splitlines()[-1] == "__main__ ['argument']"
+
+
+def test_leaving_the_context_kills_the_program(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("import signal; signal.pause()", encoding="utf-8")
+    with Program([sys.executable, "-m", "module"], machine_env(1, tmp_path), tmp_path, preloaded=True) as program:
+        pass
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(program.pid, 0)
