@@ -25,7 +25,7 @@ from sessions.environments import (
     temporary_venv,
 )
 from sessions.packages import PACKAGES, Package, group, parametrize, test_requirements
-from sessions.testing import suite_paths, xdist_options
+from sessions.testing import suite_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +76,7 @@ def run_suites(session: nox.Session, names: Iterable[str], install: Callable[[Pa
         for package in (PACKAGES[name] for name in select(session, names)):
             with contextlib.suppress(CommandFailed):
                 install(package)
-                command = ("pytest", *xdist_options(package.name), *suite_paths(package.name))
+                command = ("pytest", *suite_paths(package.name))
                 session.run(*command, env=isolated_sim_env(session) | WARNINGS_IGNORED | env)
                 continue
             failed.append(package.name)

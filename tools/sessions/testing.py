@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
 import nox
 
 from sessions.environments import add_startup_line, install, share_libraries
 from sessions.packages import PACKAGES, ROOT, group, parametrize, test_requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
@@ -14,19 +22,32 @@ INTEGRATION = "integration"
 _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
+# How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
+_SIDE_BY_SIDE = 3
+# The suites that take longest, which start first, so that no core is left without work at the end.
+_LONGEST = ("hpu-sim", "hpu-deepspeed", "hpu-ddp", "hpu-core", INTEGRATION)
+
 
 @nox.session
+def tests(session: nox.Session) -> None:
+    """Run all suites, a few side by side; `-- --quick` skips the tests that start processes."""
+    # Once, before the suites need it.
+    share_libraries(session)
+    suites = dict.fromkeys([*_LONGEST, *PACKAGES])
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as executor:
+        codes = dict(zip(suites, executor.map(lambda suite: _run_suite(suite, session.posargs), suites), strict=True))
+    if failed := [suite for suite, code in codes.items() if code]:
+        session.error(f"failed: {', '.join(failed)}")
+
+
+@nox.session(default=False)
 @per_suite
-def tests(session: nox.Session, suite: str) -> None:
-    """Run the tests of all packages; "tests(hpu-core)" one suite; `-- --quick` skips those that start processes."""
+def suite(session: nox.Session, suite: str) -> None:
+    """Run the tests of one suite, "suite(hpu-core)"; arguments after `--` are pytest's."""
     install_suite(session, suite)
     add_startup_line(session, "collect_less", _COLLECT_LESS)
-    arguments = [*xdist_options(suite), *suite_paths(suite)]
-    if session.posargs == ["--quick"]:
-        arguments.append("--quick")
-    elif session.posargs:
-        arguments = session.posargs
-    session.run("pytest", *arguments)
+    quick = session.posargs == ["--quick"]
+    session.run("pytest", *session.posargs, *(suite_paths(suite) if quick or not session.posargs else ()))
 
 
 @nox.session(default=False)
@@ -55,18 +76,19 @@ def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     install(session, *requirements, *more, options=["--no-build-isolation"])
 
 
-def xdist_options(suite: str) -> list[str]:
-    """Return how pytest distributes a suite over processes, for a machine of two cores.
-
-    A process more pays where ranks of a pool wait for each other, and costs seconds: each imports torch and Lightning.
-    """
-    folder = ROOT / ("tests" if suite == INTEGRATION else PACKAGES[suite].path / "tests")
-    has_pool = any("on_ranks" in file.read_text(encoding="utf-8") for file in folder.rglob("test_*.py"))
-    # conftest.py says more of which tests stay in one process. By default, xdist starts files with few tests last, and
-    # the few tests of several ranks are the longest.
-    return [f"--numprocesses={3 if has_pool else 2}", "--dist=loadfile", "--no-loadscope-reorder"]
-
-
 def suite_paths(suite: str) -> list[str]:
     """Return what pytest collects for a suite."""
     return ["tests"] if suite == INTEGRATION else ["--doctest-modules", *PACKAGES[suite].tests]
+
+
+def _run_suite(suite: str, arguments: Sequence[str]) -> int:
+    """Run a suite in a process of its own, print its output as it comes, and return the exit code."""
+    # `nox -R` installs nothing.
+    reuse = [option for option in ("-R", "--reuse-existing-virtualenvs", "--no-install") if option in sys.argv]
+    command = [sys.executable, "-m", "nox", *reuse, "-s", f"suite({suite})", "--", *arguments]
+    with subprocess.Popen(  # noqa: S603 - nox itself.
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+    return process.returncode
