@@ -469,8 +469,9 @@ def main() -> None:
         # Closed by the end of the process.
         socket.create_server(("", int(os.environ["MASTER_PORT"]))).detach()
         note_time()
-    # A shell starts programs in the background with it ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts programs in the background with it ignored. Ray starts them in a thread, which cannot change it.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     pl.seed_everything(1)
     if options.api == "Fabric":
         # Fabric has no end of training at which a strategy could stop.
