@@ -170,13 +170,16 @@ def test_deepspeed_without_the_patched_names_is_rejected(tmp_path: Path, monkeyp
 
 
 def test_deepspeeds_own_operator_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No module is patched if DeepSpeed has an operator for Gaudi."""
+    """No module is patched if DeepSpeed has an operator for Gaudi, and its directories last as long as the strategy."""
     monkeypatch.setattr(_deepspeed, "has_op", lambda name: True)
     monkeypatch.setattr(_nvme, "_SWAPPER_MODULES", ("no.such.module",))
     monkeypatch.setattr(_nvme, "_patch_param_swapper", lambda: None)
 
-    _nvme.validate(_config(tmp_path))
-    _nvme.prepare(_config(tmp_path))
+    config = _config(tmp_path)
+    _nvme.validate(config)
+    directories = _nvme.prepare(config)
+
+    assert [directory.path for directory in directories] == [*_paths(config)] == [*tmp_path.iterdir()]
 
 
 def _config(path: Path, *, optimizer_path: Path | None = None) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class HPUDeepSpeedMixin(_Strategy):
         reset_seed()
         _config.require_compiler(self.config)
         _nvme.validate(self.config)
-        _nvme.prepare(self.config)
+        self._swap_dirs = _nvme.prepare(self.config)
         self.create_process_group()
         # DeepSpeed reads the rank from the environment, too.
         os.environ.update(RANK=str(self.global_rank), WORLD_SIZE=str(self.world_size), LOCAL_RANK=str(self.local_rank))

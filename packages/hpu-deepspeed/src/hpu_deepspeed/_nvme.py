@@ -156,7 +156,7 @@ def validate(config: dict[str, Any]) -> None:
         )
 
 
-def prepare(config: dict[str, Any]) -> None:
+def prepare(config: dict[str, Any]) -> list[_swap_dirs.SwapDir]:
     """Create this process's swap directories, and patch DeepSpeed to use `AioHandle` if it has no operator.
 
     `nvme_path` in the configuration is replaced by the directories.
@@ -164,20 +164,23 @@ def prepare(config: dict[str, Any]) -> None:
     DeepSpeed's modules import the builder by name and take none as an argument, so the name is replaced in these
     modules. DeepSpeed's registry of operators stays unchanged.
 
+    Returns:
+        The directories, if DeepSpeed's own operator uses them, for the caller to keep; each `AioHandle` keeps its own.
+
     Raises:
         OSError: A directory cannot be created.
     """
     offloads = _config.offloads(config, "nvme")
-    if not offloads:
-        return
     directories = _swap_dirs.create(offloads.values())
-    if not _deepspeed.has_op(_BUILDER):
+    if offloads and not _deepspeed.has_op(_BUILDER):
         for module in _swapper_modules():
             setattr(module, _BUILDER, functools.partial(aio_builder, directories))
+        directories = []
     if "offload_param" in offloads:
         # By default DeepSpeed keeps the buffers of weights that are reused soon, until none is left and it raises.
         config["zero_optimization"].setdefault("stage3_max_reuse_distance", 0)
         _patch_param_swapper()
+    return directories
 
 
 class _DedupSwapIn:
