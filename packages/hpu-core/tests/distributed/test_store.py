@@ -118,8 +118,8 @@ def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> Non
     socket.create_connection(("127.0.0.2", port)).close()
 
 
-def test_torch_has_given_up_when_the_timeout_ends(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its client may need some seconds more; the store that it returns waits for the whole timeout."""
+def test_a_store_waits_for_the_whole_timeout(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection to it waits for a part, and starts again."""
     limits: list[timedelta] = []
 
     def make_store(*_: Any, timeout: timedelta, **__: Any) -> HashStore:
@@ -130,8 +130,35 @@ def test_torch_has_given_up_when_the_timeout_ends(port: int, monkeypatch: pytest
     with mock.patch.object(HashStore, "set_timeout") as set_timeout:
         open_store(_config(port, seconds=30), server=False)
 
-    assert limits == [timedelta(seconds=25)]
+    assert limits == [timedelta(seconds=1)]
     set_timeout.assert_called_once_with(timedelta(seconds=30))
+
+
+def test_no_attempt_outlives_the_timeout(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's client takes up to twice its timeout, and a thread that still connects at exit may abort the process."""
+    limits: list[float] = []
+
+    def time_out(*_: Any, timeout: timedelta, **__: Any) -> None:
+        limits.append(timeout.total_seconds())
+        threading.Event().wait(limits[-1])
+        raise RuntimeError("timed out")
+
+    monkeypatch.setattr(module, "_ATTEMPT", timedelta(seconds=0.2))
+    monkeypatch.setattr(module, "TCPStore", time_out)
+    with pytest.raises(RankFailedError, match="found no rank 0"):
+        open_store(_config(port, seconds=1), server=False)
+
+    assert len(limits) > 1
+    assert {*limits} == {0.2}
+
+
+def test_another_error_than_a_timeout_is_final(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store = mock.Mock(side_effect=RuntimeError("not a store"), spec=TCPStore)
+    monkeypatch.setattr(module, "TCPStore", make_store)
+    with pytest.raises(RankFailedError, match="not a store"):
+        open_store(_config(port, seconds=60), server=False)
+
+    make_store.assert_called_once()
 
 
 def test_rank_0_may_open_two_connections_for_each_rank(port: int) -> None:

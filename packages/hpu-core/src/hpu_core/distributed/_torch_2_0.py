@@ -4,12 +4,14 @@ import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 import torch.distributed as dist
 from packaging.version import Version
-from torch._C._distributed_c10d import Store
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
@@ -33,7 +35,7 @@ def wait_for_listener(host: str, port: int, timeout: timedelta) -> None:
         time.sleep(_POLL_INTERVAL)
 
 
-def get_many(store: Store, keys: Sequence[str]) -> list[bytes]:
+def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
     """Return the values of keys, in one request where torch has it."""
     if IS_TORCH_2_0:
         return [store.get(key) for key in keys]

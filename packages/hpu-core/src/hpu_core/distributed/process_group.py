@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
 from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
@@ -20,7 +19,7 @@ from hpu_core.distributed.environment import find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, open_root, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store
+from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store
 from hpu_core.distributed.watchdog import Watchdog, print_line
 from hpu_core.launcher_env import LAUNCHER_PID
 

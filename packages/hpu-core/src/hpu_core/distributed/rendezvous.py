@@ -18,12 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # As in store.py.
-
 from hpu_core.distributed import cpp_log
 from hpu_core.distributed.connections import own_connections, shut_down
 from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankInfo
-from hpu_core.distributed.store import CONNECT_THREAD, RendezvousConfig, invalid_entry, open_store, publish, try_get
+from hpu_core.distributed.store import (
+    CONNECT_THREAD,
+    PrefixStore,
+    RendezvousConfig,
+    Store,
+    TCPStore,
+    invalid_entry,
+    open_store,
+    publish,
+    try_get,
+)
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
 PROTOCOL: Final = 2
@@ -71,12 +79,11 @@ def open_root(config: RendezvousConfig) -> TCPStore:
     try:
         return open_store(config, server=config.hosts_store)
     except RankFailedError:
-        if own_connections(config.port):
-            # What listens there does not answer, and torch's client waits for it without a limit.
-            shut_down(config.port)
-            for thread in threading.enumerate():
-                if thread.name == CONNECT_THREAD:
-                    thread.join(_ACK_TIMEOUT)
+        # What listens there may not answer, and torch's client waits for it without a limit.
+        shut_down(config.port)
+        for thread in threading.enumerate():
+            if thread.name == CONNECT_THREAD:
+                thread.join(_ACK_TIMEOUT)
         raise
 
 

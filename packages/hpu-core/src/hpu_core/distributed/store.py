@@ -12,19 +12,41 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
-from torch._C._distributed_c10d import Store, TCPStore  # torch.distributed has them, but not for type checkers.
 
 from hpu_core.distributed import _torch_2_0, cpp_log
 from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+else:
+    # Public here, but not for type checkers.
+    from torch.distributed import PrefixStore, Store, TCPStore
+
+__all__ = [
+    "CONNECT_THREAD",
+    "MAX_REPORTS",
+    "PrefixStore",
+    "RendezvousConfig",
+    "Store",
+    "TCPStore",
+    "invalid_entry",
+    "is_refused",
+    "open_store",
+    "publish",
+    "try_get",
+]
+
 # Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
 # while the constructor raises in another thread aborts.
 _CONNECT_GRACE: Final = 5.0
+# Timeout of an attempt to connect. torch's client takes twice as long, and longer if a program that took the connection
+# ends without an answer.
+_ATTEMPT: Final = timedelta(seconds=1)
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
@@ -88,15 +110,19 @@ def open_store(config: RendezvousConfig, *, server: bool) -> TCPStore:
     # In a thread, because the constructor blocks forever where something else listens at the port.
     outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
     limit = max(config.timeout.total_seconds() - _CONNECT_GRACE, config.timeout.total_seconds() / 2)
-    arguments = (replace(config, timeout=timedelta(seconds=limit)), server, outcome)
+    is_over = threading.Event()
+    arguments = (replace(config, timeout=timedelta(seconds=limit)), server, outcome, is_over)
     threading.Thread(target=_connect, args=arguments, name=CONNECT_THREAD, daemon=True).start()
     deadline = time.monotonic() + limit + _CONNECT_GRACE
     store: TCPStore | Exception = TimeoutError("the store did not answer")
-    while time.monotonic() < deadline:
-        config.check()
-        with contextlib.suppress(queue.Empty):
-            store = outcome.get(timeout=1)
-            break
+    try:
+        while time.monotonic() < deadline:
+            config.check()
+            with contextlib.suppress(queue.Empty):
+                store = outcome.get(timeout=1)
+                break
+    finally:
+        is_over.set()
     if not isinstance(store, Exception):
         store.set_timeout(config.timeout)
         return store
@@ -168,24 +194,34 @@ def _allow_files(count: int) -> None:
         )
 
 
-def _connect(config: RendezvousConfig, server: bool, outcome: queue.SimpleQueue[TCPStore | Exception]) -> None:
+def _connect(
+    config: RendezvousConfig, server: bool, outcome: queue.SimpleQueue[TCPStore | Exception], is_over: threading.Event
+) -> None:
+    """Put the store or an error into `outcome`, at the latest a grace period after the timeout, or after `is_over`."""
+    end = time.monotonic() + config.timeout.total_seconds()
+    limit = config.timeout if server else min(config.timeout, _ATTEMPT)
     # torch 2.0 counts whole seconds.
-    timeout = max(config.timeout, timedelta(seconds=1))
+    timeout = max(limit, timedelta(seconds=1)) if _torch_2_0.IS_TORCH_2_0 else limit
     options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
-    try:
-        if server and not _torch_2_0.IS_TORCH_2_0:
-            options.update(_listen_on_loopback(config))
-        if not server and _torch_2_0.IS_TORCH_2_0:
-            _torch_2_0.wait_for_listener(config.host, config.port, config.timeout)
-        with cpp_log.silence():
-            store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
-            if not server:
-                # The constructor of older torch (2.4) does not wait for an answer.
-                store.add("hpu_core/connections", 0)
-        outcome.put(store)
-    # torch 2.0 raises a TimeoutError.
-    except (RuntimeError, TimeoutError) as error:
-        outcome.put(error)
+    while True:
+        began = time.monotonic()
+        try:
+            if server and not _torch_2_0.IS_TORCH_2_0:
+                options.update(_listen_on_loopback(config))
+            if not server and _torch_2_0.IS_TORCH_2_0:
+                _torch_2_0.wait_for_listener(config.host, config.port, timeout)
+            with cpp_log.silence():
+                store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
+                if not server:
+                    # The constructor of older torch (2.4) does not wait for an answer.
+                    store.add("hpu_core/connections", 0)
+            return outcome.put(store)
+        # torch 2.0 raises a TimeoutError.
+        except (RuntimeError, TimeoutError) as error:
+            # An error that comes sooner is another one than the end of this attempt, and final.
+            took = time.monotonic() - began
+            if server or is_over.is_set() or time.monotonic() > end or took < limit.total_seconds() / 2:
+                return outcome.put(error)
 
 
 def _listen_on_loopback(config: RendezvousConfig) -> dict[str, Any]:
