@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -83,12 +84,21 @@ def suite_paths(suite: str) -> list[str]:
 
 def _run_suite(suite: str, arguments: Sequence[str]) -> int:
     """Run a suite in a process of its own, print its output as it comes, and return the exit code."""
-    # `nox -R` installs nothing.
-    reuse = [option for option in ("-R", "--reuse-existing-virtualenvs", "--no-install") if option in sys.argv]
-    command = [sys.executable, "-m", "nox", *reuse, "-s", f"suite({suite})", "--", *arguments]
+    command = [sys.executable, "-m", "nox", *_options_of_nox(), "-s", f"suite({suite})", "--", *arguments]
     with subprocess.Popen(  # noqa: S603 - nox itself.
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout or ():
             print(line, end="", flush=True)
     return process.returncode
+
+
+def _options_of_nox() -> list[str]:
+    """Return the options of this run of nox, such as `-R`, without those that name sessions."""
+    options, names_session = [], False
+    for argument in itertools.takewhile("--".__ne__, sys.argv[1:]):
+        is_option = argument.startswith("-")
+        names_session = argument in {"-s", "-e", "--session", "--sessions"} or (names_session and not is_option)
+        if not names_session:
+            options.append(argument)
+    return options
