@@ -121,6 +121,8 @@ nitpick_ignore_regex = [
     ("py:.*", "|".join(_EXTERNAL_NAMES)),
     # Private classes that public ones derive from or return; viewcode shows them.
     ("py:.*", r"hpu_\w+(\.\w+)*\._\w+(\..*)?"),
+    # What Fabric's `precision` selects, and no program names.
+    ("py:class", r"hpu_deepspeed\.precision\.FabricHPUDeepSpeedPrecision"),
     # Type variables have no page.
     ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T|(hpu_bucketing\.loader\.)?T_co"),
     # Aliases of types have no page either.
