@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from packaging.version import Version
@@ -22,24 +22,14 @@ from hpu_core.distributed.failure_detection import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+    from torch._C import _distributed_c10d as _c10d
 else:
-    # Public here, but not for type checkers.
-    from torch.distributed import PrefixStore, Store, TCPStore
+    # The names are public here, but not for type checkers.
+    from torch import distributed as _c10d
 
-__all__ = [
-    "CONNECT_THREAD",
-    "MAX_REPORTS",
-    "PrefixStore",
-    "RendezvousConfig",
-    "Store",
-    "TCPStore",
-    "invalid_entry",
-    "is_refused",
-    "open_store",
-    "publish",
-    "try_get",
-]
+PrefixStore: TypeAlias = _c10d.PrefixStore
+Store: TypeAlias = _c10d.Store
+TCPStore: TypeAlias = _c10d.TCPStore
 
 # Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
 # while the constructor raises in another thread aborts.
