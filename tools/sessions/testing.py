@@ -26,7 +26,17 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
 _SIDE_BY_SIDE = 3
 # The suites that take longest, which start first, so that no core is left without work at the end.
-_LONGEST = ("hpu-sim", "hpu-deepspeed", "hpu-ddp", "hpu-core", INTEGRATION)
+_LONGEST = (
+    "hpu-sim",
+    "hpu-ddp",
+    "hpu-core",
+    "hpu-deepspeed",
+    INTEGRATION,
+    "hpu-doctor",
+    "hpu-fsdp",
+    "hpu-precision",
+    "hpu-profiler",
+)
 
 
 @nox.session
