@@ -1,4 +1,4 @@
-"""Data module for folders of images."""
+"""Data module for folders of images, and the modules that the archived package had for it."""
 
 from typing import TYPE_CHECKING
 

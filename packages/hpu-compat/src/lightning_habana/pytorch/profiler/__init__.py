@@ -1,4 +1,4 @@
-"""Re-export of `hpu_profiler.HPUProfiler`."""
+"""Profiler of the Trainer."""
 
 from typing import TYPE_CHECKING
 
