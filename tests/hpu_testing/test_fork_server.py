@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_testing import CompletedProgram, Program, machine_env
+from hpu_testing.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,3 +100,16 @@ def test_leaving_the_context_kills_the_program(tmp_path: Path) -> None:
 
     with pytest.raises(ProcessLookupError):
         os.kill(program.pid, 0)
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_server_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `--quick`, which skips a test in place of starting a process."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(FileNotFoundError):
+        ForkServer(os.environ)
+    gc.collect()

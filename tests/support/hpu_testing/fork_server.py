@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # Imported ahead, where installed. No module of Lightning's: hpu-core registers with it on its import.
 _PRELOADED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torchmetrics")
@@ -66,10 +66,9 @@ class ForkServer:
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
         own = {name: value for name, value in environment.items() if name != "HPU_SIM_DEVICES"}
-        command = [sys.executable, "-m", __name__, str(its.fileno())]
-        with its:
+        with _socket_pair() as (self._socket, its):
+            command = [sys.executable, "-m", __name__, str(its.fileno())]
             self._process = subprocess.Popen(
                 command, env={**own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, pass_fds=[its.fileno()]
             )
@@ -94,15 +93,25 @@ class ForkServer:
             stdin: Descriptor for stdin; by default the program has none.
         """
         request = {"arguments": [*arguments], "environment": {**environment}, "folder": str(folder or Path.cwd())}
-        status, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        descriptors = [output.fileno(), its.fileno(), *([] if stdin is None else [stdin])]
-        with its:
+        with _socket_pair() as (status, its):
+            descriptors = [output.fileno(), its.fileno(), *([] if stdin is None else [stdin])]
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
         return ForkedProcess(status)
 
     def _close(self) -> None:
         self._socket.close()
         self._process.wait()
+
+
+@contextlib.contextmanager
+def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Return the context of a socket that stays open, unless an error ends it, and one for another process."""
+    with contextlib.ExitStack() as stack:
+        own, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        stack.enter_context(own)
+        with its:
+            yield own, its
+        stack.pop_all()
 
 
 @functools.cache

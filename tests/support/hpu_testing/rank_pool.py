@@ -219,9 +219,9 @@ class SharedRankPool:
 
 def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, ForkedProcess]:
     """Start a worker, which exits when the connection is closed."""
+    server = shared_server(environment["PYTHONPATH"])
     connection, its = Pipe()
     with its:
-        server = shared_server(environment["PYTHONPATH"])
         return connection, server.start(["-m", "hpu_testing.rank_worker"], environment, log, stdin=its.fileno())
 
 

@@ -32,7 +32,7 @@ def applied(session: Session) -> Iterator[None]:
         torch_tools.init_fake_process_group(options.rank, options.world_size)
     with contextlib.ExitStack() as stack:
         replace(stack, torch.utils, "swap_tensors", _swap_tensors(torch.utils.swap_tensors, device))
-        replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001
+        replace(stack, torch.nn.Module, "_apply", _apply(torch.nn.Module._apply, device))  # noqa: SLF001 - no public seam
         _replace_data(stack, device)
         for owner in (torch, torch.Tensor):
             replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
