@@ -883,7 +883,7 @@ def check_batch_statistics_of_all_ranks() -> None:
 
 def check_async_mode_defers_outputs_until_they_are_waited_for() -> None:
     """Check that a missing wait leaves old values, and that a wait for the work or the device brings the new ones."""
-    native().set_async(True)
+    native().set_execution_mode("later")
     try:
         reduced = card(RANK + 1)
         work = dist.all_reduce(reduced, async_op=True)
@@ -898,7 +898,7 @@ def check_async_mode_defers_outputs_until_they_are_waited_for() -> None:
         native().synchronize()
         assert gathered.tolist() == [1, 2]
     finally:
-        native().set_async(False)
+        native().set_execution_mode("now")
 
 
 def report() -> dict[str, str]:

@@ -26,7 +26,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def pipelined(eager_mode: None) -> Iterator[None]:
     """Run the test in eager mode with HPU_SIM_ASYNC=1."""
-    native().set_async(True)
+    native().set_execution_mode("later")
     yield
     native().synchronize()
-    native().set_async(False)
+    native().set_execution_mode("now")

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other tha
 @pytest.fixture
 def asynchronous() -> Iterator[None]:
     """Run the test as with HPU_SIM_ASYNC=1."""
-    native().set_async(True)
+    native().set_execution_mode("later")
     yield
     native().synchronize()
-    native().set_async(False)
+    native().set_execution_mode("now")
 
 
 @pytest.fixture

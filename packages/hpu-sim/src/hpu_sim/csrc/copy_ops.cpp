@@ -11,8 +11,8 @@
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
+#include "execution.h"
 #include "graph.h"
-#include "lost_call.h"
 #include "pinned_allocator.h"
 #include "pipeline.h"
 #include "recipe_key.h"
@@ -96,7 +96,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   ensure_acquired();
   record_copy(source, self, non_blocking);
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
-  if (C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed))) {
+  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
     return self;
   }
   deferred_copies().run_for(is_hpu_tensor(source) ? source : self);
@@ -144,7 +144,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
   record_host_sync("aten::_local_scalar_dense");
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
-  if (C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed))) {
+  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
     return at::zeros({}, self.options().device(at::kCPU)).item();
   }
   return at::_local_scalar_dense(as_cpu_alias(self));

@@ -17,10 +17,10 @@
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
+#include "execution.h"
 #include "generator.h"
 #include "graph.h"
 #include "ivalue_tensors.h"
-#include "lost_call.h"
 #include "low_precision.h"
 #include "pipeline.h"
 #include "recipe_key.h"
@@ -84,7 +84,7 @@ class CpuFallbackCall {
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
     const size_t first = first_ = stack_.size() - arguments.size();
-    is_lost_ = pipeline().enqueue() || C10_UNLIKELY(is_without_threads.load(std::memory_order_relaxed));
+    mode_ = pipeline().enqueue() ? ExecutionMode::kNever : execution_mode();
     for (size_t i = 0; i < arguments.size(); ++i) {
       alias_input(stack_[first + i], arguments[i], i);
     }
@@ -101,16 +101,33 @@ class CpuFallbackCall {
     }
   }
 
+  // Replaces the arguments by the results. The one place that decides whether the kernel runs.
   void run() {
-    const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
-    if (C10_UNLIKELY(is_lost_)) {
-      if (lose_call(op_, stack_)) {
-        return;
-      }
-      if (has_failed_commit_) {
-        pipeline().join();  // There is no memory to run on.
-      }
+    if (C10_UNLIKELY(mode_ == ExecutionMode::kNever) && infer_results(op_, stack_)) {
+      return;
     }
+    if (has_failed_commit_) {
+      pipeline().join();  // There is no memory to run on.
+    }
+    run_now();
+  }
+
+  void alias_outputs_as_hpu() {
+    const size_t count = op_.schema().returns().size();
+    for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
+      replace_tensors(stack_[i], [this](at::Tensor tensor) { return as_hpu_output(std::move(tensor)); });
+    }
+  }
+
+ private:
+  struct AliasedArg {
+    at::Tensor hpu;
+    at::Tensor cpu;
+    bool written;
+  };
+
+  void run_now() {
+    const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     const bool is_queued = Pipeline::is_on();
     const torch::jit::Stack arguments = is_queued ? arguments_on_stack() : torch::jit::Stack();
     try {
@@ -140,20 +157,6 @@ class CpuFallbackCall {
     }
   }
 
-  void alias_outputs_as_hpu() {
-    const size_t count = op_.schema().returns().size();
-    for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
-      replace_tensors(stack_[i], [this](at::Tensor tensor) { return as_hpu_output(std::move(tensor)); });
-    }
-  }
-
- private:
-  struct AliasedArg {
-    at::Tensor hpu;
-    at::Tensor cpu;
-    bool written;
-  };
-
   torch::jit::Stack arguments_on_stack() const {
     return {stack_.end() - static_cast<std::ptrdiff_t>(op_.schema().arguments().size()), stack_.end()};
   }
@@ -161,7 +164,7 @@ class CpuFallbackCall {
   // Keeps the error of a kernel whose arguments pass the checks of the calling thread. Returns false if they do not.
   bool fail_late(const torch::jit::Stack& arguments) {
     torch::jit::Stack results = arguments;
-    if (!lose_call(op_, results)) {
+    if (!infer_results(op_, results)) {
       return false;
     }
     pipeline().fail(op_.operator_name().name, std::current_exception());
@@ -179,7 +182,8 @@ class CpuFallbackCall {
         throw;
       }
       pipeline().fail(op_.operator_name().name, std::current_exception());
-      is_lost_ = has_failed_commit_ = true;
+      mode_ = ExecutionMode::kNever;
+      has_failed_commit_ = true;
     }
   }
 
@@ -344,7 +348,7 @@ class CpuFallbackCall {
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   const c10::Argument* cpu_argument_ = nullptr;
-  bool is_lost_ = false;
+  ExecutionMode mode_ = ExecutionMode::kNow;
   bool has_failed_commit_ = false;
   bool has_mask_index_ = false;
   bool has_low_precision_ = false;

@@ -17,19 +17,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "execution.h"
 #include "fork_safety.h"
 
 namespace hpu_sim {
 
-// Set by `set_async`. Without it, nothing is deferred.
-inline std::atomic<bool> async_enabled{false};
-
 inline bool is_async() {
-  return async_enabled.load(std::memory_order_relaxed);
-}
-
-inline void set_async(bool enabled) {
-  async_enabled = enabled;
+  return execution_mode() == ExecutionMode::kLater;
 }
 
 // What a stream or an event comes after: by stream, the number of its last copy.

@@ -12,6 +12,7 @@
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
+#include "execution.h"
 #include "explicit_fallbacks.h"
 #include "generator.h"
 #include "graph.h"
@@ -19,7 +20,6 @@
 #include "hccl.h"
 #include "hccl_communicator.h"
 #include "hooks.h"
-#include "lost_call.h"
 #include "pipeline.h"
 #include "strict.h"
 
@@ -186,7 +186,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("is_strict", &hpu_sim::is_strict);
   m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
   m.def("lenience_counts", &lenience_counts);
-  m.def("set_without_threads", [](bool value) { hpu_sim::is_without_threads = value; });
   m.def("set_locator", [](py::function locate) {
     locator_function() = std::move(locate);
     hpu_sim::set_locator(&call_locator_function);
@@ -198,7 +197,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("join_pipeline", [] { hpu_sim::pipeline().join(); });
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
-  m.def("set_async", &hpu_sim::set_async);
+  m.def("set_execution_mode", [](const std::string& name) {
+    using hpu_sim::ExecutionMode;
+    static const std::map<std::string, ExecutionMode> modes = {
+        {"now", ExecutionMode::kNow}, {"later", ExecutionMode::kLater}, {"never", ExecutionMode::kNever}};
+    const auto found = modes.find(name);
+    TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or never, got ", name);
+    hpu_sim::set_execution_mode(found->second);
+  });
   m.def("finish_copies", [] { hpu_sim::deferred_copies().run_all(); });
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());

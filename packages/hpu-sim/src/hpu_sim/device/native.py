@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import torch
     from torch._C._distributed_c10d import Backend, Store
+
+
+ExecutionMode: TypeAlias = Literal["now", "later", "never"]
 
 
 class Native(Protocol):
@@ -61,9 +64,6 @@ class Native(Protocol):
     def lenience_counts(self) -> dict[str, int]:
         """Return how often the simulator permitted what strict mode refuses or changes, by a name in the plural."""
 
-    def set_without_threads(self, value: bool) -> None:
-        """Set whether operators never run, as in a forked child in strict mode."""
-
     def set_locator(self, locate: Callable[[], str]) -> None:
         """Set the function that returns the line of the program which the calling thread runs."""
 
@@ -84,8 +84,8 @@ class Native(Protocol):
             RuntimeError: In lazy mode.
         """
 
-    def set_async(self, enabled: bool) -> None:
-        """Set whether non-blocking copies and collectives are deferred; ``csrc/deferred.h`` gives the rules."""
+    def set_execution_mode(self, mode: ExecutionMode) -> None:
+        """Set when the kernels of operators run; ``csrc/execution.h``."""
 
     def finish_copies(self) -> None:
         """Complete all deferred copies."""

@@ -150,7 +150,7 @@ def _acquire_device() -> None:
 def _use_without_threads() -> None:
     """Let operators be lost, as the bridge does: a forked child lacks the threads that run them, and has no check."""
     # hpu-doctor verify: forked-child-gets-no-numbers
-    native().set_without_threads(True)
+    native().set_execution_mode("never")
     native().set_acquired(True)
     sys.stderr.write(
         "hpu-sim: this forked process uses the card of its parent: on a card its operators never run, and neither do "

@@ -118,7 +118,7 @@ def _initialize(config: SimConfig) -> None:
         # A host that reads device memory dies; this prints its line.
         faulthandler.enable()
     native.set_locator(frames.program_line)
-    native.set_async(os.environ.get(ASYNC_VARIABLE, "") not in {"", "0"})
+    native.set_execution_mode("now" if os.environ.get(ASYNC_VARIABLE, "") in {"", "0"} else "later")
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))

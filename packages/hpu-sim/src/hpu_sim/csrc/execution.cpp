@@ -1,10 +1,9 @@
-#include "lost_call.h"
+#include "execution.h"
 
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
 
 #include "ivalue_tensors.h"
 
@@ -73,7 +72,7 @@ class MetaCall {
         return cpu.as_strided(meta.sizes(), meta.strides(), cpu.storage_offset() + meta.storage_offset());
       }
     }
-    return at::zeros(meta.sizes(), meta.options().device(at::kCPU));
+    return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
   }
 
   const c10::OperatorHandle& op_;
@@ -84,7 +83,7 @@ class MetaCall {
 
 }  // namespace
 
-bool lose_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   torch::jit::Stack results;
   size_t first = 0;
   try {

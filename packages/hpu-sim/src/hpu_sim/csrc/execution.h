@@ -1,0 +1,33 @@
+// When the kernel of an operator runs. The metadata of its results comes first; see `CpuFallbackCall::run`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+namespace hpu_sim {
+
+enum class ExecutionMode : uint8_t {
+  kNow,    // on the calling thread, before its call returns
+  kLater,  // as asynchronous as a card
+  kNever,  // a plan, or a forked child in strict mode, which has none of the threads that run operators on a card
+};
+
+inline std::atomic<ExecutionMode> current_execution_mode{ExecutionMode::kNow};
+
+inline ExecutionMode execution_mode() {
+  return current_execution_mode.load(std::memory_order_relaxed);
+}
+
+inline void set_execution_mode(ExecutionMode mode) {
+  current_execution_mode = mode;
+}
+
+// Replaces the CPU arguments of an operator by its results, without running its CPU kernel: written arguments as they
+// are, and new tensors whose memory nobody has written. Returns false, and leaves the arguments, if the operator has no
+// Meta kernel, its arguments fail the checks of that kernel, or its shapes depend on data.
+bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+
+}  // namespace hpu_sim
