@@ -1,4 +1,4 @@
-"""Boundaries between packages for imports by name, which import-linter does not see."""
+"""Boundaries between packages for imports by name, which deptry does not see."""
 
 from __future__ import annotations
 

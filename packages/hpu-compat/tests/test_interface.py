@@ -18,8 +18,6 @@ import hpu_fsdp
 import hpu_precision
 import hpu_profiler
 import lightning_habana
-import lightning_habana.fabric
-import lightning_habana.pytorch
 from hpu_core import frameworks, plugins
 
 from .interface import ARGUMENTS, MODULES

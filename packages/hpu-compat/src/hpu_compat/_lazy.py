@@ -20,6 +20,7 @@ def lazy_getattr(
     *,
     targets: Mapping[str, str] = _targets.TRAINER,
     computed: Mapping[str, Callable[[], object]] | None = None,
+    submodules: Iterable[str] = (),
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a module, or for a package and its submodules.
 
@@ -30,12 +31,14 @@ def lazy_getattr(
         names: Names of the module; those without a target are ignored.
         targets: Objects by name, as "module:name"; by default those for the Trainer.
         computed: Functions that compute the value of a name on first use.
+        submodules: Names of submodules that are no files.
     """
     getters = dict(computed or {})
     for name in names:
         if name in targets:
             getters[name] = functools.partial(load, targets[name], f"{module}.{name}")
-    for _, name, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ())):
+    files = (name for _, name, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ())))
+    for name in (*submodules, *files):
         getters[name] = functools.partial(importlib.import_module, f"{module}.{name}")
     return lazy_attributes(module, getters)
 

@@ -1,5 +1,0 @@
-"""Helpers of the archived package that programs import."""
-
-from hpu_compat import _lazy
-
-__getattr__, __dir__ = _lazy.lazy_getattr(__name__)
