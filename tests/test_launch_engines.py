@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BIN = Path(sys.executable).parent
-SCRIPT = str(Path(__file__).parent.parent / "examples" / "train_digits.py")
+SCRIPT = str(Path(__file__).parent.parent / "tools" / "demo.py")
 
 
 def _train(command: Sequence[str], folder: Path) -> list[tuple[str, str]]:

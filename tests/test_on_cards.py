@@ -107,7 +107,7 @@ def test_trace_has_the_training_steps(tmp_path: Path) -> None:
 @pytest.mark.hpu(devices=2)
 def test_demo_on_two_devices() -> None:
     """Both ranks end with the same weights."""
-    command = [sys.executable, str(ROOT / "examples" / "train_digits.py"), "--devices", "2"]
+    command = [sys.executable, str(ROOT / "tools" / "demo.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr

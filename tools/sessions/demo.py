@@ -14,11 +14,11 @@ per_benchmark = parametrize("package", (nox.param(p, id=p.name) for p in PACKAGE
 
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
-    """Train on two simulated Gaudis: examples/train_digits.py, lazy unless PT_HPU_LAZY_MODE is 0; `-- --devices 1`."""
+    """Train examples/train_digits.py on two simulated Gaudis, lazy unless PT_HPU_LAZY_MODE is 0; `-- --devices 1`."""
     install(session, *group("demo"))
     env = isolated_sim_env(session) | {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1")}
     options = session.posargs or ("--devices", "2")
-    session.run("hpu-sim", "run", *options, "examples/train_digits.py", env=env)
+    session.run("hpu-sim", "run", *options, "tools/demo.py", env=env)
 
 
 @nox.session(default=False)

@@ -36,7 +36,7 @@ def run(devices: int, mode: str, folder: Path) -> Output:
         mode: Value of PT_HPU_LAZY_MODE.
         folder: Folder that names the simulated machine, so that other programs take none of its cards.
     """
-    command = [str(HPU_SIM), "run", "--devices", str(devices), str(ROOT / "examples" / "train_digits.py")]
+    command = [str(HPU_SIM), "run", "--devices", str(devices), str(ROOT / "tools" / "demo.py")]
     environment = os.environ | {"PT_HPU_LAZY_MODE": mode, "HPU_SIM_RUNTIME_DIR": str(folder), "COLUMNS": "100"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
