@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
+
+# The generated parts of pages.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+import site_pages
 
 # The pages are the same on any machine: hpu-core does not replace Lightning's connectors during the build.
 os.environ["HPU_CORE_AUTOLOAD"] = "0"
@@ -25,8 +31,11 @@ project_copyright = "the maintainers, Apache-2.0"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_inline_tabs",
     "sphinxcontrib.programoutput",
 ]
 exclude_patterns = ["_build"]
@@ -45,6 +54,8 @@ html_css_files = ["site.css"]
 # The sources of the pages are in the repository.
 html_copy_source = False
 html_show_sourcelink = False
+# No button beside what a program prints.
+copybutton_selector = "div:not(.highlight-text):not(.highlight-default) > div.highlight > pre"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 # Links can point to headings down to this level.
@@ -53,6 +64,8 @@ myst_heading_anchors = 3
 # Docstrings mark names as `name`, which editors show as well.
 default_role = "literal"
 napoleon_numpy_docstring = False
+# Its tables link to the entries of the same page.
+autosummary_generate = False
 autodoc_member_order = "bysource"
 # A default is shown as the source has it; the value of a table of functions is no text.
 autodoc_preserve_defaults = True
@@ -145,6 +158,42 @@ def _check_public_names(_: Sphinx, env: BuildEnvironment) -> None:
                 logging.getLogger(__name__).warning("%s.%s is public and has no entry under api/", package, name)
 
 
+def _complete_page(_: Sphinx, name: str, source: list[str]) -> None:
+    """Fill the generated parts of a page, and add tabs to its blocks."""
+    source[0] = site_pages.fill(source[0])
+    # One page links to the records, which the navigation leaves out.
+    if name.startswith("records/") and name != "records/index":
+        source[0] = f"---\norphan: true\n---\n\n{source[0]}"
+    # The other pages are for those who change these packages.
+    if name.startswith(("start/", "wrong/", "packages/", "index")):
+        source[0] = site_pages.add_tabs(source[0])
+
+
+def _complete_included(_: Sphinx, path: Path, __: str, source: list[str]) -> None:
+    """Add tabs to a file that a page includes, and pages of the site to the links of the README."""
+    text = site_pages.relink(source[0]) if path.as_posix() == "../README.md" else source[0]
+    source[0] = site_pages.add_tabs(text)
+
+
+def _add_summary(_: Sphinx, what: str, name: str, *details: Any) -> None:
+    """Add a table of the names that the page of a module documents to the docstring of the module."""
+    module, options, lines = details
+    if what != "module" or not options.get("members"):
+        return
+    # As autodoc: the names of `__all__`, or what the module itself defines and documents.
+    public = getattr(module, "__all__", None) or [
+        key for key, value in vars(module).items() if getattr(value, "__module__", None) == name and value.__doc__
+    ]
+    chosen = options["members"] if isinstance(options["members"], list) else public
+    excluded = {"__version__", *(options.get("exclude-members") or ())}
+    names = [key for key in public if key in chosen and key not in excluded and not key.startswith("_")]
+    if len(names) > 1:
+        lines += ["", f".. currentmodule:: {name}", "", ".. autosummary::", "", *(f"   {key}" for key in names), ""]
+
+
 def setup(app: Sphinx) -> None:
-    """Register the check of public names."""
+    """Register the generated parts and the check of public names."""
+    app.connect("source-read", _complete_page)
+    app.connect("include-read", _complete_included)
+    app.connect("autodoc-process-docstring", _add_summary)
     app.connect("env-check-consistency", _check_public_names)

@@ -1,4 +1,4 @@
-"""Tests of the register's page, of markers that name its entries, and of records of reports."""
+"""Tests of markers that name entries of the register, and of records of reports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import verification
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def test_page_is_up_to_date() -> None:
-    assert verification.PAGE.read_text(encoding="utf-8") == verification.page()
 
 
 def test_statements_name_existing_entries() -> None:

@@ -54,8 +54,6 @@ LIGHTNING_NAMES = ("lightning", "pytorch-lightning")
 # Folders of the packages with a releases.json.
 DATA_FOLDERS = ("hpu-core/src/hpu_core", "hpu-sim/src/hpu_sim/data")
 
-DEEPSPEED_FORK = "https://github.com/HabanaAI/DeepSpeed"
-
 GENERATED = "Generated from compat.toml by `nox -s constraints`; edit that file instead."
 
 
@@ -214,43 +212,60 @@ def release_data(table: dict[str, Any]) -> str:
 
 
 def compatibility_page(table: dict[str, Any]) -> str:
-    """Return the documentation page: the table, notes where sources disagree, and the sources."""
+    """Return the documentation page: a row for each minor release, newest first."""
     default = table["default"]
     refused = table["refused"]["lightning"]
-    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "hpu-fsdp", "file", "known from"]
     lines = [
         "# SynapseAI releases",
         "",
         f"<!-- {GENERATED} -->",
         "",
-        "One row per release, oldest first. A dash is a fact that no source names. Nothing was measured on a card:",
-        "every fact comes from the sources below. `lightning` is the range of versions that those sources name.",
-        "`hpu-fsdp` is what this package can shard with on the release's torch and Lightning, in eager mode.",
-        "`file` is the file in constraints/ for `pip install -c`; `gaudi.txt` only excludes refused releases.",
-        f"Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
+        "SynapseAI is Intel's software for Gaudi; `hpu-info` prints the release of a machine. Each minor release has",
+        "the row of the release about which most is known. [Every release](releases.md) has the others, and the",
+        "sources: nothing was measured on a card. A dash is a fact that no source names.",
         "",
-        "`deepspeed` is the vendor's fork, which is on no index. Its branch has the release's number, or the one in",
-        f'parentheses: `pip install "deepspeed @ git+{DEEPSPEED_FORK}@<branch>"`.',
-        "",
-        f"Development, the demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}",
-        f"and simulate SynapseAI {default['simulates']}.",
-        f"The simulated device is also built and tested with torch {', '.join(table['simulator']['torch'])},",
-        f"and the packages with Lightning {', '.join(table['minors']['lightning'])}.",
-        "[Tested releases](records/matrix.md) lists the releases on which all tests were run.",
-        "",
-        "| " + " | ".join(columns).replace("_", "-") + " |",
-        "|" + "---|" * len(columns),
+        "| SynapseAI | torch | Lightning | generations | mode | hpu-fsdp | file in constraints/ |",
+        "|---|---|---|---|---|---|---|",
     ]
+    minors: dict[str, list[dict[str, Any]]] = {}
+    for row in table["release"]:
+        minors.setdefault(row["release"].rpartition(".")[0], []).append(row)
+    for rows in reversed(minors.values()):
+        row = max(rows, key=lambda row: (len(row["sources"]), Version(row["release"])))
+        facts = [format_cell(row, field) for field in ("torch", "lightning", "generations", "mode")]
+        lines.append("| " + " | ".join([f"**{row['release']}**", *facts, *_what_fits(table, row)]) + " |")
+    lines += [
+        "",
+        "- `Lightning` is what was published with the release. These packages run with Lightning 2.0 to 2.6 and torch",
+        "  2.0 to 2.15. A file in constraints/ names this Lightning and never torch, so the image's own build stays.",
+        f"- Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
+        f"- The demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}, and simulate",
+        f"  SynapseAI {default['simulates']}. The simulated device is also tested with torch",
+        f"  {', '.join(table['simulator']['torch'])}, and the packages with Lightning",
+        f"  {', '.join(table['minors']['lightning'])}. [Tested releases](records/matrix.md) has what was run.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def release_details(table: dict[str, Any]) -> str:
+    """Return what is known of every release: a table, notes where sources disagree, and the sources."""
+    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "hpu-fsdp", "file", "known from"]
+    lines = ["| " + " | ".join(columns).replace("_", "-") + " |", "|" + "---|" * len(columns)]
     for row in table["release"]:
         cells = [f"**{row['release']}**", *(format_cell(row, field) for field in columns[1:-3])]
-        cells += [", ".join(sharding(table, row)) or "-", f"`{Path(file_of(table, row['release'])).name}`"]
+        cells += _what_fits(table, row)
         codes = sorted({code for value in row["sources"].values() for code in value.split()})
         lines.append("| " + " | ".join([*cells, " ".join(codes)]) + " |")
     lines += ["", "## Notes", ""]
     lines += [f"- **{row['release']}**: {row['note']}" for row in table["release"] if "note" in row]
     lines += ["", "## Sources", "", "compat.toml names the sources of each fact.", "", "| code | source |", "|---|---|"]
     lines += [f"| {code} | {source} |" for code, source in table["sources"].items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def _what_fits(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    """Return what hpu-fsdp can do on a row, and the name of the row's constraints."""
+    return [", ".join(sharding(table, row)) or "-", f"`{Path(file_of(table, row['release'])).name}`"]
 
 
 def format_cell(row: dict[str, Any], field: str) -> str:

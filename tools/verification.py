@@ -1,6 +1,6 @@
 """The register of `hpu-doctor verify` in this repository: its page, markers that name its entries, and records of runs.
 
-- `python tools/verification.py page` writes docs/records/assumptions.md; tests/ check that it is up to date.
+- `tables` is the page of the register, which site_pages.py puts into the site.
 - `python tools/verification.py markers` lists statements about cards that name no entry.
 - `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
   `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hpu_doctor.verify.assumption import Assumption
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "records" / "assumptions.md"
 RECORD = ROOT / "docs" / "records" / "verified-on.md"
 FIXTURES = ROOT / "packages" / "hpu-doctor" / "tests" / "verify" / "fixtures"
 TABLE = ROOT / "compat.toml"
@@ -54,23 +53,16 @@ _SHOWN = {"": "any", STRICT: "strict", HARDWARE: "card only"}
 _SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
 
 
-def page() -> str:
-    """Return the page of the register."""
+def tables() -> str:
+    """Return the register as counts and a table for each subject."""
     assumptions = register.assumptions()
     subjects = dict.fromkeys(assumption.subject for assumption in assumptions)
     sources = Counter(_source(assumption) for assumption in assumptions)
     shown = Counter(_SHOWN[assumption.simulator] for assumption in assumptions)
     packages = Counter(package for assumption in assumptions for package in assumption.means)
     lines = [
-        "# Assumptions about cards",
-        "",
-        "Generated from `hpu_doctor.verify.register` by `nox -s verify_page`; edit those modules instead.",
-        "",
-        f"These packages rest on {len(assumptions)} assumptions, of which none was tried on a card yet.",
-        "[`hpu-doctor verify`](../start/first-hour.md) tries them. Paths are those of the bridge's published sources.",
-        "",
-        f"{shown['any']} show on any simulated card, {shown['strict']} on one in strict mode,",
-        f"{shown['card only']} on a card only.",
+        f"There are {len(assumptions)}: {shown['any']} show on any simulated card, {shown['strict']} on one in strict",
+        f"mode, {shown['card only']} on a card only.",
         "",
         *_counts("source", sources),
         *_counts("package", packages),
@@ -112,7 +104,7 @@ def documents(root: Path = ROOT) -> list[Path]:
     """Return the files whose statements are looked at: pages, and sources of the packages without the register."""
     pages = [*root.glob("docs/**/*.md"), *root.glob("packages/*/README.md"), *root.glob("packages/*/docs/*.md")]
     sources = [path for path in root.glob("packages/*/src/**/*.py") if "verify" not in path.relative_to(root).parts]
-    generated = {PAGE, RECORD, root / "docs" / "compatibility.md"}
+    generated = {RECORD, root / "docs" / "compatibility.md"}
     return sorted(path for path in [*pages, *sources] if path not in generated and "_build" not in path.parts)
 
 
@@ -216,13 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit code."""
     parser = argparse.ArgumentParser(description="Work with the register of `hpu-doctor verify`.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("page")
     commands.add_parser("markers")
     commands.add_parser("record").add_argument("folder", type=Path)
     options = parser.parse_args(arguments)
-    if options.command == "page":
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
     if options.command == "markers":
         problems = check_markers(documents())
         print(*problems, f"{len(problems)} problems", sep="\n")

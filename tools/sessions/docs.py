@@ -38,8 +38,8 @@ def run_blocks(session: nox.Session, *paths: str) -> None:
     """Run the code blocks of documents, or of all documents in folders."""
     # Besides Python, the pages call pytest, torchrun and towncrier.
     groups = (requirement for name in ("docs_runner", "test", "demo", "release") for requirement in group(name))
-    # One page loads what was exported with transformers.
-    install(session, *PACKAGES, "hpu-export[hf]", *groups, *test_requirements(*PACKAGES.values()))
+    # Pages export models of transformers and adapters of PEFT.
+    install(session, *PACKAGES, "hpu-export[hf,peft]", *groups, *test_requirements(*PACKAGES.values()))
     # docs_runner.workspace.TIMEOUT is shorter, and kills a block's processes.
     options = ("-c", "pyproject.toml", "-p", "docs_runner.plugin", "--verbose", "--timeout=900")
     session.run("pytest", *options, *paths, env=isolated_sim_env(session) | {"PYTHONPATH": str(ROOT / "tools")})

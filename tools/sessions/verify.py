@@ -29,13 +29,6 @@ def verify(session: nox.Session, release: str) -> None:
 
 
 @nox.session(default=False)
-def verify_page(session: nox.Session) -> None:
-    """Write docs/records/assumptions.md from the register."""
-    install(session, "hpu-doctor", *group("constraints"))
-    session.run("python", "tools/verification.py", "page", *session.posargs)
-
-
-@nox.session(default=False)
 def verified(session: nox.Session) -> None:
     """Turn a report of `hpu-doctor verify` into a record: `-- FOLDER`."""
     if not session.posargs:

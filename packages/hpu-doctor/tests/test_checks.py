@@ -190,7 +190,7 @@ _FAULTS = [
         "node-0:29500 does not answer",
     ),
     _Fault(
-        "a clock of the past",
+        "a clock that is not set",
         {"time": 0.0},
         "clock",
         False,

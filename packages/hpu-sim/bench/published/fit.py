@@ -45,7 +45,7 @@ def main() -> None:
     residuals["ratio"] = choose_residual([[(each.predicted, each.truth) for each in ratios]])
     if options.write:
         write_hardware(fitted, residuals)
-    text = tables.render(fitted, folds, ratios, residuals)
+    text = tables.render(folds, ratios, residuals)
     if options.write:
         tables.write(RECORD, text)
     print(text)

@@ -6,24 +6,18 @@ import datetime as dt
 import math
 import re
 import statistics
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from model_fit import (
     COVERAGE,
-    EVERY_EFFECT,
     GENERATIONS,
     MEDIAN,
     WIDTH,
     WORST,
-    Effects,
-    encode,
-    fit,
     holds,
     is_known,
     judge,
-    parameters,
-    predict,
     range_of,
     summary,
     values,
@@ -33,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from model_fit import Fit, Judged, Settings, Value
+    from model_fit import Fit, Judged, Value
 
     from hpu_sim.prediction.ranges import Range
 
@@ -52,20 +46,17 @@ PAIRS: Final = (
 )
 
 
-def render(found: Fit, folds: Mapping[str, Fit], ratios: Sequence[Compared], residuals: Mapping[str, float]) -> str:
+def render(folds: Mapping[str, Fit], ratios: Sequence[Compared], residuals: Mapping[str, float]) -> str:
     """Return the generated part of the record."""
     judged = judge(folds, residuals)
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     parts = [
         f"{today}, `python packages/hpu-sim/bench/published/fit.py --write`, predicted.\n",
         _headline(judged),
-        _parameters(found, residuals),
-        "### Every published value\n",
-        _every(judged),
+        "### Published values outside of their ranges\n",
+        _outside(judged),
         "### Ratios\n",
         _ratios(ratios, residuals["ratio"]),
-        "### Ablations\n",
-        _ablations(found.settings),
     ]
     return "\n".join(parts)
 
@@ -100,34 +91,17 @@ def _headline(judged: Sequence[Judged]) -> str:
     return "\n".join(rows)
 
 
-def _parameters(found: Fit, residuals: Mapping[str, float]) -> str:
-    rows = ["| parameter | generation | fitted | range of 80 % | prior range |", "|---|---|---|---|---|"]
-    for each in parameters():
-        slow, fast = found.ends(each)
-        rows.append(
-            f"| {each.name} | {each.generation or 'all'} | {found.settings[each.name, each.generation]:.3g} | "
-            f"{slow:.3g} to {fast:.3g} | {each.slow:.3g} to {each.fast:.3g} |"
-        )
-    factors = ", ".join(f"{residuals[name]:.2f} on {name}" for name in GENERATIONS)
-    rows.append(
-        f"\nA step may be off by a factor beyond these parameters: {factors}, the smallest with which ranges hold "
-        f"{COVERAGE:.0%} of the known values of the families left out on each, and of those that are not in the fitted "
-        "half.\n"
-    )
-    return "\n".join(rows)
-
-
-def _every(judged: Sequence[Judged]) -> str:
-    rows = ["| point | family | card | half | published (s) | predicted (s), not measured | error | inside |"]
-    rows.append("|---|---|---|---|---|---|---|---|")
+def _outside(judged: Sequence[Judged]) -> str:
+    """Return the published values that are outside of their ranges."""
+    rows = ["| point | card | published (s) | predicted (s), not measured | error |", "|---|---|---|---|---|"]
     for each in judged:
-        value, inside = each.value, "yes" if each.is_inside else "no"
-        unknown = "" if is_known(value) else ", preparation by the host not known"
-        rows.append(
-            f"| {value.point}: {_describe(value)}{unknown} | {value.family} | {value.generation} | "
-            f"{'fit' if value.is_fitted else 'judge'} | {value.seconds:.4g} | {each.predicted.middle:.4g} "
-            f"({each.predicted.low:.4g} to {each.predicted.high:.4g}) | {each.error:+.0%} | {inside} |"
-        )
+        value, predicted = each.value, each.predicted
+        if not each.is_inside:
+            unknown = "" if is_known(value) else ", preparation by the host not known"
+            rows.append(
+                f"| {value.point}: {value.family}, {_describe(value)}{unknown} | {value.generation} | "
+                f"{value.seconds:.4g} | {predicted.low:.4g} to {predicted.high:.4g} | {each.error:+.0%} |"
+            )
     return "\n".join(rows) + "\n"
 
 
@@ -177,7 +151,7 @@ def compared(found: Fit) -> Iterator[Compared]:
 
 
 def _ratios(ratios: Sequence[Compared], residual: float) -> str:
-    rows = ["| ratio | published | predicted, not measured | error | inside |", "|---|---|---|---|---|"]
+    rows = ["| ratio | published | predicted, not measured | error |", "|---|---|---|---|"]
     errors, widths, inside = [], [], []
     for each in ratios:
         found, unexplained = each.predicted, math.log(residual)
@@ -187,8 +161,8 @@ def _ratios(ratios: Sequence[Compared], residual: float) -> str:
         widths.append(high / low)
         inside.append(holds(found, each.truth, residual))
         rows.append(
-            f"| {each.name} | {each.truth:.3f} | {found.middle:.3f} ({low:.3f} to {high:.3f}) | {errors[-1]:+.0%} | "
-            f"{'yes' if inside[-1] else 'no'} |"
+            f"| {each.name} | {each.truth:.3f} | {low:.3f} to {high:.3f}{'' if inside[-1] else ', outside'} | "
+            f"{errors[-1]:+.0%} |"
         )
     sizes = [abs(error) for error in errors]
     rows.append(
@@ -198,24 +172,6 @@ def _ratios(ratios: Sequence[Compared], residual: float) -> str:
         "these ratios are inside.\n"
     )
     return "\n".join(rows)
-
-
-def _ablations(settings: Settings) -> str:
-    rows = ["| without | median error, parameters kept | median error, fitted again | worst, fitted again |"]
-    rows.append("|---|---|---|---|")
-    known = [each for each in values() if is_known(each)]
-    whole = [each for each in values() if each.is_fitted]
-    for name in ("nothing", *(each.name for each in fields(Effects))):
-        effects = EVERY_EFFECT if name == "nothing" else replace(EVERY_EFFECT, **{name: False})
-        again = settings if name == "nothing" else fit(whole, encode(settings), effects).settings
-        errors = [
-            [abs(predict(each, chosen, effects) / each.seconds - 1) for each in known] for chosen in (settings, again)
-        ]
-        rows.append(
-            f"| {name} | {statistics.median(errors[0]):.1%} | {statistics.median(errors[1]):.1%} | "
-            f"{max(errors[1]):.0%} |"
-        )
-    return "\n".join(rows) + "\n"
 
 
 def write(path: Path, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Plan every program of `corpus.toml`, and print the table of docs/records/planner-corpus.md.
+"""Plan every program of `corpus.toml`, and print a table; docs/records/planner-corpus.md sums it up.
 
-    python packages/hpu-sim/third_party/corpus/run.py [WORD] > docs/records/planner-corpus.md
+    python packages/hpu-sim/third_party/corpus/run.py [WORD]
 
 WORD selects programs by their titles. TORCHVISION_FOLDER names the folder of torchvision, which most libraries must not
 see. The exit code is 1 if fewer programs can be planned than the table must have.

@@ -1,7 +1,7 @@
 """The assumptions about cards, by subject: one module each.
 
-An entry is a function with the decorator `assume` in the module of its subject. `nox -s verify_page` adds it to the
-page. tests/verify/mutations.py changes the behavior that it shows, and must make it fail.
+An entry is a function with the decorator `assume` in the module of its subject. The documentation lists them
+all. tests/verify/mutations.py changes the behavior that an entry shows, and must make it fail.
 """
 
 import functools
