@@ -7,6 +7,7 @@ DOCS_INTERSPHINX=1, for the published site, they link to the documentation of Py
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -180,13 +181,19 @@ def _add_summary(_: Sphinx, what: str, name: str, *details: Any) -> None:
     module, options, lines = details
     if what != "module" or not options.get("members"):
         return
-    # As autodoc: the names of `__all__`, or what the module itself defines and documents.
+    # As autodoc: the names of `__all__`, or what the module itself defines.
     public = getattr(module, "__all__", None) or [
         key for key, value in vars(module).items() if getattr(value, "__module__", None) == name and value.__doc__
     ]
     chosen = options["members"] if isinstance(options["members"], list) else public
-    excluded = {"__version__", *(options.get("exclude-members") or ())}
-    names = [key for key in public if key in chosen and key not in excluded and not key.startswith("_")]
+    excluded = options.get("exclude-members") or ()
+    names = [
+        key
+        for key in public
+        if key in chosen and key not in excluded and not key.startswith("_")
+        # Aliases of types have no entry.
+        if inspect.isclass(getattr(module, key)) or inspect.isroutine(getattr(module, key))
+    ]
     if len(names) > 1:
         lines += ["", f".. currentmodule:: {name}", "", ".. autosummary::", "", *(f"   {key}" for key in names), ""]
 

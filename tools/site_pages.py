@@ -23,13 +23,13 @@ _LIGHTNING: Final = re.compile(r"^(\s*(?:from|import) )lightning\b(\.pytorch|\.f
 
 
 def errors() -> str:
-    """Return a table of the errors that `hpu-doctor explain` knows, in the order of their texts."""
-    rows = []
+    """Return the errors that `hpu-doctor explain` knows as a list of definitions, in the order of their texts."""
+    parts = []
     for error in sorted(known_errors(), key=lambda error: error.patterns[0].lower().lstrip("'`\"{} ")):
-        texts = "<br>".join(f"`` {_cell(pattern.replace('{}', '...'))} ``" for pattern in error.patterns)
-        seen = " *(reported from a real card)*" if error.on_card else ""
-        rows.append(f"| {texts} | {_cell(error.cause)}{seen} | {_cell(error.cure)} |")
-    return "\n".join(["| text | cause | cure |", "|---|---|---|", *rows])
+        texts = ", ".join(f"`` {pattern.replace('{}', '...')} ``" for pattern in error.patterns)
+        seen = " It was reported from a real card." if error.on_card else ""
+        parts.append(f"{texts}\n: {error.cause}{seen}\n\n  **Cure:** {error.cure}\n")
+    return "\n".join(parts)
 
 
 def changelogs() -> str:
@@ -96,7 +96,3 @@ def _tabs(match: re.Match[str]) -> str:
 
 def _rename(match: re.Match[str]) -> str:
     return f"{match[1]}{'lightning_fabric' if match[2] == '.fabric' else 'pytorch_lightning'}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
