@@ -27,6 +27,9 @@ class Features:
         after_1_19: The later state of the sources: a version module, ``hpu_inference_set_env``, torch's own
             ``ProfilerActivity``, ``init_process_group`` and ``new_group``, HPU graphs that can be imported in eager
             mode, philox contexts of random numbers; no ``hpex.optimizers.Adam``, no ``load_habana_profiler``.
+        media_uses_getargspec: Media pipes inspect a program's own classes with a function that Python 3.11 removed.
+            It is known of 1.17.
+        mixed_resnet_iterator: ``CPUHPUResnetPytorchIterator``, which the vendor's models import from 1.22 on.
     """
 
     hmp: bool
@@ -34,6 +37,8 @@ class Features:
     entry_point: bool
     separate_transformer_engine: bool
     after_1_19: bool
+    media_uses_getargspec: bool
+    mixed_resnet_iterator: bool
 
 
 @functools.cache
@@ -50,6 +55,8 @@ def features_of(version: str) -> Features:
         entry_point=line >= (1, 19),
         separate_transformer_engine=line >= (1, 19),
         after_1_19=line > (1, 19),
+        media_uses_getargspec=line <= (1, 17),
+        mixed_resnet_iterator=line >= (1, 22),
     )
 
 

@@ -1,0 +1,1 @@
+"""Graph, nodes and tensors of media pipes."""
