@@ -279,6 +279,16 @@ def optional_module(name: str) -> ModuleType | None:
     return _import(name) if found else None
 
 
+def load_media(name: str) -> ModuleType:
+    """Import a module of Intel's media loader, such as "fn" of `habana_frameworks.mediapipe`. Opens no device.
+
+    Raises:
+        ImportError: The bridge is not installed, or has no media loader, which is a wheel of its own.
+    """
+    load()
+    return importlib.import_module(f"{PACKAGE}.mediapipe.{name}")
+
+
 def transformer_engine() -> ModuleType:
     """Import Intel's transformer engine, whose layers support fp8. Opens no device.
 

@@ -1,0 +1,158 @@
+"""Data module of image folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpu_data.loader import DataLoader
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from lightning.pytorch import LightningDataModule
+    from torch.utils.data import Dataset
+
+    from hpu_data.loader import Decode
+else:
+    from hpu_core import frameworks
+
+    LightningDataModule = frameworks.current().pytorch().LightningDataModule
+
+__all__ = ["ImageFolderDataModule"]
+
+
+class TorchvisionError(ModuleNotFoundError, ValueError):
+    """torchvision cannot be imported. `lightning-habana` raised a ValueError."""
+
+
+class ImageFolderDataModule(LightningDataModule):
+    """Folders of images, one per class, decoded on the card if it can, and else on the host.
+
+    Training shuffles each epoch over all ranks, and checkpoints keep the position within it. Validation and test fill
+    their last batch with images whose label is `pad_label`.
+
+    Args:
+        train_dir: Folder with a folder of images per class, for training.
+        val_dir: The same for validation, and for test.
+        batch_size: Images per batch of one rank.
+        train_transforms: Transforms of torchvision, or a function of an image, for training.
+        val_transforms: The same for validation and test.
+        num_workers: Processes per rank that decode on the host; none are started where the card decodes.
+        drop_last: Whether training leaves out images that fill no batch on all ranks, or repeats some.
+        decode: "auto", "card" or "host", as for `hpu_data.DataLoader`.
+        pad_label: Label of padding in validation and test; None leaves the last batch shorter.
+        seed: Seed of the order and of random transforms.
+        **options: Further arguments of torch's DataLoader, such as `prefetch_factor`.
+    """
+
+    name = "image-folder"
+
+    def __init__(  # noqa: PLR0913 - those of the loader, and two folders
+        self,
+        train_dir: str | os.PathLike[str] | None = None,
+        val_dir: str | os.PathLike[str] | None = None,
+        batch_size: int = 32,
+        *,
+        train_transforms: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None = None,
+        val_transforms: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None = None,
+        num_workers: int = 8,
+        drop_last: bool = True,
+        decode: Decode = "auto",
+        pad_label: int | None = -100,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.train_dir, self.val_dir = train_dir, val_dir
+        self.batch_size, self.num_workers = batch_size, num_workers
+        self.train_transforms, self.val_transforms = train_transforms, val_transforms
+        self.drop_last, self.decode, self.pad_label, self.seed = drop_last, decode, pad_label, seed
+        self.options = options
+        self.dataset_train: Dataset[Any] | None = None
+        self.dataset_val: Dataset[Any] | None = None
+        self._loaders: list[DataLoader] = []
+        self._train_state: dict[str, int] | None = None
+
+    def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 - Lightning passes it.
+        """Find the images of both folders.
+
+        Raises:
+            FileNotFoundError: A folder has no images.
+            ModuleNotFoundError: torchvision is not installed, or does not fit to torch.
+        """
+        if self.train_dir is not None:
+            self.dataset_train = self._image_folder(self.train_dir, self.train_transforms)
+        if self.val_dir is not None:
+            self.dataset_val = self._image_folder(self.val_dir, self.val_transforms)
+
+    def teardown(self, stage: str | None = None) -> None:  # noqa: ARG002 - as above
+        """Release the cards' pipes and end the workers."""
+        for loader in self._loaders:
+            loader.close()
+        self._loaders.clear()
+
+    def train_dataloader(self) -> DataLoader:
+        """Return a loader of the images for training."""
+        loader = self._make_loader(self.dataset_train, "train", shuffle=True, drop_last=self.drop_last)
+        if self._train_state is not None:
+            loader.load_state_dict(self._train_state)
+            self._train_state = None
+        self._train_loader = loader
+        return loader
+
+    def val_dataloader(self) -> DataLoader:
+        """Return a loader of the images for validation."""
+        return self._make_loader(self.dataset_val, "val", shuffle=False, drop_last=False)
+
+    def test_dataloader(self) -> DataLoader:
+        """Return a loader of the images for test, which are those for validation."""
+        return self.val_dataloader()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the training data. Lightning before 2.2 does not save it by itself."""
+        loader = vars(self).get("_train_loader")
+        return {**super().state_dict(), "train_loader": None if loader is None else loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the position in the training data."""
+        super().load_state_dict(state_dict)
+        self._train_state = state_dict["train_loader"]
+
+    def _make_loader(self, dataset: Any, name: str, *, shuffle: bool, drop_last: bool) -> DataLoader:
+        if dataset is None:
+            raise ValueError(f"`{name}_dir` must be a folder of images, got None")
+        if getattr(dataset, "transform", self) is None:
+            raise ValueError(f"`{name}_transforms` must make tensors of one size of the images, got None")
+        # Strategies that split a model have fewer replicas than ranks.
+        place = getattr(getattr(self.trainer, "strategy", None), "distributed_sampler_kwargs", None) or {}
+        loader = DataLoader(
+            dataset,
+            self.batch_size,
+            shuffle,
+            drop_last=drop_last,
+            decode=self.decode,
+            pad_label=self.pad_label,
+            seed=self.seed,
+            num_workers=self.num_workers,
+            num_replicas=place.get("num_replicas"),
+            rank=place.get("rank"),
+            **self.options,
+        )
+        self._loaders.append(loader)
+        return loader
+
+    def _image_folder(self, folder: str | os.PathLike[str], transforms: Any) -> Dataset[Any]:
+        try:
+            from torchvision.datasets import ImageFolder
+            from torchvision.transforms import Compose
+        except (ImportError, RuntimeError) as error:
+            # A torchvision built for another torch raises a RuntimeError.
+            raise TorchvisionError(
+                f"{type(self).__name__} needs torchvision, which cannot be imported ({error}): install the version "
+                "that belongs to your torch with `pip install torchvision`, without replacing torch",
+                name="torchvision",
+            ) from error
+        is_one = transforms is None or callable(transforms)
+        dataset: Dataset[Any] = ImageFolder(str(folder), transforms if is_one else Compose(transforms))
+        return dataset
