@@ -66,7 +66,8 @@ class Resize:
             other = int(self.size * long / short)
             height, width = (other, self.size) if image.width <= image.height else (self.size, other)
             return _resize(image, height, width, self.interpolation)
-        return _resize(image, *self.size, self.interpolation)
+        height, width = self.size
+        return _resize(image, height, width, self.interpolation)
 
 
 class CenterCrop:
