@@ -14,6 +14,7 @@ _LAZY = (
     "hpu_bucketing",
     "hpu_compile",
     "hpu_core",
+    "hpu_data",
     "hpu_ddp",
     "hpu_deepspeed",
     "hpu_export",
