@@ -1,14 +1,15 @@
 """Tests of the data module for folders of images."""
 
+import importlib
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data import DistributedSampler, RandomSampler, TensorDataset
 
-from hpu_compat._datamodule import HPUDataModule
+from hpu_compat._datamodule import HPUDataModule, MediaApiDataLoader
 
 
 def _with_data(**options: Any) -> HPUDataModule:
@@ -50,20 +51,48 @@ def test_validation_and_test_are_in_order() -> None:
         assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
-def test_samplers_follow_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = _with_data()
-    assert isinstance(module.train_dataloader().sampler, RandomSampler)
-    assert isinstance(module.val_dataloader().sampler, SequentialSampler)
-
-    monkeypatch.setattr(torch.distributed, "is_available", lambda: True)
+@pytest.mark.parametrize("distributed", [True, False])
+def test_ranks_load_their_share(distributed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning made it so whatever `distributed` was."""
+    module = _with_data(batch_size=2, distributed=distributed)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
-    module.distributed = True
-    train, validation = module.train_dataloader().sampler, module.val_dataloader().sampler
-    assert isinstance(train, DistributedSampler)
-    assert isinstance(validation, DistributedSampler)
-    assert (train.shuffle, train.seed, train.rank) == (True, 42, 1)
-    assert validation.shuffle is False
+    shares = []
+    for rank in (0, 1):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        shares.append([batch[0].tolist() for batch in module.train_dataloader()])
+
+    assert len(shares[0]) == len(shares[1]) == 2
+    assert len({number for share in shares for batch in share for number in batch}) == 8
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options", "shuffles"),
+    [
+        (None, {}, False),
+        (None, {"shuffle": True}, True),
+        (RandomSampler(range(10)), {}, True),
+        (DistributedSampler(TensorDataset(torch.arange(10)), 1, 0, shuffle=False), {}, False),
+    ],
+)
+def test_media_loader_takes_the_arguments_of_torch(sampler: Any, options: Any, shuffles: bool) -> None:
+    """A sampler only says whether to shuffle, as the archived loader took it."""
+    loader = MediaApiDataLoader(TensorDataset(torch.arange(10)), 4, sampler=sampler, drop_last=True, **options)
+
+    numbers = [number for batch in loader for number in batch[0].tolist()]
+
+    assert len(numbers) == 8
+    assert (numbers != sorted(numbers)) is shuffles
+
+
+def test_missing_hpu_data_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hpu_data", None)
+    monkeypatch.delitem(sys.modules, "hpu_compat._datamodule")
+
+    with pytest.raises(
+        ModuleNotFoundError, match="`HPUDataModule` needs hpu-data, which is not installed: pip install"
+    ):
+        importlib.import_module("hpu_compat._datamodule")
 
 
 @pytest.mark.parametrize(("transforms", "expected"), [([abs, str], (abs, str)), (abs, abs), (None, None)])

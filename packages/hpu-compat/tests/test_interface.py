@@ -12,6 +12,7 @@ import torch
 
 import hpu_compat._datamodule
 import hpu_core.fabric
+import hpu_data
 import hpu_ddp
 import hpu_deepspeed
 import hpu_fsdp
@@ -175,9 +176,9 @@ def test_peers_are_registered_as_plugins() -> None:
     assert {"hpu-ddp", "hpu-deepspeed", "hpu-precision", "hpu-profiler"} <= set(plugins.installed())
 
 
-def test_media_loader_is_not_supported() -> None:
-    """The error says what to use instead."""
-    loader = _get("lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe.MediaApiDataLoader")
+def test_media_loaders_are_hpu_datas() -> None:
+    """The archived module imported `HabanaDataLoader` of the vendor."""
+    loader: Any = _get("lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe.MediaApiDataLoader")
 
-    with pytest.raises(NotImplementedError, match=r"^MediaApiDataLoader is not supported: .* use HPUDataModule"):
-        loader("anything", batch_size=8)
+    assert issubclass(loader, hpu_data.DataLoader)
+    assert _get("lightning_habana.pytorch.datamodule.datamodule.HabanaDataLoader") is loader

@@ -1,47 +1,44 @@
-"""`HPUDataModule` of the archived package with torch's DataLoader instead of Intel's media loader."""
+"""Data module and loaders of the archived package, by hpu-data."""
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data import DistributedSampler, RandomSampler
 
-from hpu_core import frameworks
+from hpu_core import plugins
 
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningDataModule
-else:
-    LightningDataModule = frameworks.current().pytorch().LightningDataModule
+try:
+    from hpu_data import DataLoader, ImageFolderDataModule
+except ModuleNotFoundError as error:
+    if error.name != "hpu_data":
+        raise
+    raise plugins.not_installed_error("`HPUDataModule`", "hpu-data") from None
 
-__all__ = ["HPUDataModule"]
+__all__ = ["HPUDataModule", "MediaApiDataLoader"]
 
 _Transforms = Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None
 
 
-class _TorchvisionError(ModuleNotFoundError, ValueError):
-    """torchvision cannot be imported. `lightning-habana` raised a ValueError."""
+class HPUDataModule(ImageFolderDataModule):
+    """Folders of images, one per class, decoded on the card if it can, and else on the host.
 
-
-class HPUDataModule(LightningDataModule):
-    """Folders of images, one per class, read by torchvision and torch's DataLoader on the host.
-
-    The archived class decoded images on the card. It accepted only ImageNet, four transforms, `num_workers=8` and
-    `pin_memory=True`; this one has no such limits.
+    The archived class accepted only ImageNet, four transforms, `num_workers=8` and `pin_memory=True`, unlike this one.
+    Images are those of `hpu_data.ImageFolderDataModule`, and the last batch is dropped, or shorter.
 
     Args:
         train_dir: Folder with a folder of images per class, for training.
         val_dir: The same for validation and test.
-        num_workers: Number of processes that load images.
+        num_workers: Number of processes that load images on the host.
         normalize: Not used, as in the archived package: add `Normalize` to the transforms.
         seed: Seed of the order of images in training.
         batch_size: Images per batch and device.
         train_transforms: Transforms of torchvision, or a function of an image, for training.
         val_transforms: The same for validation and test.
-        pin_memory: Whether to copy batches to pinned memory.
+        pin_memory: Whether to copy batches of the host to pinned memory.
         shuffle: Must be False: images are always shuffled in training, and never otherwise.
         drop_last: Whether to drop an incomplete last batch, whose shape costs a compilation on a card.
-        distributed: Whether to load this rank's share of the images.
+        distributed: Not used: each rank always loads its share of the images.
 
     Raises:
         ValueError: `shuffle` is True.
@@ -64,67 +61,44 @@ class HPUDataModule(LightningDataModule):
         drop_last: bool = True,
         distributed: bool = False,
     ) -> None:
-        super().__init__()
         if shuffle:
             raise ValueError("`shuffle` must be False, got True: images are always shuffled in training")
-        self.train_dir, self.val_dir = train_dir, val_dir
-        self.num_workers = num_workers
-        self.normalize = normalize
-        self.seed = seed
-        self.batch_size = batch_size
-        self.train_transform, self.val_transform = train_transforms, val_transforms
-        self.pin_memory = pin_memory
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.distributed = distributed
-        self.dataset_train: Dataset[Any] | None = None
-        self.dataset_val: Dataset[Any] | None = None
-
-    def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 - Lightning passes it.
-        """Find the images of both folders.
-
-        Raises:
-            FileNotFoundError: A folder has no images.
-            ModuleNotFoundError: torchvision is not installed, or does not fit to torch.
-        """
-        try:
-            from torchvision.datasets import ImageFolder
-            from torchvision.transforms import Compose
-        except (ImportError, RuntimeError) as error:
-            # A torchvision built for another torch raises a RuntimeError.
-            raise _TorchvisionError(
-                f"HPUDataModule needs torchvision, which cannot be imported ({error}): install the version that "
-                "belongs to your torch with `pip install torchvision`, without replacing torch",
-                name="torchvision",
-            ) from error
-        self.dataset_train, self.dataset_val = (
-            ImageFolder(str(folder), transform if transform is None or callable(transform) else Compose(transform))
-            for folder, transform in ((self.train_dir, self.train_transform), (self.val_dir, self.val_transform))
+        super().__init__(
+            train_dir,
+            val_dir,
+            batch_size,
+            train_transforms=train_transforms,
+            val_transforms=val_transforms,
+            num_workers=num_workers,
+            drop_last=drop_last,
+            pad_label=None,
+            seed=seed,
+            pin_memory=pin_memory,
         )
+        self.normalize, self.shuffle, self.distributed = normalize, shuffle, distributed
 
-    def train_dataloader(self) -> DataLoader[Any]:
-        """Return a loader of the images for training."""
-        return self._make_loader(self.dataset_train, is_training=True)
-
-    def val_dataloader(self) -> DataLoader[Any]:
+    def val_dataloader(self) -> DataLoader:
         """Return a loader of the images for validation."""
-        return self._make_loader(self.dataset_val, is_training=False)
+        return self._make_loader(self.dataset_val, "val", shuffle=False, drop_last=self.drop_last)
 
-    test_dataloader = val_dataloader
 
-    def _make_loader(self, dataset: Any, *, is_training: bool) -> DataLoader[Any]:
-        sampler: Sampler[int]
-        if self.distributed:
-            sampler = DistributedSampler(dataset, shuffle=is_training, seed=self.seed)
-        elif is_training:
-            sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(self.seed))
-        else:
-            sampler = SequentialSampler(dataset)
-        return DataLoader(
-            dataset,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            drop_last=self.drop_last,
-            sampler=sampler,
-        )
+class MediaApiDataLoader(DataLoader):
+    """Loader of an image folder with the arguments of torch's DataLoader, and the data set's own transforms.
+
+    The archived class, and `HabanaDataLoader` behind it on older cards, had transforms of their own.
+
+    Args:
+        dataset: The data set.
+        batch_size: Images per batch.
+        shuffle: Whether each epoch has a random order; None for what the sampler says.
+        sampler: A `RandomSampler` or `DistributedSampler`, which only says whether to shuffle.
+        **options: Further arguments of `hpu_data.DataLoader`.
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int = 1, shuffle: bool | None = None, sampler: Any = None, **options: Any
+    ) -> None:
+        if shuffle is None:
+            is_random = isinstance(sampler, RandomSampler)
+            shuffle = is_random or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
+        super().__init__(dataset, batch_size, shuffle, **{"pad_label": None, **options})

@@ -17,9 +17,16 @@ def _has_deepspeed() -> bool:
     return importlib.util.find_spec("deepspeed") is not None
 
 
-# Private names that programs import, computed on first use.
+def _media_loader() -> object:
+    return _lazy.load("hpu_compat._datamodule:MediaApiDataLoader", "MediaApiDataLoader")
+
+
+# Names that programs import and that are not the Trainer's or Fabric's, computed on first use.
 _COMPUTED: Final[Mapping[str, Mapping[str, Callable[[], object]]]] = {
     "fabric.plugins.precision": {"_PRECISION_INPUT": lambda: Literal["32", "bf16", "32-true", "bf16-mixed"]},
+    "pytorch.datamodule.dataloaders.resnet_media_pipe": {"MediaApiDataLoader": _media_loader},
+    # The archived module imported it from the vendor's package.
+    "pytorch.datamodule.datamodule": {"HabanaDataLoader": _media_loader},
     "pytorch.plugins.deepspeed_precision": {"_HPU_DEEPSPEED_AVAILABLE": _has_deepspeed},
     "pytorch.plugins.precision": {
         "_PRECISION_INPUT": lambda: Literal["32", "32-true", "bf16", "bf16-mixed", "fp8", "16-mixed"]

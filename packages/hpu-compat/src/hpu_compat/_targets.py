@@ -50,6 +50,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "pytorch.accelerator": ("HPUAccelerator",),
     "pytorch.datamodule": ("HPUDataModule",),
     "pytorch.datamodule.dataloaders": (),
+    "pytorch.datamodule.dataloaders.resnet_media_pipe": ("MediaApiDataLoader",),
     "pytorch.datamodule.datamodule": ("HPUDataModule",),
     "pytorch.plugins": ("HPUCheckpointIO", "HPUDeepSpeedPrecisionPlugin", "HPUFSDPPrecision", "HPUPrecisionPlugin"),
     "pytorch.plugins.deepspeed_precision": ("HPUDeepSpeedPrecisionPlugin",),
