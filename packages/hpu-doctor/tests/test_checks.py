@@ -177,7 +177,7 @@ _FAULTS = [
     ),
     _Fault(
         "no rank 0",
-        {"endpoint": Endpoint(address="node-0", port="29500", resolved="10.0.0.9", state="refused"), "rank": 8},
+        {"endpoint": Endpoint(address="node-0", port="29500", resolved="10.0.0.9", state="refused"), "rank": None},
         "MASTER_PORT",
         False,
         "nothing listens at node-0:29500",
@@ -299,6 +299,13 @@ def test_port_of_a_running_rank_0_is_no_problem_for_its_peers(make_machine: Make
     endpoint = Endpoint(address="node-1", port="29500", resolved="10.0.0.1", is_here=True, state="in use")
 
     assert _only(run_checks(make_machine(endpoint=endpoint, rank=3)), "MASTER_PORT").problems == ()
+
+
+def test_ranks_that_start_together_wait_for_rank_0(make_machine: MakeMachine) -> None:
+    """Its port may still be closed when the others are checked."""
+    endpoint = Endpoint(address="node-0", port="29500", resolved="10.0.0.9", state="refused")
+
+    assert _only(run_checks(make_machine(endpoint=endpoint, rank=8)), "MASTER_PORT").problems == ()
 
 
 @pytest.mark.parametrize("config", ["/r", "/r,", "/r,True", "/r,false,", "/r,false,1", "/r,0,1"])

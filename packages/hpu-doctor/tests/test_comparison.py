@@ -64,6 +64,19 @@ def test_problem_that_blocks_training() -> None:
 
 def test_ranks_of_one_machine_count_once() -> None:
     assert compare([_report("node-1"), _report("node-1")]).hosts == ("node-1",)
+    assert compare([{**_report("node-1"), "boot_id": "a"}] * 2).hosts == ("node-1",)
+
+
+def test_machines_of_one_host_name_stay_apart() -> None:
+    comparison = compare([{**_report("localhost", driver=f"1.2{boot}"), "boot_id": boot} for boot in "34"])
+
+    assert comparison.hosts == ("localhost", "localhost (2)")
+    assert comparison.differences[0].name == "driver"
+    assert not comparison.can_train
+
+
+def test_reports_without_a_boot_are_told_apart_by_their_versions() -> None:
+    assert not compare([_report("localhost", driver="1.23"), _report("localhost", driver="1.24")]).can_train
 
 
 def test_json() -> None:

@@ -75,6 +75,25 @@ def test_first_line_and_count() -> None:
     assert (found.line_number, found.line, found.count) == (2, "lost 1", 2)
 
 
+def test_first_line_is_that_of_any_pattern() -> None:
+    error = _error("lost", "device lost", "card lost")
+    (found,) = explain(io.BytesIO(b"start\ncard lost\nok\ndevice lost\n"), [error])
+
+    assert (found.line_number, found.line, found.count) == (2, "card lost", 2)
+
+
+def test_line_that_matches_two_patterns_is_counted_once() -> None:
+    error = _error("lost", "device lost", "status 8")
+    (found,) = explain(io.BytesIO(b"device lost, status 8, device lost\n"), [error])
+
+    assert (found.line_number, found.count) == (1, 1)
+
+
+def test_sources_can_be_found_by_a_reader() -> None:
+    """An id of a file that only the authors have is none."""
+    assert not [error.id for error in known_errors() if re.search(r"file \d+|stored", error.source)]
+
+
 def test_progress_bar_is_not_part_of_the_line() -> None:
     (found,) = explain(io.BytesIO(b"Epoch 1\rEpoch 2\rdevice lost\r\n"), [_error("lost", "lost")])
 

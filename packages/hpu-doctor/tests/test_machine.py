@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpu_core.info import SystemInfo
+from hpu_doctor.checks import run_checks
 from hpu_doctor.machine import (
     Endpoint,
     HugePages,
     check_folder,
     collect_machine,
     find_endpoint,
+    read_boot_id,
     read_huge_pages,
     read_interfaces,
 )
@@ -133,6 +135,46 @@ def test_no_address() -> None:
     assert find_endpoint({"MASTER_PORT": "29500"}) == Endpoint(port="29500")
 
 
+_SLURM = {"SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16", "SLURM_NNODES": "2", "SLURM_JOB_ID": "70012"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({**_SLURM, "SLURM_NODELIST": "127.0.0.1,other"}, ("127.0.0.1", "15012", None)),
+        ({**_SLURM, "SLURM_NODELIST": "127.0.0.1", "MASTER_ADDR": "127.0.0.2"}, ("127.0.0.2", None, None)),
+        ({"RANK": "9", "LOCAL_RANK": "1", "WORLD_SIZE": "16"}, (None, None, None)),
+    ],
+    ids=["SLURM's first machine", "the user's variable", "a launcher without an address"],
+)
+def test_endpoint_of_a_launcher(environment: dict[str, str], expected: tuple[str | None, ...]) -> None:
+    """It is the one that Lightning, and `--all-nodes`, will use."""
+    endpoint = find_endpoint(environment)
+
+    assert (endpoint.address, endpoint.port, endpoint.error) == expected
+
+
+def test_srun_of_the_documentation_can_train(
+    make_system: Callable[..., SystemInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`srun --ntasks-per-node=1 hpu-doctor --all-nodes` has no MASTER_ADDR."""
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: socket.socket())
+    environment = {**_SLURM, "SLURM_NODELIST": "192.0.2.1,192.0.2.2", "HABANA_LOGS": str(tmp_path)}
+    machine = collect_machine(environment, collect_system=make_system, used_modules=frozenset)
+
+    (check,) = [check for check in run_checks(machine) if check.name == "MASTER_ADDR"]
+    assert (check.detail, check.problems) == ("192.0.2.1 is 192.0.2.1", ())
+
+
+def test_logs_without_a_variable_are_those_of_the_home_folder(
+    make_system: Callable[..., SystemInfo], tmp_path: Path
+) -> None:
+    """Only Intel's images set HABANA_LOGS, to /var/log/habana_logs, which an ordinary user cannot write to."""
+    machine = collect_machine({"HOME": str(tmp_path)}, collect_system=make_system, used_modules=frozenset)
+
+    assert (machine.logs.path, machine.logs.error) == (str(tmp_path / ".habana_logs"), None)
+
+
 def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Path) -> None:
     environment = {
         "SLURM_PROCID": "9",
@@ -150,6 +192,11 @@ def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Pat
     assert machine.recipe_cache.path == str(tmp_path)
     assert machine.interface_names == "eth0"
     assert machine.used_modules == {3}
+
+
+def test_boot_of_a_machine(tmp_path: Path) -> None:
+    assert read_boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip() != ""
+    assert not read_boot_id(tmp_path)
 
 
 def test_machine_outside_of_a_job(simulated_system: SystemInfo) -> None:

@@ -39,6 +39,11 @@ def _print(*arguments: str) -> str:
     return result.output
 
 
+def _machines(engine: str, nodes: int) -> tuple[str, ...]:
+    hosts = ("--hosts", f"node-[1-{nodes}]") if engine == "mpirun" else ()
+    return ("--nodes", str(nodes), "--devices", "8", *hosts)
+
+
 def _words(text: str) -> list[str]:
     # shlex does not join lines.
     return shlex.split(text.replace("\\\n", ""), comments=True)
@@ -99,6 +104,42 @@ def test_mpirun_takes_host_names_as_slurm_lists_them() -> None:
     found = words[words.index("--host") + 1].split(",")
     assert found[:2] == ["node-001.net:8", "node-002.net:8"]
     assert found[127:] == ["node-128.net:8", "node-130.net:8", "login:8", "gpu7x:8", "gpu8x:8"]
+
+
+def test_mpirun_has_a_machine_for_each_host() -> None:
+    words = _words(_print("--engine", "mpirun", "--hosts", "a,b", "train.py"))
+
+    assert words[words.index("-np") + 1] == "16"
+    assert words[words.index("--host") + 1] == "a:8,b:8"
+
+
+def test_mpirun_takes_several_ranges_of_a_name() -> None:
+    words = _words(_print("--engine", "mpirun", "--hosts", "r[1-2]n[1-2,10],login", "train.py"))
+
+    names = words[words.index("--host") + 1].split(",")
+    assert names == [f"{name}:8" for name in ("r1n1", "r1n2", "r1n10", "r2n1", "r2n2", "r2n10", "login")]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "message"),
+    [
+        ("a,,b", "`--hosts` must list host names"),
+        ("n[1-", "`--hosts` must list host names"),
+        ("n[1-x]", "`--hosts` must list host names"),
+        ("n[4-1]", "a range of `--hosts` must be ascending, got '4-1'"),
+    ],
+)
+def test_damaged_host_list_is_refused(hosts: str, message: str) -> None:
+    assert message in _refuse("--engine", "mpirun", "--hosts", hosts, "train.py")
+
+
+@pytest.mark.parametrize("script", ["null.py", "yes.py", "off.py", "y.py", "true.py"])
+@pytest.mark.parametrize("engine", ["kubernetes", "kubernetes-mpi"])
+def test_name_of_a_manifest_is_text(engine: str, script: str) -> None:
+    manifest = yaml.safe_load(_print(*MACHINES[engine], "--volume", "null:/data", script))
+
+    assert manifest["metadata"]["name"] == script.removesuffix(".py")
+    assert '{claimName: "null"}' in _print(*MACHINES[engine], "--volume", "null:/data", script)
 
 
 def test_mpirun_binds_ranks_only_to_given_cores() -> None:
@@ -189,10 +230,10 @@ def test_slurm_on_shared_machines_takes_free_cards() -> None:
 
 
 @pytest.mark.parametrize("engine", list(MACHINES))
-@pytest.mark.parametrize(("devices", "raises"), [("64", False), ("65", True)])
-def test_many_ranks_get_more_open_files(engine: str, devices: str, raises: bool) -> None:
+@pytest.mark.parametrize(("nodes", "raises"), [(16, False), (17, True)])
+def test_many_ranks_get_more_open_files(engine: str, nodes: int, raises: bool) -> None:
     """Above 128 ranks, as Intel's Megatron-LM asks for it."""
-    text = _print(*MACHINES[engine], "--devices", devices, *SCRIPT)
+    text = _print(*MACHINES[engine], *_machines(engine, nodes), *SCRIPT)
 
     assert ("ulimit -n" in text) is raises
 
@@ -203,7 +244,7 @@ def test_agent_starts_with_more_open_files(engine: str, tmp_path: Path) -> None:
     agent = tmp_path / "torchrun"
     agent.write_text("#!/bin/sh\nulimit -n\n")
     agent.chmod(0o755)
-    text = _print(*MACHINES[engine], "--devices", "65", *SCRIPT)
+    text = _print(*MACHINES[engine], *_machines(engine, 17), *SCRIPT)
     words = _words(text)
     if engine == "kubernetes":
         (container,) = yaml.safe_load(text)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
@@ -329,6 +370,8 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
     ("arguments", "message"),
     [
         (("--engine", "slurm", "--devices", "0"), "`--devices` must be at least 1, got 0"),
+        (("--engine", "torchrun", "--devices", "9"), "`--devices` must be at most 8, the cards of a machine, got 9"),
+        (("--engine", "mpirun", "--nodes", "1", "--hosts", "a,b"), "`--hosts` must have as many host names as"),
         (("--engine", "slurm", "--nodes", "-1"), "`--nodes` must be at least 1, got -1"),
         (("--engine", "torchrun", "--port", "0"), "`--port` must be from 1 to 65535, got 0"),
         (("--engine", "slurm", "--time", "soon"), "`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got 'soon'"),

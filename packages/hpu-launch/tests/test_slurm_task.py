@@ -29,6 +29,34 @@ def test_tasks_of_a_machine_list_the_modules_by_local_rank(tmp_path: Path) -> No
     assert results == {0: "7,5", 1: "7,5"}
 
 
+@pytest.mark.parametrize("kind", ["link", "open", "file"])
+def test_folder_that_others_could_control_is_refused(tmp_path: Path, kind: str) -> None:
+    """Another user can guess its name, and create it before the job starts."""
+    folder, target = tmp_path / "hpu-modules-0-42-0-0", tmp_path / "target"
+    target.mkdir()
+    if kind == "link":
+        folder.symlink_to(target)
+    elif kind == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    else:
+        folder.touch()
+
+    with pytest.raises(PermissionError, match="must be of this user alone"):
+        share_modules(folder, 0, 1, lambda n: (0,) * n)
+    assert not list(target.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "hpu-modules-0-42-0-0"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 1234, 1234)
+
+    with pytest.raises(PermissionError, match="must be of this user alone"):
+        share_modules(folder, 0, 1, lambda n: (0,) * n)
+
+
 def test_missing_task_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_task, "_TIMEOUT", 0.0)
 

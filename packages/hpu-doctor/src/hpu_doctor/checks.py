@@ -75,6 +75,7 @@ def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "host": machine.host,
+        "boot_id": machine.boot_id,
         "rank": machine.rank,
         "time": machine.time,
         "can_train": can_train(checks),
@@ -350,7 +351,8 @@ def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
             f"port {endpoint.port} is in use on this machine, which is that of rank 0",
             "Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
         )
-    if endpoint.state == "refused":
+    # The ranks of a launcher start together, and rank 0 may not listen yet.
+    if endpoint.state == "refused" and machine.rank is None:
         return Problem.note(
             f"nothing listens at {place}",
             "Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",

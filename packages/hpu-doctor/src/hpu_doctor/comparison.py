@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hpu_doctor.checks import SCHEMA
+from hpu_doctor.name_ranges import number_hosts
 
 # The reports of a job are printed at the same time; a launcher may take a while to start all of them.
 _MAX_CLOCK_DIFFERENCE: Final = 120.0
@@ -109,9 +110,11 @@ def compare(reports: Sequence[Mapping[str, Any]]) -> Comparison:
     """Compare the reports of machines.
 
     Args:
-        reports: The reports. Of several from one machine, the last one counts.
+        reports: The reports. Of several from one boot of a machine, the last one counts. Machines of one host name are
+            numbered: "localhost (2)".
     """
-    by_host = {str(report["host"]): report for report in reports}
+    machines = {(str(report["host"]), _identity(report)): report for report in reports}
+    by_host = dict(zip(number_hosts(machines), machines.values(), strict=True))
     names = dict.fromkeys(name for report in by_host.values() for name in report["versions"])
     differences = [
         difference
@@ -157,6 +160,11 @@ def _parse_line(line: str) -> object:
         return json.loads(line)
     except ValueError:
         return None
+
+
+def _identity(report: Mapping[str, Any]) -> str:
+    # Earlier releases report no boot: those of one host name with other versions are other machines.
+    return str(report.get("boot_id") or json.dumps(report["versions"], sort_keys=True))
 
 
 def _value(report: Mapping[str, Any], name: str) -> str:

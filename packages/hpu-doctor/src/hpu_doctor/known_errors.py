@@ -57,7 +57,7 @@ class Explanation:
         error: The known error.
         line_number: Number of the first line that matches, from 1.
         line: That line, shortened around the match.
-        count: Number of matches in the text.
+        count: Number of lines that match.
     """
 
     error: KnownError
@@ -97,11 +97,13 @@ def explain(stream: BinaryIO, errors: Sequence[KnownError] | None = None) -> tup
     for block, offset in _blocks(stream):
         lowered = block.lower()
         for matcher in matchers:
-            for match in _matches(matcher, block, lowered, offset):
+            # By line, in order: several patterns of an error may match one line, and each in another order.
+            matches = {_line_start(block, match): match for match in _matches(matcher, block, lowered, offset)}
+            for start, match in sorted(matches.items()):
                 known = found.get(matcher.error.id)
                 found[matcher.error.id] = Explanation(
                     error=matcher.error,
-                    line_number=known.line_number if known else line_number + block.count("\n", 0, match.start()),
+                    line_number=known.line_number if known else line_number + block.count("\n", 0, start),
                     line=known.line if known else _line(block, match),
                     count=known.count + 1 if known else 1,
                 )
@@ -112,7 +114,7 @@ def explain(stream: BinaryIO, errors: Sequence[KnownError] | None = None) -> tup
 def to_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
     """Return explanations as plain data that `json` can serialize."""
     return {
-        "schema": 1,
+        "schema_version": 1,
         "errors": [
             {
                 "id": found.error.id,
@@ -167,9 +169,13 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def _line_start(block: str, match: re.Match[str]) -> int:
+    return max(block.rfind("\n", 0, match.start()), block.rfind("\r", 0, match.start())) + 1
+
+
 def _line(block: str, match: re.Match[str]) -> str:
     """Return the line of a match, shortened around it. Progress bars end their lines by a carriage return."""
-    start = max(block.rfind("\n", 0, match.start()), block.rfind("\r", 0, match.start())) + 1
+    start = _line_start(block, match)
     ends = [end for end in (block.find("\n", match.end()), block.find("\r", match.end())) if end >= 0]
     end = min(ends, default=len(block))
     before = max(start, match.start() - _MAX_LINE // 4)

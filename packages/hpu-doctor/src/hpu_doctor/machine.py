@@ -1,5 +1,6 @@
 """Facts of a machine: devices, software, processes, limits, folders and network. Collecting them opens no device."""
 
+import contextlib
 import errno
 import os
 import resource
@@ -14,6 +15,9 @@ from typing import Final, Literal
 from hpu_core import discovery, launcher_env
 from hpu_core.discovery import Holders
 from hpu_core.info import SystemInfo, collect
+
+# Below the home folder, where HABANA_LOGS is not set. Intel's images set it to /var/log/habana_logs.
+DEFAULT_LOGS: Final = ".habana_logs"
 
 PortState = Literal["free", "in use", "reachable", "refused", "timeout", "unknown"]
 
@@ -56,9 +60,9 @@ class Endpoint:
     """MASTER_ADDR and MASTER_PORT.
 
     Attributes:
-        address: Value of MASTER_ADDR, None if it is not set.
-        port: Value of MASTER_PORT, None if it is not set.
-        resolved: IP address of MASTER_ADDR, None if it is not set or cannot be resolved.
+        address: Value of MASTER_ADDR, else what Lightning derives from the launcher's variables; None without either.
+        port: Value of MASTER_PORT, likewise.
+        resolved: IP address of the address, None if it is not set or cannot be resolved.
         error: Why it cannot be resolved.
         is_here: Whether it is an address of this machine.
         state: State of the port: "free" or "in use" on this machine, or the result of a connection to another one.
@@ -78,6 +82,7 @@ class Machine:
 
     Attributes:
         host: Host name.
+        boot_id: The kernel's random id of this boot, by which machines of one host name differ; "" if it is unknown.
         system: Devices and software.
         is_root: Whether this process is root's.
         holders: Processes that hold a device.
@@ -99,6 +104,7 @@ class Machine:
     """
 
     host: str
+    boot_id: str = ""
     system: SystemInfo
     is_root: bool = False
     holders: Holders = field(default_factory=Holders)
@@ -144,13 +150,14 @@ def collect_machine(
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
+        boot_id=read_boot_id(proc),
         is_root=os.geteuid() == 0,
         holders=discovery.find_holders(proc),
         used_modules=used_modules() if any(not device.simulated for device in system.devices) else frozenset(),
         huge_pages=read_huge_pages(proc / "meminfo"),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
-        logs=check_folder(logs or "/var/log/habana_logs"),
+        logs=check_folder(logs or str(Path(environ.get("HOME") or Path.home(), DEFAULT_LOGS))),
         logs_variable=logs,
         recipe_cache=check_folder(cache.partition(",")[0]) if cache else None,
         recipe_cache_config=cache,
@@ -185,6 +192,14 @@ def check_folder(path: str) -> Folder:
     return Folder(path=path, free_bytes=free)
 
 
+def read_boot_id(proc: Path = Path("/proc")) -> str:
+    """Return the kernel's random id of this boot, "" if it cannot be read. Containers of a machine share it."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError):
+        return ""
+
+
 def read_huge_pages(meminfo: Path) -> HugePages | None:
     """Return the huge pages that /proc/meminfo lists, None if it lists none of the values."""
     try:
@@ -209,8 +224,12 @@ def read_interfaces(net: Path) -> dict[str, bool]:
 
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """Resolve MASTER_ADDR, and try MASTER_PORT: bind it if the address is this machine's, else connect to it."""
+    """Resolve the address of rank 0, and try its port: bind it if the address is this machine's, else connect to it."""
     address, port = environ.get("MASTER_ADDR"), environ.get("MASTER_PORT")
+    # A job of several machines whose launcher does not name the first one.
+    with contextlib.suppress(ValueError):
+        if address is None and (job := launcher_env.find_launcher_env(environ)) is not None:
+            address, port = job.address, job.port
     if address is None:
         return Endpoint(port=port)
     try:

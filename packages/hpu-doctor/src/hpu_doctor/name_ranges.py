@@ -31,6 +31,23 @@ def format_hosts(hosts: Iterable[str]) -> str:
     return ",".join(texts)
 
 
+def number_hosts(machines: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a name for each machine: its host name, with a number from the second machine of that name on.
+
+    Args:
+        machines: Host name and identity of each; the same machine may occur several times.
+    """
+    known: dict[str, list[str]] = {}
+    names = []
+    for host, identity in machines:
+        found = known.setdefault(host, [])
+        if identity not in found:
+            found.append(identity)
+        number = found.index(identity) + 1
+        names.append(host if number == 1 else f"{host} ({number})")
+    return names
+
+
 def _runs(numbers: list[str]) -> list[str]:
     """Return sorted numbers with one text, "8-15", for those that follow each other."""
     runs: list[list[str]] = []

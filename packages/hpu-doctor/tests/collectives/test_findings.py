@@ -52,6 +52,13 @@ def test_rank_with_slow_links_is_named() -> None:
     assert finding.message == "every link of rank 3 on node-0 is slow"
 
 
+def test_machines_of_one_host_name_stay_apart() -> None:
+    """The slower links between them are compared among themselves."""
+    ranks = [replace(rank, host="localhost", boot_id=rank.host) for rank in _ranks(hosts=2)]
+
+    assert find_faults(_reports(ranks)) == ()
+
+
 def test_wrong_link_is_named() -> None:
     ranks = _ranks()
     ranks[2] = replace(ranks[2], wrong_links=(1,), wrong=("all-reduce",))

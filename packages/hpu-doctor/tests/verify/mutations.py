@@ -374,9 +374,14 @@ def checkpointing_is_for_cuda() -> None:
     replace("torch.utils.checkpoint:DefaultDeviceType.get_device_type", returning("cuda"))
 
 
-@breaks("set-device-edits-the-module", "set-device-must-agree-with-the-module")
+@breaks("set-device-edits-the-module")
 def set_device_does_nothing() -> None:
     replace(f"{HPU}set_device", returning(None))
+
+
+@breaks("set-device-keeps-the-module")
+def set_device_follows_the_index() -> None:
+    replace(f"{HPU}set_device", lambda index: os.environ.update(HLS_MODULE_ID=str(index)))
 
 
 @breaks("invalid-index-is-named", "other-device-is-named")

@@ -1,6 +1,7 @@
 """The command `hpu-launch`: the command, batch script or manifest that starts a job, for each engine."""
 
 import importlib.util
+import itertools
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ _ENGINES = {
     "kubernetes-mpi": mpijob,
     "ray": ray,
 }
+_HOSTS = re.compile(r"(?:[\w.:-]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])+", re.ASCII)
 _ALL_ENGINES = frozenset({"engine", "nodes", "devices", "run", "no_checks"})
 _KUBERNETES = frozenset({"name", "port", "cpus", "max_restarts", "image", "memory", "volume"})
 # Options that an engine uses, besides those of all engines.
@@ -42,7 +44,7 @@ _OPTIONS = {
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--engine", type=click.Choice(list(_ENGINES)), required=True, help="What starts the ranks.")
-@click.option("--nodes", default=1, show_default=True, help="Number of machines.")
+@click.option("--nodes", type=int, default=None, help="Number of machines. [default: that of --hosts, else 1]")
 @click.option(
     "--min-nodes", type=int, default=None, help="Continue with as few as this many machines; new ones join (torchrun)."
 )
@@ -67,14 +69,18 @@ _OPTIONS = {
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_checks: bool, **options: object) -> None:
+def main(  # noqa: PLR0913 - one per option that is not of the job.
+    context: click.Context, /, engine: str, nodes: int | None, hosts: str, *, run: bool, no_checks: bool, **job: object
+) -> None:
     """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
 
     The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.
     """
     _refuse_unused_options(context, engine)
     try:
-        launch = _ENGINES[engine](JobSpec(hosts=_expand_hosts(hosts), **options))  # type: ignore[arg-type] # click has converted the options.
+        names = _expand_hosts(hosts)
+        nodes = max(1, len(names)) if nodes is None else nodes
+        launch = _ENGINES[engine](JobSpec(nodes=nodes, hosts=names, **job))  # type: ignore[arg-type] # click has converted the options.
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not run:
@@ -86,14 +92,33 @@ def main(context: click.Context, /, engine: str, hosts: str, run: bool, no_check
 
 
 def _expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the host names of a list such as "node-[001-004,7],login"."""
-    hosts = []
-    for prefix, ranges, suffix in re.findall(r"([^,[]+)(?:\[([0-9,-]+)\]([^,[]*))?", text):
-        for part in ranges.split(","):
-            first, _, last = part.partition("-")
-            numbers = range(int(first), int(last or first) + 1) if first else []
-            hosts += [f"{prefix}{number:0{len(first)}}{suffix}" for number in numbers] if ranges else [prefix]
+    """Return the host names of a list such as "rack[1-2]-node[001-004,7],login".
+
+    Raises:
+        ValueError: A name is empty or has other characters than those of host names, or a range is not ascending.
+    """
+    if not text:
+        return ()
+    hosts: list[str] = []
+    # Commas between brackets belong to the ranges.
+    for entry in re.split(r",(?![^\[]*\])", text):
+        if not _HOSTS.fullmatch(entry):
+            raise ValueError(f"`--hosts` must list host names as node-1,node-2 or node-[001-128,130], got {entry!r}")
+        # Texts at even places, ranges at odd ones.
+        parts = re.split(r"\[([^]]*)\]", entry)
+        choices = [_expand_range(part) if index % 2 else [part] for index, part in enumerate(parts)]
+        hosts += ["".join(words) for words in itertools.product(*choices)]
     return tuple(hosts)
+
+
+def _expand_range(text: str) -> list[str]:
+    numbers: list[str] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            raise ValueError(f"a range of `--hosts` must be ascending, got {part!r}")
+        numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last or first) + 1)]
+    return numbers
 
 
 def _refuse_unused_options(context: click.Context, engine: str) -> None:

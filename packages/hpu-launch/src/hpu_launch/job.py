@@ -9,6 +9,8 @@ from pathlib import PurePath
 
 # Characters of an option beside its comment.
 _WIDTH = 32
+# Of Intel's machines, and of HABANA_VISIBLE_MODULES.
+MAX_DEVICES = 8
 # Above so many ranks Intel's Megatron-LM asks for a higher limit of open files: rank 0 has sockets for all of them.
 _MANY_RANKS = 128
 _RAISE_OPEN_FILES = 'ulimit -n "$(ulimit -Hn)"'
@@ -68,6 +70,11 @@ class JobSpec:
         ):
             if value is not None and value < lowest:
                 raise ValueError(f"`{option}` must be at least {lowest}, got {value}")
+        if self.devices > MAX_DEVICES:
+            raise ValueError(
+                f"`--devices` must be at most {MAX_DEVICES}, the cards of a machine, got {self.devices}: more cards "
+                "are more machines, `--nodes`"
+            )
         if self.min_nodes is not None and not 1 <= self.min_nodes <= self.nodes:
             raise ValueError(f"`--min-nodes` must be from 1 to `--nodes`, {self.nodes}, got {self.min_nodes}")
         if self.min_nodes is not None and self.max_restarts == 0:

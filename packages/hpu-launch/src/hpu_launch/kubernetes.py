@@ -36,7 +36,7 @@ def pytorchjob(job: JobSpec) -> Launch:
         "apiVersion: kubeflow.org/v1",
         "kind: PyTorchJob",
         "metadata:",
-        f"  name: {job.job_name}",
+        f"  name: {json.dumps(job.job_name)}",
         "spec:",
         "  runPolicy:",
         f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them",
@@ -75,7 +75,7 @@ def mpijob(job: JobSpec) -> Launch:
         "apiVersion: kubeflow.org/v2beta1",
         "kind: MPIJob",
         "metadata:",
-        f"  name: {job.job_name}",
+        f"  name: {json.dumps(job.job_name)}",
         "spec:",
         f"  slotsPerWorker: {job.devices}  # ranks of a machine, one for each card",
         "  runPolicy:",
@@ -120,6 +120,8 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
             "image, and the script resumes from a checkpoint"
         )
     claim, _, path = (job.volume or "").partition(":")
+    # In quotes: "null", "yes" and "1e3" are names, too.
+    source = f"persistentVolumeClaim: {{claimName: {json.dumps(claim)}}}"
     resources = [
         f"habana.ai/gaudi: {job.devices}",
         f"hugepages-2Mi: {math.ceil(_HUGE_PAGES_MI * job.devices)}Mi",
@@ -158,7 +160,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         *(
             [
                 "  volumes:",
-                f"    - {{name: checkpoints, persistentVolumeClaim: {{claimName: {claim}}}}}  # of all machines",
+                f"    - {{name: checkpoints, {source}}}  # of all machines",
             ]
             if claim
             else []

@@ -29,9 +29,9 @@ def mpirun(job: JobSpec) -> Launch:
     """Return the command, which is run on one machine.
 
     Raises:
-        ValueError: There are several machines, and not as many hosts.
+        ValueError: There are not as many hosts as machines.
     """
-    if job.nodes > 1 and len(job.hosts) != job.nodes:
+    if (job.nodes > 1 or job.hosts) and len(job.hosts) != job.nodes:
         raise ValueError(
             f"`--hosts` must have as many host names as `--nodes`, {job.nodes}, got {len(job.hosts)}; the first one "
             "serves the rendezvous"

@@ -4,8 +4,11 @@ Each task of a SLURM step takes a module that no other process holds, and keeps 
 machine tell each other their modules by files, because HABANA_VISIBLE_MODULES lists those of all local ranks.
 """
 
+import contextlib
+import errno
 import os
 import runpy
+import stat
 import sys
 import tempfile
 import time
@@ -32,10 +35,11 @@ def share_modules(
         take: Takes modules until this process exits.
 
     Raises:
+        PermissionError: The folder is another user's, or others can write to it.
         RuntimeError: There is no free module.
         TimeoutError: Another task has not taken one in time.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _create(folder)
     (module,) = take(1)
     own = folder / f"{local_rank}.new"
     own.write_text(str(module), encoding="ascii")
@@ -50,6 +54,21 @@ def share_modules(
             )
         time.sleep(_POLL_INTERVAL)
     return ",".join(file.read_text(encoding="ascii") for file in files)
+
+
+def _create(folder: Path) -> None:
+    """Create the folder, or take it if it is this user's own: its name is known, and /tmp is for all users."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700, parents=True)
+    # Of a link itself. A folder of this user in /tmp cannot be replaced by others, as the sticky bit keeps them off.
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            errno.EPERM,
+            "the folder by which the tasks of a step tell each other their cards must be of this user alone; remove "
+            "it, or set TMPDIR to a folder of your own",
+            str(folder),
+        )
 
 
 def step_folder(environ: Mapping[str, str] = os.environ) -> Path:

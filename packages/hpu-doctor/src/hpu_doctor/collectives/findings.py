@@ -7,11 +7,11 @@ the links between two machines.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from hpu_doctor.collectives.measurement import ALL_REDUCE, REDUCE_SCATTER, RankReport, RankResult
-from hpu_doctor.name_ranges import format_ranks
+from hpu_doctor.name_ranges import format_ranks, number_hosts
 
 SCHEMA: Final = 1
 
@@ -45,6 +45,8 @@ def find_faults(reports: Sequence[RankReport | None], *, slow_factor: float = 3.
         slow_factor: Report ranks or links this many times slower than the median.
     """
     results = [report.result for report in reports if report is not None and report.result is not None]
+    names = number_hosts((result.host, result.boot_id) for result in results)
+    results = [replace(result, host=name) for result, name in zip(results, names, strict=True)]
     return (
         *_missing(reports),
         *_wrong(results),

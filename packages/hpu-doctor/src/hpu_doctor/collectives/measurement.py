@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import bridge
 from hpu_core.launcher_env import LauncherEnv
+from hpu_doctor.machine import read_boot_id
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +31,8 @@ class RankResult:
 
     Attributes:
         rank: The rank.
-        host: Its machine.
+        host: Host name of its machine.
+        boot_id: The kernel's id of this boot, by which machines of one host name differ.
         local_seconds: Time of a computation without communication.
         seconds: Time of each collective, by name.
         wrong: Names of the collectives with wrong values.
@@ -41,6 +43,7 @@ class RankResult:
 
     rank: int
     host: str
+    boot_id: str = ""
     local_seconds: float
     seconds: Mapping[str, float] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
@@ -182,6 +185,7 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     return RankResult(
         rank=env.rank,
         host=socket.gethostname(),
+        boot_id=read_boot_id(),
         local_seconds=local_seconds,
         seconds=seconds,
         wrong=tuple(name for name, wrong in is_wrong.items() if wrong),
