@@ -32,6 +32,19 @@ class Module(LightningDataModule):
 """
 
 
+_STREAM = """
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return (torch.zeros(20 + index) for index in range(20))
+
+def train_dataloader():
+    return DataLoader(Stream(), batch_size=4)
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """File with a data module."""
@@ -87,7 +100,6 @@ def test_keys_are_dimensions(file: Path) -> None:
     assert values["dimensions"] == [[128, 960], [64, 128]]
 
 
-@pytest.mark.filterwarnings("ignore:.*alone makes:UserWarning")
 def test_function_returns_the_loader(tmp_path: Path) -> None:
     path = tmp_path / "functions.py"
     path.write_text(
@@ -100,7 +112,7 @@ def test_function_returns_the_loader(tmp_path: Path) -> None:
     result = _run(path, "--samples", 7)
 
     assert "hpu-bucketing: 7 samples, batches of 1" in result.output
-    assert "Chosen: 128" in result.output
+    assert "Chosen: 8" in result.output
 
 
 @pytest.mark.parametrize(
@@ -118,5 +130,40 @@ def test_errors_say_what_to_do(source: str, arguments: tuple[str, ...], message:
 
     result = _run(path, *arguments)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.output
+
+
+def test_estimated_time_is_of_the_whole_data_set(file: Path) -> None:
+    """Not of the samples that were measured: the number of buckets depends on it."""
+    options = ("--tokens-per-second", 5000, "--align", 1, "--json")
+    seconds = {
+        samples: json.loads(_run(file, *options, "--buckets", 1, "--samples", samples).output)["curve"][0]["seconds"]
+        for samples in (300, 100)
+    }
+
+    # 25 s are the compilation.
+    assert seconds[100] - 25 == pytest.approx(seconds[300] - 25, rel=0.05) == 300 * 900 / 5000
+
+
+def test_stream_without_a_length_has_no_estimated_time(tmp_path: Path) -> None:
+    path = tmp_path / "stream.py"
+    path.write_text(_STREAM)
+
+    cut = _run(path, "--tokens-per-second", 5000, "--samples", 10)
+    assert (cut.exit_code, "`--tokens-per-second` needs the number of samples" in cut.output) == (2, True)
+    assert _run(path, "--samples", 10).exit_code == 0
+    assert _run(path, "--tokens-per-second", 5000).exit_code == 0
+
+
+def test_default_alignment_is_not_one_that_it_warns_of(
+    file: Path, recwarn: pytest.WarningsRecorder, tmp_path: Path
+) -> None:
+    """The samples have 20 to 40 elements."""
+    path = tmp_path / "short.py"
+    path.write_text(_STREAM)
+    values = json.loads(_run(path, "--json").output)
+
+    assert not recwarn.list
+    assert all(limit % 32 == 0 for limit in values["dimensions"][0])
+    assert json.loads(_run(file, "--json").output)["dimensions"][0][-1] == 1024

@@ -64,6 +64,24 @@ def test_field_of_another_length_is_not_padded() -> None:
     assert BucketCollate(_PLAN)(samples)["box"].shape == (2, 3)
 
 
+def test_field_of_a_fixed_size_stays_as_it_is_where_the_length_is_the_same() -> None:
+    """An earlier sample has shown that it does not follow the length."""
+    collate = BucketCollate(_PLAN)
+    collate([{"input_ids": [1, 2], "box": [1.0, 2.0, 3.0], "labels": [1, 2]}])
+
+    batch = collate([{"input_ids": [1, 2, 3], "box": [1.0, 2.0, 3.0], "labels": [1, 2, 3]}])
+    assert (batch["box"].shape, batch["labels"].shape) == ((1, 3), (1, 4))
+
+
+def test_field_that_was_taken_for_a_sequence_is_an_error() -> None:
+    """Its first batch could not tell; silently, batches would have different sizes of the field."""
+    collate = BucketCollate(_PLAN)
+    collate([{"input_ids": [1, 2, 3], "box": [1.0, 2.0, 3.0]}])
+
+    with pytest.raises(ValueError, match=r"'box' has size 3 in a sample of length 2.*`dims=\{'input_ids': \{0: 0\}\}`"):
+        collate([{"input_ids": [1, 2], "box": [1.0, 2.0, 3.0]}])
+
+
 def test_named_dimensions_are_padded() -> None:
     plan = BucketPlan.from_boundaries([4, 8], [16, 32])
     collate = BucketCollate(plan, dims={"tokens": {0: 0}, "image": {1: 1, 2: 1}}, pad_values={"tokens": 9})

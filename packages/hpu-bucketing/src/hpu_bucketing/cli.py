@@ -33,7 +33,9 @@ def main() -> None:
 @click.option("--key", "keys", multiple=True, help="Field to measure, FIELD or FIELD:DIM. Repeat for more dimensions.")
 @click.option("--samples", default=100_000, show_default=True, type=click.IntRange(1), help="Most samples to measure.")
 @click.option("--batch-size", type=click.IntRange(1), help="Samples per batch. [default: that of the DataLoader]")
-@click.option("--align", default=128, show_default=True, type=click.IntRange(1), help="Boundaries are multiples of it.")
+@click.option(
+    "--align", type=click.IntRange(1), help="Boundaries are multiples of it. [default: 128, or less for short samples]"
+)
 @click.option("--max-buckets", default=16, show_default=True, type=click.IntRange(1), help="Most shapes to consider.")
 @click.option("--buckets", "num_buckets", type=click.IntRange(1), help="Number of shapes. [default: the curve's knee]")
 @click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of cards.")
@@ -49,7 +51,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
     keys: tuple[str, ...],
     samples: int,
     batch_size: int | None,
-    align: int,
+    align: int | None,
     max_buckets: int,
     num_buckets: int | None,
     ranks: int,
@@ -66,11 +68,17 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
     samples are read as they are; no model runs.
     """
     # Loads torch and Lightning.
-    from hpu_bucketing.dry_run import load_dataloader, measure_lengths
+    from hpu_bucketing.dry_run import dataset_size, load_dataloader, measure_lengths
 
     try:
         loader = load_dataloader(file, name)
         lengths = measure_lengths(loader, keys, samples)
+        total = dataset_size(loader, lengths, samples)
+        if total is None and tokens_per_second is not None:
+            raise click.UsageError(
+                f"`--tokens-per-second` needs the number of samples, which an IterableDataset of more than {samples:,} "
+                "without `__len__` does not have: measure all of them with a larger `--samples`"
+            )
         chosen = BucketPlan.from_lengths(
             lengths,
             batch_size or _batch_size(loader),
@@ -80,6 +88,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
             num_buckets=num_buckets,
             ranks=ranks,
             epochs=epochs,
+            samples=total,
             seconds_per_compilation=compile_seconds,
             tokens_per_second=tokens_per_second,
         )
@@ -87,12 +96,12 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
             html.write_text(render_html(chosen, lengths[:, 0].tolist()), encoding="utf-8")
     except (OSError, ValueError) as error:
         click.echo(f"hpu-bucketing: {error}", err=True)
-        sys.exit(1)
+        sys.exit(2)
     if as_json:
         click.echo(json.dumps(chosen.to_dict(), indent=2))
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _DEFAULT_WIDTH)
-    print_plan(console, chosen, len(lengths))
+    print_plan(console, chosen, len(lengths), total)
     if html is not None:
         click.echo(f"\nWrote {html}")
 

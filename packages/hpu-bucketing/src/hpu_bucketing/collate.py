@@ -39,14 +39,17 @@ class BucketCollate:
         plan: The buckets.
         dims: Dimensions of tensors to pad: for each field, the plan's dimension by the tensor's, such as
             `{"input_ids": {0: 0}, "pixel_values": {1: 1, 2: 1}}`. None pads the first dimension of each field that has
-            in every sample the length of the first one: "input_ids" of a mapping, or else its first sequence.
+            in every sample the length of the first one: "input_ids" of a mapping, or else its first sequence. Where
+            all samples so far were of one length, a field of that fixed size cannot be told from a sequence; give
+            `dims` for such data.
         pad_values: Value of padding by field; 0 for other fields, and -100, which torch's losses ignore, for "labels".
         attention_mask: Key of the mask in a mapping; a mask that the samples bring is padded. In a tuple the mask is
             the last element. None adds no mask.
         truncate: Whether to cut samples that do not fit into the largest bucket; otherwise they are an error.
 
     Raises:
-        ValueError: A sample does not fit into the largest bucket.
+        ValueError: A sample does not fit into the largest bucket, or a field was padded in an earlier batch and has not
+            the length of the sample now.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class BucketCollate:
         self.pad_values = {**_PAD_VALUES, **(pad_values or {})}
         self.attention_mask = attention_mask
         self.truncate = truncate
+        # Fields of which a size was not the length of the sample, and the lengths for which each other one was padded.
+        self._fixed: set[Field] = set()
+        self._padded: dict[Field, set[int]] = {}
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Return the batch of samples of one structure."""
@@ -84,7 +90,7 @@ class BucketCollate:
     def _collate(self, rows: list[dict[Any, Any]], mask_field: Field | None) -> dict[Any, Any]:
         rows = [{field: as_tensor(value) for field, value in row.items()} for row in rows]
         reference = reference_field(rows[0])
-        dims = self.dims or _variable_fields(rows, reference)
+        dims = self.dims or self._variable_fields(rows, reference)
         sizes = [self._sizes(row, dims) for row in rows]
         target = self._target(sizes)
         batch: dict[Any, Any] = {}
@@ -98,6 +104,27 @@ class BucketCollate:
             lengths = torch.tensor([min(size[0], target[0]) for size in sizes])
             batch[mask_field] = (torch.arange(target[0]) < lengths[:, None]).long()
         return batch
+
+    def _variable_fields(self, rows: Sequence[Mapping[Any, Any]], reference: Any) -> dict[Any, dict[int, int]]:
+        """Return the fields that have the length of the reference field in every sample, to be padded at the front.
+
+        Raises:
+            ValueError: One was padded in an earlier batch, but is of a fixed size.
+        """
+        lengths = [row[reference].shape[0] for row in rows]
+        for field in rows[0]:
+            sizes = [row[field].shape[0] if _is_sequence(row[field]) else None for row in rows]
+            if sizes == lengths and field not in self._fixed:
+                self._padded.setdefault(field, set()).update(lengths)
+                continue
+            self._fixed.add(field)
+            if padded := self._padded.pop(field, None):
+                raise ValueError(
+                    f"field {field!r} has size {sizes[0]} in a sample of length {lengths[0]}, and was padded as a "
+                    f"sequence in an earlier batch, with samples of length {', '.join(map(str, sorted(padded)))}: "
+                    f"name the fields to pad, such as `dims={{{reference!r}: {{0: 0}}}}`"
+                )
+        return {field: {0: 0} for field in rows[0] if field in self._padded}
 
     def _sizes(self, row: Mapping[Any, torch.Tensor], dims: Mapping[Any, Mapping[int, int]]) -> tuple[int, ...]:
         """Return the size of a sample in each dimension of the plan."""
@@ -140,22 +167,14 @@ def reference_field(row: Mapping[Any, Any]) -> Any:
     Raises:
         ValueError: No field is a sequence.
     """
-    sequences = [field for field, value in row.items() if isinstance(value, torch.Tensor) and value.ndim]
+    sequences = [field for field, value in row.items() if _is_sequence(value)]
     if not sequences:
         raise ValueError(f"a sample must have a sequence, got fields {list(row)!r} without one")
     return next((field for field in _REFERENCE_FIELDS if field in sequences), sequences[0])
 
 
-def _variable_fields(rows: Sequence[Mapping[Any, Any]], reference: Any) -> dict[Any, dict[int, int]]:
-    """Return the fields that have the length of the reference field in every sample, to be padded at the front."""
-    return {
-        field: {0: 0}
-        for field in rows[0]
-        if all(
-            isinstance(row[field], torch.Tensor) and row[field].ndim and row[field].shape[0] == row[reference].shape[0]
-            for row in rows
-        )
-    }
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
 def _like(sample: Mapping[Any, Any], batch: dict[Any, Any]) -> Any:

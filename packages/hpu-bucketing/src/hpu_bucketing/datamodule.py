@@ -50,7 +50,7 @@ class BucketDataModuleMixin(_DataModule):
         stage: Stage = "train",
         batch_size: int | None = None,
         max_tokens: int | None = None,
-        align: int = 128,
+        align: int | None = None,
         seed: int = 0,
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -64,7 +64,7 @@ class BucketDataModuleMixin(_DataModule):
             stage: "train" shuffles, and saves its position in checkpoints.
             batch_size: Number of samples per batch of one rank. Give this or `max_tokens`.
             max_tokens: Number of tokens per batch, padding included.
-            align: Alignment of the boundaries, if the plan is made here.
+            align: Alignment of the boundaries, if the plan is made here; see `BucketPlan.from_lengths`.
             seed: Seed of the order.
             drop_last: Whether to leave out samples that do not fill a batch.
             collate_fn: Collate function; None for a `BucketCollate` of the plan.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["load_dataloader", "measure_lengths"]
+__all__ = ["dataset_size", "load_dataloader", "measure_lengths"]
 
 
 def load_dataloader(path: Path, name: str | None = None) -> DataLoader[Any]:
@@ -63,6 +63,24 @@ def measure_lengths(loader: DataLoader[Any], keys: Sequence[str] = (), samples: 
     if not rows:
         raise ValueError("the training data has no samples")
     return np.asarray(rows, dtype=np.int64)
+
+
+def dataset_size(loader: DataLoader[Any], lengths: NDArray[np.int64], most: int) -> int | None:
+    """Return the number of samples of an epoch.
+
+    Args:
+        loader: The data.
+        lengths: Lengths of `measure_lengths`.
+        most: Largest number of samples that it measured.
+
+    Returns:
+        The number; None if a stream goes on and has no length.
+    """
+    dataset: Any = loader.dataset
+    try:
+        return len(dataset)
+    except TypeError:
+        return len(lengths) if len(lengths) < most else None
 
 
 def _import(path: Path) -> Any:

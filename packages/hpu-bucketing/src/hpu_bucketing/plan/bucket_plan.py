@@ -25,6 +25,7 @@ __all__ = ["BucketPlan"]
 _SAMPLED_BATCHES = 4096
 # Share of tokens; no choice of buckets can lower it.
 _MAX_ALIGNMENT_PADDING = 0.5
+_ALIGNMENTS = (128, 64, 32, 16, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,12 @@ class BucketPlan:
         batch_size: int,
         *,
         grouping: Grouping = "bucket",
-        align: int | Sequence[int] = 128,
+        align: int | Sequence[int] | None = None,
         max_buckets: int = 16,
         num_buckets: int | None = None,
         ranks: int = 1,
         epochs: int = 1,
+        samples: int | None = None,
         seconds_per_compilation: float = 25.0,
         tokens_per_second: float | None = None,
         min_saving: float = 0.01,
@@ -93,25 +95,28 @@ class BucketPlan:
             grouping: "bucket" for a `BucketBatchSampler`, "random" for a shuffled DataLoader whose batches are padded
                 to the bucket of their longest sample.
             align: Boundaries are multiples of it, or of one number per dimension. The vendor recommends 64 for float32
-                and 128 for bfloat16.
+                and 128 for bfloat16. None for 128, or less where that alone would make most of the tokens padding.
             max_buckets: Largest number of shapes to consider.
             num_buckets: Number of shapes; None to choose it by the knee of the curve.
             ranks: Number of ranks.
             epochs: Number of epochs of the training.
+            samples: Number of samples of an epoch on all ranks; None if `lengths` has all of them.
             seconds_per_compilation: Time to compile one graph.
             tokens_per_second: Tokens that a rank trains on per second. With it, the number of buckets of the least
                 estimated time is chosen.
             min_saving: Without `tokens_per_second`, a bucket pays if it saves this share of the tokens.
 
         Warns:
-            UserWarning: The alignment alone makes most of the tokens padding, whatever the buckets.
+            UserWarning: A given alignment alone makes most of the tokens padding, whatever the buckets.
 
         Raises:
             ValueError: An argument is out of its range.
         """
         array = as_lengths(lengths)
         limit = max_buckets if num_buckets is None else num_buckets
-        steps = _validate(array, batch_size, grouping, align, limit)
+        if samples is not None and samples < 1:
+            raise ValueError(f"`samples` must be a positive int or None, got {samples!r}")
+        steps = _validate(array, batch_size, grouping, _choose_align(array) if align is None else align, limit)
         costs = CostModel(ranks, epochs, seconds_per_compilation, tokens_per_second, min_saving)
         draws = batch_size if grouping == "random" else 1
         aligned = round_up(array, steps)
@@ -122,7 +127,9 @@ class BucketPlan:
             candidates = _best_grids(one, limit)
         real = float(np.prod(array, axis=1, dtype=np.float64).mean())
         _warn_of_alignment(array, aligned, steps)
-        points = tuple(_point(each, one, all_ranks, real, len(array), costs, grouping) for each in candidates)
+        points = tuple(
+            _point(each, one, all_ranks, real, samples or len(array), costs, grouping) for each in candidates
+        )
         if num_buckets is None:
             knee, reason = find_knee(points, costs)
         else:
@@ -195,6 +202,18 @@ class BucketPlan:
             CurvePoint(**{**point, "boundaries": _tuples(point["boundaries"])}) for point in values.get("curve", ())
         )
         return cls(**{**values, "dimensions": _tuples(values["dimensions"]), "curve": curve})
+
+
+def _choose_align(lengths: NDArray[np.int64]) -> tuple[int, ...]:
+    """Return for each dimension the largest alignment that alone does not make most of it padding."""
+    return tuple(
+        next((step for step in _ALIGNMENTS if _alignment_padding(column, step) <= _MAX_ALIGNMENT_PADDING), 1)
+        for column in lengths.T
+    )
+
+
+def _alignment_padding(lengths: NDArray[np.int64], step: int) -> float:
+    return 1 - float(lengths.sum(dtype=np.float64)) / float((-(-lengths // step) * step).sum(dtype=np.float64))
 
 
 def _validate(

@@ -19,9 +19,10 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 
 
-def print_plan(console: Console, plan: BucketPlan, samples: int) -> None:
-    """Print a plan that was made from a number of lengths."""
-    console.print(Text(f"hpu-bucketing: {samples:,} samples, batches of {plan.batch_size}"))
+def print_plan(console: Console, plan: BucketPlan, samples: int, total: int | None = None) -> None:
+    """Print a plan that was made from a number of lengths; `total` is that of the data set."""
+    part = "" if total in {None, samples} else f" of {total:,}"
+    console.print(Text(f"hpu-bucketing: {samples:,}{part} samples, batches of {plan.batch_size}"))
     console.print(Text(model_sentence(plan)))
     console.print(_curve(plan))
     console.print(Text(f"\nChosen: {format_boundaries(plan.dimensions)}", style="bold"))
