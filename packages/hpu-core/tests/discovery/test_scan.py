@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hpu_core import discovery
 from hpu_core.discovery import HPUDevice, SourceResult
 from hpu_core.discovery._device import Source, with_memory_source
 from hpu_core.discovery._scan import ScanResult, scan
@@ -104,11 +105,11 @@ def test_bridge_without_devices_does_not_hide_sysfs() -> None:
 def test_pyhlml_precedes_sysfs() -> None:
     """The devices are those of the first source that lists any, and sysfs adds unknown details."""
     result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", 1, memory_bytes=_GIB)),
+        pyhlml=_source("pyhlml", _device("pyhlml", memory_bytes=_GIB)),
         sysfs=_source(
             "sysfs",
-            _device("sysfs", 0),
-            _device("sysfs", 1, module_id=5, generation="GAUDI2", driver_version="1.24.1"),
+            _device("sysfs", 1),
+            _device("sysfs", 0, module_id=5, generation="GAUDI2", driver_version="1.24.1"),
         ),
         hl_smi=_unexpected,
     )
@@ -116,7 +117,6 @@ def test_pyhlml_precedes_sysfs() -> None:
     assert result.devices == (
         _device(
             "pyhlml",
-            1,
             module_id=5,
             generation="GAUDI2",
             memory_bytes=_GIB,
@@ -187,3 +187,69 @@ def test_failing_source_does_not_stop_the_scan(name: str) -> None:
 
 def test_failure_is_in_the_message() -> None:
     assert [source.message for source in _run(hl_smi=_fail).sources] == ["", "", "", "failed: OSError: gone"]
+
+
+# `hl-smi -Q index,module_id` of a Gaudi 3 server with driver 1.24.1, published in a device plugin's test.
+_GAUDI3_MODULES = (1, 3, 2, 6, 0, 7, 5, 4)
+
+
+def _gaudi3_server(**faults: str) -> tuple[HPUDevice, ...]:
+    return tuple(
+        _device("hl-smi", index, module_id=module, generation="GAUDI3", status=faults.get(f"m{module}", "Operational"))
+        for index, module in enumerate(_GAUDI3_MODULES)
+    )
+
+
+@pytest.mark.parametrize("source", ["pyhlml", "sysfs", "hl-smi"])
+@pytest.mark.parametrize(
+    ("visible", "faults", "numbered"),
+    [
+        (None, {}, (0, 1, 2, 3, 4, 5, 6, 7)),
+        (None, {"m2": "In reset"}, (0, 1, 3, 4, 5, 6, 7)),
+        ("6,1,4", {}, (6, 1, 4)),
+        ("6,1,4", {"m1": "Malfunction"}, (6, 4)),
+    ],
+    ids=["all", "a card in reset", "visible modules", "a faulty visible module"],
+)
+def test_listing_has_the_numbers_that_devices_takes(
+    source: Source,
+    visible: str | None,
+    faults: dict[str, str],
+    numbered: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They do not depend on the order of the source: hl-smi's 1 is module 3 here."""
+    if visible is not None:
+        monkeypatch.setenv("HABANA_VISIBLE_MODULES", visible)
+    result = _run(**{source.replace("-", "_"): _source(source, *_gaudi3_server(**faults))})
+    monkeypatch.setattr(discovery, "scan", lambda: result)
+
+    assert {device.module_id for device in result.devices} == set(_GAUDI3_MODULES)
+    assert [device.index for device in result.devices] == [*range(len(numbered)), *[None] * (8 - len(numbered))]
+    assert tuple(device.module_id for device in discovery.devices()[: len(numbered)]) == numbered
+    for index, module in enumerate(numbered):
+        assert discovery.select_modules([index]) == (module,)
+
+
+@pytest.mark.parametrize(
+    ("visible", "faults", "expected"),
+    [(None, {}, None), (None, {"m1": "In reset"}, (0, 2, 3)), ("1,0,5", {"m7": "In reset"}, None)],
+    ids=["the bridge's own order", "a card in reset", "the user's order"],
+)
+def test_number_of_devices_means_the_first_ones_of_the_listing(
+    visible: str | None, faults: dict[str, str], expected: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself, the bridge gives local rank 1 module 1, also while it is in reset."""
+    if visible is not None:
+        monkeypatch.setenv("HABANA_VISIBLE_MODULES", visible)
+    result = _run(sysfs=_source("sysfs", *_gaudi3_server(**faults)))
+    monkeypatch.setattr(discovery, "scan", lambda: result)
+
+    assert discovery.select_modules(3) == expected
+    assert discovery.select_modules(1) is None
+
+
+def test_invalid_visible_modules_number_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "9")
+
+    assert [device.index for device in _run(sysfs=_source("sysfs", *_gaudi3_server())).devices] == list(range(8))

@@ -105,11 +105,11 @@ _CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list
     "a device in reset": (
         lambda card: {"devices": (card(0), card(1, status="In reset"))},
         [],
-        ["not operational and not counted: card 1 (In reset)"],
+        ["not operational and not counted: card 0000:20:00.0 (In reset)"],
     ),
     "no operational device": (
         lambda card: {"devices": (card(0, status="In reset"), card(1, status="Malfunction"))},
-        ["not operational and not counted: card 0 (In reset), 1 (Malfunction)"],
+        ["not operational and not counted: card 0000:19:00.0 (In reset), 0000:20:00.0 (Malfunction)"],
         [],
     ),
     "a loaded bridge without devices": (
@@ -129,7 +129,7 @@ _CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list
     "visible modules without an operational device": (
         lambda card: {"devices": (card(0), card(1, status="In reset")), "visible_modules": "1", "usable": 0},
         ["HABANA_VISIBLE_MODULES='1' allows no operational card"],
-        ["not operational and not counted: card 1 (In reset)"],
+        ["not operational and not counted: card 0000:20:00.0 (In reset)"],
     ),
     # A loaded bridge has accepted its torch.
     "another torch": (lambda _: {"torch": "2.9.0"}, [], [_TORCH]),

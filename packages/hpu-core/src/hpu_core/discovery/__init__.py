@@ -4,8 +4,9 @@ Sources, in order: the bridge if this process has loaded it, pyhlml, sysfs, `hl-
 device decides which devices there are; the others add details. No source opens a device, so a launcher may call every
 function here. `hl-smi` runs at most once per process.
 
-`devices` lists a device that no source reports as "Operational", and nothing counts it. HABANA_VISIBLE_MODULES limits
-what is counted, not what is listed.
+`devices` lists the cards by the number that `devices=[...]` takes. It lists a device that no source reports as
+"Operational" as well, without a number, and nothing counts it. HABANA_VISIBLE_MODULES limits what is numbered and
+counted, not what is listed.
 """
 
 from collections.abc import Sequence
@@ -60,7 +61,10 @@ class NoHPUError(RuntimeError):
 
 
 def devices() -> tuple[HPUDevice, ...]:
-    """Return every Gaudi device that is found, usable or not. Never raises."""
+    """Return every Gaudi device that is found, those that can be used first. Never raises.
+
+    `devices()[i]` is the card that `Trainer(devices=[i])` opens, if its `index` is not None.
+    """
     return scan().devices
 
 
@@ -165,25 +169,35 @@ def parse_devices(devices: object) -> int:
 
 
 def select_modules(devices: object) -> tuple[int, ...] | None:
-    """Return the module ids of the devices that `devices` lists by index; None if it is a number, or none is found.
+    """Return the module ids of the devices that `devices` lists; None for those that the bridge opens by itself.
 
-    An index counts the devices that can be used, in the order of `usable_modules`.
+    A number of devices are the first ones of `usable_modules`. The bridge opens the same, unless a module is missing or
+    not operational.
+
+    An index counts the devices that can be used, in the order of `usable_modules`; `devices()` and `hpu-info` list them
+    by it. hl-smi numbers cards by another order, which no other source knows and which a driver may change.
 
     Raises:
         TypeError: An entry of the list is not an int.
         ValueError: The list is invalid, or has an index without a device.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    indices = _parse_devices.parse_indices(devices)
-    found = scan().devices if indices is not None else ()
-    if indices is None or not found:
+    listed = _parse_devices.parse_indices(devices)
+    number = _parse_devices.parse(devices) if listed is None else None
+    # One process opens any free card.
+    found = scan().devices if number != 1 else ()
+    if not found:
         return None
     modules = usable_modules(found)
-    if max(indices) >= len(modules):
+    if listed is None:
+        chosen = modules[:number]
+        is_default = chosen == tuple(range(len(chosen))) or visible_modules_text() is not None
+        return None if is_default else chosen
+    if max(listed) >= len(modules):
         raise ValueError(
             f"`devices` must list cards from 0 to {len(modules) - 1}, the ones that can be used here, got {devices!r}"
         )
-    return tuple(modules[index] for index in indices)
+    return tuple(modules[index] for index in listed)
 
 
 def check_devices(number: int) -> None:
@@ -207,7 +221,7 @@ def check_devices(number: int) -> None:
 def _no_device_error(result: ScanResult) -> NoHPUError:
     sources = "".join(f"\n- {source.location}: {source.message}" for source in result.sources)
     if result.devices:
-        states = ", ".join(f"{device.pci_address or device.index}: {device.status}" for device in result.devices)
+        states = ", ".join(f"{device.pci_address or device.module_id}: {device.status}" for device in result.devices)
         message = f"none of the {len(result.devices)} Gaudi cards found can be used ({states})"
         hint = "Reset the cards or reload their driver; `dmesg` has the driver's log."
     else:

@@ -23,7 +23,9 @@ class HPUDevice:
     """Properties of one Gaudi device, read without opening it. None means unknown.
 
     Attributes:
-        index: Position in this listing, from 0. It is neither the driver's number nor the module id.
+        index: Number that `devices=[...]` takes for this card; None if it cannot be used. Cards are numbered in the
+            order of their module ids, or of HABANA_VISIBLE_MODULES, as the bridge assigns them to local ranks. It is
+            neither the number of hl-smi nor that of the driver, which differ by machine.
         module_id: Id that HABANA_VISIBLE_MODULES and HLS_MODULE_ID use.
         pci_address: PCI address in lower case, such as "0000:43:00.0".
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
@@ -36,7 +38,7 @@ class HPUDevice:
         source: Source that listed the device. Other sources may have added details.
     """
 
-    index: int
+    index: int | None
     module_id: int | None = None
     pci_address: str | None = None
     generation: Generation | None = None

@@ -19,7 +19,9 @@ _NAMES: dict[str, Generation] = {"GAUDI": "GAUDI", "GAUDI2": "GAUDI2", "GAUDI3":
 
 _PCI_DEVICES: dict[int, Generation] = {
     0x1000: "GAUDI",
+    0x1001: "GAUDI",  # HL2000M.
     0x1010: "GAUDI",  # With secured firmware.
+    0x1011: "GAUDI",  # HL2000M with secured firmware.
     0x1020: "GAUDI2",
     0x1021: "GAUDI2",  # HL-288.
     0x1060: "GAUDI3",
@@ -36,7 +38,8 @@ _PRODUCTS: dict[str, Generation] = {
     "HL-33": "GAUDI3",
 }
 
-_DEVICE_TYPE = re.compile(r"(GAUDI[23]?)(?: SEC|[B-D])?")
+# A letter for the variant, the product, secured firmware: "GAUDI2C", "GAUDI2D HL-288", "GAUDI HL2000M SEC".
+_DEVICE_TYPE = re.compile(r"(GAUDI[23]?)[A-Z]?(?: HL-?[0-9]{3,4}[A-Z]?)?(?: SEC)?")
 _PRODUCT = re.compile(r"(HL-[0-9]{2})[0-9][A-Z]?")
 _FIRMWARE = re.compile(r"\bhl-(gaudi[23]?)-")
 

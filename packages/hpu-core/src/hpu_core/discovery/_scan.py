@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from hpu_core.discovery import _bridge, _hl_smi, _pyhlml, _sysfs
+from hpu_core.discovery import _bridge, _hl_smi, _pyhlml, _sysfs, _visible_modules
 from hpu_core.discovery._device import (
     OPERATIONAL,
     UNKNOWN_STATUS,
@@ -32,7 +32,7 @@ class ScanResult:
     """Merged result of a scan.
 
     Attributes:
-        devices: Every device, usable or not.
+        devices: Every device; those that can be used first, in the order of their indices.
         sources: Result of each source that was queried, in order.
     """
 
@@ -46,6 +46,15 @@ def scan(sources: Mapping[Source, Find] = _SOURCES) -> ScanResult:
     The first source that lists a device decides which devices there are; the later ones add details. `hl-smi` starts a
     process, so it runs only if no other source lists a device or none has a device's status.
     """
+    result = _scan(sources)
+    try:
+        devices = _visible_modules.number(result.devices, _visible_modules.from_environment())
+    except _visible_modules.VisibleModulesError:
+        devices = _visible_modules.number(result.devices, None)
+    return dataclasses.replace(result, devices=devices)
+
+
+def _scan(sources: Mapping[Source, Find]) -> ScanResult:
     bridge = _query(sources, "bridge")
     if any(device.simulated for device in bridge.devices):
         # Details of real devices of this machine must not mix with simulated ones.

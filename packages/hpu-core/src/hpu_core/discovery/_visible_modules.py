@@ -4,6 +4,7 @@ The bridge gives the process of local rank i the i-th module of the list, and su
 nothing before it opens a device, and its own `device_count` ignores the variable.
 """  # hpu-doctor verify: visible-modules-map-local-ranks, too-few-visible-modules, device-count-ignores-visible-modules
 
+import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -89,6 +90,23 @@ def usable(devices: Sequence[HPUDevice], allowed: Sequence[int] | None) -> tuple
         return tuple(range(len(operational)) if allowed is None else allowed[: len(operational)])
     known = sorted(module for module in operational if module is not None)
     return tuple(known if allowed is None else (module for module in allowed if module in known))
+
+
+def number(devices: Sequence[HPUDevice], allowed: Sequence[int] | None) -> tuple[HPUDevice, ...]:
+    """Return the devices by the indices that `devices=[...]` takes, and after them those that cannot be used.
+
+    Raises:
+        VisibleModulesError: `allowed` has a module that this machine does not have.
+    """
+    modules = usable(devices, allowed)
+    operational = [device for device in devices if device.is_operational]
+    by_module = {device.module_id: device for device in operational}
+    chosen = operational[: len(modules)] if None in by_module else [by_module[module] for module in modules]
+    others = [device for device in devices if not any(device is each for each in chosen)]
+    return (
+        *(dataclasses.replace(device, index=index) for index, device in enumerate(chosen)),
+        *(dataclasses.replace(device, index=None) for device in others),
+    )
 
 
 def _check_present(modules: Sequence[int], present: set[int]) -> None:

@@ -87,7 +87,7 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
             "(HABANA_VISIBLE_DEVICES).",
         )
     elif faulty:
-        names = ", ".join(f"{device.index} ({device.status})" for device in faulty)
+        names = ", ".join(f"{device.pci_address or device.module_id} ({device.status})" for device in faulty)
         yield Problem(
             blocks_training=len(faulty) == len(system.devices),
             message=f"not operational and not counted: card {names}",

@@ -35,7 +35,7 @@ from hpu_core.releases import Release
 
 _GIB: Final = 1024**3
 _UNKNOWN: Final = "-"
-_TITLES: Final = ("#", "Module", "PCI address", "Generation", "Memory", "Status", "Source")
+_TITLES: Final = ("devices=", "Module", "PCI address", "Generation", "Memory", "Status", "Source")
 
 
 def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _device_table(devices: Sequence[HPUDevice]) -> list[str]:
 
 def _cells(device: HPUDevice) -> tuple[str, ...]:
     return (
-        str(device.index),
+        _UNKNOWN if device.index is None else str(device.index),
         _UNKNOWN if device.module_id is None else str(device.module_id),
         device.pci_address or _UNKNOWN,
         device.generation or _UNKNOWN,
