@@ -27,6 +27,12 @@ def test_the_best_checkpoint_is_exported(tmp_path: Path) -> None:
     assert torch.equal(exported["head.weight"], saved["model.head.weight"].bfloat16())
 
 
+def test_a_trial_of_a_script_exports_nothing(tmp_path: Path) -> None:
+    make_trainer(callbacks=[ExportBestCheckpoint(tmp_path / "out")], fast_dev_run=True).fit(Module(), make_loader())
+
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_existing_target_is_refused_before_training(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     trainer = make_trainer(callbacks=[ExportBestCheckpoint(tmp_path / "out")], enable_checkpointing=True)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hpu_export import ExportOptions, export_checkpoint
+from hpu_export._lazy_tensor import LazyTensor
+from hpu_export.export import _Plan
 
 
 @pytest.fixture
@@ -48,9 +50,47 @@ def test_an_existing_target_stays(source: Path, tmp_path: Path) -> None:
 
     with pytest.raises(FileExistsError, match="`to` must not exist, got"):
         export_checkpoint(source, tmp_path / "out")
-    with pytest.raises(FileExistsError, match="`overwrite` replaces exports only"):
+    with pytest.raises(FileExistsError, match="`overwrite` replaces a file"):
         export_checkpoint(source, tmp_path / "out", overwrite=True)
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def _folder(path: Path, kind: str) -> Path:
+    """Make a folder with safetensors that is no export, or more than one."""
+    path.mkdir()
+    save_file({"weight": torch.ones(1)}, path / "model.safetensors")
+    (path / "README.md").write_text("mine" if kind == "a model of others" else "Exported by hpu-export 0.1.0.")
+    if kind == "an export with a file of the user":
+        (path / "train.py").write_text("mine")
+    elif kind == "an export with a folder":
+        (path / "checkpoints").mkdir()
+    elif kind == "an export with a link":
+        (path / "tokenizer.json").symlink_to(path / "README.md")
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["a model of others", "an export with a file of the user", "an export with a folder", "an export with a link"],
+)
+def test_overwrite_keeps_what_is_no_export(kind: str, source: Path, tmp_path: Path) -> None:
+    out = _folder(tmp_path / "out", kind)
+    before = sorted(out.rglob("*"))
+
+    with pytest.raises(FileExistsError, match=r"`overwrite` replaces a file .* or a folder that hpu-export"):
+        export_checkpoint(source, out, overwrite=True)
+    assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("to", ["base", ".", "base/model.safetensors"])
+@pytest.mark.parametrize("option", ["model", "adapter_config"])
+def test_overwrite_keeps_what_it_reads(option: str, to: str, source: Path, tmp_path: Path) -> None:
+    base = _folder(tmp_path / "base", "an export")
+    options = {"model": base, option: base, "adapter": "merge" if option == "adapter_config" else None}
+
+    with pytest.raises(ValueError, match=r"`to` must not be"):
+        export_checkpoint(source, tmp_path / to, overwrite=True, **options)
+    assert (base / "model.safetensors").is_file()
 
 
 def test_overwrite_replaces_an_export(source: Path, tmp_path: Path) -> None:
@@ -134,3 +174,22 @@ def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path) -> None:
 
     # In KiB; the checkpoint has 16 times 16 MiB.
     assert int(done.stdout) < 6 * 16 * 1024, done.stdout
+
+
+def test_most_frequent_dtype_is_that_of_elements() -> None:
+    """The configuration names it. 8 bytes of float32 are fewer elements than 6 of bfloat16."""
+    weights = {"a": torch.ones(2), "b": torch.ones(3, dtype=torch.bfloat16)}
+    lazy = {name: LazyTensor.from_tensor(weight) for name, weight in weights.items()}
+
+    assert _Plan(lazy, {}, {}, None).dtype is torch.bfloat16
+
+
+def test_model_card_has_no_text_of_the_run(tmp_path: Path) -> None:
+    """Hyperparameters can have tokens, and paths with names of users."""
+    texts = {"hub": "hf_abcdef", "data": "/home/ann/data", "wandb_api_key": 12345, "password": 1, "nested": {"a": "b"}}
+    parameters = {"lr": 0.5, "bias": True, "max_tokens": 512, **texts}
+    torch.save({"state_dict": {"weight": torch.ones(1)}, "hyper_parameters": parameters}, tmp_path / "last.ckpt")
+    card = (export_checkpoint(tmp_path / "last.ckpt", tmp_path / "out") / "README.md").read_text()
+
+    assert "| lr | 0.5 |\n| bias | True |\n| max_tokens | 512 |\n" in card
+    assert not any(name in card for name in texts)

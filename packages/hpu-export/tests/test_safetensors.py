@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hpu_export import export_checkpoint
+from hpu_export import _safetensors, export_checkpoint
 
 
 def test_an_export_is_exported_again_in_another_dtype(tmp_path: Path) -> None:
@@ -19,6 +19,24 @@ def test_an_export_is_exported_again_in_another_dtype(tmp_path: Path) -> None:
     assert len(list(shards.glob("*.safetensors"))) == 2
     assert {n: t.float() for n, t in load_file(out).items()}.keys() == state.keys()
     assert all(torch.equal(tensor.float(), state[name]) for name, tensor in load_file(out).items())
+
+
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64", "float8_e8m0fnu"])
+def test_every_dtype_of_torch_is_read(name: str, tmp_path: Path) -> None:
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip(f"torch {torch.__version__} has no {name}")
+    save_file({"weight": torch.ones(2).to(dtype)}, tmp_path / "a.safetensors")
+    out = export_checkpoint(tmp_path / "a.safetensors", tmp_path / "out.safetensors")
+
+    assert load_file(out)["weight"].dtype is dtype
+
+
+def test_a_dtype_that_torch_does_not_have_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({"weight": torch.ones(2)}, tmp_path / "a.safetensors")
+    monkeypatch.delitem(_safetensors.DTYPES, "F32")
+    with pytest.raises(ValueError, match=r"must have a dtype of torch .*, got 'weight' with F32"):
+        export_checkpoint(tmp_path / "a.safetensors", tmp_path / "out.safetensors")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

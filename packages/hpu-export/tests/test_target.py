@@ -43,7 +43,11 @@ def _save(name: str, folder: Path) -> Any:
     config.mkdir()
     model.config.save_pretrained(config)
     (config / "tokenizer.json").write_text("{}")
-    (config / "modeling.py").write_text("raise SystemExit")
+    for code in ("modeling.py", "tokenizer.py", "tokenizer_fast.py", "vocab.py", "chat_template.py", "tokenizer.pkl"):
+        (config / code).write_text("raise SystemExit")
+    values = json.loads((config / "config.json").read_text())
+    values |= {"auto_map": {"AutoModel": "modeling.Model"}, "quantization_config": {"quant_method": "fp8"}}
+    (config / "config.json").write_text(json.dumps(values))
     state = {f"model._orig_mod.{key}": tensor for key, tensor in model.state_dict().items()}
     torch.save({"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 0.5}}, folder / "last.ckpt")
     return model
@@ -92,7 +96,10 @@ def test_a_folder_has_configuration_of_its_dtype_tokenizer_and_card_and_no_code(
         "model.safetensors",
         "tokenizer.json",
     ]
-    assert json.loads((out / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    config = json.loads((out / "config.json").read_text())
+    assert config["torch_dtype"] == "bfloat16"
+    # Of the base model: its weights were quantized, these are not.
+    assert config.keys().isdisjoint({"auto_map", "quantization_config"})
     assert transformers.AutoModelForCausalLM.from_pretrained(out, dtype="auto").dtype is torch.bfloat16
     card = (out / "README.md").read_text()
     assert "| epoch | 3 |" in card

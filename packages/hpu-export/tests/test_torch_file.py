@@ -42,6 +42,14 @@ def test_weights_are_found_and_lose_their_wrappers(content: Any, tmp_path: Path)
     assert all(torch.equal(exported[name], tensor) for name, tensor in _WEIGHTS.items())
 
 
+def test_file_of_torch_before_1_6_is_read(tmp_path: Path) -> None:
+    """It is no zip archive, and cannot be mapped."""
+    torch.save(_WEIGHTS, tmp_path / "last.ckpt", _use_new_zipfile_serialization=False)
+    exported = load_file(export_checkpoint(tmp_path / "last.ckpt", tmp_path / "out.safetensors"))
+
+    assert all(torch.equal(exported[name], tensor) for name, tensor in _WEIGHTS.items())
+
+
 def test_several_models_need_a_key(tmp_path: Path) -> None:
     content = {"generator": _WEIGHTS, "critic": {"weight": torch.zeros(1)}}
     with pytest.raises(ValueError, match="under one key, got 'critic', 'generator'"):

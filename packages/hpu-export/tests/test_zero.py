@@ -15,8 +15,8 @@ _SHAPES = OrderedDict(first=torch.Size([7]), second=torch.Size([5]))
 _FIRST, _SECOND = torch.arange(7.0), torch.arange(5.0) + 10
 
 
-def _write(folder: Path, stage: int, tag: str = "step2", **model: Any) -> Path:
-    """Write the files of two ranks in the layout that DeepSpeed's zero_to_fp32.py reads."""
+def _write(folder: Path, stage: int, tag: str = "step2", *, optimizer_keys: tuple[str, ...] = (), **model: Any) -> Path:
+    """Write the files of two ranks in the layout that DeepSpeed's zero_to_fp32.py reads, without some keys."""
     (folder / tag).mkdir(parents=True, exist_ok=True)
     (folder / "latest").write_text(tag)
     flat = torch.cat([_FIRST, _SECOND])
@@ -37,6 +37,7 @@ def _write(folder: Path, stage: int, tag: str = "step2", **model: Any) -> Path:
             torch.save(state, folder / tag / "mp_rank_00_model_states.pt")
             content["single_partition_of_fp32_groups"] = [halves[rank]]
         path = folder / tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        content = {name: value for name, value in content.items() if name not in optimizer_keys}
         torch.save({"optimizer_state_dict": content}, path)
     return folder
 
@@ -58,6 +59,20 @@ def test_weights_are_joined_across_ranks(stage: int, tmp_path: Path) -> None:
 def test_shared_weights_are_written_once(stage: int, tmp_path: Path) -> None:
     exported = _export(_write(tmp_path / "last.ckpt", stage, shared_params={"third": "first"}))
     assert exported.keys() == {"first", "second", "scale"}
+
+
+def test_files_of_the_bfloat16_optimizer_are_joined(tmp_path: Path) -> None:
+    """They have no stage."""
+    exported = _export(_write(tmp_path / "last.ckpt", 1, optimizer_keys=("zero_stage",)))
+
+    assert torch.equal(exported["first"], _FIRST)
+    assert torch.equal(exported["second"], _SECOND)
+
+
+def test_an_optimizer_that_is_not_divided_is_refused(tmp_path: Path) -> None:
+    keys = ("zero_stage", "single_partition_of_fp32_groups")
+    with pytest.raises(ValueError, match=r"must be a save of ZeRO 1 to 3 .* export its file"):
+        _export(_write(tmp_path / "last.ckpt", 1, optimizer_keys=keys))
 
 
 def test_a_tag_selects_a_save(tmp_path: Path) -> None:

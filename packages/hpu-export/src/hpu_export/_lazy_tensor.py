@@ -1,11 +1,15 @@
 """Tensors of a checkpoint that are read when they are written, and the checkpoint that has them."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
+
+# "vocab_tokens" is a number of a model, "hub_token" is not.
+_SECRET: Final = re.compile(r"(token|password|passwd|secret|credentials?|api_?key)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Checkpoint:
 
     Attributes:
         weights: Tensors by their names in the checkpoint.
-        run_info: Epoch, step, versions and hyperparameters, as far as the checkpoint has them.
+        run_info: Epoch, step, version and hyperparameters that are numbers, as far as the checkpoint has them.
     """
 
     weights: dict[str, LazyTensor]
@@ -70,7 +74,10 @@ class Checkpoint:
 
 
 def get_run_info(content: dict[str, Any]) -> dict[str, Any]:
-    """Return what a Lightning checkpoint says of its run: numbers and strings only."""
+    """Return what a Lightning checkpoint says of its run, for a card that is published with the weights.
+
+    Hyperparameters are numbers and booleans only: texts can be tokens, paths and names of users.
+    """
     known = ("epoch", "global_step", "pytorch-lightning_version")
     run_info: dict[str, Any] = {name: content[name] for name in known if name in content}
     parameters = content.get("hyper_parameters")
@@ -78,6 +85,6 @@ def get_run_info(content: dict[str, Any]) -> dict[str, Any]:
         run_info |= {
             str(name): value
             for name, value in parameters.items()
-            if isinstance(value, (bool, int, float, str)) and str(name) not in run_info
+            if isinstance(value, (bool, int, float)) and str(name) not in run_info and not _SECRET.search(str(name))
         }
     return run_info

@@ -93,12 +93,12 @@ class Adapter:
 
         Raises:
             StateDictMismatchError: The checkpoint has other weights.
-            ValueError: The adapter is not LoRA, or is DoRA.
+            ValueError: The adapter is not LoRA.
         """
-        if self.config.peft_type != "LORA" or getattr(self.config, "use_dora", False):
+        if self.config.peft_type != "LORA":
             raise ValueError(
-                f"the adapter must be LoRA without DoRA to be merged, got {self.config.peft_type}: export it with "
-                "`adapter='keep'`, and merge it with PEFT's merge_and_unload"
+                f"the adapter must be LoRA to be merged, got {self.config.peft_type}: export it with `adapter='keep'`, "
+                "and merge it with PEFT's merge_and_unload"
             )
         kept = self.keep()
         base = match(self._base(kept), self._target.names, "")
@@ -106,12 +106,17 @@ class Adapter:
         for name, module in self._model.named_modules():
             if not hasattr(module, "get_delta_weight"):
                 continue
-            weight = name.removeprefix(_WRAPPED) + ".weight"
-            if weight not in base:
-                raise ValueError(f"an adapter of {weight!r} must be kept apart, because the target ties that weight")
+            own = name.removeprefix(_WRAPPED)
+            if f"{own}.weight" not in base:
+                raise ValueError(
+                    f"an adapter of '{own}.weight' must be kept apart, because the target ties that weight"
+                )
             parts = {n.removeprefix(f"{name}."): w for n, w in by_full_name.items() if n.startswith(f"{name}.")}
-            merged = functools.partial(_merge, base[weight], parts, module, self._name)
-            base[weight] = dataclasses.replace(base[weight], blocks=merged)
+            merged = {part: base[f"{own}.{part}"] for part in _FILE_PARTS if f"{own}.{part}" in base}
+            layer = _MergedLayer(module, self._name, parts | {f"base_layer.{n}": w for n, w in merged.items()})
+            for part, weight in merged.items():
+                read = functools.partial(layer.read, part)
+                base[f"{own}.{part}"] = dataclasses.replace(weight, blocks=read)
         return base
 
     def _base(self, kept: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
@@ -123,22 +128,41 @@ class Adapter:
             for name, weight in self._weights.items()
             if name not in adapter and ".original_module." not in name and replaced not in name
         }
-        # A folder of PEFT has its own names, and of the model at most embeddings.
-        if not any(full in self._weights for full in self._saved.values()):
+        # A folder of PEFT has its own names, and of the model at most embeddings and biases.
+        if not any(full in self._weights for full in self._saved.values() if _ADAPTER.search(full)):
             own = _safetensors.open_files(self._target.folder).weights
             base = match(own, self._target.names, None) | base
         for name, weight in kept.items():
-            if replaced in self._saved[name]:
-                base[self._saved[name].removeprefix(_WRAPPED).replace(replaced, ".")] = weight
+            full = self._saved[name]
+            # Modules that are saved whole, and parameters of the model that are trained beside the adapter: its biases.
+            if replaced in full or not _ADAPTER.search(full):
+                base[full.removeprefix(_WRAPPED).replace(replaced, ".").replace(".base_layer.", ".")] = weight
         return base
 
 
-def _merge(weight: LazyTensor, parts: Mapping[str, LazyTensor], module: Any, adapter: str) -> list[torch.Tensor]:
-    """Return a weight with the adapter's product added, as PEFT's `merge` does."""
-    state = {name: part.read() for name, part in parts.items()}
-    module.load_state_dict(state, strict=False, assign=True)
-    with torch.no_grad():
-        merged = weight.read() + module.get_delta_weight(adapter)
-    # The next layer's are read when it is written.
-    module.load_state_dict({name: tensor.to("meta") for name, tensor in state.items()}, strict=False, assign=True)
-    return [merged]
+class _MergedLayer:
+    """Layer with an adapter, whose parameters PEFT merges when they are read.
+
+    Args:
+        module: PEFT's layer, on the meta device.
+        adapter: Name of the adapter.
+        parts: Parameters of the adapter and of the layer below, by their names in the module.
+    """
+
+    def __init__(self, module: Any, adapter: str, parts: Mapping[str, LazyTensor]) -> None:
+        self._module = module
+        self._adapter = adapter
+        self._parts = parts
+
+    def read(self, name: str) -> list[torch.Tensor]:
+        """Return a parameter of the layer below with the adapter's part."""
+        # A copy, because PEFT adds in place, to what may be a file that is mapped.
+        state = {part: tensor.read().clone() for part, tensor in self._parts.items()}
+        self._module.load_state_dict(state, strict=False, assign=True)
+        with torch.no_grad():
+            self._module.merge(adapter_names=[self._adapter])
+        merged: torch.Tensor = self._module.get_base_layer().get_parameter(name).detach()
+        # The next layer's are read when it is written.
+        self._module.merged_adapters.clear()
+        self._module.load_state_dict({n: tensor.to("meta") for n, tensor in state.items()}, strict=False, assign=True)
+        return [merged]

@@ -25,10 +25,17 @@ DTYPES: Final[dict[str, torch.dtype]] = {
     "F32": torch.float32,
     "F64": torch.float64,
     "C64": torch.complex64,
-    # torch 2.0 has no such dtypes.
+    # Older torch has some of them only.
     **{
         name: getattr(torch, dtype)
-        for name, dtype in (("F8_E4M3", "float8_e4m3fn"), ("F8_E5M2", "float8_e5m2"))
+        for name, dtype in (
+            ("U16", "uint16"),
+            ("U32", "uint32"),
+            ("U64", "uint64"),
+            ("F8_E4M3", "float8_e4m3fn"),
+            ("F8_E5M2", "float8_e5m2"),
+            ("F8_E8M0", "float8_e8m0fnu"),
+        )
         if hasattr(torch, dtype)
     },
 }
@@ -67,6 +74,11 @@ def _open_file(file: Path) -> dict[str, LazyTensor]:
             for name in content.keys():  # noqa: SIM118 - it is no dict.
                 part = content.get_slice(name)
                 read = functools.partial(_read, file, name)
+                if part.get_dtype() not in DTYPES:
+                    raise ValueError(
+                        f"weights must have a dtype of torch {torch.__version__}, got {name!r} with {part.get_dtype()} "
+                        f"in {str(file)!r}: leave it out with `ignore` (`--ignore`), or use a newer torch"
+                    )
                 weights[name] = LazyTensor(tuple(part.get_shape()), DTYPES[part.get_dtype()], read)
     except SafetensorError as error:
         raise ValueError(f"{str(file)!r} must be a whole file of safetensors, got one that is damaged") from error

@@ -191,7 +191,8 @@ def load_rows(file: IO[bytes], offset: int, length: int, shape: tuple[int, ...],
 
 def load_file(path: Path, *, weights_only: bool) -> Any:
     """Return the content of a file that `torch.save` has written, with tensors that are read when they are used."""
-    options = {"mmap": True} if _CAN_MAP else {}
+    # Files of torch before 1.6 are no zip archives, and are read whole.
+    options = {"mmap": True} if _CAN_MAP and zipfile.is_zipfile(path) else {}
     return torch.load(path, map_location="cpu", weights_only=weights_only, **options)
 
 

@@ -24,6 +24,8 @@ _MODEL: Final = "_model_states.pt"
 _OPTIMIZER: Final = "_optim_states.pt"
 _RANK: Final = re.compile(r"zero_pp_rank_(\d+)_")
 _SHARDED: Final = 3
+# Keys of the fp32 weights, one of which each save has.
+_PARTITIONS: Final = frozenset({"single_partition_of_fp32_groups", "fp32_flat_groups"})
 
 
 def is_part(name: str) -> bool:
@@ -51,9 +53,15 @@ def open_folder(path: Path, *, tag: str | None, weights_only: bool) -> Checkpoin
     optimizers = [state["optimizer_state_dict"] for state in _load_ranks(folder, _OPTIMIZER, weights_only=weights_only)]
     if not optimizers:
         raise ValueError(f"the folder must have the files *{_OPTIMIZER} of all ranks, got {str(folder)!r} without")
+    if _PARTITIONS.isdisjoint(optimizers[0]):
+        raise ValueError(
+            f"the folder must be a save of ZeRO 1 to 3 or of bfloat16 weights with float32 ones, got {str(folder)!r}, "
+            f"whose optimizer has {', '.join(sorted(map(str, optimizers[0])))}: export its file *{_MODEL}"
+        )
     counts = optimizers[0]["partition_count"]
     ranks = max(counts) if isinstance(counts, list) else counts
-    stage = int(optimizers[0]["zero_stage"])
+    # DeepSpeed's BF16_Optimizer writes no stage, and divides each group as stage 1 does.
+    stage = int(optimizers[0].get("zero_stage", 1))
     if len(optimizers) != ranks or (stage == _SHARDED and len(models) != ranks):
         raise ValueError(
             f"the folder must have the files of {ranks} ranks, got {len(optimizers)} *{_OPTIMIZER} and {len(models)} "

@@ -21,6 +21,8 @@ __all__ = ["ExportBestCheckpoint"]
 class ExportBestCheckpoint(Callback):
     """Callback that exports the best checkpoint of ModelCheckpoint when training ends, on rank 0 while the others wait.
 
+    It does nothing with `fast_dev_run`, which saves no checkpoint.
+
     Args:
         to: A new file `*.safetensors`, or a new folder. It is checked before training.
         **options: Fields of `ExportOptions`.
@@ -48,7 +50,8 @@ class ExportBestCheckpoint(Callback):
             ValueError: The Trainer has no ModelCheckpoint.
         """
         del pl_module
-        if stage != "fit":
+        # Lightning's quick trial of a script saves no checkpoint.
+        if stage != "fit" or trainer.fast_dev_run:  # type: ignore[attr-defined] # A property of all releases.
             return
         if trainer.checkpoint_callback is None:
             raise ValueError("ExportBestCheckpoint needs a ModelCheckpoint, got `enable_checkpointing=False`")
@@ -66,6 +69,8 @@ class ExportBestCheckpoint(Callback):
             ValueError: No checkpoint was saved.
         """
         del pl_module
+        if trainer.fast_dev_run:  # type: ignore[attr-defined] # As above.
+            return
         best = getattr(trainer.checkpoint_callback, "best_model_path", "")
         if not best:
             raise ValueError("ModelCheckpoint must have saved a checkpoint to export, got none: train for longer")

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import posixpath
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from tqdm import tqdm
 from hpu_core.atomic_dir import atomic_dir
 from hpu_export import _peft
 from hpu_export._lazy_tensor import Checkpoint, LazyTensor
-from hpu_export.model_card import write_card
+from hpu_export._safetensors import INDEX
+from hpu_export.model_card import CARD, is_card, write_card
 from hpu_export.names import drop_ignored, drop_tied, strip, unwrap
 from hpu_export.sources import LoadOptions, open_checkpoint
-from hpu_export.target import Target, load_target
+from hpu_export.target import CONFIG, Target, is_copied, load_target
 from hpu_export.writer import parse_size, plan_files, write_file, write_index
 
 __all__ = ["DTYPES", "ExportOptions", "check_target", "export_checkpoint"]
@@ -35,6 +37,8 @@ DTYPES: Final = {
 """dtypes by the names of the option."""
 
 _FILE: Final = ".safetensors"
+_FILES: Final = frozenset({CARD, CONFIG, _peft.CONFIG, INDEX})
+_WEIGHTS: Final = re.compile(r"(model|adapter_model)(-[0-9]{5,}-of-[0-9]{5,})?\.safetensors")
 # For header, index and texts, in bytes.
 _OVERHEAD: Final = 2**24
 
@@ -138,7 +142,7 @@ def check_target(to: Path, source: str, settings: ExportOptions) -> None:
 
     Raises:
         FileExistsError: There is something, and it may not be replaced.
-        ValueError: It is the source, or an adapter is to be one file.
+        ValueError: It is or contains what is read, or an adapter is to be one file.
     """
     if settings.adapter == "keep" and to.suffix == _FILE:
         raise ValueError(f"`to` must be a folder with `adapter='keep'`, got {str(to)!r}")
@@ -150,9 +154,29 @@ def check_target(to: Path, source: str, settings: ExportOptions) -> None:
         )
     if to.resolve() in {Path(source).resolve(), *Path(source).resolve().parents}:
         raise ValueError(f"`to` must not be or contain the source, got {str(to)!r}")
-    is_export = any(to.glob(f"*{_FILE}")) or not any(to.iterdir()) if to.is_dir() else to.suffix == _FILE
-    if not is_export or to.is_dir() == (to.suffix == _FILE):
-        raise FileExistsError(f"`overwrite` replaces exports only, got {str(to)!r}, which is none: choose another path")
+    own = to.resolve()
+    for option, value in (("model", settings.model), ("adapter_config", settings.adapter_config)):
+        kept = Path(value).resolve() if isinstance(value, (str, os.PathLike)) else None
+        # A file in the folder is one of the model's weights.
+        if kept is not None and (own in {kept, *kept.parents} or (own.is_file() and own.parent == kept)):
+            raise ValueError(f"`to` must not be, contain or be a file of the folder of `{option}`, got {str(to)!r}")
+    if to.is_symlink() or to.is_dir() == (to.suffix == _FILE) or not (to.is_file() or _is_export(to)):
+        raise FileExistsError(
+            f"`overwrite` replaces a file *{_FILE} or a folder that hpu-export has written, with its README.md and "
+            f"nothing else, got {str(to)!r}: choose another path"
+        )
+
+
+def _is_export(folder: Path) -> bool:
+    """Return whether a folder is empty, or has this program's model card and only files as an export has them."""
+    names = {entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink()}
+    if len(names) != sum(1 for _ in folder.iterdir()):
+        return False
+    return not names or (is_card(folder) and all(map(_is_part, names)))
+
+
+def _is_part(name: str) -> bool:
+    return name in _FILES or bool(_WEIGHTS.fullmatch(name)) or is_copied(name)
 
 
 @dataclass(frozen=True)
@@ -179,7 +203,7 @@ class _Plan:
         sizes: dict[torch.dtype, int] = {torch.float32: 0}
         for weight in self.weights.values():
             if weight.dtype.is_floating_point:
-                sizes[weight.dtype] = sizes.get(weight.dtype, 0) + weight.nbytes
+                sizes[weight.dtype] = sizes.get(weight.dtype, 0) + weight.nbytes // weight.itemsize
         return max(sizes, key=sizes.__getitem__)
 
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpu_export.__about__ import __version__
 from hpu_export._lazy_tensor import LazyTensor
 
-__all__ = ["write_card"]
+__all__ = ["CARD", "is_card", "write_card"]
+
+CARD: Final = "README.md"
+_SIGNATURE: Final = "Exported by hpu-export "
 
 
 def write_card(
@@ -29,9 +32,17 @@ def write_card(
     if library:
         lines.append(f"library_name: {library}")
     lines += ["tags:", "- hpu-export", "---", "", f"# {folder_title(source)}", ""]
-    lines += [f"Exported by hpu-export {__version__}.", "", "| | |", "|---|---|"]
+    lines += [f"{_SIGNATURE}{__version__}.", "", "| | |", "|---|---|"]
     lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
-    (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def is_card(folder: Path) -> bool:
+    """Return whether a folder has a model card that this program has written."""
+    try:
+        return _SIGNATURE in (folder / CARD).read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        return False
 
 
 def folder_title(source: str) -> str:

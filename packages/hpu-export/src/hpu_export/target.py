@@ -1,5 +1,6 @@
 """Hugging Face models as targets: names and shapes, configuration, tokenizer."""
 
+import fnmatch
 import functools
 import json
 import logging
@@ -15,24 +16,29 @@ from hpu_export import _transformers
 from hpu_export._lazy_tensor import LazyTensor
 from hpu_export.names import TargetNames, count_fitting, match
 
-__all__ = ["Target", "load_target"]
+__all__ = ["CONFIG", "Target", "is_copied", "load_target"]
 
-_CONFIG: Final = "config.json"
+CONFIG: Final = "config.json"
 _GENERATION: Final = "generation_config.json"
-# Copied as they are. Code (*.py) is not.
+# Copied as they are: data only, no code and no pickle.
 _COPIED: Final = (
     _GENERATION,
     "added_tokens.json",
-    "chat_template*",
+    "chat_template.jinja",
+    "chat_template.json",
     "merges.txt",
     "preprocessor_config.json",
     "processor_config.json",
     "special_tokens_map.json",
     "*.model",
     "*.tiktoken",
-    "tokenizer*",
-    "vocab.*",
+    "tokenizer*.json",
+    "vocab.bpe",
+    "vocab.json",
+    "vocab.txt",
 )
+# Of the base model's configuration: names of code, and the quantization of weights that are whole here.
+_DROPPED: Final = ("auto_map", "quantization_config")
 
 _log = logging.getLogger(__name__)
 
@@ -94,12 +100,13 @@ class Target:
 
     def write_files(self, folder: Path, dtype: torch.dtype) -> None:
         """Write the configuration for a dtype, and copy generation configuration and tokenizer."""
-        config = json.loads((self.folder / _CONFIG).read_text(encoding="utf-8"))
+        config = json.loads((self.folder / CONFIG).read_text(encoding="utf-8"))
+        config = {name: value for name, value in config.items() if name not in _DROPPED}
         # transformers 5 writes `dtype`; all releases read the older name.
         key = "dtype" if "dtype" in config else "torch_dtype"
         config[key] = str(dtype).removeprefix("torch.")
         config.setdefault("architectures", [type(self.model).__name__])
-        (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         self.copy_files(folder)
         if not (folder / _GENERATION).exists() and getattr(self.model, "generation_config", None) is not None:
             self.model.generation_config.save_pretrained(folder)
@@ -110,6 +117,11 @@ class Target:
             for file in self.folder.glob(pattern):
                 if file.is_file():
                     shutil.copyfile(file, folder / file.name)
+
+
+def is_copied(name: str) -> bool:
+    """Return whether a file of this name is copied from the model's folder."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPIED)
 
 
 def load_target(name: str, *, weights: bool = False) -> Target:
@@ -130,8 +142,8 @@ def load_target(name: str, *, weights: bool = False) -> Target:
             'a Hugging Face target needs transformers: pip install "hpu-export[hf]"', name="transformers"
         ) from error
     folder = _local_folder(name, weights=weights)
-    if not (folder / _CONFIG).is_file():
-        raise ValueError(f"`model` must be a folder with {_CONFIG!r}, or a name on the hub, got {name!r}")
+    if not (folder / CONFIG).is_file():
+        raise ValueError(f"`model` must be a folder with {CONFIG!r}, or a name on the hub, got {name!r}")
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model_class = _model_class(transformers, config)
@@ -174,7 +186,7 @@ def _model_class(transformers: Any, config: Any) -> Any:
     for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING):
         if type(config) in mapping:
             return mapping[type(config)]
-    raise ValueError(f"its {_CONFIG!r} must name the class of the model in 'architectures'")
+    raise ValueError(f"its {CONFIG!r} must name the class of the model in 'architectures'")
 
 
 def _local_folder(name: str, *, weights: bool) -> Path:
@@ -183,7 +195,7 @@ def _local_folder(name: str, *, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = [_CONFIG, *_COPIED, *(["*.safetensors", "*.safetensors.index.json"] if weights else [])]
+    patterns = [CONFIG, *_COPIED, *(["*.safetensors", "*.safetensors.index.json"] if weights else [])]
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
