@@ -107,6 +107,8 @@ def test_the_properties_are_a_string() -> None:
 
 def test_devices_of_a_machine_are_peers() -> None:
     assert hpu.can_device_access_peer(0, 1) is True
+    with pytest.raises(AssertionError, match=r"Both the ids are same\."):
+        hpu.can_device_access_peer(1, 1)
 
 
 def test_there_is_one_architecture() -> None:
@@ -159,16 +161,18 @@ def test_a_missing_index_is_an_error(device: Any) -> None:
 
 def test_a_device_is_a_context_manager() -> None:
     """It has no effect, because a process has one device."""
-    with hpu.device(1) as context:
-        assert context.idx == 1
+    with hpu.device(0) as context:
+        assert context.idx == 0
         assert hpu.current_device() == 0
     with hpu.device_of(torch.ones(1, device="hpu")) as context:
         assert context.idx == 0
 
 
-def test_a_context_manager_of_a_missing_device_is_an_error() -> None:
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_context_manager_of_another_device_is_an_error(index: int) -> None:
+    """Device 1 exists, but is not this process's."""
     with pytest.raises(AssertionError, match="Invalid device id"):
-        hpu.device(2)
+        hpu.device(index)
 
 
 def test_selecting_device_0_of_a_small_machine_sets_nothing(variables: pytest.MonkeyPatch) -> None:
@@ -203,11 +207,20 @@ def test_selecting_the_selected_module_changes_nothing(variables: pytest.MonkeyP
     assert os.environ["HLS_MODULE_ID"] == "1"
 
 
-def test_selecting_another_module_is_an_error(variables: pytest.MonkeyPatch) -> None:
+def test_selecting_another_module_changes_nothing(variables: pytest.MonkeyPatch) -> None:
     """A process does not change its device."""
     variables.setenv("HLS_MODULE_ID", "1")
 
-    with pytest.raises(AssertionError, match="must be that of HLS_MODULE_ID=1, got 0"):
+    hpu.set_device(0)
+
+    assert os.environ["HLS_MODULE_ID"] == "1"
+
+
+def test_a_module_that_is_not_visible_is_an_error(variables: pytest.MonkeyPatch) -> None:
+    variables.setenv("HLS_MODULE_ID", "1")
+    variables.setenv("HABANA_VISIBLE_MODULES", "4,6")
+
+    with pytest.raises(AssertionError, match="HLS_MODULE_ID must be one of the modules 4,6, got 1"):
         hpu.set_device(0)
 
 

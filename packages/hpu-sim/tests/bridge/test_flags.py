@@ -84,12 +84,21 @@ def test_sdp_kernel_restores_the_flag() -> None:
     assert hpu.recompute_sdp_enabled()
 
 
+def test_sdp_kernel_recomputes_by_default() -> None:
+    hpu.enable_recompute_sdp(enabled=False)
+    try:
+        with hpu.sdp_kernel():
+            assert hpu.recompute_sdp_enabled()
+    finally:
+        hpu.enable_recompute_sdp(enabled=True)
+
+
 def test_the_deterministic_flag_is_torchs() -> None:
     """The names are deprecated."""
     try:
-        with pytest.warns(DeprecationWarning, match="setDeterministic is deprecated"):
+        with pytest.warns(UserWarning, match="setDeterministic is deprecated"):
             hpu.setDeterministic(True)
-        with pytest.warns(DeprecationWarning, match="getDeterministic is deprecated"):
+        with pytest.warns(UserWarning, match="getDeterministic is deprecated"):
             assert hpu.getDeterministic() is True
         assert torch.are_deterministic_algorithms_enabled()
     finally:
@@ -200,7 +209,7 @@ def test_the_functions_of_torch_hpu_warn(name: str) -> None:
     """They return the same as those of `torch.hpu`."""
     torch_hpu = importlib.import_module("torch_hpu")
 
-    with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
+    with pytest.warns(UserWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
         answer = getattr(torch_hpu, name)()
 
     assert answer == getattr(hpu, name)()

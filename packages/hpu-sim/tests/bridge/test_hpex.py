@@ -115,12 +115,38 @@ def _heads() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return first, second, third
 
 
+_ATTENTION_ARGUMENTS = {
+    "attn_mask": None,
+    "dropout_p": 0.0,
+    "is_causal": False,
+    "scale": None,
+    "softmax_mode": "None",
+    "recompute": None,
+    "valid_seq_len": None,
+    "seq_padding_type": "left",
+    "return_dropout_mask": False,
+    "return_attn_probs": False,
+}
+
+
+def _attend(*heads: torch.Tensor, **options: Any) -> Any:
+    """Call the attention with all arguments, in the bridge's order."""
+    return FusedSDPA.apply(*heads, *{**_ATTENTION_ARGUMENTS, **options}.values())
+
+
+def test_attention_takes_no_keywords() -> None:
+    """The bridge's class is an `autograd.Function`."""
+    apply: Any = FusedSDPA.apply
+    with pytest.raises(TypeError, match="keyword"):
+        apply(*_heads(), is_causal=True)
+
+
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}])
 def test_attention_equals_torchs(options: dict[str, Any]) -> None:
     """The arguments come in the bridge's order, and those for kernels of a card are ignored."""
     heads = _heads()
 
-    output = FusedSDPA.apply(*heads, **options, softmax_mode="fast", recompute=True)
+    output = _attend(*heads, **options, softmax_mode="fast", recompute=True)
 
     torch.testing.assert_close(output, functional.scaled_dot_product_attention(*heads, **options))
 
@@ -128,7 +154,7 @@ def test_attention_equals_torchs(options: dict[str, Any]) -> None:
 def test_attention_can_be_scaled() -> None:
     query, key, value = _heads()
 
-    output = FusedSDPA.apply(query, key, value, scale=0.3)
+    output = _attend(query, key, value, scale=0.3)
 
     torch.testing.assert_close(output, (0.3 * query @ key.mT).softmax(-1) @ value)
 
@@ -136,13 +162,13 @@ def test_attention_can_be_scaled() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("side", "kept"), [("left", slice(2, 5)), ("right", slice(0, 3))])
 def test_attention_ignores_padding(side: str, kept: slice, is_causal: bool) -> None:
-    """Keys outside the valid length are masked, on either side."""
+    """Keys outside the valid length are masked, on either side; the left one is the default."""
     query, key, value = _heads()
     lengths = torch.tensor([3, 3], device="hpu")
 
-    output = FusedSDPA.apply(
-        query, key, value, None, 0.0, is_causal, None, valid_seq_len=lengths, seq_padding_type=side
-    )
+    options = {} if side == "left" else {"seq_padding_type": side}
+
+    output = _attend(query, key, value, is_causal=is_causal, valid_seq_len=lengths, **options)
 
     mask = torch.zeros(5, 5, dtype=torch.bool, device="hpu")
     mask[:, kept] = True
@@ -158,7 +184,7 @@ def test_attention_returns_its_probabilities_in_inference() -> None:
     """All thirteen arguments may be positional."""
     heads = _heads()
 
-    output, probabilities = FusedSDPA.apply(*heads, None, 0.0, True, None, "None", None, None, "None", True, False)
+    output, probabilities = FusedSDPA.apply(*heads, None, 0.0, True, None, "None", None, None, "left", False, True)
 
     torch.testing.assert_close(output, functional.scaled_dot_product_attention(*heads, is_causal=True))
     torch.testing.assert_close(probabilities @ heads[2], output)
@@ -175,7 +201,7 @@ def test_combinations_that_the_bridge_lacks_are_refused(options: dict[str, Any],
     heads = [tensor.requires_grad_() for tensor in _heads()]
 
     with pytest.raises(AssertionError, match=f"FusedSDPA does not support {text}"):
-        FusedSDPA.apply(*heads, **options)
+        _attend(*heads, **options)
 
 
 def test_attention_has_gradients() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import pytest
 import torch
 from habana_frameworks.torch.hpex.movingavrg import FusedEMA
 
@@ -25,4 +27,32 @@ def test_the_average_is_a_model_for_evaluation() -> None:
     average = FusedEMA(torch.nn.Linear(1, 1, device="hpu")).ema
 
     assert not average.training
-    assert not any(parameter.requires_grad for parameter in average.parameters())
+    assert all(parameter.requires_grad for parameter in average.parameters())
+
+
+def test_the_module_inside_of_a_wrapper_is_averaged() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    # Without devices, it calls the module.
+    wrapped = torch.nn.DataParallel(model)
+    average = FusedEMA(wrapped, decay=0.0)
+    torch.nn.init.constant_(model.weight, 3.0)
+    average.update(wrapped)
+
+    assert list(average.ema.state_dict()) == ["weight"]
+    assert average.ema.weight.item() == 3.0
+
+
+def test_public_attributes_are_copied() -> None:
+    model: Any = torch.nn.Linear(1, 1)
+    average = FusedEMA(model)
+    model.names, model.stride, model.reducer, model._hidden = ["a"], 8, "no", 1
+    average.update_attr(model)
+
+    assert (average.ema.names, average.ema.stride) == (["a"], 8)
+    assert not hasattr(average.ema, "reducer")
+    assert not hasattr(average.ema, "_hidden")
+
+
+def test_a_negative_decay_is_an_error() -> None:
+    with pytest.raises(ValueError, match="`decay` must be at least 0, got -1"):
+        FusedEMA(torch.nn.Linear(1, 1), decay=-1)

@@ -108,6 +108,15 @@ def test_adagrad_equals_torchs() -> None:
     torch.testing.assert_close(_train(mine, fused), _train(theirs, stock))
 
 
+def test_adagrad_keeps_its_learning_rate() -> None:
+    """A scheduler changes the groups, and has no effect."""
+    mine, theirs = _parameters(), _parameters()
+    scheduled, constant = optimizers.FusedAdagrad(mine, lr=0.1), optimizers.FusedAdagrad(theirs, lr=0.1)
+    scheduled.param_groups[0]["lr"] = 0.0
+
+    torch.testing.assert_close(_train(mine, scheduled), _train(theirs, constant))
+
+
 def test_the_state_of_adamw_is_the_bridges() -> None:
     """Each parameter has moments of a selectable dtype, and the group has the step count."""
     parameters = _parameters(dtype=torch.bfloat16)
@@ -127,7 +136,7 @@ def test_the_state_of_adamw_is_the_bridges() -> None:
         lambda p: optimizers.FusedAdamW(p, lr=0.1),
         lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=0.9),
         lambda p: optimizers.FusedLamb(p, lr=0.1),
-        lambda p: optimizers.FusedLars(torch.optim.SGD(p, lr=0.1, momentum=0.9), [1, 0, 1]),
+        lambda p: optimizers.FusedLars(torch.optim.SGD(p, lr=0.1, momentum=0.9), [1]),
     ],
     ids=["adamw", "sgd", "lamb", "lars"],
 )
@@ -147,15 +156,16 @@ def test_training_continues_from_a_state_dict(make: Callable[[Any], Any]) -> Non
 
 
 def test_lars_scales_by_the_ratio_of_norms() -> None:
-    """Gradients with mask 0 or a zero norm are not scaled."""
+    """Gradients of a group with mask 0, or with a zero norm, are not scaled."""
     parameters = _parameters()
     parameters[2].data.zero_()
     gradients = [torch.randn_like(parameter) for parameter in parameters]
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient.clone()
     before = [parameter.detach().clone() for parameter in parameters]
-    inner = torch.optim.SGD(parameters, lr=0.5, weight_decay=0.1)
-    optimizer = optimizers.FusedLars(inner, [1, 0, 1], eeta=0.01, eps=1e-8)
+    groups = [{"params": parameters[::2]}, {"params": parameters[1:2], "weight_decay": 0.0}]
+    inner = torch.optim.SGD(groups, lr=0.5, weight_decay=0.1)
+    optimizer = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-8)
 
     optimizer.step()
 
@@ -168,20 +178,19 @@ def test_lars_scales_by_the_ratio_of_norms() -> None:
 
 
 def test_lars_wraps_an_optimizer() -> None:
-    """Schedulers change the groups of the wrapped optimizer, and closures run once."""
+    """Schedulers change the groups of the wrapped optimizer. Gradients stay, and there is no closure."""
     parameters = _parameters()
-    optimizer: Any = optimizers.FusedLars(torch.optim.SGD(parameters, lr=0.5), [0, 0, 0])
+    optimizer: Any = optimizers.FusedLars(torch.optim.SGD(parameters, lr=0.5), [0])
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
-    calls: list[bool] = []
+    parameters[0].grad = torch.ones_like(parameters[0])
 
-    def closure() -> float:
-        calls.append(torch.is_grad_enabled())
-        return 7.0
-
-    assert optimizer.step(closure) == 7.0
+    optimizer.step()
     scheduler.step()
+    optimizer.zero_grad()
 
-    assert calls == [True]
+    assert parameters[0].grad.count_nonzero() == 0
+    with pytest.raises(TypeError):
+        optimizer.step(lambda: 7.0)
     assert isinstance(optimizer, torch.optim.Optimizer)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
     assert "FusedLars(SGD" in repr(optimizer)
@@ -189,15 +198,15 @@ def test_lars_wraps_an_optimizer() -> None:
 
 def test_lars_accepts_new_groups() -> None:
     """New parameters are excluded from scaling."""
-    optimizer = optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1, 1])
+    optimizer = optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1])
 
     optimizer.add_param_group({"params": _parameters()[:2]})
 
-    assert optimizer.skip_mask == [1, 1, 1, 0, 0]
+    assert optimizer.skip_mask == [1, 0]
 
 
-def test_lars_requires_a_mask_for_all_parameters() -> None:
-    with pytest.raises(ValueError, match="`skip_mask` must have one number for each of the 3 parameters, got 2"):
+def test_lars_requires_a_mask_for_all_groups() -> None:
+    with pytest.raises(ValueError, match="`skip_mask` must have one number for each of the 1 parameter groups, got 2"):
         optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1])
 
 
@@ -257,16 +266,33 @@ def test_lamb_has_no_amsgrad() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_lamb_clears_gradients_by_its_setting(kept: bool) -> None:
-    """An argument of `zero_grad` takes precedence."""
+    """`zero_grad` takes no argument."""
     parameters = _parameters()
-    optimizer = optimizers.FusedLamb(parameters, set_grad_none=not kept)
+    optimizer: Any = optimizers.FusedLamb(parameters, set_grad_none=not kept)
     parameters[0].grad = torch.ones_like(parameters[0])
 
     optimizer.zero_grad()
 
     assert (parameters[0].grad is not None) is kept
-    optimizer.zero_grad(set_to_none=True)
-    assert parameters[0].grad is None
+    with pytest.raises(TypeError):
+        optimizer.zero_grad(set_to_none=True)
+
+
+def test_lamb_without_a_largest_norm_does_not_clip() -> None:
+    options = {"lr": 0.1, "weight_decay": 0.0, "max_grad_norm": None, "eps": 1e-6}
+    _assert_single_step(optimizers.FusedLamb, options, torch.optim.Adam, {"lr": 0.1, "eps": 1e-6})
+
+
+def test_dtype_of_lamb_is_that_of_the_norm() -> None:
+    """Moments have the parameter's. The norm of two times 300 is 424.26, and 424 in bfloat16."""
+    parameters = [torch.nn.Parameter(torch.ones(2, device="hpu"))]
+    parameters[0].grad = torch.full_like(parameters[0], 300.0)
+    optimizer = optimizers.FusedLamb(parameters, weight_decay=0.0, dtype=torch.bfloat16)
+    optimizer.step()
+
+    assert {tensor.dtype for tensor in optimizer.state[parameters[0]].values()} == {torch.float32}
+    norm = torch.full((2,), 300.0, dtype=torch.bfloat16).norm().float()
+    torch.testing.assert_close(optimizer.state[parameters[0]]["exp_avg"].cpu(), 0.1 * torch.full((2,), 300.0) / norm)
 
 
 def test_a_step_without_gradients_changes_nothing() -> None:

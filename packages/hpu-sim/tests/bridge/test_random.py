@@ -65,13 +65,19 @@ def test_manual_seed_all_returns_none() -> None:
     assert hpu.initial_seed() == 6
 
 
-@pytest.mark.parametrize("name", ["seed", "seed_all"])
-def test_seed_returns_a_new_seed(name: str) -> None:
+def test_seed_returns_a_new_seed() -> None:
     """It is the initial seed afterwards."""
-    seed = getattr(hpu, name)()
+    seed = hpu.seed()
 
     assert hpu.initial_seed() == seed
-    assert getattr(hpu, name)() != seed
+    assert hpu.seed() != seed
+
+
+def test_seed_all_returns_none() -> None:
+    before = hpu.initial_seed()
+
+    assert hpu.seed_all() is None
+    assert hpu.initial_seed() != before
 
 
 def test_there_is_one_default_generator() -> None:

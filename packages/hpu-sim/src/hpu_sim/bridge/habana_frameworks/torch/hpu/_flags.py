@@ -116,9 +116,9 @@ def is_matmul3d_2d_reshape_enabled() -> bool:
     return _flags["matmul3d_2d_reshape"]
 
 
-def enable_recompute_sdp(enable: bool) -> None:
+def enable_recompute_sdp(enabled: bool) -> None:
     """Set whether the backward pass of ``FusedSDPA`` recomputes the attention instead of keeping it."""
-    _flags["recompute_sdp"] = bool(enable)
+    _flags["recompute_sdp"] = bool(enabled)
 
 
 def recompute_sdp_enabled() -> bool:
@@ -127,7 +127,7 @@ def recompute_sdp_enabled() -> bool:
 
 
 @contextlib.contextmanager
-def sdp_kernel(enable_recompute: bool = False) -> Iterator[None]:
+def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
     """Return a context manager that sets whether the backward pass of ``FusedSDPA`` recomputes the attention."""
     before = recompute_sdp_enabled()
     enable_recompute_sdp(enable_recompute)
@@ -150,4 +150,4 @@ def getDeterministic() -> bool:  # noqa: N802 - the bridge's name
 
 
 def _warn_deprecated(name: str) -> None:
-    warnings.warn(f"{name} is deprecated, use torch.use_deterministic_algorithms", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{name} is deprecated, use torch.use_deterministic_algorithms", UserWarning, stacklevel=3)

@@ -94,10 +94,15 @@ def get_device_properties(device: Any = None) -> str:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Acquire a device and return True if both devices exist: those of a machine are peers."""
+    """Acquire a device and return True if both devices exist: those of a machine are peers.
+
+    Raises:
+        AssertionError: If one does not exist, or both are the same.
+    """
     init()
-    for index in (device, peer_device):
-        _get_device_index(index, optional=True)
+    first, second = (_get_device_index(each, optional=True) for each in (device, peer_device))
+    if first == second:
+        raise AssertionError("Both the ids are same.")
     return True
 
 
@@ -120,8 +125,10 @@ def get_gencode_flags() -> str:
 def set_device(device: Any) -> None:
     """Select the module that this process will acquire, by setting ``HLS_MODULE_ID``.
 
+    If ``HLS_MODULE_ID`` is set already, it stays, whatever the index is.
+
     Raises:
-        AssertionError: If the module does not exist, or ``HLS_MODULE_ID`` is another one.
+        AssertionError: If the device does not exist, or ``HABANA_VISIBLE_MODULES`` lacks the module.
     """
     if isinstance(device, str):
         device = torch.device(device)
@@ -136,8 +143,8 @@ def set_device(device: Any) -> None:
         raise AssertionError(f"HABANA_VISIBLE_MODULES must have at most {_MAX_MODULES} modules, got {len(modules)}")
     selected = os.environ.get("HLS_MODULE_ID")
     if selected is not None:
-        if index >= len(modules) or modules[index] != selected:
-            raise AssertionError(f"`device` must be that of HLS_MODULE_ID={selected}, got {index}")
+        if selected not in modules:
+            raise AssertionError(f"HLS_MODULE_ID must be one of the modules {','.join(modules)}, got {selected}")
         return
     if visible is None and device_count() < _MAX_MODULES:
         if index != 0:
@@ -147,10 +154,16 @@ def set_device(device: Any) -> None:
 
 
 class device:  # noqa: N801 - torch's name
-    """Context manager that selects a device. It has no effect, because a process has one device."""
+    """Context manager that selects a device. It has no effect, because a process has one device.
+
+    Raises:
+        AssertionError: If it is not this process's device, which has index 0.
+    """
 
     def __init__(self, idx: Any) -> None:
         self.idx = _get_device_index(idx, optional=True)
+        if self.idx != 0:
+            raise AssertionError("Invalid device id")
 
     def __enter__(self) -> Self:
         return self

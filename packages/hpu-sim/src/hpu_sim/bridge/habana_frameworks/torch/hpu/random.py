@@ -83,9 +83,9 @@ def seed() -> int:
     return default_generators[0].seed()
 
 
-def seed_all() -> int:
-    """Seed the generator with a random number and return the seed."""
-    return seed()
+def seed_all() -> None:
+    """Seed the generator with a random number."""
+    seed()
 
 
 def initial_seed() -> int:

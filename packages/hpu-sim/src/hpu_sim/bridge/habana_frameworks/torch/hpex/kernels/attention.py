@@ -30,11 +30,14 @@ class FusedSDPA:
         softmax_mode: str = "None",
         recompute: Any = None,
         valid_seq_len: torch.Tensor | None = None,
-        seq_padding_type: str = "None",
-        return_attn_probs: bool = False,
+        seq_padding_type: str = "left",
         return_dropout_mask: bool = False,
+        return_attn_probs: bool = False,
+        /,
     ) -> Any:
         """Return the scaled dot product attention, and with ``return_attn_probs`` the probabilities.
+
+        The bridge's class is an ``autograd.Function``, whose ``apply`` takes no keyword arguments.
 
         Args:
             query: Queries of shape ``(batch, heads, queries, features)``.
@@ -49,8 +52,8 @@ class FusedSDPA:
                 ``hpu.recompute_sdp_enabled()``. On a strict device, the scores then take no memory.
             valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
             seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
-            return_attn_probs: Whether to return the probabilities; in inference only.
             return_dropout_mask: Must be False.
+            return_attn_probs: Whether to return the probabilities; in inference only.
 
         Raises:
             AssertionError: If the bridge's kernel does not support the combination of arguments.
@@ -146,7 +149,8 @@ def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
     is_amax_s: bool = False,
     is_amax_o: bool = False,
     valid_seq_len: torch.Tensor | None = None,
-    seq_padding_type: str = "None",
+    seq_padding_type: str = "left",
+    recompute: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the attention of float8 tensors, and the absolute maxima of probabilities and output.
 
@@ -154,7 +158,7 @@ def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
     float8 with ``q_scale_s``. The output is cast with ``q_scale_o``. Without a ``q_scale`` there is no cast, and
     without ``is_amax_s`` or ``is_amax_o`` a maximum is an empty tensor. The rest is as in :class:`FusedSDPA`.
     """
-    del softmax_mode
+    del softmax_mode, recompute
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     inputs = Inputs(query, key, value, attn_mask, dropout_p, factor, is_causal, valid_seq_len, seq_padding_type)
     done = fp8_attention(

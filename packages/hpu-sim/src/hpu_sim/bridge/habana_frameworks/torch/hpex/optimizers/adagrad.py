@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from habana_frameworks.torch.hpu._utils import init
+
 from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 
 if TYPE_CHECKING:
@@ -13,9 +15,12 @@ if TYPE_CHECKING:
 
 
 class FusedAdagrad(FusedOptimizer):
-    """torch's Adagrad.
+    """torch's Adagrad with the learning rate that it is constructed with, whatever a scheduler does to the groups.
+
+    Constructing it acquires a device.
 
     Raises:
+        RuntimeError: If no device can be acquired.
         ValueError: If a value is out of range.
     """
 
@@ -37,10 +42,17 @@ class FusedAdagrad(FusedOptimizer):
         }
         for name, value in defaults.items():
             validate(name, value)
+        init()
+        self._rates: list[float] = []
         super().__init__(params, defaults)
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters, and keep their learning rate."""
+        super().add_param_group(param_group)
+        self._rates.append(self.param_groups[-1]["lr"])
+
     def _step(self) -> None:
-        for group in self.param_groups:
+        for group, learning_rate in zip(self.param_groups, self._rates, strict=True):
             for parameter, gradient in parameters_with_gradients(group):
                 direction = gradient
                 if group["weight_decay"]:
@@ -48,7 +60,7 @@ class FusedAdagrad(FusedOptimizer):
                 state = self.state[parameter]
                 if "sum" not in state:
                     state["sum"] = torch.full_like(parameter, group["initial_accumulator_value"])
-                rate = group["lr"] / (1 + state.get("step", 0) * group["lr_decay"])
+                rate = learning_rate / (1 + state.get("step", 0) * group["lr_decay"])
                 state["step"] = state.get("step", 0) + 1
                 state["sum"].addcmul_(direction, direction)
                 parameter.addcdiv_(direction, state["sum"].sqrt().add_(group["eps"]), value=-rate)

@@ -26,10 +26,10 @@ class FusedLamb(FusedOptimizer):
         adam_w_mode: Whether weight decay is decoupled from the gradient.
         grad_averaging: Whether gradients enter the first moments with the factor ``1 - betas[0]`` instead of 1.
         set_grad_none: Whether :meth:`zero_grad` sets gradients to None.
-        max_grad_norm: Norm to clip all gradients to; 0 disables clipping.
+        max_grad_norm: Norm to clip all gradients to; None and 0 disable clipping.
         use_lamb: Whether to scale the updates of parameters without weight decay too.
         fused: Ignored.
-        dtype: Dtype of the moments; None for the parameter's.
+        dtype: Dtype of the gradients in the norm that they are clipped to; None for their own.
 
     Raises:
         RuntimeError: If ``amsgrad`` is True.
@@ -48,7 +48,7 @@ class FusedLamb(FusedOptimizer):
         adam_w_mode: bool = True,
         grad_averaging: bool = True,
         set_grad_none: bool = True,
-        max_grad_norm: float = 1.0,
+        max_grad_norm: float | None = 1.0,
         use_lamb: bool = False,
         fused: bool = False,
         dtype: torch.dtype | None = None,
@@ -75,19 +75,19 @@ class FusedLamb(FusedOptimizer):
         }
         super().__init__(params, defaults)
 
-    def zero_grad(self, set_to_none: bool | None = None) -> None:
-        """Clear the gradients, by default as ``set_grad_none`` says."""
-        super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
+    def zero_grad(self) -> None:  # type: ignore[override] # The bridge's takes no argument.
+        """Clear the gradients as ``set_grad_none`` says."""
+        super().zero_grad(self.set_grad_none)
 
     def _step(self) -> None:
         pairs = [pair for group in self.param_groups for pair in parameters_with_gradients(group)]
         if not pairs:
             return
-        norm = torch.stack([gradient.norm() for _, gradient in pairs]).norm()
+        norm = torch.stack([gradient.to(self.dtype or gradient.dtype).norm() for _, gradient in pairs]).norm()
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
             max_norm = group["max_grad_norm"]
-            clip_divisor = torch.clamp(norm / max_norm, min=1) if max_norm > 0 else torch.ones_like(norm)
+            clip_divisor = torch.clamp(norm / max_norm, min=1) if max_norm else torch.ones_like(norm)
             for parameter, gradient in parameters_with_gradients(group):
                 update = self._update(parameter, gradient / clip_divisor, group)
                 parameter.add_(update * self._trust_ratio(parameter, update, group), alpha=-group["lr"])
@@ -97,8 +97,8 @@ class FusedLamb(FusedOptimizer):
         decay = group["weight_decay"]
         state = self.state[parameter]
         if not state:
-            state["exp_avg"] = torch.zeros_like(parameter, dtype=self.dtype)
-            state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=self.dtype)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
         if decay and not self.adam_w_mode:
             gradient = gradient.add(parameter, alpha=decay)
         gradient = gradient.to(state["exp_avg"].dtype)

@@ -9,7 +9,7 @@ import torch
 from ._base import parameters_with_gradients  # Relative, for type checkers.
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 class FusedLars(torch.optim.Optimizer):
@@ -17,21 +17,21 @@ class FusedLars(torch.optim.Optimizer):
 
     Args:
         optimizer: The wrapped optimizer.
-        skip_mask: One number per parameter in the optimizer's order; 0 excludes the parameter.
+        skip_mask: One number per parameter group; 0 excludes its parameters.
         eeta: Trust coefficient, the factor of the ratio.
         eps: Added to the norm of the gradient.
 
     Raises:
-        ValueError: If the mask does not have one number per parameter.
+        ValueError: If the mask does not have one number per parameter group.
     """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, skip_mask: Sequence[int], eeta: float = 0.001, eps: float = 1e-8
     ) -> None:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if len(skip_mask) != len(parameters):
+        groups = len(optimizer.param_groups)
+        if len(skip_mask) != groups:
             raise ValueError(
-                f"`skip_mask` must have one number for each of the {len(parameters)} parameters, got {len(skip_mask)}"
+                f"`skip_mask` must have one number for each of the {groups} parameter groups, got {len(skip_mask)}"
             )
         # Without torch's __init__: groups and state are those of the wrapped optimizer.
         self.optim = optimizer
@@ -55,34 +55,26 @@ class FusedLars(torch.optim.Optimizer):
         """Load the state of the wrapped optimizer."""
         self.optim.load_state_dict(state_dict)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self, set_to_none: bool = False) -> None:
         """Clear the gradients."""
         self.optim.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters, which are excluded from scaling."""
         self.optim.add_param_group(param_group)
-        self.skip_mask += [0] * len(self.optim.param_groups[-1]["params"])
+        self.skip_mask.append(0)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self) -> None:  # type: ignore[override] # The bridge's takes no closure.
         """Scale the gradients, which includes weight decay, and take a step of the wrapped optimizer."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         decays = [group.get("weight_decay", 0) for group in self.optim.param_groups]
-        mask = iter(self.skip_mask)
-        for group, decay in zip(self.optim.param_groups, decays, strict=True):
-            included = {id(parameter) for parameter in group["params"] if next(mask)}
+        for group, decay, is_included in zip(self.optim.param_groups, decays, self.skip_mask, strict=True):
             group["weight_decay"] = 0
-            for parameter, gradient in parameters_with_gradients(group):
-                if id(parameter) in included:
-                    self._scale(parameter, gradient, decay)
+            for parameter, gradient in parameters_with_gradients(group) if is_included else ():
+                self._scale(parameter, gradient, decay)
         self.optim.step()
         for group, decay in zip(self.optim.param_groups, decays, strict=True):
             group["weight_decay"] = decay
-        return loss
 
     def _scale(self, parameter: torch.Tensor, gradient: torch.Tensor, decay: float) -> None:
         weight_norm, grad_norm = parameter.norm(), gradient.norm()
