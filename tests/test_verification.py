@@ -75,7 +75,7 @@ def write_report(folder: Path, **different: Any) -> Path:
     }
     machine = {"simulated": False, "strict": False, "release": "1.24.1", "generation": "GAUDI2", "cards": 8}
     report = {
-        "schema": 1,
+        "schema_version": 1,
         "date": "2027-01-02",
         "seconds": 412.0,
         "machine": {**machine, "versions": {"torch": "2.11.0", "driver": None}, **different},

@@ -160,7 +160,7 @@ def machine_report(index: int) -> dict[str, Any]:
     names = ["cards and software", "driver", "busy cards", "open files", "logs", "recipe cache", "MASTER_ADDR", "clock"]
     checks = [{"name": name, "detail": "detail " * 8, "problems": []} for name in names]
     return {
-        "schema": 1,
+        "schema_version": 1,
         "host": f"node-{index:03}",
         "rank": 8 * index,
         "time": 1.8e9 + index % 7,

@@ -321,7 +321,7 @@ def test_json_has_the_versions(make_machine: MakeMachine) -> None:
     machine = make_machine()
     report = to_json(machine, run_checks(machine))
 
-    assert (report["schema"], report["host"], report["can_train"]) == (1, "node-1", True)
+    assert (report["schema_version"], report["host"], report["can_train"]) == (1, "node-1", True)
     assert report["versions"]["driver"] == "1.22.0-1a2b3c4"
     assert report["versions"]["Lightning"] == "lightning 2.5.5"
     assert report["versions"]["cards"] == "8"

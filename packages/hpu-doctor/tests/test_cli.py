@@ -74,7 +74,7 @@ def test_internal_error_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(cli, "collect_machine", fail)
     result = _RUNNER.invoke(main, ["--json"])
 
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("hpu-doctor: internal error: KeyError: 'cards'.")
 
 
@@ -207,7 +207,7 @@ def test_missing_file_is_named_as_text() -> None:
 def test_unreadable_file(tmp_path: Path) -> None:
     result = _explain(str(tmp_path))
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Is a directory" in result.stderr
 
 
@@ -216,7 +216,7 @@ def test_json(arguments: tuple[str, ...]) -> None:
     """The option may precede the command."""
     report = json.loads(_RUNNER.invoke(main, arguments).stdout)
 
-    assert report["schema"] == 1
+    assert report["schema_version"] == 1
     assert report["errors"][0]["id"] == "device-already-acquired"
     assert report["errors"][0]["on_card"] is True
 
@@ -225,4 +225,39 @@ def test_json_without_known_error() -> None:
     result = _explain("--json", "all is well")
 
     assert result.exit_code == 1
-    assert json.loads(result.stdout) == {"schema": 1, "errors": []}
+    assert json.loads(result.stdout) == {"schema_version": 1, "errors": []}
+
+
+def test_json_is_written_to_a_file(
+    on: Callable[..., Result], make_machine: Callable[..., Machine], tmp_path: Path
+) -> None:
+    """The input after `--json` stays as it is."""
+    first = tmp_path / "node-1.json"
+    assert on(make_machine(), f"--json={first}").output == ""
+    text = first.read_text()
+    result = _RUNNER.invoke(main, ["compare", "--json", str(first)])
+
+    assert json.loads(result.stdout)["hosts"] == ["node-1"]
+    assert first.read_text() == text
+
+
+def test_file_that_cannot_be_written_is_no_finding(tmp_path: Path) -> None:
+    result = _RUNNER.invoke(main, ["explain", f"--json={tmp_path}", _ACQUIRED])
+
+    assert (result.exit_code, "Is a directory" in result.output) == (2, True)
+
+
+def test_quiet_machine_without_a_problem(on: Callable[..., Result], make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine()
+    quiet, loud = on(machine, "--quiet"), on(machine)
+
+    assert ("Checks of" in quiet.output) is ("Note:" in loud.output)
+
+
+def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    colored = _explain(_ACQUIRED).output
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert "\x1b[3" in colored or "\x1b[1" in colored
+    assert "\x1b[3" not in _explain(_ACQUIRED).output

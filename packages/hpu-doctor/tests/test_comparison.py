@@ -12,7 +12,7 @@ def _report(
     host: str, *, time: float = 0.0, problems: tuple[dict[str, Any], ...] = (), **versions: Any
 ) -> dict[str, Any]:
     return {
-        "schema": 1,
+        "schema_version": 1,
         "host": host,
         "time": time,
         "versions": {"torch": "2.9.0", **versions},
@@ -96,7 +96,7 @@ def test_lines_that_are_not_reports_are_skipped() -> None:
     assert [report["host"] for report in parse_reports(text)] == ["node-1"]
 
 
-@pytest.mark.parametrize("text", ["", "no report", '{"schema": 2, "versions": {}}', '{"schema": 1}', "[1]"])
+@pytest.mark.parametrize("text", ["", "no report", '{"schema": 2, "versions": {}}', '{"schema_version": 1}', "[1]"])
 def test_text_without_a_report(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_reports(text)

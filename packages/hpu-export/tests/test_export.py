@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_earlier_export(source: Path, tmp_path: Path) -> 
     command = [sys.executable, "-c", program, str(source), "--to", str(out), "--overwrite"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     reason = os.strerror(errno.EFBIG)
     assert f"cannot write the export, nothing has changed there: {reason}" in done.stderr.splitlines()[-1]
     assert sorted(tmp_path.iterdir()) == before

@@ -429,7 +429,7 @@ def test_run_names_a_missing_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = CliRunner().invoke(main, ["--engine", "slurm", "--run", "train.py"])
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "`sbatch` is not installed on this machine" in result.output
 
 

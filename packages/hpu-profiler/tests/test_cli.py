@@ -81,7 +81,7 @@ def test_unreadable_trace_is_a_one_line_error(content: str | None, tmp_path: Pat
 
     result = _report(path)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("hpu-profiler: ")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
@@ -90,7 +90,7 @@ def test_unreadable_trace_is_a_one_line_error(content: str | None, tmp_path: Pat
 def test_unwritable_page_is_named_in_the_error(traces: Path, tmp_path: Path) -> None:
     result = _report(traces, "--html", tmp_path / "absent" / "report.html")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "absent" in result.stderr
 
 
@@ -133,7 +133,7 @@ def test_diff_as_json_has_the_times_of_both_runs(traces: Path) -> None:
 def test_diff_of_an_absent_run_is_a_one_line_error(traces: Path, tmp_path: Path) -> None:
     result = _RUNNER.invoke(main, ["diff", str(traces), str(tmp_path / "absent")])
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == f"hpu-profiler: no such file or directory: {tmp_path / 'absent'}\n"
 
 
@@ -170,5 +170,5 @@ def test_serve_names_a_used_port(traces: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
         result = _RUNNER.invoke(main, ["serve", str(traces), "--port", str(other.server_port)])
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("hpu-profiler: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hpu_bucketing.__about__ import __version__
 from hpu_bucketing.plan.bucket_plan import BucketPlan
 from hpu_bucketing.report.html import render_html
 from hpu_bucketing.report.text import print_plan
+from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 
 __all__ = ["main", "plan"]
 
@@ -27,7 +27,15 @@ def main() -> None:
     """Choose buckets for data of variable length."""
 
 
-@main.command()
+class _Command(click.Command):
+    """Command whose `--json` has a file only after an equals sign."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments."""
+        return super().parse_args(ctx, mark_json(args))
+
+
+@main.command(cls=_Command)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--name", help="Name of the LightningDataModule, or of a function that returns a DataLoader.")
 @click.option("--key", "keys", multiple=True, help="Field to measure, FIELD or FIELD:DIM. Repeat for more dimensions.")
@@ -44,7 +52,9 @@ def main() -> None:
 @click.option("--tokens-per-second", type=float, help="Speed of a card. With it, the least estimated time decides.")
 @click.option("--compile-seconds", default=25.0, show_default=True, help="Time to compile a graph.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table.")
+@click.option(
+    "--json", "json_to", metavar="FILE", help="Print JSON instead of a table, or write it to a file (--json=FILE)."
+)
 def plan(  # noqa: PLR0913, PLR0917 - one per option
     file: Path,
     name: str | None,
@@ -60,7 +70,7 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
     tokens_per_second: float | None,
     compile_seconds: float,
     html: Path | None,
-    as_json: bool,
+    json_to: str | None,
 ) -> None:
     """Choose buckets for the training data of FILE, on any machine.
 
@@ -94,11 +104,12 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
         )
         if html is not None:
             html.write_text(render_html(chosen, lengths[:, 0].tolist()), encoding="utf-8")
+        if json_to:
+            write_json({"schema_version": 1, **chosen.to_dict()}, json_to)
     except (OSError, ValueError) as error:
         click.echo(f"hpu-bucketing: {error}", err=True)
-        sys.exit(2)
-    if as_json:
-        click.echo(json.dumps(chosen.to_dict(), indent=2))
+        sys.exit(COULD_NOT_RUN)
+    if json_to:
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _DEFAULT_WIDTH)
     print_plan(console, chosen, len(lengths), total)

@@ -103,7 +103,7 @@ def test_internal_error_has_no_traceback(on: On) -> None:
 
     result = on(fail, "--json")
 
-    assert (result.code, result.stdout) == (1, "")
+    assert (result.code, result.stdout) == (2, "")
     assert result.stderr.startswith("hpu-info: internal error: KeyError: 'cards'.")
 
 
@@ -114,7 +114,7 @@ def test_output_of_libraries_goes_to_stderr(on: On, make_system: MakeSystem) -> 
 
     result = on(noisy, "--json")
 
-    assert json.loads(result.stdout)["schema"] == 1
+    assert json.loads(result.stdout)["schema_version"] == 1
     assert result.stderr == "HABANA PT BRIDGE CONFIGURATION\n"
 
 

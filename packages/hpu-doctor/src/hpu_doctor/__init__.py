@@ -5,6 +5,7 @@
 - `comparison`: the comparison of the machines of a job
 - `known_errors`: cause, cure and source of known error messages
 - `collectives`: the check of collectives between the ranks of a job
+- `migrate`: CUDA idioms in a script, and what to write instead
 - `verify`: the register of assumptions about cards, and programs that try them
 - `rank_store`: exchange of values between ranks without collectives
 - `text_report`: text reports

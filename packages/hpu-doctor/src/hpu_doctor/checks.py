@@ -73,7 +73,7 @@ def can_train(checks: tuple[Check, ...]) -> bool:
 def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
-        "schema": SCHEMA,
+        "schema_version": SCHEMA,
         "host": machine.host,
         "boot_id": machine.boot_id,
         "rank": machine.rank,

@@ -5,7 +5,6 @@ It opens no device, except for `hpu-doctor check-collectives` and `hpu-doctor ve
 
 import contextlib
 import io
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import click
 from rich.console import Console
 
 from hpu_core import discovery
+from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
 from hpu_core.launcher_env import LauncherEnv, find_launcher_env
 from hpu_doctor import checks, comparison, known_errors
 from hpu_doctor.__about__ import __version__
@@ -24,65 +24,92 @@ from hpu_doctor.collectives import check
 from hpu_doctor.machine import collect_machine
 from hpu_doctor.name_ranges import format_ranks
 from hpu_doctor.rank_store import connect, gather
-from hpu_doctor.text_report import render_checks, render_collectives, render_comparison, render_explanations
+from hpu_doctor.text_report import (
+    render_checks,
+    render_collectives,
+    render_comparison,
+    render_explanations,
+    render_migration,
+)
 
 __all__ = ["main"]
 
 _STDOUT = 1
 _STDERR = 2
 _NODES_TIMEOUT = timedelta(seconds=120)
-_JSON = "Print the report as JSON with stable keys."
+_JSON = "Print the report as JSON, or write it to a file (--json=FILE)."
 
 
-@click.group(invoke_without_command=True)
+class _Command(click.Command):
+    """Command whose `--json` has a file only after an equals sign."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments."""
+        return super().parse_args(ctx, mark_json(args))
+
+
+class _Group(_Command, click.Group):
+    """Group of such commands."""
+
+    command_class = _Command
+
+
+class _CouldNotRunError(click.ClickException):
+    exit_code = COULD_NOT_RUN
+
+
+@click.group(cls=_Group, invoke_without_command=True)
 @click.option(
     "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
 )
-@click.option("--json", "as_json", is_flag=True, help=f"{_JSON[:-1]}; that of one machine is one line.")
+@click.option("--json", "json_to", metavar="FILE", help=f"{_JSON[:-1]}; that of one machine is one line.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem.")
 @click.version_option(__version__, prog_name="hpu-doctor")
 @click.pass_context
-def main(context: click.Context, all_nodes: bool, as_json: bool) -> None:
+def main(context: click.Context, all_nodes: bool, json_to: str | None, quiet: bool) -> None:
     """Check what training needs of this machine: cards, software, driver, limits, folders, network and clock.
 
     Each problem comes with a fix. Run it with the environment of the job, for example by its launcher. It opens no
-    card. The exit code is 0 if training can start and 1 otherwise.
+    card. The exit code is 0 if training can start, 1 if it cannot, and 2 if that could not be found out; other commands
+    use them alike.
     """
     if context.invoked_subcommand is not None:
         if all_nodes:
             raise click.UsageError(f"--all-nodes must be left out with the command {context.invoked_subcommand!r}")
-        context.obj = as_json
+        context.obj = json_to
         return
     if all_nodes:
-        sys.exit(_compare_nodes(as_json=as_json))
+        sys.exit(_compare_nodes(json_to))
     with _report_internal_error():
         machine = collect_machine()
         results = checks.run_checks(machine)
-    if as_json:
+    has_problem = any(check.problems for check in results)
+    if json_to:
         # One line, so that a launcher cannot mix the reports of several machines.
-        click.echo(json.dumps(checks.to_json(machine, results)))
-    else:
+        _write(checks.to_json(machine, results), json_to, indent=None)
+    elif has_problem or not quiet:
         render_checks(Console(highlight=False), machine, results)
-    sys.exit(0 if checks.can_train(results) else 1)
+    sys.exit(SUCCESS if checks.can_train(results) else FOUND)
 
 
 @main.command(short_help="Compare machines by their reports.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("r", errors="replace"))
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.option("--json", "json_to", metavar="FILE", help=_JSON)
 @click.pass_context
-def compare(context: click.Context, files: tuple[TextIO, ...], as_json: bool) -> None:
+def compare(context: click.Context, files: tuple[TextIO, ...], json_to: str | None) -> None:
     """Compare the reports of `hpu-doctor --json` in FILEs, of one machine or more each.
 
     The exit code is 0 if nothing differs and training can start on each machine, and 1 otherwise.
     """
     reports = [report for file in files for report in _read_reports(file)]
-    sys.exit(_print_comparison(reports, as_json=as_json or context.obj))
+    sys.exit(_print_comparison(reports, json_to or context.obj))
 
 
 @main.command(short_help="Explain known errors in a text or a log.")
 @click.argument("message", metavar="[TEXT|FILE]", required=False)
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.option("--json", "json_to", metavar="FILE", help=_JSON)
 @click.pass_context
-def explain(context: click.Context, message: str | None, as_json: bool) -> None:
+def explain(context: click.Context, message: str | None, json_to: str | None) -> None:
     """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
 
     The most specific error is first. The exit code is 0 if there is one and 1 otherwise.
@@ -91,8 +118,8 @@ def explain(context: click.Context, message: str | None, as_json: bool) -> None:
         raise click.UsageError("TEXT or FILE must be given, or a log on stdin")
     with _open(message) as stream:
         explanations = known_errors.explain(stream)
-    if as_json or context.obj:
-        click.echo(json.dumps(known_errors.to_json(explanations), indent=2))
+    if to := json_to or context.obj:
+        _write(known_errors.to_json(explanations), to)
     elif explanations:
         render_explanations(Console(highlight=False), explanations)
     else:
@@ -115,9 +142,9 @@ def explain(context: click.Context, message: str | None, as_json: bool) -> None:
     show_default=True,
     help="Report ranks or links this many times slower than the median.",
 )
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.option("--json", "json_to", metavar="FILE", help=_JSON)
 @click.pass_context
-def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, as_json: bool) -> None:
+def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
     """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
 
     Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
@@ -127,15 +154,23 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
     if env is None:
         devices = discovery.device_count()
         if devices == 0:
-            raise click.ClickException("no card of this machine can be used: run `hpu-info`")
-        as_json = as_json or context.obj
-        arguments = ["--mib", mib, "--timeout", timeout, "--slow-factor", slow_factor, *(["--json"] * as_json)]
+            raise _CouldNotRunError("no card of this machine can be used: run `hpu-info`")
+        to = json_to or context.obj
+        arguments = [
+            "--mib",
+            mib,
+            "--timeout",
+            timeout,
+            "--slow-factor",
+            slow_factor,
+            *([f"--json={to}"] if to else []),
+        ]
         sys.exit(check.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
     with _report_internal_error(), _stdout_on_stderr():
         report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
     if report is not None:
-        if as_json or context.obj:
-            click.echo(json.dumps(report, indent=2))
+        if to := json_to or context.obj:
+            _write(report, to)
         else:
             render_collectives(Console(highlight=False), report)
     sys.stdout.flush()
@@ -163,8 +198,11 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
 @click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
 @click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
 @click.option("--fork", is_flag=True, help="Fork the programs from one process, which is safe on simulated cards only.")
+@click.option("--json", "json_to", metavar="FILE", help=f"{_JSON[:-1]}; the folder has it anyway.")
 @click.pass_context
-def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **options: Any) -> None:
+def verify(
+    context: click.Context, /, folder: Path, names: tuple[str, ...], json_to: str | None, **options: Any
+) -> None:
     """Try what these packages assume about cards, and write a report to attach to an issue.
 
     Each assumption has a program, which runs in a process of its own with limits of time and memory, one at a time. It
@@ -183,14 +221,46 @@ def verify(context: click.Context, /, folder: Path, names: tuple[str, ...], **op
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except command.NoCardError as error:
-            raise click.ClickException(str(error)) from error
+            raise _CouldNotRunError(str(error)) from error
         except OSError as error:
-            raise click.FileError(str(folder), error.strerror) from error
-    if context.obj:
-        click.echo(json.dumps(report, indent=2))
+            raise _CouldNotRunError(f"{folder}: {error.strerror}") from error
+    if to := json_to or context.obj:
+        _write(report, to)
     else:
         click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.html'}")
     sys.exit(1 if report["counts"]["differs"] or not command.is_complete(report) else 0)
+
+
+@main.command(short_help="Find what a program for CUDA has to change.")
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--fix", "is_fixing", is_flag=True, help="Change what keeps its meaning; the files are overwritten.")
+@click.option("--json", "json_to", metavar="FILE", help=_JSON)
+@click.pass_context
+def migrate(context: click.Context, paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> None:
+    """Find the CUDA idioms in FILEs or folders, and in the modules beside them that they import.
+
+    Each line comes with what to write instead; nothing of the program is run. The exit code is 0 if there is none, or
+    none is left, 1 if there is, and 2 if a file is no Python.
+    """
+    from hpu_doctor.migrate import program
+
+    try:
+        files = program.find_files(paths)
+        before = sum(len(source.findings) for source in files)
+        if is_fixing:
+            fixed = [program.fix(source) for source in files]
+            for old, new in zip(files, fixed, strict=True):
+                if old.text != new.text:
+                    program.write(new)
+            files = fixed
+    except (program.UnreadableFileError, OSError) as error:
+        raise _CouldNotRunError(str(error)) from error
+    left = sum(len(source.findings) for source in files)
+    if to := json_to or context.obj:
+        _write(program.to_json(files, before - left), to)
+    else:
+        render_migration(Console(highlight=False, soft_wrap=True), files, before - left, is_fixing=is_fixing)
+    sys.exit(FOUND if left else SUCCESS)
 
 
 @contextlib.contextmanager
@@ -214,7 +284,7 @@ def _find_launcher_env() -> LauncherEnv | None:
         raise click.UsageError(str(error)) from error
 
 
-def _compare_nodes(*, as_json: bool) -> int:
+def _compare_nodes(json_to: str | None) -> int:
     """Check this machine if this is its first rank, and compare the machines on rank 0."""
     env = _find_launcher_env()
     if env is None:
@@ -235,13 +305,13 @@ def _compare_nodes(*, as_json: bool) -> int:
     if missing:
         click.echo(f"hpu-doctor: {format_ranks(missing)} did not report within {_NODES_TIMEOUT.seconds} s", err=True)
     reports = [value["report"] for value in values if value is not None and value["report"] is not None]
-    return max(_print_comparison(reports, as_json=as_json), int(bool(missing)))
+    return max(_print_comparison(reports, json_to), int(bool(missing)))
 
 
-def _print_comparison(reports: Sequence[Mapping[str, Any]], *, as_json: bool) -> int:
+def _print_comparison(reports: Sequence[Mapping[str, Any]], json_to: str | None) -> int:
     result = comparison.compare(reports)
-    if as_json:
-        click.echo(json.dumps(comparison.to_json(result), indent=2))
+    if json_to:
+        _write(comparison.to_json(result), json_to)
     else:
         render_comparison(Console(highlight=False), result)
     return 0 if result.can_train else 1
@@ -262,7 +332,7 @@ def _open(message: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
     try:
         return Path(message).open("rb")
     except OSError as error:
-        raise click.FileError(message, error.strerror) from error
+        raise _CouldNotRunError(f"{message}: {error.strerror}") from error
 
 
 def _kind(message: str | None) -> str:
@@ -288,4 +358,11 @@ def _report_internal_error() -> Iterator[None]:
             "`hl-smi` and `pip list`."
         )
         click.echo(message, err=True)
-        sys.exit(1)
+        sys.exit(COULD_NOT_RUN)
+
+
+def _write(report: Mapping[str, Any], to: str, *, indent: int | None = 2) -> None:
+    try:
+        write_json(report, to, indent=indent)
+    except OSError as error:
+        raise _CouldNotRunError(f"{to}: {error.strerror}") from error

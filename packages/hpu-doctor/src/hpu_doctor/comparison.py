@@ -101,7 +101,8 @@ def parse_reports(text: str) -> tuple[dict[str, Any], ...]:
     if not reports:
         raise ValueError("it must have a report of `hpu-doctor --json`, got none")
     for report in reports:
-        if report.get("schema") != SCHEMA or not isinstance(report.get("versions"), dict):
+        # Earlier releases wrote "schema".
+        if report.get("schema_version", report.get("schema")) != SCHEMA or not isinstance(report.get("versions"), dict):
             raise ValueError(f"a report must be of `hpu-doctor --json` with schema {SCHEMA}, got another one")
     return tuple(reports)
 
@@ -133,7 +134,7 @@ def compare(reports: Sequence[Mapping[str, Any]]) -> Comparison:
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as plain data that `json` can serialize."""
     return {
-        "schema": SCHEMA,
+        "schema_version": SCHEMA,
         "can_train": comparison.can_train,
         "hosts": list(comparison.hosts),
         "differences": [

@@ -13,6 +13,7 @@ from hpu_doctor.checks import Check, can_train
 from hpu_doctor.comparison import Comparison
 from hpu_doctor.known_errors import Explanation
 from hpu_doctor.machine import Machine
+from hpu_doctor.migrate.program import SourceFile
 from hpu_doctor.name_ranges import format_hosts
 
 # Lines of a report on many machines or ranks.
@@ -115,6 +116,33 @@ def render_explanations(console: Console, explanations: Sequence[Explanation]) -
             ("Source", f"{found.error.source} ({evidence})"),
         ]
         console.print(_two_columns(rows))
+
+
+def render_migration(console: Console, files: Sequence[SourceFile], fixed: int, *, is_fixing: bool) -> None:
+    """Print the CUDA idioms of files by line, with what to write instead, and how many were changed.
+
+    Args:
+        console: Console to print to.
+        files: The files with the idioms that they have (left).
+        fixed: Number of idioms that were changed.
+        is_fixing: Whether the files were changed.
+    """
+    safe = 0
+    for source in files:
+        for finding in source.findings:
+            safe += finding.edit is not None
+            line = f"{source.path}:{finding.line}:{finding.column}: {finding.found}"
+            console.print(_safe_text(line, "bold"))
+            change = f" [--fix: {finding.edit.text}]" if finding.edit is not None else ""
+            console.print(Text("  "), _safe_text(f"{finding.advice}{change}"), sep="")
+    total = sum(len(source.findings) for source in files)
+    names = f"{len(files)} file{'s' * (len(files) != 1)}"
+    if is_fixing:
+        console.print(_safe_text(f"{fixed} changed, {total} left to change by hand, in {names}."))
+    elif total:
+        console.print(_safe_text(f"{total} to change in {names}, of which `--fix` changes {safe}."))
+    else:
+        console.print(_safe_text(f"No CUDA in {names}.", "bold green"))
 
 
 def _state(check: Check) -> str:

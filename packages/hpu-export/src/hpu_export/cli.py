@@ -6,13 +6,14 @@ import pickle
 import sys
 from collections.abc import Sequence
 
+from hpu_core.command_line import COULD_NOT_RUN
 from hpu_export.__about__ import __version__
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export a checkpoint and return the exit code: 0, or 1 with one sentence on standard error.
+    """Export a checkpoint and return the exit code: 0, or 2 with one sentence on standard error.
 
     Args:
         arguments: Arguments of the command; None for those of the process.
@@ -22,14 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from hpu_export.export import export_checkpoint
 
     # A terminal has the progress bar.
-    level = logging.WARNING if sys.stderr.isatty() else logging.INFO
+    verbosity = options.pop("verbosity")
+    level = verbosity or (logging.WARNING if sys.stderr.isatty() else logging.INFO)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpu_export").setLevel(level)
     try:
         export_checkpoint(options.pop("source"), options.pop("to"), **options)
     except (ImportError, OSError, TypeError, ValueError, pickle.UnpicklingError) as error:
         sys.stderr.write(f"hpu-export: error: {error}\n")
-        return 1
+        return COULD_NOT_RUN
     return 0
 
 
@@ -67,5 +69,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="unpickle any object, which can run code that the file contains: for files that you trust",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument(
+        "-q", "--quiet", dest="verbosity", action="store_const", const=logging.ERROR, help="print errors only"
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        dest="verbosity",
+        action="store_const",
+        const=logging.INFO,
+        help="print a line per file, as without a terminal",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s, version {__version__}")
     return parser

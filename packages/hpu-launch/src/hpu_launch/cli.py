@@ -10,6 +10,7 @@ import sys
 import click
 from click.core import ParameterSource
 
+from hpu_core.command_line import COULD_NOT_RUN
 from hpu_launch.__about__ import __version__
 from hpu_launch.job import JobSpec, Launch
 from hpu_launch.kubernetes import mpijob, pytorchjob
@@ -161,4 +162,6 @@ def _run(launch: Launch) -> int:
             os.execvp(launch.command[0], launch.command)  # noqa: S606 - the engine that the user named.
         return subprocess.run(launch.command, input=launch.text, text=True, check=False).returncode  # noqa: S603 - as above.
     except FileNotFoundError as error:
-        raise click.ClickException(f"`{launch.command[0]}` is not installed on this machine") from error
+        failure = click.ClickException(f"`{launch.command[0]}` is not installed on this machine")
+        failure.exit_code = COULD_NOT_RUN
+        raise failure from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
@@ -36,7 +36,21 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _PATH = click.Path(path_type=Path)
 
 
-@click.group()
+class _Command(click.Command):
+    """Command whose `--json` has a file only after an equals sign."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments."""
+        return super().parse_args(ctx, mark_json(args))
+
+
+class _Group(click.Group):
+    """Group of such commands."""
+
+    command_class = _Command
+
+
+@click.group(cls=_Group)
 @click.version_option(__version__, prog_name="hpu-profiler")
 def main() -> None:
     """Analyze traces from HPUProfiler or torch.profiler."""
@@ -45,9 +59,11 @@ def main() -> None:
 @main.command()
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
 @click.option("--html", type=_FILE, help="Also write an HTML page to this file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of tables.")
+@click.option(
+    "--json", "json_to", metavar="FILE", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
+)
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
-def report(traces: tuple[Path, ...], html: Path | None, as_json: bool, rows: int) -> None:
+def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, rows: int) -> None:
     """Report where the time goes in TRACES: files, or directories with *.pt.trace.json.
 
     Traces of several ranks are compared.
@@ -56,8 +72,9 @@ def report(traces: tuple[Path, ...], html: Path | None, as_json: bool, rows: int
         job = _analyze(traces)
         if html is not None:
             html.write_text(render_html(job), encoding="utf-8")
-    if as_json:
-        click.echo(json.dumps(to_dict(job), indent=2))
+    if json_to:
+        with _one_line_errors():
+            write_json(to_dict(job), json_to)
         return
     print_report(_console(), job, row_limit=rows)
     if html is not None:
@@ -67,9 +84,11 @@ def report(traces: tuple[Path, ...], html: Path | None, as_json: bool, rows: int
 @main.command()
 @click.argument("before", type=_PATH)
 @click.argument("after", type=_PATH)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of tables.")
+@click.option(
+    "--json", "json_to", metavar="FILE", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
+)
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
-def diff(before: Path, after: Path, as_json: bool, rows: int) -> None:
+def diff(before: Path, after: Path, json_to: str | None, rows: int) -> None:
     """Compare the traces of two runs or releases: a file or a directory for each.
 
     Times are per step, so the runs may have different numbers of steps.
@@ -77,8 +96,9 @@ def diff(before: Path, after: Path, as_json: bool, rows: int) -> None:
     with _one_line_errors():
         jobs = _analyze([before]), _analyze([after])
         stages = diff_jobs(*jobs)
-    if as_json:
-        click.echo(json.dumps(diff_to_dict(stages), indent=2))
+    if json_to:
+        with _one_line_errors():
+            write_json(diff_to_dict(stages), json_to)
     elif stages:
         click.echo(f"before: {jobs[0].device_title}; after: {jobs[1].device_title}")
         print_diff(_console(), stages, row_limit=rows)
@@ -157,4 +177,4 @@ def _one_line_errors() -> Iterator[None]:
         yield
     except (OSError, TraceError) as error:
         click.echo(f"hpu-profiler: {error}", err=True)
-        sys.exit(1)
+        sys.exit(COULD_NOT_RUN)

@@ -209,7 +209,7 @@ def test_the_functions_of_torch_hpu_warn(name: str) -> None:
     """They return the same as those of `torch.hpu`."""
     torch_hpu = importlib.import_module("torch_hpu")
 
-    with pytest.warns(UserWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
+    with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
         answer = getattr(torch_hpu, name)()
 
     assert answer == getattr(hpu, name)()

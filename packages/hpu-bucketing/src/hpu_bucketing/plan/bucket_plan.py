@@ -197,7 +197,8 @@ class BucketPlan:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> BucketPlan:
-        """Return the plan of `to_dict`'s values, also after JSON."""
+        """Return the plan of `to_dict`'s values, also after JSON, and of `hpu-bucketing plan --json`."""
+        values = {name: value for name, value in values.items() if name != "schema_version"}
         curve = tuple(
             CurvePoint(**{**point, "boundaries": _tuples(point["boundaries"])}) for point in values.get("curve", ())
         )

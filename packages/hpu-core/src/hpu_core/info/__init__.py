@@ -2,12 +2,12 @@
 
 import argparse
 import contextlib
-import json
 import shutil
 import sys
 from typing import Final
 
 from hpu_core.__about__ import __version__
+from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
 from hpu_core.info.diagnosis import Diagnosis, Problem, diagnose
 from hpu_core.info.report import to_json, to_text
 from hpu_core.info.system import BridgeInfo, LightningInfo, SystemInfo, collect
@@ -35,17 +35,17 @@ _MOVED: Final = {
 
 
 def main() -> None:
-    """Print the report, and exit with 0 if training can start here, with 1 if not and with 2 for wrong arguments."""
+    """Print the report, and exit with 0 if training can start here, with 1 if not and with 2 if it is unknown."""
     parser = argparse.ArgumentParser(
         prog="hpu-info",
         description="Show the Gaudi cards and the installed software, and what prevents training.",
-        epilog="It opens no card, so it can run during training. The exit code is 0 if training can start and 1 "
-        "otherwise. hpu-doctor checks more.",
+        epilog="It opens no card, so it can run during training. The exit code is 0 if training can start, 1 if it "
+        "cannot, and 2 if that could not be found out. hpu-doctor checks more.",
     )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON with stable keys")
+    parser.add_argument("--json", metavar="FILE", help="print the report as JSON, or write it to a file (--json=FILE)")
     parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    options, rest = parser.parse_known_args()
+    options, rest = parser.parse_known_args(mark_json(sys.argv[1:]))
     if options.command in _MOVED:
         command = _MOVED[options.command]
         parser.exit(2, f"hpu-info: use `{command}`, of the package hpu-doctor: `{install_command('hpu-doctor')}`\n")
@@ -58,13 +58,15 @@ def main() -> None:
             diagnosis = diagnose(system)
     except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
         parser.exit(
-            1,
+            COULD_NOT_RUN,
             f"hpu-info: internal error: {type(error).__name__}: {error}. Please report it with the output of `hl-smi` "
             "and `pip list`.\n",
         )
     if options.json:
-        text = json.dumps(to_json(system, diagnosis), indent=2)
+        try:
+            write_json(to_json(system, diagnosis), options.json)
+        except OSError as error:
+            parser.exit(COULD_NOT_RUN, f"hpu-info: {options.json}: {error.strerror}\n")
     else:
-        text = to_text(system, diagnosis, width=shutil.get_terminal_size().columns)
-    sys.stdout.write(f"{text}\n")
-    sys.exit(0 if diagnosis.can_train else 1)
+        sys.stdout.write(f"{to_text(system, diagnosis, width=shutil.get_terminal_size().columns)}\n")
+    sys.exit(SUCCESS if diagnosis.can_train else FOUND)

@@ -4,7 +4,7 @@ The keys of the JSON report are stable: new keys may be added, and none is remov
 
 | key | value |
 |---|---|
-| `schema` | 1; raised if a key has to change |
+| `schema_version` | 1; raised if a key has to change |
 | `can_train` | whether training can start; the exit code is 0 if so and 1 otherwise |
 | `simulated` | whether the cards are simulated |
 | `hpu_core`, `python` | versions |
@@ -41,7 +41,7 @@ _TITLES: Final = ("devices=", "Module", "PCI address", "Generation", "Memory", "
 def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
-        "schema": 1,
+        "schema_version": 1,
         "can_train": diagnosis.can_train,
         "simulated": system.bridge.simulated,
         "hpu_core": system.hpu_core,

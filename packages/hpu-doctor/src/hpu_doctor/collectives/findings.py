@@ -60,7 +60,7 @@ def to_json(
 ) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
-        "schema": SCHEMA,
+        "schema_version": SCHEMA,
         "world_size": world_size,
         "bytes": 4 * size,
         "ok": not any(finding.kind != "slow" for finding in findings),

@@ -55,7 +55,7 @@ def build(  # noqa: PLR0913 - the parts of a report.
     outcomes = list(outcomes)
     counts = Counter(outcome.state for outcome in outcomes)
     return {
-        "schema": SCHEMA,
+        "schema_version": SCHEMA,
         "date": date,
         "seconds": round(seconds, 1),
         "machine": _machine(system, target, redactor),

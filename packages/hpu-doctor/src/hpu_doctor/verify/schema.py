@@ -96,7 +96,7 @@ class Report(TypedDict):
     """The report.
 
     Attributes:
-        schema: Version of this schema.
+        schema_version: Version of this schema.
         date: Day of the run, ISO.
         seconds: Time of the run.
         machine: The machine.
@@ -106,7 +106,7 @@ class Report(TypedDict):
         attachments: Names of the files in the folder `attachments`.
     """
 
-    schema: int
+    schema_version: int
     date: str
     seconds: float
     machine: Machine
@@ -126,12 +126,15 @@ def parse(text: str) -> Report:
         values: Any = json.loads(text)
     except ValueError as error:
         raise ValueError(f"the report must be JSON: {error}") from error
-    if not isinstance(values, dict) or "schema" not in values:
+    if isinstance(values, dict) and "schema" in values:
+        # As earlier releases wrote it.
+        values["schema_version"] = values.pop("schema")
+    if not isinstance(values, dict) or "schema_version" not in values:
         raise ValueError(
-            "the report must be an object with the key 'schema': use the report.json of `hpu-doctor verify`"
+            "the report must be an object with the key 'schema_version': use the report.json of `hpu-doctor verify`"
         )
-    if values["schema"] != SCHEMA:
-        raise ValueError(f"the report must be of schema {SCHEMA}, got {values['schema']!r}")
+    if values["schema_version"] != SCHEMA:
+        raise ValueError(f"the report must be of schema {SCHEMA}, got {values['schema_version']!r}")
     _check(values, Report, "the report")
     _check(values["machine"], Machine, "`machine`")
     for index, entry in enumerate(values["entries"]):

@@ -1,0 +1,169 @@
+"""Files of a script, their CUDA idioms, and the change of those that are safe to change."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpu_doctor.migrate.finder import Edit, Finding, find, imported_names
+
+__all__ = ["SourceFile", "UnreadableFileError", "find_files", "fix", "read", "to_json", "write"]
+
+
+class UnreadableFileError(ValueError):
+    """A file cannot be read, or is no Python of this version; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """Python file with its CUDA idioms.
+
+    Attributes:
+        path: Its path.
+        text: Its text, with the line ends of the file.
+        encoding: Encoding of the file.
+        findings: The idioms, in order.
+    """
+
+    path: Path
+    text: str
+    encoding: str
+    findings: tuple[Finding, ...]
+
+
+def read(path: Path) -> SourceFile:
+    """Return a file with its idioms.
+
+    Raises:
+        UnreadableFileError: It cannot be read or parsed.
+    """
+    try:
+        data = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = data.decode(encoding)
+        tree = ast.parse(text)
+    except OSError as error:
+        raise UnreadableFileError(f"{path}: {error.strerror}") from error
+    except (SyntaxError, UnicodeError, ValueError, RecursionError) as error:
+        raise UnreadableFileError(f"{path}: not a Python file of this version: {error}") from error
+    return SourceFile(path, text, encoding, tuple(find(tree)))
+
+
+def find_files(paths: Sequence[Path]) -> list[SourceFile]:
+    """Return the files at paths, and the modules beside them that they import.
+
+    Args:
+        paths: Python files, or folders, of which each file `*.py` is taken.
+
+    Raises:
+        UnreadableFileError: A file cannot be read or parsed.
+    """
+    files: dict[Path, SourceFile] = {}
+    waiting = [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    roots = {file.resolve().parent for file in waiting}
+    while waiting:
+        path = waiting.pop(0)
+        if path.resolve() in files:
+            continue
+        files[path.resolve()] = source = read(path)
+        waiting += [file for file in _imports(source, roots) if file.resolve() not in files]
+    return list(files.values())
+
+
+def fix(source: SourceFile) -> SourceFile:
+    """Return a file with the edits of its findings, and the imports that they need; nothing is written."""
+    while any(finding.edit is not None for finding in source.findings):
+        text = _edit_once(source)
+        source = SourceFile(source.path, text, source.encoding, tuple(find(ast.parse(text))))
+    return source
+
+
+def write(source: SourceFile) -> None:
+    """Write a file that `fix` has changed, in its encoding.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    source.path.write_bytes(source.text.encode(source.encoding))
+
+
+def to_json(files: Sequence[SourceFile], fixed: int) -> dict[str, Any]:
+    """Return the findings, of which `fixed` others have been changed, as plain data that `json` can serialize."""
+    return {
+        "schema_version": 1,
+        "files": [str(source.path) for source in files],
+        "fixed": fixed,
+        "findings": [
+            {
+                "file": str(source.path),
+                "line": finding.line,
+                "column": finding.column,
+                "found": finding.found,
+                "advice": finding.advice,
+                "replacement": finding.edit.text if finding.edit is not None else None,
+            }
+            for source in files
+            for finding in source.findings
+        ],
+    }
+
+
+def _edit_once(source: SourceFile) -> str:
+    """Return the text with all edits but those that are within others, for which the text is parsed again."""
+    tree = ast.parse(source.text)
+    edits = [finding.edit for finding in source.findings if finding.edit is not None]
+    lines = source.text.encode().splitlines(keepends=True)
+    # From the end, so that earlier positions stay valid.
+    last: tuple[int, int] | None = None
+    for edit in sorted(edits, key=lambda each: each.start, reverse=True):
+        if last is None or edit.end <= last:
+            _replace(lines, edit)
+            last = edit.start
+    missing = sorted({edit.needs for edit in edits} - {"", *imported_names(tree)})
+    place = _import_place(tree)
+    end = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
+    lines[place:place] = [f"import {name}".encode() + end for name in missing]
+    return b"".join(lines).decode()
+
+
+def _imports(source: SourceFile, roots: set[Path]) -> Iterator[Path]:
+    """Yield the files that a file imports, of those below the folders of the scripts."""
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_files(alias.name, [source.path.resolve().parent, *roots])
+        elif isinstance(node, ast.ImportFrom):
+            folders = [source.path.resolve().parent, *roots]
+            if node.level:
+                folders = [source.path.resolve().parents[node.level - 1]]
+            names = [f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names]
+            for name in [*([node.module] if node.module else []), *names]:
+                yield from _module_files(name, folders)
+
+
+def _module_files(name: str, folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        path = folder.joinpath(*name.split("."))
+        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+            if file.is_file():
+                yield file
+                return
+
+
+def _replace(lines: list[bytes], edit: Edit) -> None:
+    (first, start), (last, end) = edit.start, edit.end
+    lines[first - 1 : last] = [lines[first - 1][:start] + edit.text.encode() + lines[last - 1][end:]]
+
+
+def _import_place(tree: ast.Module) -> int:
+    """Return the number of lines before which imports can be added: those of the last import at the start."""
+    place = 0
+    for node in tree.body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) and not is_docstring:
+            break
+        place = node.end_lineno or node.lineno
+    return place

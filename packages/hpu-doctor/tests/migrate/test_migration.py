@@ -1,0 +1,98 @@
+"""Tests of the files of a script, and of the command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hpu_doctor.cli import main
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["migrate", *map(str, arguments)])
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Script that imports modules beside it, one of them twice, and packages of the environment."""
+    files = {
+        "train.py": "import torch, json\nimport model\nfrom data import loader\nx = torch.ones(1).cuda()\n",
+        "model.py": "import train\nimport data.loader\nm.cuda(device)\n",
+        "data/__init__.py": "",
+        "data/loader.py": "from . import images\nfrom .images import load\n",
+        "data/images.py": "x.cuda()\n",
+        "unused.py": "x.cuda()\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path / "train.py"
+
+
+def test_imports_beside_the_script_are_searched(script: Path) -> None:
+    result = _run(script)
+    report = json.loads(_run("--json", script).output)
+
+    assert result.exit_code == 1
+    assert f"{script}:4:5: .cuda()\n  `.to(" in result.output
+    assert result.output.endswith("3 to change in 5 files, of which `--fix` changes 2.\n")
+    found = {(Path(each["file"]).name, each["line"], each["replacement"]) for each in report["findings"]}
+    assert found == {("train.py", 4, 'to("hpu")'), ("model.py", 3, None), ("images.py", 1, 'to("hpu")')}
+
+
+def test_folder_is_searched_whole(script: Path) -> None:
+    assert "unused.py:1:1" in _run(script.parent).output
+
+
+def test_fix_changes_the_files_and_names_what_is_left(script: Path) -> None:
+    result = _run("--fix", script)
+
+    assert (result.exit_code, "2 changed, 1 left to change by hand" in result.output) == (1, True)
+    assert (script.parent / "data" / "images.py").read_text() == 'x.to("hpu")\n'
+    assert (script.parent / "unused.py").read_text() == "x.cuda()\n"
+    (script.parent / "model.py").write_text("")
+    again = _run("--fix", script)
+    assert (again.exit_code, "0 changed, 0 left" in again.output) == (0, True)
+
+
+def test_program_without_cuda(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n")
+
+    assert (_run(path).exit_code, _run(path).output) == (0, "No CUDA in 1 file.\n")
+
+
+@pytest.mark.parametrize("data", [b"def f(:\n", b"\xff\xfe", b"x = 1\0"], ids=["syntax", "bytes", "null"])
+def test_file_that_is_no_python_is_named(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(data)
+    result = _run("--fix", path)
+
+    assert (result.exit_code, f"{path}: not a Python file" in result.output) == (2, True)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"# caf\xe9\nx.cuda()\n", None),
+        (
+            b"# -*- coding: latin-1 -*-\ns = '\xe9'; x.cuda()\n",
+            b"# -*- coding: latin-1 -*-\ns = '\xe9'; x.to(\"hpu\")\n",
+        ),
+        (b"\xef\xbb\xbfx.cuda()\r\ny = 1\r\n", b'\xef\xbb\xbfx.to("hpu")\r\ny = 1\r\n'),
+        (b"torch.cuda.is_available()", None),
+        (
+            b"import torch\r\nx = torch.cuda.is_available()",
+            b"import torch\r\nimport hpu_core\r\nx = hpu_core.is_available()",
+        ),
+    ],
+    ids=["undeclared encoding", "latin-1", "mark and line ends", "unknown name", "import with line ends"],
+)
+def test_fix_keeps_encoding_and_line_ends(data: bytes, expected: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(data)
+    _run("--fix", path)
+
+    assert path.read_bytes() == (data if expected is None else expected)
