@@ -21,7 +21,7 @@ from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.server import create_server
 from hpu_profiler.report.text import print_diff, print_report
-from hpu_profiler.trace.reader import TraceError, find_traces, read_parts
+from hpu_profiler.trace.reader import find_traces, read_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,10 +141,17 @@ def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | N
             job = analyze_job(_read(paths))
             ranks = [(trace.path, trace.rank) for trace in job.traces]
             write_perfetto(perfetto, ranks, clock_offsets(job))
+            _print_notes(job.traces)
             click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
         if speedscope is not None:
             write_speedscope(speedscope, _read(paths))
             click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
+
+
+def _print_notes(traces: Sequence[Trace]) -> None:
+    for trace in traces:
+        for note in trace.notes:
+            click.echo(f"{trace.path}: {note}", err=True)
 
 
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:
@@ -175,6 +182,6 @@ def _console() -> Console:
 def _one_line_errors() -> Iterator[None]:
     try:
         yield
-    except (OSError, TraceError) as error:
+    except (OSError, ValueError) as error:
         click.echo(f"hpu-profiler: {error}", err=True)
         sys.exit(COULD_NOT_RUN)

@@ -59,7 +59,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             # Lightning's CUDAAccelerator would find the cards that the toolkit shows it as CUDA's, and train without
             # `mark_step`, with a gradient scaler and a device "cuda:0" that no tensor has.
             warnings.warn(
-                f"`accelerator={flags['accelerator']!r}` means the Gaudi cards here, because PT_HPU_GPU_MIGRATION is on: "
+                f"`accelerator={flags['accelerator']!r}` means the Gaudi cards here, as PT_HPU_GPU_MIGRATION is on: "
                 "write `accelerator='hpu'`, and see what else to change with `hpu-doctor migrate`",
                 stacklevel=2,
             )
