@@ -443,28 +443,28 @@ def blocked(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("filename", [None, "perf-logs"])
-def test_unwritable_directory_is_an_error_after_training(
+def test_unwritable_directory_is_a_warning_after_training(
     filename: str | None, blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trace is written to a temporary directory."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = trainer(tmp_path, HPUProfiler(dirpath=blocked, filename=filename))
 
-    with pytest.raises(OSError, match=r"HPUProfiler: the trace .*blocked.* could not be written: .*was written to"):
+    with pytest.warns(UserWarning, match=r"HPUProfiler: the trace .*blocked.* could not be written: .*was written to"):
         run.fit(Model(), loader(6))
 
     assert run.global_step == 6
     assert len(list(tmp_path.glob("hpu-profiler-*/*.pt.trace.json"))) == 1
 
 
-def test_full_disk_is_an_error_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_a_warning_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit on the size of files stands for the disk."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = trainer(tmp_path, HPUProfiler())
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
     try:
-        with pytest.raises(OSError, match=r"HPUProfiler: the trace .* could not be written: .*truncated.*full"):
+        with pytest.warns(UserWarning, match=r"HPUProfiler: the trace .* could not be written: .*truncated.*full"):
             run.fit(Model(), loader(6))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -473,13 +473,13 @@ def test_full_disk_is_an_error_after_training(tmp_path: Path, monkeypatch: pytes
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_unwritable_stacks_are_an_error_after_training(
+def test_unwritable_stacks_are_a_warning_after_training(
     blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     profiler = HPUProfiler(dirpath=blocked, with_stack=True, export_to_flame_graph=True)
 
-    with pytest.raises(OSError, match=r"the stacks .*\.stack could not be written"):
+    with pytest.warns(UserWarning, match=r"the stacks .*\.stack could not be written"):
         trainer(tmp_path, profiler).fit(Model(), loader(6))
 
 

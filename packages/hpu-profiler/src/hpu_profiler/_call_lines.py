@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 _TRAINER_RE: Final = re.compile(r"(lightning/pytorch|pytorch_lightning)/trainer/trainer\.py$")
 _RUNS: Final = frozenset({"fit", "validate", "test", "predict"})
+# Helpers that many callers share, such as Lightning's apply_func.
+_HELPER_RE: Final = re.compile(
+    r"(^|/)(torch|lightning_utilities|lightning_fabric|lightning/fabric)/"
+    r"|(^|/)(lightning|pytorch_lightning)/(.*/)?utilities/|(^|/)(contextlib|functools)\.py$"
+)
+_LIGHTNING_RE: Final = re.compile(r"(^|/)(lightning|lightning_fabric|pytorch_lightning)/")
 _PROGRESS_BAR_RE: Final = re.compile(r"/callbacks/progress/")
 #: Largest number of lines in a trace.
 _MAX_LINES: Final = 20_000
@@ -43,24 +49,30 @@ def add_call_lines(path: Path, profile: Any) -> None:
 
 
 def _call_lines(roots: list[Any], libraries: frozenset[str]) -> list[tuple[int, str]]:
-    """Return the start in nanoseconds and the line of each call: the user's innermost one, or else the caller's."""
+    """Return the start in nanoseconds and the line of each call: the user's innermost one, and who calls below it.
+
+    The function of a metric or another library in the step says more than the step's line, and helpers of torch and
+    Lightning say nothing.
+    """
     lines: list[tuple[int, str]] = []
-    # An event with the innermost line of the user's that leads to it.
-    pending: list[tuple[Any, str]] = [(event, "") for event in roots]
+    # An event with the innermost line of the user's that leads to it, and the innermost telling call below that.
+    pending: list[tuple[Any, str, str]] = [(event, "", "") for event in roots]
     while pending and len(lines) < _MAX_LINES:
-        event, line = pending.pop()
+        event, line, via = pending.pop()
         caller = getattr(event.extra_fields, "caller", None)
         if caller is not None:
             if caller.function_name in _RUNS and _TRAINER_RE.search(caller.file_name):
                 # The program's line that runs the Trainer leads to everything and explains nothing.
-                line = ""
+                line = via = ""
             elif _PROGRESS_BAR_RE.search(caller.file_name):
                 line = _location(caller)
-            else:
-                line = user_location(_frame_name(caller), libraries) or line
+            elif user_line := user_location(_frame_name(caller), libraries):
+                line, via = user_line, ""
+            elif not _HELPER_RE.search(caller.file_name) and not (line and _LIGHTNING_RE.search(caller.file_name)):
+                via = _location(caller)
             if SYNC_CALL_RE.match(event.name):
-                lines.append((event.start_time_ns, line or _location(caller)))
-        pending += [(child, line) for child in event.children]
+                lines.append((event.start_time_ns, " in ".join(filter(None, [via, line])) or _location(caller)))
+        pending += [(child, line, via) for child in event.children]
     return sorted(lines)
 
 

@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import sys
+import warnings
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -238,8 +239,8 @@ class HPUProfiler(PyTorchProfiler):
     def describe(self) -> None:
         """Write the summary to its file or to Lightning's log.
 
-        Raises:
-            OSError: The summary or a trace could not be written. Training is complete.
+        Warns:
+            UserWarning: The summary or a trace could not be written. It is no error, because training is complete.
         """
         self._stop_sessions(keep_empty=False)
         self._log_limits()
@@ -254,7 +255,7 @@ class HPUProfiler(PyTorchProfiler):
         if writer is not None:
             writer.cleanup()
             if writer.errors:
-                raise OSError("HPUProfiler: " + " ".join(writer.errors))
+                warnings.warn("HPUProfiler: " + " ".join(writer.errors), stacklevel=2)
 
     @property
     def function_events(self) -> EventList | None:

@@ -199,3 +199,38 @@ def test_each_trace_is_a_profile(paths: list[Path], tmp_path: Path) -> None:
     )
 
     assert [profile["name"] for profile in profiles] == [path.name for path in paths]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_export_of_a_cut_trace_has_what_was_read(suffix: str, paths: list[Path], tmp_path: Path) -> None:
+    """The process may have been killed while it wrote the trace."""
+    whole = paths[0].read_bytes()
+    cut = tmp_path / f"cut.pt.trace{suffix}"
+    cut.write_bytes(gzip.compress(whole)[:-20] if suffix.endswith(".gz") else whole[: len(whole) * 2 // 3])
+
+    events = _export([cut], tmp_path / "out.json")
+    assert any(event.get("ph") == "X" for event in events)
+
+
+def test_output_is_no_input(paths: list[Path]) -> None:
+    before = paths[0].read_bytes()
+
+    with pytest.raises(ValueError, match="the output must be another file than the traces"):
+        write_perfetto(paths[0], [(paths[0], 0)], {})
+    with pytest.raises(ValueError, match="the output must be another file than the traces"):
+        write_speedscope(paths[0], read_parts(paths[0]))
+    assert paths[0].read_bytes() == before
+
+
+def test_failed_export_leaves_what_was_there(
+    paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.json"
+    out.write_text("before")
+    files = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("hpu_profiler.report.export._events", lambda _: iter([{"ph": "X", "ts": object()}]))
+
+    with pytest.raises(TypeError):
+        write_perfetto(out, [(paths[0], 0)], {})
+    assert out.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == files

@@ -7,6 +7,7 @@ file-format-schema.json, whose events open and close in order.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -16,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_profiler.trace import lanes
 from hpu_profiler.trace.call_stack import call_order
-from hpu_profiler.trace.json_stream import JsonStream
+from hpu_profiler.trace.json_stream import JsonError, JsonStream
 from hpu_profiler.trace.reader import iter_events, open_trace
 
 if TYPE_CHECKING:
@@ -61,8 +62,13 @@ def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offset
         path: File to write; compressed if its name ends with ".gz".
         traces: Trace files with their ranks.
         offsets: Result of `clock_offsets`.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is unchanged.
+        ValueError: The file is one of the traces.
     """
-    with _open_for_writing(path) as file:
+    _check_target(path, [source for source, _ in traces])
+    with _replacing(path) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[')
         separator = ""
         for index, (source, rank) in enumerate(traces):
@@ -73,14 +79,34 @@ def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offset
         file.write("]}\n")
 
 
-def _open_for_writing(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "wt", encoding="utf-8", compresslevel=1)
-    return path.open("w", encoding="utf-8")
+def _check_target(path: Path, sources: Iterable[Path]) -> None:
+    if path.resolve() in {source.resolve() for source in sources}:
+        raise ValueError(f"the output must be another file than the traces, got {str(path)!r}")
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[IO[str]]:
+    """Yield a file that becomes `path` when the block ends, and is removed if it fails."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with (
+            gzip.open(partial, "wt", encoding="utf-8", compresslevel=1)
+            if path.suffix == ".gz"
+            else partial.open("w", encoding="utf-8")
+        ) as file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
-    with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
+    """Yield the events of a file; those before its end if it was cut, which a note of the analysis says."""
+    with (
+        contextlib.suppress(JsonError, EOFError, gzip.BadGzipFile),
+        open_trace(path) as raw,
+        io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text,
+    ):
         yield from iter_events(JsonStream(text), path, {})
 
 
@@ -143,12 +169,17 @@ def write_speedscope(path: Path, traces: Iterable[Trace]) -> None:
     Args:
         path: File to write.
         traces: Traces, or their parts in order.
+
+    Raises:
+        OSError: The file cannot be written; what was there before is unchanged.
+        ValueError: The file is one of the traces.
     """
     frames: dict[str, int] = {}
     header = {"$schema": _SPEEDSCOPE_SCHEMA, "exporter": "hpu-profiler", "profiles": []}
-    with path.open("w", encoding="utf-8") as file:
+    with _replacing(path) as file:
         file.write(json.dumps(header).removesuffix("]}"))
         for index, (source, parts) in enumerate(itertools.groupby(traces, key=lambda trace: trace.path)):
+            _check_target(path, [source])
             profile = {"type": "evented", "name": source.name, "unit": "microseconds", "events": []}
             file.write("," * (index > 0) + json.dumps(profile).removesuffix("]}"))
             times: list[float] = []
