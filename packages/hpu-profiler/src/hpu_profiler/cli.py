@@ -26,7 +26,7 @@ from hpu_profiler.trace.reader import find_traces, read_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpu_profiler.trace.model import Trace
+    from hpu_profiler.trace.model import Trace, TraceInfo
 
 __all__ = ["diff", "export", "main", "report", "serve"]
 
@@ -148,7 +148,7 @@ def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | N
             click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
 
 
-def _print_notes(traces: Sequence[Trace]) -> None:
+def _print_notes(traces: Sequence[TraceInfo]) -> None:
     for trace in traces:
         for note in trace.notes:
             click.echo(f"{trace.path}: {note}", err=True)

@@ -201,12 +201,11 @@ def test_each_trace_is_a_profile(paths: list[Path], tmp_path: Path) -> None:
     assert [profile["name"] for profile in profiles] == [path.name for path in paths]
 
 
-@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
-def test_export_of_a_cut_trace_has_what_was_read(suffix: str, paths: list[Path], tmp_path: Path) -> None:
+def test_export_of_a_cut_trace_has_what_was_read(paths: list[Path], tmp_path: Path) -> None:
     """The process may have been killed while it wrote the trace."""
     whole = paths[0].read_bytes()
-    cut = tmp_path / f"cut.pt.trace{suffix}"
-    cut.write_bytes(gzip.compress(whole)[:-20] if suffix.endswith(".gz") else whole[: len(whole) * 2 // 3])
+    cut = tmp_path / "cut.pt.trace.json"
+    cut.write_bytes(whole[: len(whole) * 2 // 3])
 
     events = _export([cut], tmp_path / "out.json")
     assert any(event.get("ph") == "X" for event in events)

@@ -153,8 +153,9 @@ def _expected(parameters: str, found: Any) -> list[tuple[str, str]]:
     def value(node: ast.expr | None) -> str:
         return "" if node is None else repr(eval(ast.unparse(node), known))  # noqa: S307 - own document
 
-    padding: list[ast.expr | None] = [None] * (len(given.args) - len(given.defaults))
-    described = [(a.arg, value(d)) for a, d in zip(given.args, [*padding, *given.defaults], strict=True)]
+    positional = [*given.posonlyargs, *given.args]
+    padding: list[ast.expr | None] = [None] * (len(positional) - len(given.defaults))
+    described = [(a.arg, value(d)) for a, d in zip(positional, [*padding, *given.defaults], strict=True)]
     described += [("*", "")] if given.vararg else []
     described += [(a.arg, value(d)) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
     described += [("**", "")] if given.kwarg else []

@@ -163,7 +163,7 @@ def test_lars_scales_by_the_ratio_of_norms() -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient.clone()
     before = [parameter.detach().clone() for parameter in parameters]
-    groups = [{"params": parameters[::2]}, {"params": parameters[1:2], "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": parameters[::2]}, {"params": parameters[1:2], "weight_decay": 0.0}]
     inner = torch.optim.SGD(groups, lr=0.5, weight_decay=0.1)
     optimizer = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-8)
 
