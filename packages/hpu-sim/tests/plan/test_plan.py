@@ -77,6 +77,23 @@ def test_the_speed_is_that_of_all_cards() -> None:
     assert "128 000 samples: " in shown
 
 
+def test_a_loader_of_a_given_rate_bounds_the_step(recording: Recording) -> None:
+    """It delivers batches beside the step, in place of the host that planned."""
+    recording = copy.deepcopy(recording)
+    recording.steady.inputs = (("float32", (4, 10), 160),)
+    recording.steady.loader_seconds = 9.0
+    slow, fast = (strategy_plan(recording, "GAUDI2", loader_rate=rate) for rate in (2.0, 1e9))
+
+    assert slow.time.fast_seconds == slow.time.seconds == slow.time.slow_seconds == slow.fed_seconds == 2.0
+    assert slow.rate is not None
+    assert slow.rate.samples_per_second[0] == pytest.approx(2.0 * recording.world_size)
+    assert fast.time.slow_seconds < 9.0
+    assert fast.loader_seconds == 0
+    shown = [text.render(Plan(command=(), strategies=(each,))) for each in (slow, fast)]
+    assert "a loader of the given rate takes 2 s per step, and limits the step" in shown[0]
+    assert "and is faster than the step" in shown[1]
+
+
 def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -> None:
     rate = strategy_plan(recording, "GAUDI3").rate
     again = copy.deepcopy(recording)

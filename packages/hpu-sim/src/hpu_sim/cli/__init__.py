@@ -167,6 +167,13 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     metavar="N",
     help="Show the time and card hours to train on N samples.",
 )
+@click.option(
+    "--loader-rate",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="RATE",
+    help="Plan for a loader, such as the card's decoder, that delivers RATE samples per second and card by itself.",
+)
 @click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
 @click.option(
     "--html", "html_path", default=None, type=click.Path(path_type=Path), metavar="FILE", help="Write a page."
@@ -198,6 +205,7 @@ def plan(  # noqa: PLR0913 - one argument per option
     compiled: bool,
     find_batch: bool,
     samples: int,
+    loader_rate: float,
     show_output: bool,
     html_path: Path | None,
     json_path: Path | None,
@@ -246,6 +254,7 @@ def plan(  # noqa: PLR0913 - one argument per option
             compiled=compiled,
             finds_batch=find_batch,
             planned_samples=samples,
+            loader_rate=loader_rate,
         )
         for each in strategies
     ]

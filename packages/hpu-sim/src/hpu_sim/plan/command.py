@@ -101,7 +101,8 @@ def with_ranks(
     # The model of ZeRO is that of any rank.
     if not options.only_rank and recording.strategy not in zero.STAGES:
         recordings += [record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording)]
-    plans = [compare.strategy_plan(each, generation, options.planned_samples) for each in recordings]
+    given = options.planned_samples, options.loader_rate
+    plans = [compare.strategy_plan(each, generation, *given) for each in recordings]
     worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
     return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from hpu_sim.plan import costs
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.module_names import user_name
-from hpu_sim.plan.rates import rate_plan
+from hpu_sim.plan.rates import batch_size, rate_plan
 from hpu_sim.plan.schema import (
     CollectivePlan,
     InputPlan,
@@ -40,24 +41,32 @@ MAX_POINTS: Final = 120
 _SAME_SHARE: Final = 0.05
 
 
-def strategy_plan(recording: Recording, generation: str, planned_samples: int = 0) -> StrategyPlan:
+def strategy_plan(
+    recording: Recording, generation: str, planned_samples: int = 0, loader_rate: float = 0.0
+) -> StrategyPlan:
     """Return the plan of a recording on a generation.
 
     Args:
         recording: Recording.
         generation: Generation of the devices.
         planned_samples: Samples to train for; 0 if none are given.
+        loader_rate: Samples per second and card of a loader beside the step, instead of this host's time to fetch
+            batches; 0 if none is given.
 
     Raises:
         PlanError: If the program computes in float8, which the generation does not have.
     """
+    if loader_rate:
+        steps = [dataclasses.replace(each, loader_seconds=0.0, worker_seconds=0.0) for each in recording.steps]
+        recording = dataclasses.replace(recording, steps=steps)
     step = recording.steady
     computes_float8 = any(each.dtype == "float8" for each in step.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
     mode = mode_of(recording)
     timeline = predict(step, generation, recording.devices, mode)
-    seconds = step_range(step, generation, recording.devices, mode)
+    fed = recording.accumulate * batch_size(recording) / loader_rate if loader_rate else 0.0
+    seconds = step_range(step, generation, recording.devices, mode).at_least(fed)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     graphs = fusion.count_graphs(step, is_lazy=recording.lazy) if recording.lazy or recording.compiled else None
@@ -99,6 +108,7 @@ def strategy_plan(recording: Recording, generation: str, planned_samples: int = 
         history=_history(recording),
         loader_seconds=step.loader_seconds,
         worker_seconds=step.worker_seconds,
+        fed_seconds=fed,
     )
 
 

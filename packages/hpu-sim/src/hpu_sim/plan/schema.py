@@ -277,6 +277,7 @@ class StrategyPlan:
         history: Memory from the setup to the last planned step.
         loader_seconds: Processor time in which this host fetched the batches of a step in the process that trains.
         worker_seconds: The same in workers, divided by their number.
+        fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
         relative: Range of the time per sample, divided by that of the first plan; None for the first one.
     """
 
@@ -310,6 +311,7 @@ class StrategyPlan:
     history: tuple[StepMemory, ...] = ()
     loader_seconds: float = 0.0
     worker_seconds: float = 0.0
+    fed_seconds: float = 0.0
     relative: tuple[float, float] | None = None
 
     @property

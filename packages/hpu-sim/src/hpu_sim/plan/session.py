@@ -34,6 +34,7 @@ class Options:
         compiled: Whether to plan the program as compiled by hpu_backend.
         finds_batch: Whether to plan the largest batch size that fits.
         planned_samples: Samples to train for; 0 if none are given.
+        loader_rate: Samples per second and card that a loader delivers beside the step; 0 if it is not given.
     """
 
     devices: int = 1
@@ -47,6 +48,7 @@ class Options:
     compiled: bool = False
     finds_batch: bool = False
     planned_samples: int = 0
+    loader_rate: float = 0.0
 
     @property
     def world_size(self) -> int:

@@ -100,13 +100,16 @@ def _between(low: int, high: int) -> str:
 
 
 def _loader(each: StrategyPlan) -> Iterable[str]:
-    """Yield the time in which this host fetches batches."""
+    """Yield the time in which this host fetches batches, and that of a loader with a given rate."""
     for seconds, place in ((each.loader_seconds, "the process that trains"), (each.worker_seconds, "each worker")):
         if seconds:
             yield (
                 f"  data: {format_seconds(seconds)} of processor time of this host per step to fetch batches in "
                 f"{place}, which the step contains; it is assumed that the cards' host needs half to twice as long"
             )
+    if each.fed_seconds:
+        limits = "limits the step" if each.fed_seconds >= each.time.seconds else "is faster than the step"
+        yield f"  data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
 
 
 def _details(each: StrategyPlan) -> list[str]:

@@ -43,6 +43,10 @@ class Range:
     high: float
     shares: Mapping[str, float]
 
+    def at_least(self, number: float) -> Range:
+        """Return the range of the larger of this number and another one, which is known."""
+        return Range(*(max(each, number) for each in (self.low, self.middle, self.high)), self.shares)
+
     def of_part(self, part: float) -> tuple[float, float]:
         """Return the ends of a part of the number, whose range is as wide."""
         share = part / self.middle if self.middle else 0.0
