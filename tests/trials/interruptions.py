@@ -8,7 +8,7 @@ interrupted.
 
     python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--phase save]
 
-`nox -s faults -- interruptions` calls it. docs/records/interruptions.md has the table.
+`nox -s faults -- interruptions` calls it. docs/records/interruptions.md sums it up.
 """
 
 from __future__ import annotations
