@@ -45,7 +45,7 @@ class Range:
 
     def at_least(self, number: float) -> Range:
         """Return the range of the larger of this number and another one, which is known."""
-        return Range(*(max(each, number) for each in (self.low, self.middle, self.high)), self.shares)
+        return Range(max(self.low, number), max(self.middle, number), max(self.high, number), self.shares)
 
     def of_part(self, part: float) -> tuple[float, float]:
         """Return the ends of a part of the number, whose range is as wide."""
