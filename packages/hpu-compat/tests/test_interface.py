@@ -152,19 +152,27 @@ def test_errors_are_caught_by_the_archived_types(strategy: Any) -> None:
 
 @pytest.mark.parametrize("strategy", [lightning_habana.HPUDDPStrategy, lightning_habana.fabric.HPUDDPStrategy])
 def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables are set before the device is opened."""
     calls: list[str] = []
+    accelerator = hpu_core.HPUAccelerator()
+    monkeypatch.setattr(accelerator, "setup_device", lambda _: calls.append("setup_device"))
+    monkeypatch.setattr(hpu_core.bridge, "mark_step_if_lazy", lambda: None)
 
     class Own(strategy):  # type: ignore[misc] # The class is a parameter.
         def setup_hccl_env(self) -> None:
             calls.append("setup_hccl_env")
 
-    made: Any = Own()
+        def join_ranks(self) -> None: ...
+
+        def prepare_device(self) -> None: ...
+
+    made: Any = Own(accelerator=accelerator)
     monkeypatch.setattr(made.process_groups, "init_process_group", lambda _: calls.append("init_process_group"))
     made.cluster_environment = frameworks.current().fabric("plugins.environments").LightningEnvironment()
     made.parallel_devices = [torch.device("hpu")] * 2
-    (made.setup_distributed if hasattr(made, "setup_distributed") else made._setup_distributed)()
+    made.setup_environment()
 
-    assert calls == ["setup_hccl_env", "init_process_group"]
+    assert calls == ["setup_hccl_env", "setup_device", "init_process_group"]
 
 
 def test_hpu_available_equals_is_available() -> None:

@@ -68,8 +68,8 @@ class HPUStrategyMixin(_Strategy):
     def setup_environment(self) -> None:
         """Wait for the other ranks, open this rank's device and create the process group.
 
-        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, and Lightning's own set-up, which
-        opens the device and creates the process group.
+        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, `setup_hccl_env`, and Lightning's
+        own set-up, which opens the device and creates the process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
@@ -81,6 +81,7 @@ class HPUStrategyMixin(_Strategy):
         self.check_accelerator()
         self.join_ranks()
         self.prepare_device()
+        self.setup_hccl_env()
         self._mark_step = bridge.mark_step_if_lazy()
         super().setup_environment()
 
@@ -99,6 +100,9 @@ class HPUStrategyMixin(_Strategy):
         """Load the Gaudi bridge, which torch needs for "hpu", and select the device."""
         bridge.load()
         self.select_device()
+
+    def setup_hccl_env(self) -> None:
+        """Set this process's rank for the bridge, before its device is opened; a strategy for one device has none."""
 
     def select_device(self) -> None:
         """Select the device that this process will open, unless it has opened one."""

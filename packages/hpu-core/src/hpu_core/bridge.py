@@ -151,17 +151,18 @@ def synchronize() -> None:
 
 
 def get_rng_state() -> "torch.Tensor":
-    """Return the state of the device's generator, a uint8 tensor on the CPU. Opens the device."""
-    # hpu-doctor verify: rng-state-is-on-the-cpu
-    state: torch.Tensor = _import("hpu").get_rng_state()
+    """Return the state of the device's generator, a uint8 tensor on the CPU. Opens no device."""
+    # hpu-doctor verify: rng-state-is-on-the-cpu, all-rng-states-open-no-card
+    # `get_rng_state()` opens the device.
+    state: torch.Tensor = _import("hpu").get_rng_state_all()[0]
     return state
 
 
 def set_rng_state(state: "torch.Tensor") -> None:
-    """Set the state of the device's generator, a result of `get_rng_state`. Opens the device."""
-    # hpu-doctor verify: state-restores-the-stream
+    """Set the state of the device's generator, a result of `get_rng_state`. Opens no device."""
+    # hpu-doctor verify: state-restores-the-stream, set-rng-state-all-takes-one
     # torch 2.13 crashes on a view into a larger tensor.
-    _import("hpu").set_rng_state(state.clone())
+    _import("hpu").set_rng_state_all([state.clone()])
 
 
 def memory_stats() -> dict[str, int]:

@@ -7,6 +7,7 @@ import torch
 
 from hpu_core import _lightning_2_0, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
+from hpu_core._model_checks import check_model
 from hpu_core._random_states import FabricRandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
@@ -45,7 +46,12 @@ class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrateg
             _lightning_2_0.route_backward_through_strategy(self, self.precision)
 
     def module_to_device(self, module: "Module") -> None:
-        """Move a module to the device. Fabric may do so on a single device before it is launched."""
+        """Move a module to the device. Fabric may do so on a single device before it is launched.
+
+        Raises:
+            ValueError: A parameter or buffer is complex, or an embedding's gradients are sparse; the message names it.
+        """
+        check_model(module)
         self.prepare_device()
         self._has_device = True
         super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class

@@ -3,13 +3,17 @@
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hpu_core import casts
 from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
+from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._random_states import RandomStatesMixin
+from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from lightning.pytorch.utilities.types import STEP_OUTPUT
+    from torch.optim import Optimizer
 
 
 class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
@@ -29,15 +34,25 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     before each validation, test and predict step, and after validation. In eager mode, nothing is called.
     """
 
+    @property
+    def gathers_parameters(self) -> bool:
+        """Whether a forward pass gathers parameters, which are sharded over the cards otherwise."""
+        return False
+
     def setup(self, trainer: "Trainer") -> None:
         """Set the module up.
 
         Raises:
             ValueError: torch.compile has compiled it, or a part of it, for inductor, which has no hpu; the message has
-                the line to write.
+                the line to write. Or a parameter or buffer is complex, or an embedding's gradients are sparse; the
+                message names it.
+            MisconfigurationException: A callback needs whole parameters, and the strategy shards them.
         """
         # Not when it is attached: `configure_model` follows that.
         reject_inductor(trainer.lightning_module)
+        check_model(trainer.lightning_module, trains=trainer.training)
+        if self.gathers_parameters and trainer.world_size > 1:
+            check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         super().setup(trainer)
 
     def model_to_device(self) -> None:
@@ -49,6 +64,21 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         if self.model is not None:
             self.model.to(torch.device("hpu", 0))
 
+    @casts.without
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute gradients without casts, also where a module with manual optimization does so inside of its step."""
+        with explained():
+            return super().backward(*args, **kwargs)
+
+    def optimizer_step(
+        self, optimizer: "Optimizer", closure: Callable[[], Any], model: Any | None = None, **kwargs: Any
+    ) -> Any:
+        """Run the optimizer step without casts, as `backward`, and its closure as it would run here."""
+        if casts.are_enabled():
+            closure = _within(self.precision_plugin.forward_context, closure)
+        with casts.disabled():
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+
     def post_backward(self, closure_loss: torch.Tensor) -> None:
         """Launch the graph of the forward and backward pass (lazy mode).
 
@@ -57,10 +87,16 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         super().post_backward(closure_loss)
         self._mark_step_if_lazy()
 
+    def training_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
+        """Run the module's `training_step`; errors of programs for other devices end with what to write here."""
+        with explained():
+            return super().training_step(*args, **kwargs)
+
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
         self._mark_step_if_lazy()
-        return super().validation_step(*args, **kwargs)
+        with explained():
+            return super().validation_step(*args, **kwargs)
 
     def on_validation_end(self) -> None:
         """Launch the last validation step's graph (lazy mode), or it would join the next training step's."""
@@ -70,12 +106,14 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `test_step`."""
         self._mark_step_if_lazy()
-        return super().test_step(*args, **kwargs)
+        with explained():
+            return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the recorded graph (lazy mode), then run the module's `predict_step`."""
         self._mark_step_if_lazy()
-        return super().predict_step(*args, **kwargs)
+        with explained():
+            return super().predict_step(*args, **kwargs)
 
 
 class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
@@ -124,6 +162,14 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
                 f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
                 "`devices=1`, or a strategy for several cards"
             )
+
+
+def _within(context: Callable[[], AbstractContextManager[Any]], function: Callable[[], Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        with context():
+            return function()
+
+    return call
 
 
 def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:

@@ -46,6 +46,8 @@ quiet = ["fit", "--trainer.max_steps=1", "--trainer.logger=false", "--trainer.en
          "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false", "--trainer.devices=1"]
 print(json.dumps({{
     "names": run(*quiet, "--trainer.accelerator=hpu", "--trainer.strategy=hpu_single"),
+    "paths": run(*quiet, "--trainer.accelerator=hpu_core.HPUAccelerator",
+                 "--trainer.strategy=hpu_core.SingleHPUStrategy"),
     "class": run(*quiet, "--trainer.accelerator=hpu", "--trainer.strategy.class_path=SingleHPUStrategy"),
     "config": run(*quiet, "--config=run.yaml"),
     "help": help_of("fit", "--help"),
@@ -72,9 +74,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | s
     return parsed
 
 
-@pytest.mark.parametrize("arguments", ["names", "class", "config"])
+@pytest.mark.parametrize("arguments", ["names", "paths", "class", "config"])
 def test_cli_trains_on_device(arguments: str, results: dict[str, list[str] | str]) -> None:
-    """Registered names, bare class names and class paths in a file all select hpu-core's classes."""
+    """Registered names, class paths, bare class names and class paths in a file all select hpu-core's classes."""
     assert results[arguments] == ["HPUAccelerator", "SingleHPUStrategy", "hpu"]
 
 

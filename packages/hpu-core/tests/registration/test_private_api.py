@@ -91,6 +91,8 @@ _ROWS = [
     _Row("trainer.setup", "_init_profiler", _wrapper(_replacements.init_profiler)),
     _Row("trainer.setup", "_log_device_info", _wrapper(_replacements.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_replacements.is_oom_error)),
+    _Row("utilities.seed", "_collect_rng_states", _wrapper(_replacements.collect_rng_states)),
+    _Row("utilities.seed", "_set_rng_states", _wrapper(_replacements.set_rng_states)),
     _Row("utilities.throughput", "get_available_flops", _wrapper(_replacements.get_available_flops), ("2.2", "99")),
     _Row("checkpoint wrapper instance", "_checkpoint_io"),
 ]

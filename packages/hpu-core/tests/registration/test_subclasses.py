@@ -41,3 +41,40 @@ def test_strategy_for_hpu_stays() -> None:
     strategy = _Ours()
 
     assert _strategy_flags.replace(strategy, _Ours, _Lightning) is strategy
+
+
+class _DDP:
+    """Stand in for a strategy of Lightning with arguments."""
+
+    def __init__(self, timeout: int = 30) -> None:
+        self._timeout = timeout
+        self._layer_sync: str | None = None
+
+
+class _HPUDDP(_DDP):
+    """Stand in for the one for HPU, which checks an argument and has an attribute of its own."""
+
+    def __init__(self, timeout: int = 30) -> None:
+        super().__init__(max(timeout, 1))
+        self.process_groups = "new"
+
+    @classmethod
+    def from_lightning(cls, strategy: _DDP) -> "_HPUDDP":
+        return cls(strategy._timeout)
+
+
+class _UsersDDP(_DDP):
+    """Stand in for a user's class, which changes attributes after the constructor."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout=0)
+        self._layer_sync = "user's"
+        self.extra = 7
+
+
+def test_attributes_of_a_users_strategy_stay() -> None:
+    """Except the arguments, which the class for HPU keeps, and may change."""
+    strategy = _strategy_flags.replace(_UsersDDP(), _HPUDDP, _DDP)
+
+    assert isinstance(strategy, _HPUDDP)
+    assert vars(strategy) == {"_timeout": 1, "_layer_sync": "user's", "extra": 7, "process_groups": "new"}

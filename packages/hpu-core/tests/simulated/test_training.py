@@ -1,6 +1,7 @@
 """Tests of Lightning's loops on a simulated device."""
 
 import csv
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,37 @@ def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(trainer:
         run.fit(module, make_loader(), ckpt_path=checkpoint)
 
     assert to_floats(resumed.losses) == to_floats(complete.losses)[BATCHES:]
+
+
+class _SamplingClassifier(_DropoutClassifier):
+    """Classifier whose evaluation draws from the device's generator, as a VAE or a diffusion model."""
+
+    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
+        torch.randn(4, device=self.device)
+
+
+@pytest.mark.parametrize("accelerator", ["trainer", "cpu_trainer"])
+def test_sanity_check_does_not_change_the_training(accelerator: str, request: pytest.FixtureRequest) -> None:
+    losses = []
+    for steps in (0, 2):
+        torch.manual_seed(5)
+        module = _SamplingClassifier()
+        trainer = request.getfixturevalue(accelerator)(num_sanity_val_steps=steps)
+        trainer.fit(module, make_loader(), make_loader())
+        losses.append(to_floats(module.losses))
+
+    assert losses[0] == losses[1]
+
+
+def test_spawned_rank_draws_the_numbers_of_its_launcher() -> None:
+    """A snapshot of the launcher's generators is pickled for a spawned rank, which restores it."""
+    snapshot = _lightning.fabric("strategies.launchers.multiprocessing")._GlobalStateSnapshot
+    captured = pickle.dumps(snapshot.capture())
+    expected = torch.rand(4, device="hpu").tolist()
+    torch.manual_seed(7)
+    pickle.loads(captured).restore()  # noqa: S301 - pickled above.
+
+    assert torch.rand(4, device="hpu").tolist() == expected
 
 
 def test_generator_states_are_invisible_to_hooks(trainer: MakeTrainer, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 DEFAULTS: Final[Mapping[str, Any]] = {
     # In MiB. Fewer collectives than with torch's default of 25 MiB amortize their fixed cost on the device.
     "bucket_cap_mb": 230,
-    # Saves a copy of all gradients in memory and in every step.
+    # Saves a copy of all gradients in memory and in every step; the README has what it costs the few programs that keep
+    # gradients by reference.
     "gradient_as_bucket_view": True,
     # Finding unused parameters traverses the autograd graph and synchronizes with the device in every step.
     "find_unused_parameters": False,

@@ -48,7 +48,8 @@ class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
         bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
             backward pass. 230 if None, instead of torch's 25.
         gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
-            per step. ``True`` if None, instead of torch's ``False``.
+            per step. ``True`` if None, instead of torch's ``False``. The next backward pass overwrites them, so clone
+            what you keep.
         find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
             receive gradients. ``False`` if None.
         **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import torch
 
 from hpu_core import bridge
-from hpu_core.hmp import load_hmp
+from hpu_core.hmp import casts, load_hmp
 from hpu_precision import _bridge_env, _hmp, _kernels, _op_names
 from hpu_precision._kernels import Policy, Rules
 from hpu_precision.op_lists import OpLists, bridge_op_names, default_op_lists
@@ -46,58 +46,26 @@ class AutocastPolicy:
         self._verbose = verbose
         self._log = log
         self._backend: _CastBackend | None = None
-        self._is_enabled = False
         if lists != default_op_lists() and not _hmp.is_available():
             _bridge_env.export_op_lists(lists)
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the state of this process, because a spawned process selects its own backend."""
-        return {**self.__dict__, "_backend": None, "_is_enabled": False}
+        return {**self.__dict__, "_backend": None}
 
     @contextmanager
     def enabled(self) -> Iterator[None]:
         """Enable casts inside the context; raise an error if the device or HMP does not support them."""
         backend = self._backend or self._select_backend()
         _kernels.install(backend.rules, self._log)
-        with self._set_enabled(backend, enabled=True):
+        with ExitStack() as contexts:
+            if backend.hmp is not None:
+                contexts.enter_context(casts(enabled=True))
+            if backend.autocast:
+                # torch's cache of cast weights would be stale after an optimizer step inside the context. The bridge
+                # does not use it either.
+                contexts.enter_context(torch.autocast("hpu", dtype=self.dtype, cache_enabled=False))
             yield
-
-    @contextmanager
-    def disabled(self) -> Iterator[None]:
-        """Disable casts inside the context; does nothing if they are disabled already."""
-        if self._backend is None or not self._is_enabled:
-            yield
-            return
-        with self._set_enabled(self._backend, enabled=False):
-            yield
-
-    def bind(self, function: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a function that casts as it would now, even when it is called inside `disabled()`."""
-        if not self._is_enabled:
-            return function
-
-        def call_enabled() -> Any:
-            with self.enabled():
-                return function()
-
-        return call_enabled
-
-    @contextmanager
-    def _set_enabled(self, backend: _CastBackend, *, enabled: bool) -> Iterator[None]:
-        previous, self._is_enabled = self._is_enabled, enabled
-        try:
-            with ExitStack() as contexts:
-                if backend.hmp is not None:
-                    contexts.enter_context(_hmp.casts(backend.hmp, enabled=enabled))
-                if backend.autocast:
-                    # torch's cache of cast weights would be stale after an optimizer step inside the context. The
-                    # bridge does not use it either.
-                    contexts.enter_context(
-                        torch.autocast("hpu", dtype=self.dtype, enabled=enabled, cache_enabled=False)
-                    )
-                yield
-        finally:
-            self._is_enabled = previous
 
     def _select_backend(self) -> _CastBackend:
         """Select the mechanism for this process; the bridge is loaded by now."""

@@ -5,13 +5,11 @@ autocast does, so optimizers, metrics and other Trainers in the process are not 
 """
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 
 from hpu_core import bridge, releases
-from hpu_core.hmp import load_hmp
+from hpu_core.hmp import disable, load_hmp
 from hpu_precision.op_lists import OpLists, hmp_op_names, translate_names, write_op_names
 
 
@@ -19,8 +17,6 @@ class _State:
     """State of this process."""
 
     lists: OpLists | None = None
-    # HMP's context manager that disables casts, while it is entered.
-    disabled: AbstractContextManager[None] | None = None
 
 
 def is_available() -> bool:
@@ -39,7 +35,7 @@ def is_available() -> bool:
 
 
 def convert(hmp: ModuleType, lists: OpLists) -> None:
-    """Make HMP replace torch's functions by ones that cast by the op lists inside `casts(hmp, enabled=True)`.
+    """Make HMP replace torch's functions by ones that cast by the op lists inside `hpu_core.hmp.casts(enabled=True)`.
 
     Names that HMP does not accept are left out. A RuntimeError is raised if HMP already uses other op lists.
     """
@@ -59,29 +55,4 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
         ]
         hmp.convert(opt_level="O1", bf16_file_path=paths[0], fp32_file_path=paths[1], isVerbose=False)
     _State.lists = lists
-    _disable(hmp)
-
-
-@contextmanager
-def casts(hmp: ModuleType, *, enabled: bool) -> Iterator[None]:
-    """Enable or disable HMP's casts inside the context and restore the previous state afterwards."""
-    previous = _State.disabled is None
-    _set_enabled(hmp, enabled=enabled)
-    try:
-        yield
-    finally:
-        _set_enabled(hmp, enabled=previous)
-
-
-def _set_enabled(hmp: ModuleType, *, enabled: bool) -> None:
-    if enabled and _State.disabled is not None:
-        # Always exited without an exception, after which HMP would keep casts disabled.
-        _State.disabled.__exit__(None, None, None)
-        _State.disabled = None
-    elif not enabled and _State.disabled is None:
-        _disable(hmp)
-
-
-def _disable(hmp: ModuleType) -> None:
-    _State.disabled = hmp.disable_casts()
-    _State.disabled.__enter__()
+    disable(hmp)

@@ -5,6 +5,18 @@ from typing import Any
 
 import torch
 
+from hpu_core.scaler import unscale_gradients
+
+# torch 2.2 has none.
+_GradScaler: Any = getattr(torch.amp, "GradScaler", object)
+
+
+class HPUGradScaler(_GradScaler):  # type: ignore[misc] # see above
+    """Gradient scaler that also accepts an optimizer without gradients, whose step does nothing."""
+
+    def _unscale_grads_(self, *args: Any) -> dict[torch.device, torch.Tensor]:
+        return unscale_gradients(super()._unscale_grads_, *args)
+
 
 def autocast_dtype() -> torch.dtype:
     """Return the lower precision of autocast on HPU."""
@@ -15,14 +27,14 @@ def autocast_dtype() -> torch.dtype:
     return dtype
 
 
-def make_scaler() -> "torch.amp.GradScaler":
+def make_scaler() -> HPUGradScaler:
     """Return a gradient scaler for HPU; raise a NotImplementedError if torch has none, as before 2.3."""
     if not hasattr(torch.amp, "GradScaler"):
         raise NotImplementedError(
             "precision='16-mixed' needs a gradient scaler, which torch has for hpu from 2.3 on, found torch "
             f"{torch.__version__}: use precision='bf16-mixed', which needs none"
         )
-    return torch.amp.GradScaler("hpu")
+    return HPUGradScaler("hpu")
 
 
 def destroy(library: torch.library.Library) -> None:

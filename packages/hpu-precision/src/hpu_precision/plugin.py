@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hpu_core import casts
 from hpu_precision._base import HPUPrecisionBase
 from hpu_precision._lightning import GradClipAlgorithmType, HalfPrecision, MixedPrecision, Precision
 from hpu_precision._resolver import ResolvedPrecision
@@ -62,21 +63,20 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
     def optimizer_step(  # type: ignore[override] # As Lightning.
         self, optimizer: "Optimizable", model: "LightningModule", closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        """Run the optimizer step without casts, even inside a step of the module (manual optimization)."""
-        autocast = self._resolved.autocast
-        if autocast is None:
-            return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
-        closure = autocast.bind(closure)
-        with autocast.disabled():
-            return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        """Run the optimizer step."""
+        return self._delegate.optimizer_step(optimizer, model=model, closure=closure, **kwargs)
 
+    @casts.without
     def clip_gradients(
         self,
         optimizer: "Optimizer",
         clip_val: float = 0.0,
         gradient_clip_algorithm: GradClipAlgorithmType = GradClipAlgorithmType.NORM,
     ) -> None:
-        """Clip the gradients, which are unscaled already, by norm or by value; a maximum of 0 disables clipping."""
+        """Clip the gradients, which are unscaled already, by norm or by value; a maximum of 0 disables clipping.
+
+        Nothing is cast, also where a module with manual optimization clips inside of its step.
+        """
         self._delegate.clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
 
     def _make_delegate(self, resolved: ResolvedPrecision) -> Precision:

@@ -4,12 +4,14 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
+import torchmetrics
 from packaging.version import Version
 
-from hpu_core import frameworks
+from hpu_core import casts, frameworks
 from hpu_precision import HPUPrecisionPlugin
 from hpu_testing.modules import BATCHES, make_loader, to_floats
 
@@ -152,6 +154,106 @@ def test_optimizer_step_is_not_cast_in_manual_optimization(trainer: MakeTrainer)
 
     assert module.dtypes == {"fit": torch.bfloat16, "closure": torch.bfloat16, "optimizer": torch.float32}
     assert module.step_dtypes == {torch.bfloat16}
+
+
+# bfloat16 and float16 round it to 1.234375.
+_NUMBER = 1.2345678
+
+
+class LoggingClassifier(Classifier):
+    """Classifier that logs a number in every way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torchmetrics.MeanMetric()
+        self.sum = torchmetrics.SumMetric()
+
+    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
+        """Log a tensor, a number, a metric, and what a metric returns."""
+        value = torch.tensor(_NUMBER, device=self.device)
+        self.log_dict({"tensor": value, "number": _NUMBER, "of the step": self.mean(value)}, batch_size=len(batch[0]))
+        self.log("mean", self.mean)
+        self.sum.update(value)
+        self.log("computed", self.sum.compute() / (index + 1))
+
+
+@pytest.mark.parametrize("value", _MIXED)
+def test_logged_values_are_not_cast(value: int | str, trainer: MakeTrainer) -> None:
+    """As with Lightning's own mixed precision on a CPU."""
+    run = trainer(HPUPrecisionPlugin(value))
+    run.validate(LoggingClassifier(), make_loader(), verbose=False)
+
+    logged = {name: value.item() for name, value in run.callback_metrics.items()}
+    assert logged == pytest.approx(dict.fromkeys(logged, _NUMBER), rel=1e-6)
+    assert len(logged) == 5
+
+
+class ManualStepClassifier(ManualClassifier):
+    """Classifier that records whether its backward pass and its clipping are cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.casts: dict[str, bool] = {}
+
+    def on_before_backward(self, loss: torch.Tensor) -> None:
+        """Record the state of the backward pass."""
+        self.casts["backward"] = casts.are_enabled()
+
+    def training_step(self, batch: Any, index: int) -> None:
+        """Train on a loss that overflows in float16 when it is scaled."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(3 + self.compute_loss(batch))
+        with mock.patch.object(torch.nn.utils, "clip_grad_norm_", self._clip):
+            self.clip_gradients(optimizer, gradient_clip_val=1.0, gradient_clip_algorithm="norm")
+        optimizer.step()
+        self.casts["step"] = casts.are_enabled()
+
+    def _clip(self, *_: Any) -> None:
+        self.casts["clipping"] = casts.are_enabled()
+
+
+@pytest.mark.parametrize("value", _MIXED)
+def test_manual_backward_and_clipping_are_not_cast(value: int | str, trainer: MakeTrainer) -> None:
+    module = ManualStepClassifier()
+    run = trainer(HPUPrecisionPlugin(value))
+    run.fit(module, make_loader())
+
+    assert module.casts == {"backward": False, "clipping": False, "step": True}
+    # A loss that is scaled in float16 would be infinite, which halves the scale.
+    assert run.precision_plugin.state_dict().get("scale", 65536) == 65536
+
+
+class IdleOptimizerClassifier(Classifier):
+    """Classifier with manual optimization and an optimizer whose parameters have no gradients, as of a late GAN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.idle = torch.nn.Linear(2, 2)
+
+    def training_step(self, batch: Any, index: int) -> None:
+        """Step both optimizers."""
+        loss = self.compute_loss(batch)
+        self.manual_backward(loss)
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+        self.losses.append(loss.detach())
+
+    def configure_optimizers(self) -> Any:
+        """Return one optimizer for each part."""
+        return [torch.optim.Adam(part.parameters(), lr=0.01) for part in (self.net, self.idle)]
+
+
+@pytest.mark.parametrize("value", [32, *_MIXED])
+def test_step_without_gradients_does_nothing(value: int | str, trainer: MakeTrainer) -> None:
+    module = IdleOptimizerClassifier()
+    before = [parameter.clone() for parameter in module.idle.parameters()]
+    trainer(HPUPrecisionPlugin(value)).fit(module, make_loader())
+
+    assert all(map(torch.equal, module.idle.parameters(), before))
+    assert to_floats(module.losses)[-1] < to_floats(module.losses)[0]
 
 
 @pytest.mark.parametrize("value", _MIXED)

@@ -18,7 +18,7 @@ __all__ = ["preserve_state"]
 
 
 @contextlib.contextmanager
-def preserve_state(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
+def preserve_state(module: torch.nn.Module) -> Iterator[None]:
     """Return a context that restores a model's buffers, gradients and states of torchmetrics, and random numbers.
 
     Parameters are not saved, because a pass without the optimizer's step does not change them.
@@ -27,10 +27,7 @@ def preserve_state(module: torch.nn.Module, device: torch.device) -> Iterator[No
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
     copies = [None if gradient is None else gradient.clone() for _, gradient in gradients]
     metrics = [(metric, _metric_state(metric)) for metric in _metrics(module)]
-    # `torch.hpu` or `torch.cuda`; the CPU's numbers are Lightning's.
-    device_module: Any = getattr(torch, device.type, None)
-    generator = device_module.get_rng_state() if hasattr(device_module, "get_rng_state") else None
-    random_numbers = isolate_rng(include_cuda=False)
+    random_numbers = isolate_rng()
     random_numbers.__enter__()
     # The copies must not become part of the graph of the first pass.
     _launch_graph()
@@ -49,8 +46,6 @@ def preserve_state(module: torch.nn.Module, device: torch.device) -> Iterator[No
                 parameter.grad = gradient
             for metric, state in metrics:
                 vars(metric).update(state)
-        if generator is not None:
-            device_module.set_rng_state(generator)
         _launch_graph()
 
 

@@ -112,7 +112,7 @@ class HPUWarmup(Callback):
         self.tensor_shapes = {shape for _, batch in batches for shape in tensor_shapes(batch)}
         if _is_compiled(pl_module):
             raise_compile_limits(len(batches))
-        with without_effects(trainer), preserve_state(pl_module, pl_module.device):
+        with without_effects(trainer), preserve_state(pl_module):
             self.records = list(self._run(trainer, batches))
         total = sum(record.seconds for record in self.records)
         for record in self.records:

@@ -98,8 +98,7 @@ class HPUParallelMixin(_Strategy):
         hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
 
     def create_process_group(self) -> None:
-        """Initialize HCCL for this rank, and create the default process group unless there is one."""
-        self.setup_hccl_env()
+        """Create the default process group unless there is one."""
         self.process_groups.init_process_group(self.cluster_environment)
 
     def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:

@@ -64,6 +64,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
                 stacklevel=2,
             )
             flags["accelerator"] = "hpu"
+        # LightningCLI passes a class without arguments as a path.
+        flags.update({name: _from_path(flags.get(name)) for name in ("accelerator", "strategy") if name in flags})
         if self._import_error is not None:
             if names_hpu(flags):
                 raise self._import_error
@@ -178,6 +180,14 @@ class FabricConnectorMixin(HPUConnectorMixin):
     _api = "fabric"
     _precision_attr = "_precision_input"
     _precision_plugin_attr = "_precision_instance"
+
+
+def _from_path(flag: Any) -> Any:
+    """Return an instance of the class that a path such as "hpu_ddp.HPUDDPStrategy" names; other flags unchanged."""
+    module, _, name = flag.rpartition(".") if isinstance(flag, str) else ("", "", "")
+    if module.partition(".")[0] not in {"hpu_core", *(each.replace("-", "_") for each in plugins.installed())}:
+        return flag
+    return plugins.load(f"{module}:{name}")()
 
 
 def _select_modules(devices: object) -> tuple[int, ...] | None:

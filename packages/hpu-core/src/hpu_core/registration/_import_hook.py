@@ -16,12 +16,13 @@ _PYTORCH: Final = (
     "trainer.setup",
     "utilities.memory",
 )
-_FABRIC: Final = ("cli", "connector", "utilities.throughput")
+_FABRIC: Final = ("cli", "connector", "utilities.seed", "utilities.throughput")
 
 # Spelled out, because `hpu_core.frameworks` takes too long to import at `import torch`.
 _TARGETS: Final = {
     *(f"{package}.{module}" for package in ("lightning.pytorch", "pytorch_lightning") for module in _PYTORCH),
     *(f"{package}.{module}" for package in ("lightning.fabric", "lightning_fabric") for module in _FABRIC),
+    "torchmetrics.metric",
 }
 
 

@@ -16,6 +16,13 @@ undo: Final = ExitStack()
 
 _log = logging.getLogger(__name__)
 
+# By top-level package.
+_FRAMEWORKS: Final[Mapping[str, "FrameworkName"]] = {
+    "lightning": "lightning",
+    "lightning_fabric": "pytorch_lightning",
+    "pytorch_lightning": "pytorch_lightning",
+}
+
 # Mixin for a subclass of the original, or function called with the original, its framework and its arguments.
 Replacement: TypeAlias = type | Callable[..., Any]
 
@@ -26,7 +33,7 @@ def patch(module: ModuleType, replacements: Mapping[str, Replacement]) -> None:
     An original that does not fit the known versions stays, and a warning is logged. The version of Lightning itself is
     checked when a Trainer is constructed, because reading it takes longer than all of this.
     """
-    framework, root = framework_of(module), _root(module.__name__)
+    framework = framework_of(module)
     for name in vars(module).keys() & replacements.keys():
         original = getattr(module, name)
         try:
@@ -34,13 +41,13 @@ def patch(module: ModuleType, replacements: Mapping[str, Replacement]) -> None:
         except NotImplementedError as error:
             _log.warning("HPU is not registered with %s: %s", framework, error)
             continue
-        _replace(root, name, original, new)
-        undo.callback(_replace, root, name, new, original)
+        _replace(framework, name, original, new)
+        undo.callback(_replace, framework, name, new, original)
 
 
 def framework_of(module: ModuleType) -> "FrameworkName":
     """Return the framework that a module belongs to."""
-    return "lightning" if _root(module.__name__) == "lightning" else "pytorch_lightning"
+    return _FRAMEWORKS[_root(module.__name__)]
 
 
 def make_replacement(original: Any, framework: "FrameworkName", replacement: Replacement) -> Any:
@@ -79,14 +86,14 @@ def _subclass(connector: type, framework: "FrameworkName", mixin: Any) -> type:
     return replacement
 
 
-def _replace(root: str, name: str, old: Any, new: Any) -> None:
-    """Replace an object in every module below `root` that has it under `name`.
+def _replace(framework: "FrameworkName", name: str, old: Any, new: Any) -> None:
+    """Replace an object in every module of a framework that has it under `name`.
 
     Modules have references of their own, such as `trainer.trainer` to the connector.
     """
     for module_name, module in list(sys.modules.items()):
         # sys.modules may hold objects without a `__dict__`.
-        if _root(module_name) == root and getattr(module, "__dict__", {}).get(name) is old:
+        if _FRAMEWORKS.get(_root(module_name)) == framework and getattr(module, "__dict__", {}).get(name) is old:
             setattr(module, name, new)
 
 

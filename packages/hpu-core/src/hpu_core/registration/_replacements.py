@@ -9,14 +9,23 @@ from typing import Any, Final
 
 from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
 from hpu_core.frameworks import FrameworkName
-from hpu_core.registration import _cli, _connectors, _hints, _patch
+from hpu_core.registration import _cli, _connectors, _hints, _patch, _torchmetrics
 
 # Lightning's own.
 _PROFILERS: Final = ("advanced", "pytorch", "simple", "xla")
 
+# Key of Lightning's states of random generators, which has one for "torch.cuda" as well.
+_HPU_STATE: Final = "torch.hpu"
+
 
 def patch(module: ModuleType) -> None:
-    """Replace the names that a module of Lightning defines, and extend its command line if it is that."""
+    """Replace the names that a module of Lightning defines, and extend its command line if it is that.
+
+    That of torchmetrics has the base class of metrics, which is changed in place.
+    """
+    if module.__name__ == _torchmetrics.MODULE:
+        _torchmetrics.patch(module)
+        return
     framework = _patch.framework_of(module)
     if module.__name__.endswith("fabric.cli"):
         _cli.extend_options(module, framework)
@@ -31,6 +40,24 @@ def clone_tensor(original: Callable[..., Any], _: FrameworkName, tensor: Any) ->
     A clone on the device would double the memory of the state until the other thread has written it.
     """
     return tensor.detach().cpu() if tensor.device.type == "hpu" else original(tensor)
+
+
+def collect_rng_states(original: Callable[..., Any], _: FrameworkName, include_cuda: bool = True) -> Any:
+    """Return the states of all random generators, also the device's, for `isolate_rng` and for spawned ranks.
+
+    A launching process has a generator without opening a device; without the bridge, it has none.
+    """
+    states = original(include_cuda)
+    if include_cuda and bridge.is_loaded():
+        states[_HPU_STATE] = bridge.get_rng_state()
+    return states
+
+
+def set_rng_states(original: Callable[..., None], _: FrameworkName, rng_state_dict: dict[str, Any]) -> None:
+    """Set the states of all random generators, also the device's."""
+    original(rng_state_dict)
+    if _HPU_STATE in rng_state_dict:
+        bridge.set_rng_state(rng_state_dict[_HPU_STATE])
 
 
 def get_available_flops(original: Callable[..., Any], framework: FrameworkName, device: Any, dtype: Any) -> Any:
@@ -88,10 +115,12 @@ _REPLACEMENTS: Final[Mapping[str, _patch.Replacement]] = {
     "_AcceleratorConnector": _connectors.TrainerConnectorMixin,
     "_Connector": _connectors.FabricConnectorMixin,
     "_clone_tensor": clone_tensor,
+    "_collect_rng_states": collect_rng_states,
     "_get_num_processes": _cli.get_num_processes,
     "_init_profiler": init_profiler,
     "_log_device_info": log_device_info,
     "_plugin_to_compute_dtype": plugin_to_compute_dtype,
+    "_set_rng_states": set_rng_states,
     "get_available_flops": get_available_flops,
     "is_oom_error": is_oom_error,
 }

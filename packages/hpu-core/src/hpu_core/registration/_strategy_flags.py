@@ -5,6 +5,7 @@ HPUDDPStrategy)`: the user's methods override ours, and their `super()` calls re
 """
 
 import functools
+import inspect
 from typing import Any
 
 from hpu_core import plugins
@@ -72,9 +73,13 @@ def replace(strategy: Any, base: Any, kind: type) -> Any:
     if users is kind:
         return base.from_lightning(strategy)
     subclass = _derive(users, base)
-    arguments = vars(subclass.from_lightning(strategy))
+    attributes = vars(subclass.from_lightning(strategy))
+    arguments = inspect.signature(base).parameters
+    # The subclass may have set attributes of Lightning's. Those of arguments are in the new instance already, as the
+    # classes for HPU keep them.
+    kept = {name: value for name, value in vars(strategy).items() if name.removeprefix("_") not in arguments}
     strategy.__class__ = subclass
-    vars(strategy).update(arguments)
+    vars(strategy).update({**attributes, **kept})
     return strategy
 
 

@@ -97,6 +97,7 @@ def int64_wraps_in_lazy_mode() -> object:
     expected=Contains("Complex datatype is not supported on HPU device."),
     mode="eager",
     means={
+        "hpu-core": "modules with complex parameters or buffers would be refused without need.",
         "hpu-doctor": "`explain` would not know the message.",
         "hpu-sim": "programs with complex numbers would run on a card.",
     },

@@ -1,0 +1,89 @@
+"""Errors of steps that were written for another device: what to write on hpu, and the line of the program."""
+
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType, FunctionType
+from typing import Final
+
+from hpu_core import frameworks
+
+# Parts of a message, and the sentence for it.
+_SENTENCES: Final[Mapping[str, str]] = {
+    "Torch not compiled with CUDA enabled": (
+        "there is no CUDA beside Gaudi: in place of `.cuda()` and 'cuda', pass `device=self.device`"
+    ),
+    "Expected all tensors to be on the same device": (
+        "create the tensor with `device=self.device`, or register it as a buffer, which the strategy moves to hpu"
+    ),
+    "SparseHPU": "a card has no sparse tensors: pass `sparse=False`, and use `Adam` instead of `SparseAdam`",
+    "Complex datatype is not supported on HPU": (
+        "a card has no complex types: compute with real and imaginary parts, for rotary embeddings with cos and sin"
+    ),
+}
+_INDUCTOR: Final = (
+    "torch.compile compiles {what} for its default backend, inductor, which has no code generator for hpu: pass "
+    '`backend="hpu_backend", dynamic=False`, or call `torch.compiler.set_stance("force_eager")` first'
+)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Return a context of a step, in which such an error ends with a sentence that says what to write, and where."""
+    try:
+        yield
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is not None:
+            _append(error, sentence)
+        raise
+
+
+def _sentence(error: Exception) -> str | None:
+    text = str(error)
+    sentence = next((sentence for part, sentence in _SENTENCES.items() if part in text), None)
+    if sentence is None and _is_inductor_without_hpu(error):
+        sentence = _INDUCTOR.format(what=_compiled_function(error))
+    return None if sentence is None else f"{sentence}{_line(error)}"
+
+
+def _append(error: Exception, sentence: str) -> None:
+    # In place: not every error can be made from a message, and a user catches the class.
+    if len(error.args) == 1:
+        error.args = (f"{error.args[0]}\nOn Gaudi: {sentence}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(f"On Gaudi: {sentence}")
+
+
+def _is_inductor_without_hpu(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it wraps, is the KeyError of inductor, which looks a device up."""
+    while error is not None:
+        if "KeyError: 'hpu'" in f"{type(error).__name__}: {error}":
+            return True
+        error = getattr(error, "inner_exception", None) or error.__cause__
+    return False
+
+
+def _compiled_function(error: Exception) -> str:
+    """Return the name and line of the function that dynamo was called for."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        function = frame.f_locals.get("fn")
+        if _is_part_of("torch._dynamo", frame) and isinstance(function, FunctionType):
+            return f"`{function.__qualname__}` ({function.__code__.co_filename}:{function.__code__.co_firstlineno})"
+    return "a function"
+
+
+def _line(error: Exception) -> str:
+    """Return the innermost line of the program, outside of installed packages; empty if there is none."""
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        ours = any(_is_part_of(name, frame) for name in ("torch", "hpu_core", *frameworks.NAMES))
+        if not ours and not any(file.startswith(str(path)) for path in installed) and not file.startswith("<"):
+            return f" (in `{frame.f_code.co_name}`, {file}:{line})"
+    return ""
+
+
+def _is_part_of(package: str, frame: FrameType) -> bool:
+    return f"{frame.f_globals.get('__name__')}.".startswith(f"{package}.")
