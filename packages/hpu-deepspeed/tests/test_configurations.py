@@ -1,5 +1,6 @@
 """Tests of configurations: those in the documentation of lightning-habana, and rejected ones."""
 
+import copy
 import functools
 import json
 import os
@@ -12,9 +13,10 @@ from unittest import mock
 import pytest
 import torch
 from packaging.version import Version
+from torch.utils.data import DataLoader
 
 from hpu_core import HPUAccelerator, frameworks
-from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy
+from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy, _config
 from hpu_deepspeed._lightning import DeepSpeedPrecision
 from hpu_testing.modules import to_floats
 
@@ -472,3 +474,83 @@ def _stages_that_gather() -> list[int]:
 def test_only_stage_3_gathers_parameters_in_evaluation(on_ranks: OnRanks) -> None:
     """Elsewhere, ranks may evaluate different numbers of batches."""
     assert on_ranks(_stages_that_gather) == [[3], [3]]
+
+
+_AUTO_BATCHES = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("config", "left", "removed"),
+    [
+        ({**_AUTO_BATCHES, "gradient_clipping": 1.0}, {"gradient_clipping": 1.0}, [*_AUTO_BATCHES]),
+        (
+            {"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}},
+            {"zero_optimization": {"stage": 2}},
+            ["zero_optimization.reduce_bucket_size"],
+        ),
+        ({"aio": {"block_size": "auto"}, "amp": {}}, {"amp": {}}, ["aio.block_size"]),
+        ({"optimizer": {"params": {"lr": "auto"}}}, {"optimizer": {"params": {"lr": "auto"}}}, []),
+        ({"bf16": {"enabled": "auto"}}, {"bf16": {"enabled": "auto"}}, []),
+    ],
+    ids=["batches", "nested", "empty section", "optimizer", "enabled"],
+)
+def test_auto_options_are_left_out(config: dict[str, Any], left: dict[str, Any], removed: list[str]) -> None:
+    """What Hugging Face's Trainer would fill in, Lightning or DeepSpeed sets."""
+    config = copy.deepcopy(config)
+
+    assert _config.remove_auto(config) == removed
+    assert config == left
+
+
+@pytest.mark.parametrize(("precision", "enabled"), [("16-mixed", (True, False)), ("bf16-true", (False, True))])
+def test_auto_precision_is_that_of_the_trainer(precision: str, enabled: tuple[bool, bool]) -> None:
+    config = {"fp16": {"enabled": "auto", "loss_scale": 0}, "bf16": {"enabled": "auto"}}
+    _config.resolve_precision(config, precision)
+
+    assert (config["fp16"]["enabled"], config["bf16"]["enabled"]) == enabled
+
+
+def test_auto_of_a_used_optimizer_is_named() -> None:
+    config = {"optimizer": {"type": "AdamW", "params": {"lr": "auto", "eps": 1e-8}}, "scheduler": {"params": {}}}
+    with pytest.raises(ValueError, match=r"'optimizer.params.lr' .* must have a value, got 'auto'.*Hugging Face's"):
+        _config.validate_auto(config)
+
+
+@pytest.mark.parametrize(("saved", "ranks"), [(2, 1), (2, 4), (1, 2)])
+def test_optimizer_states_of_another_number_of_ranks_are_an_error(saved: int, ranks: int, tmp_path: Path) -> None:
+    _write_optimizer_states(tmp_path, saved)
+    with pytest.raises(ValueError, match=rf"of {saved} cards, and this training has {ranks}: .*ds_to_universal"):
+        _config.validate_ranks(tmp_path, {}, ranks)
+
+
+@pytest.mark.parametrize(
+    ("saved", "config"),
+    [(2, {}), (0, {}), (3, {"checkpoint": {"load_universal": True}})],
+    ids=["equal", "0", "universal"],
+)
+def test_other_optimizer_states_are_accepted(saved: int, config: dict[str, Any], tmp_path: Path) -> None:
+    _write_optimizer_states(tmp_path, saved)
+    _config.validate_ranks(tmp_path, config, 2)
+
+
+def _write_optimizer_states(folder: Path, ranks: int) -> None:
+    (folder / "checkpoint").mkdir()
+    for rank in range(ranks):
+        (folder / "checkpoint" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
+
+
+@pytest.mark.parametrize(
+    ("loader_of_training", "size"),
+    [
+        (DataLoader(range(8), batch_size=4), 4),
+        (DataLoader(range(8), batch_size=None), 1),
+        (DataLoader(range(8), batch_sampler=[[0, 1], [2]]), 1),
+        ([DataLoader(range(8), batch_size=4)], 1),
+    ],
+    ids=["batch size", "None", "own batches", "several"],
+)
+def test_logged_batch_size_is_that_of_the_loader_or_1(loader_of_training: Any, size: int) -> None:
+    source = mock.Mock(**{"is_defined.return_value": True, "dataloader.return_value": loader_of_training})
+    strategy = mock.Mock(**{"lightning_module.trainer.fit_loop._data_source": source})
+
+    assert HPUDeepSpeedStrategy._auto_select_batch_size(strategy) == size

@@ -18,6 +18,8 @@ Config = dict[str, Any]
 _STAGES: Final = (0, 1, 2, 3)
 _OFFLOAD_SECTIONS: Final = {"offload_optimizer": "offload_optimizer_device", "offload_param": "offload_params_device"}
 _DEVICES: Final = ("none", "cpu", "nvme")
+_AUTO: Final = "auto"
+_NEED_VALUES: Final = ("optimizer", "scheduler")
 
 # Modules whose string constants are the names of DeepSpeed's options. Not every release has all of them.
 _CONSTANT_MODULES: Final = (
@@ -109,10 +111,75 @@ def validate(config: Config, more_options: frozenset[str]) -> None:
         )
 
 
+def remove_auto(config: Config) -> list[str]:
+    """Remove the options, in place, whose value is "auto", and return their names, such as "fp16.enabled".
+
+    Hugging Face's Trainer replaces "auto" by its own arguments. Without the options, Lightning sets those that the
+    Trainer or Fabric knows (batch sizes, accumulation, clipping, precision), and DeepSpeed has defaults for the others.
+    A section that is left empty is removed as well. Those of the optimizer and the scheduler stay, because they need
+    values, see `validate_auto`; so does "enabled", see `resolve_precision`.
+    """
+    removed = []
+    for name, value in list(config.items()):
+        inner = remove_auto(value) if isinstance(value, dict) and name not in _NEED_VALUES else []
+        removed += [f"{name}.{option}" for option in inner]
+        if value == _AUTO and name != "enabled":
+            removed.append(name)
+        elif value or not inner:
+            continue
+        del config[name]
+    return removed
+
+
+def resolve_precision(config: Config, precision: str) -> None:
+    """Replace "auto" as the value of `fp16.enabled` and `bf16.enabled`, in place, by whether it is the precision."""
+    for section, prefix in {"fp16": "16", "bf16": "bf16"}.items():
+        options = config.get(section)
+        if isinstance(options, dict) and options.get("enabled") == _AUTO:
+            options["enabled"] = precision.startswith(prefix)
+
+
+def validate_auto(config: Config) -> None:
+    """Raise a ValueError if the optimizer or the scheduler of a configuration, which are used, have "auto" options."""
+    names = [
+        f"{section}.params.{name}"
+        for section in _NEED_VALUES
+        for name, value in (config.get(section) or {}).get("params", {}).items()
+        if value == _AUTO
+    ]
+    if names:
+        raise ValueError(
+            f"{', '.join(map(repr, names))} in the DeepSpeed config must have a value, got 'auto', which Hugging "
+            "Face's Trainer replaces by its own arguments: write the values, or remove the section and return an "
+            "optimizer and a scheduler from `configure_optimizers`"
+        )
+
+
+def validate_ranks(checkpoint: Path, config: Config, world_size: int) -> None:
+    """Check that as many ranks resume from a checkpoint of ZeRO as have saved it, unless it is a universal one.
+
+    Raises:
+        ValueError: They are fewer or more; the message has the command that converts the checkpoint.
+    """
+    options = config.get("checkpoint")
+    is_universal = isinstance(options, Mapping) and options.get("load_universal")
+    # One file per rank; ranks of stage 0 have none.
+    saved = len({path.name for path in checkpoint.glob("*/*zero_pp_rank_*_optim_states.pt")})
+    if not saved or saved == world_size or is_universal:
+        return
+    raise ValueError(
+        f"the checkpoint {str(checkpoint)!r} has the optimizer's partitions of {saved} cards, and this training has "
+        f"{world_size}: resume on {saved}, or convert it to a universal checkpoint, `python -m "
+        f"deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder {checkpoint}/checkpoint "
+        '--output_folder NEW/checkpoint`, resume from NEW, and add `"checkpoint": {"load_universal": true}` to the '
+        "DeepSpeed config"
+    )
+
+
 def fill_defaults(config: Config) -> None:
     """Add options to a configuration, in place, that DeepSpeed or Lightning need and the user may leave out."""
-    # Lightning reads this when it tests a module in stage 3. False is DeepSpeed's default.
-    config.setdefault("zero_allow_untested_optimizer", False)
+    # As the strategy's argument of this name, and as Hugging Face's Trainer. DeepSpeed would accept only its own Adam.
+    config.setdefault("zero_allow_untested_optimizer", True)
     # By default DeepSpeed offloads only its CPU Adam, which needs a compiler. This allows the module's own optimizer.
     if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
         config.setdefault("zero_force_ds_cpu_optimizer", False)

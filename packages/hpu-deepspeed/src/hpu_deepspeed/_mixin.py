@@ -15,7 +15,7 @@ from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_core.strategy import constructor_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
-from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, reset_seed
+from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, rank_zero_info, reset_seed
 from hpu_deepspeed._plugin import PLUGIN
 
 if TYPE_CHECKING:
@@ -59,6 +59,11 @@ class HPUDeepSpeedMixin(_Strategy):
         self._timeout = self.process_groups.timeout
         # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
         self.config = copy.deepcopy(self.config)
+        if removed := _config.remove_auto(self.config):
+            rank_zero_info(
+                f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
+                f"set: {', '.join(removed)}"
+            )
         # The strategy's own options are those that it reads itself, and not DeepSpeed's engine for training.
         _config.validate(self.config, own_options)
 
@@ -93,6 +98,9 @@ class HPUDeepSpeedMixin(_Strategy):
 
     def _format_config(self) -> None:
         _config.fill_defaults(self.config)
+        # The Trainer's name for it, and Fabric's.
+        plugin = getattr(self, "precision_plugin", None) or self.precision
+        _config.resolve_precision(self.config, plugin.precision)
         super()._format_config()
         _config.validate_batch_sizes(self.config, self.world_size)
 

@@ -11,7 +11,7 @@ import torch
 from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_deepspeed import _deepspeed, _lightning_2_3, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import FabricDeepSpeedStrategy, supported_arguments
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
@@ -130,10 +130,14 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
 
         Raises:
             TypeError: An argument is set that this Lightning does not support.
+            ValueError: `state` has an optimizer, and the directory the partitions of another number of cards.
         """
         options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
+        checkpoint = atomic_dir.resolve(path)
+        if isinstance(state, dict) and self.is_training_state(state):
+            _config.validate_ranks(checkpoint, self.config, self.world_size)
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
-            return super().load_checkpoint(atomic_dir.resolve(path), state, **options)
+            return super().load_checkpoint(checkpoint, state, **options)
 
     def _format_config(self) -> None:
         # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.

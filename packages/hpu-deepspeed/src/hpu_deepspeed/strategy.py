@@ -272,14 +272,18 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
 
         Raises:
             TypeError: `weights_only` is not None and this Lightning does not support it.
-            ValueError: The directory has no whole weights for the inference engine.
+            ValueError: The directory has no whole weights for the inference engine, or partitions of another number of
+                cards, which a training cannot resume from.
         """
         if _inference.is_engine(self.model):
             return self._load_for_inference(atomic_dir.resolve(checkpoint_path), weights_only)
+        path = atomic_dir.resolve(checkpoint_path)
+        if self.lightning_module is not None and self.lightning_module.trainer.training:
+            _config.validate_ranks(path, self.config, self.world_size)
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
         with self.collective("checkpoint loading"):
-            return super().load_checkpoint(atomic_dir.resolve(checkpoint_path), **options)
+            return super().load_checkpoint(path, **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""
@@ -295,6 +299,12 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             _config.validate_gradient_clipping(self.config, trainer.gradient_clip_val)
         super()._format_config()
 
+    def _auto_select_batch_size(self) -> int:
+        # For DeepSpeed's throughput log. Lightning's method needs a batch sampler with a batch size.
+        source = self.lightning_module.trainer.fit_loop._data_source if self.lightning_module else None  # noqa: SLF001 - as Lightning's.
+        loader = source.dataloader() if source is not None and source.is_defined() else None
+        return getattr(getattr(loader, "batch_sampler", None), "batch_size", None) or 1
+
     def _initialize_deepspeed_train(self, model: "Module") -> None:
         # Lightning would not call `configure_optimizers` if the configuration has an optimizer.
         optimizer, scheduler = configured = self._configure_optimizers()
@@ -303,6 +313,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
                 raise MisconfigurationException(
                     "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: add one to either"
                 )
+            _config.validate_auto(self.config)
             super()._initialize_deepspeed_train(model)
             return
         self._remove_from_config("optimizer")
