@@ -32,19 +32,6 @@ def test_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         _requirements.validate_environment()
 
 
-@pytest.mark.parametrize(
-    ("backend", "reason"),
-    [
-        ("inductor", "no code generator for hpu"),
-        ("aot_hpu_training_backend", "bridges up to 1.13 had it"),
-        ("tensorrt", "no other one"),
-    ],
-)
-def test_other_backends_are_refused_with_the_reason(backend: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=f"`backend` must be 'hpu_backend' on Gaudi, got '{backend}': .*{reason}"):
-        _requirements.validate_backend(backend)
-
-
 def test_partitioned_parameters_are_refused() -> None:
     module = torch.nn.Linear(2, 2)
     _requirements.validate_modules([module])

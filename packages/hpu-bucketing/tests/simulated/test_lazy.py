@@ -77,7 +77,6 @@ def test_nothing_compiles_after_warm_up(width: int, accumulate: int, tmp_path: P
     options = {"accumulate_grad_batches": accumulate, "max_epochs": 2, "limit_val_batches": 0, "log_every_n_steps": 1}
     # The optimizer's graphs compile at its first steps.
     grace = 2 * accumulate
-    monitor._grace_steps = grace
 
     _fit(tmp_path, warmup, monitor, counts, model=Plain(width), **options)
 

@@ -12,19 +12,10 @@ from hpu_core import bridge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BACKEND", "is_left_to_eager", "validate_backend", "validate_environment", "validate_modules"]
+__all__ = ["BACKEND", "is_left_to_eager", "validate_environment", "validate_modules"]
 
 BACKEND: Final = "hpu_backend"
-"""The bridge's backend."""
-
-_REASONS: Final = {
-    "inductor": "inductor, torch's default, has no code generator for hpu",
-    "eager": "it compiles nothing",
-    "aot_eager": "it compiles nothing",
-    "cudagraphs": "it is for CUDA",
-    "aot_hpu_training_backend": "bridges up to 1.13 had it",
-    "aot_hpu_inference_backend": "bridges up to 1.13 had it",
-}
+"""The bridge's backend, the only one that compiles for the card."""
 
 # Operators that the published bridge (1.19, shared_layer.py) does not put into a graph, whatever their arguments are.
 _EAGER_OPERATORS: Final = frozenset(
@@ -44,17 +35,6 @@ def is_left_to_eager(operator: str) -> bool:
         operator: "library.name".
     """
     return operator in _EAGER_OPERATORS or operator.partition(".")[0] not in _KNOWN_LIBRARIES
-
-
-def validate_backend(backend: str) -> None:
-    """Check that a backend compiles for the card.
-
-    Raises:
-        ValueError: It is another one than the bridge's.
-    """
-    if backend != BACKEND:
-        reason = _REASONS.get(backend, "the bridge compiles for the card with no other one")
-        raise ValueError(f"`backend` must be {BACKEND!r} on Gaudi, got {backend!r}: {reason}")
 
 
 def validate_environment() -> None:

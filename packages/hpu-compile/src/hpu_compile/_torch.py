@@ -121,6 +121,8 @@ class _SharedConfig:
     def patch(self, limit: int, **values: object) -> Iterator[None]:
         """Raise dynamo's limits on the graphs of a function, and set other options, until the last context ends.
 
+        The options of the latest context hold.
+
         Args:
             limit: Least value of the limits.
             **values: Options of `torch._dynamo.config`; those that this torch does not have are left out.
@@ -132,10 +134,7 @@ class _SharedConfig:
             name = next((name for name in names if hasattr(config, name)), None)
             if name is not None:
                 values[name] = max(getattr(config, name), limit)
-        if self._count == 0:
-            self._stack.enter_context(
-                config.patch({name: each for name, each in values.items() if hasattr(config, name)})
-            )
+        self._stack.enter_context(config.patch({name: each for name, each in values.items() if hasattr(config, name)}))
         self._count += 1
         try:
             yield

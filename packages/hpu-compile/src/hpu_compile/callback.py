@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from hpu_compile import _requirements, _torch
+from hpu_compile import _torch
 from hpu_compile._lightning import Callback, LightningModule, Trainer, is_overridden, rank_zero_info
 from hpu_compile.compilation import Compilation
 from hpu_compile.regions import Region, find_regions
@@ -48,7 +48,6 @@ class HPUCompile(Callback):
             positions, that a graph would assume to be absent. torch before 2.6 has none.
         fullgraph: Whether a graph break is an error.
         options: Options of `hpu_backend`.
-        backend: Only "hpu_backend" compiles for the card.
 
     Raises:
         ValueError: An argument is invalid.
@@ -63,11 +62,9 @@ class HPUCompile(Callback):
         eager_steps: int = 1,
         fullgraph: bool = False,
         options: Mapping[str, Any] | None = None,
-        backend: str = _requirements.BACKEND,
     ) -> None:
         if shapes is not None and shapes < 1:
             raise ValueError(f"`shapes` must be a positive int, got {shapes!r}")
-        _requirements.validate_backend(backend)
         if eager_steps < 0:
             raise ValueError(f"`eager_steps` must not be negative, got {eager_steps!r}")
         self._regions = regions
@@ -75,7 +72,6 @@ class HPUCompile(Callback):
         self._on_limit: Literal["warn", "error"] = on_limit
         self._eager_steps = eager_steps
         self._options = {"fullgraph": fullgraph, **({"options": dict(options)} if options else {})}
-        self._backend = backend
         self._compilation: Compilation | None = None
         self._last_report: CompileReport | None = None
         self._eager = contextlib.ExitStack()
@@ -178,7 +174,6 @@ class HPUCompile(Callback):
             shapes=lambda: self._shapes or _count_shapes(trainer),
             on_limit=self._on_limit,
             options=self._options,
-            backend=self._backend,
             # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
             optimize_ddp=whole,
         )

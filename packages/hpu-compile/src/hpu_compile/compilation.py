@@ -46,7 +46,6 @@ def compile_regions(  # noqa: PLR0913 - options of torch.compile
     on_limit: Literal["warn", "error"] = "warn",
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-    backend: str = _requirements.BACKEND,
 ) -> Compilation:
     """Compile the regions of a model in place, with static shapes.
 
@@ -62,7 +61,6 @@ def compile_regions(  # noqa: PLR0913 - options of torch.compile
         on_limit: What to do about further shapes: "warn" and run them without the compiler, or "error".
         fullgraph: Whether a graph break is an error.
         options: Options of `hpu_backend`, such as `{"use_eager_fallback": True}`.
-        backend: Only "hpu_backend" compiles for the card.
 
     Returns:
         The compilation, with its report. As a context manager, it undoes the compilation.
@@ -77,7 +75,6 @@ def compile_regions(  # noqa: PLR0913 - options of torch.compile
         shapes=lambda: shapes,
         on_limit=on_limit,
         options={"fullgraph": fullgraph, **({"options": dict(options)} if options else {})},
-        backend=backend,
         # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
         optimize_ddp=regions == "whole",
     )
@@ -95,7 +92,6 @@ class Compilation:
         shapes: Returns the number of shapes.
         on_limit: "warn" or "error".
         options: Further arguments of `torch.compile`.
-        backend: Name of the backend.
         optimize_ddp: Whether dynamo splits graphs at the buckets of DDP.
 
     Attributes:
@@ -103,19 +99,17 @@ class Compilation:
         step: Training step, for the report; None outside of a Trainer.
     """
 
-    def __init__(  # noqa: PLR0913 - options of `compile_regions`
+    def __init__(
         self,
         regions: Sequence[Region],
         *,
         shapes: Callable[[], int],
         on_limit: Literal["warn", "error"] = "warn",
         options: Mapping[str, Any] | None = None,
-        backend: str = _requirements.BACKEND,
         optimize_ddp: bool = False,
     ) -> None:
         if on_limit not in {"warn", "error"}:
             raise ValueError(f"`on_limit` must be 'warn' or 'error', got {on_limit!r}")
-        _requirements.validate_backend(backend)
         _requirements.validate_environment()
         _requirements.validate_modules(module for region in regions for module in region.modules.values())
         self.regions = tuple(regions)
@@ -127,15 +121,13 @@ class Compilation:
 
     def start(self) -> None:
         """Compile the regions at their next calls. A module that is compiled already keeps its compilation."""
-        self._stack.enter_context(_torch.listen(self._recorder))
-        self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
-        compiler = _torch.lookup_backend(_requirements.BACKEND)
-        for index, region in enumerate(self.regions):
-            backend = _Backend(self._recorder, index, compiler)
-            for module in region.modules.values():
-                if not _torch.is_compiled(module):
-                    _torch.compile_module(module, backend=backend, dynamic=False, **self._options)
-                    self._stack.callback(_torch.restore_module, module)
+        with self._starting() as compiler:
+            for index, region in enumerate(self.regions):
+                backend = _Backend(self._recorder, index, compiler)
+                for module in region.modules.values():
+                    if not _torch.is_compiled(module):
+                        _torch.compile_module(module, backend=backend, dynamic=False, **self._options)
+                        self._stack.callback(_torch.restore_module, module)
 
     def start_methods(self, module: torch.nn.Module, names: Sequence[str], *, eager: Sequence[str] = ()) -> None:
         """Compile methods of a module, the only one of the only region, instead of its calls.
@@ -145,17 +137,27 @@ class Compilation:
             names: Names of the methods.
             eager: Names of methods that these call and that are never compiled.
         """
-        self._stack.enter_context(_torch.listen(self._recorder))
-        self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
-        backend = _Backend(self._recorder, 0, _torch.lookup_backend(_requirements.BACKEND))
-        for name in eager:
-            setattr(module, name, torch.compiler.disable(getattr(module, name)))
-            self._stack.callback(delattr, module, name)
-        for name in names:
-            method = getattr(module, name)
-            compiled = torch.compile(method, backend=backend, dynamic=False, **self._options)
-            setattr(module, name, self._recorder.wrap(compiled, method, name))
-            self._stack.callback(delattr, module, name)
+        with self._starting() as compiler:
+            backend = _Backend(self._recorder, 0, compiler)
+            for name in eager:
+                setattr(module, name, torch.compiler.disable(getattr(module, name)))
+                self._stack.callback(delattr, module, name)
+            for name in names:
+                method = getattr(module, name)
+                compiled = torch.compile(method, backend=backend, dynamic=False, **self._options)
+                setattr(module, name, self._recorder.wrap(compiled, method, name))
+                self._stack.callback(delattr, module, name)
+
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[Callable[..., Any]]:
+        """Yield the compiler, with torch's options set; an error restores everything."""
+        try:
+            self._stack.enter_context(_torch.listen(self._recorder))
+            self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
+            yield _torch.lookup_backend(_requirements.BACKEND)
+        except BaseException:
+            self.restore()
+            raise
 
     def restore(self) -> None:
         """Undo the compilation, and restore the options of torch that it has set."""

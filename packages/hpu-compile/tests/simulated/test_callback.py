@@ -307,11 +307,6 @@ def test_graphs_of_hpu_bucketing_are_refused() -> None:
         fit(HPUCompile(), HPUGraphs())
 
 
-def test_another_backend_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match=r"'hpu_backend' on Gaudi, got 'inductor': .* no code generator for hpu"):
-        HPUCompile(backend="inductor")
-
-
 def test_nothing_happens_on_a_cpu() -> None:
     callback = HPUCompile()
     fit(callback, accelerator="cpu", strategy="auto")

@@ -1,12 +1,13 @@
 """compile_regions in plain loops and with Fabric, on one simulated card in eager mode."""
 
+import logging
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from hpu_compile import Compilation, compile_regions
+from hpu_compile import Compilation, _torch, compile_regions
 from hpu_core import FabricSingleHPUStrategy, HPUAccelerator, frameworks
 
 from ..modules import BATCH, WIDTH, Block, Classifier, are_equal  # noqa: TID252 - pytest gives tests no absolute name
@@ -127,7 +128,6 @@ def test_report_is_of_its_own_regions_alone() -> None:
     [
         ({"shapes": 0}, "`shapes` must be a positive int, got 0"),
         ({"on_limit": "raise"}, "`on_limit` must be 'warn' or 'error', got 'raise'"),
-        ({"backend": "aot_eager"}, "got 'aot_eager': it compiles nothing"),
     ],
 )
 def test_invalid_arguments_are_refused(options: dict[str, Any], message: str) -> None:
@@ -154,3 +154,26 @@ def test_options_of_torch_are_restored_in_any_order() -> None:
 
     assert before < raised == 256
     assert torch._dynamo.config.cache_size_limit == before
+
+
+def test_error_while_starting_restores_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, handlers = torch._dynamo.config.cache_size_limit, list(logging.getLogger("torch.__trace").handlers)
+    network, compile_module = _network(), _torch.compile_module
+
+    def fail_at_the_second(module: nn.Module, **options: Any) -> None:
+        if module is network[1]:
+            raise ArithmeticError
+        compile_module(module, **options)
+
+    monkeypatch.setattr(_torch, "compile_module", fail_at_the_second)
+    with pytest.raises(ArithmeticError):
+        compile_regions(network)
+
+    assert torch._dynamo.config.cache_size_limit == before
+    assert logging.getLogger("torch.__trace").handlers == handlers
+    assert network[0]._compiled_call_impl is None
+
+
+def test_options_of_the_latest_compilation_hold() -> None:
+    with compile_regions(_network(), "whole"), compile_regions(_network()):
+        assert torch._dynamo.config.optimize_ddp is False

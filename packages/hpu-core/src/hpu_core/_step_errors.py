@@ -24,7 +24,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
 }
 _INDUCTOR: Final = (
     "torch.compile compiles {what} for its default backend, inductor, which has no code generator for hpu: pass "
-    '`backend="hpu_backend", dynamic=False`, or call `torch.compiler.set_stance("force_eager")` first'
+    '`backend="hpu_backend", dynamic=False`; for a function of a library, set TORCHDYNAMO_DISABLE=1, or call '
+    '`torch.compiler.set_default_backend("hpu_backend")` of newer torch first'
 )
 
 

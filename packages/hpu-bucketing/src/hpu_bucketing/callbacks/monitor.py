@@ -48,7 +48,8 @@ class RecompilationMonitor(Callback):
 
     Args:
         action: "warn", or "error" to end the training.
-        grace_steps: Number of first steps that may compile, since the optimizer's graphs compile there.
+        grace_steps: Number of first optimizer steps in whose batches graphs may compile, since those of the optimizer
+            do. With gradient accumulation, several batches are one step.
 
     Attributes:
         violations: Text of each report.
@@ -61,7 +62,7 @@ class RecompilationMonitor(Callback):
         self._grace_steps = grace_steps
         self.violations: list[str] = []
         self._seen: set[tuple[Any, ...]] = set()
-        self._steps = 0
+        self._batches = self._optimizer_steps = self._global_step = 0
         self._count: int | None = None
         self._may_add_buckets = True
         self._start_row()
@@ -69,17 +70,18 @@ class RecompilationMonitor(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin a training."""
         del pl_module
-        self._seen, self._steps = set(), 0
+        self._seen, self._batches, self._optimizer_steps = set(), 0, 0
         self._may_add_buckets = not _warmups(trainer)
         self._start_row()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note the number of compilations before a step."""
         del pl_module, batch, batch_idx
-        if self._steps == 0:
+        if self._batches == 0:
             # Only now, because the warm-up may come after this callback.
             self._seen = {shape for warmup in _warmups(trainer) for shape in warmup.tensor_shapes}
         self._count = compilation_count()
+        self._global_step = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -96,16 +98,20 @@ class RecompilationMonitor(Callback):
         new = [(name, shape) for name, shape in tensor_shapes(batch) if (name, shape) not in self._seen]
         after = compilation_count()
         compiled = len(new) > 0 if after is None or self._count is None else after > self._count
-        expected = self._steps < self._grace_steps or (self._may_add_buckets and bool(new) and _is_bucket(new, plan))
+        expected = self._optimizer_steps < self._grace_steps or (
+            self._may_add_buckets and bool(new) and _is_bucket(new, plan)
+        )
         self._seen.update(new)
-        self._steps += 1
+        self._batches += 1
+        # Several optimizers of a module step in one batch.
+        self._optimizer_steps += trainer.global_step != self._global_step
         if info is not None:
             self._tokens += info.tokens
             self._padded_tokens += info.padded_tokens
         if compiled and not expected:
             text = _describe(trainer, batch_idx, new, plan, counted=after is not None)
             self._report("; torch.compile: ".join([text, *_explanations(trainer)]))
-        if trainer.loggers and self._steps % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined] # an attribute in all versions
+        if trainer.loggers and self._batches % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined] # an attribute in all versions
             for logger in trainer.loggers:
                 logger.log_metrics(self._metrics(after), step=trainer.global_step)
             self._start_row()
