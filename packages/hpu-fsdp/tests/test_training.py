@@ -11,7 +11,7 @@ from torch.distributed.fsdp.wrap import wrap
 
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks, hccl
-from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
+from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup
 
 from .conftest import SCALES, OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
@@ -229,7 +229,7 @@ class _Fabric:
     """Training with Fabric's loop."""
 
     def __init__(self, **options: Any) -> None:
-        strategy = FabricHPUFSDPStrategy(auto_wrap_policy=set(UNITS), **options)
+        strategy = FabricHPUFSDPStrategy(**{"auto_wrap_policy": set(UNITS), **options})
         self.fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=2, strategy=strategy)
         self.fabric.launch()
         network = make_network()
@@ -331,3 +331,66 @@ def _count_steps_of_setup() -> list[int]:
 
 def test_each_step_of_the_setup_has_one_owner(on_ranks: OnRanks) -> None:
     assert on_ranks(_count_steps_of_setup) == [[1, 1]] * 2
+
+
+_UNIT_BYTES = 2**20
+_UNITS = 8
+
+
+def _set_up_units() -> tuple[int, int, set[str]]:
+    """Return the peak of the device's memory while units of 1 MiB are set up, the whole size, and their devices."""
+    network = torch.nn.Sequential(*(Layer(512, 512, bias=False) for _ in range(_UNITS)), torch.nn.BatchNorm1d(512))
+    whole = sum(parameter.numel() * parameter.element_size() for parameter in network.parameters())
+    strategy = FabricHPUFSDPStrategy(auto_wrap_policy={Layer})
+    fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=2, strategy=strategy)
+    fabric.launch()
+    hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it.
+    before = hpu.memory_allocated()
+    hpu.reset_peak_memory_stats()
+    sharded = fabric.setup_module(network)
+    tensors = (*sharded.parameters(), *sharded.buffers())
+    return hpu.max_memory_allocated() - before, whole, {tensor.device.type for tensor in tensors}
+
+
+def test_units_are_moved_to_the_device_one_by_one(on_ranks: OnRanks) -> None:
+    """What is created on the CPU needs the memory of the shards and of one unit, and the copy that torch shards."""
+    for peak, whole, devices in on_ranks(_set_up_units):
+        assert peak <= whole // 2 + 3 * _UNIT_BYTES
+        assert whole > _UNITS * _UNIT_BYTES
+        assert devices == {"hpu"}
+
+
+def _clip_infinite(error_if_nonfinite: bool) -> tuple[str, bool]:
+    """Clip gradients that are infinite on one rank; return the error, and whether the weights are finite."""
+    run = _Fabric()
+    scale = float("inf") if run.fabric.global_rank == 1 else 1.0
+    run.fabric.backward(run.network(torch.ones(4, 64, device="hpu")).sum() * scale)
+    try:
+        run.fabric.clip_gradients(run.network, run.optimizer, max_norm=1.0, error_if_nonfinite=error_if_nonfinite)
+    except RuntimeError as error:
+        return str(error), all(bool(parameter.isfinite().all()) for parameter in run.network.parameters())
+    return "", True
+
+
+@pytest.mark.parametrize(("error_if_nonfinite", "text"), [(True, "is non-finite"), (False, "")])
+def test_infinite_norm_is_an_error_on_all_ranks(error_if_nonfinite: bool, text: str, on_ranks: OnRanks) -> None:
+    for error, is_finite in on_ranks(_clip_infinite, error_if_nonfinite):
+        assert text in error
+        assert bool(error) is error_if_nonfinite
+        assert is_finite
+
+
+def test_large_module_in_one_unit_is_a_warning(on_ranks: OnRanks) -> None:
+    for warnings in on_ranks(_warn_of_one_unit):
+        assert [bool(text) for text in warnings] == [True, False]
+        assert "pass `auto_wrap_policy={Block}`" in warnings[0]
+
+
+def _warn_of_one_unit() -> list[str]:
+    """Return the warnings without and with a policy."""
+    found = []
+    for policy in (None, {Layer}):
+        with mock.patch.object(_setup, "_LARGE_UNIT", 0), mock.patch.object(_setup, "rank_zero_warn") as warn:
+            _Fabric(auto_wrap_policy=policy)
+        found.append(" ".join(call.args[0] for call in warn.call_args_list))
+    return found

@@ -14,7 +14,7 @@ from hpu_core import bridge
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _torch, _torch_2_4
-from hpu_fsdp._lightning import check_version, fsdp_arguments
+from hpu_fsdp._lightning import check_version, fsdp_arguments, rank_zero_warn
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -50,6 +50,9 @@ DEVICE: Final = torch.device("hpu", 0)
 
 SHARDING_STRATEGIES: Final = tuple(strategy.name for strategy in ShardingStrategy)
 _STATE_DICT_TYPES: Final = ("full", "sharded")
+
+# Bytes that a card notices. Smaller modules gain nothing by units.
+_LARGE_UNIT: Final = 2**28
 
 
 class ShardedSetupMixin(_Strategy):
@@ -100,7 +103,7 @@ class FSDPSetupMixin(ShardedSetupMixin):
         if arguments.get("device_id") is not None:
             raise TypeError(
                 f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
-                "strategy moves the module"
+                "strategy moves each unit when it shards it"
             )
         if isinstance(auto_wrap_policy, type):
             raise TypeError(
@@ -188,13 +191,24 @@ class FSDPSetupMixin(ShardedSetupMixin):
             return FullyShardedDataParallel(module, **{**fsdp_arguments(self), **arguments})
 
     def _finish_wrapping(self, module: Module) -> None:
-        """Skip communication on a single device, once the module is wrapped."""
+        """Skip communication on a single device, once the module is wrapped; warn of a large module in one unit."""
         if self.world_size == 1:
             _torch.skip_all_reduce(module)
+            return
+        units = FullyShardedDataParallel.fsdp_modules(module)
+        if len(units) != 1 or self.sharding_strategy is ShardingStrategy.NO_SHARD:
+            return
+        ranks = torch.distributed.get_world_size(units[0].process_group)
+        size = ranks * sum(p.numel() * p.element_size() for p in module.parameters())
+        if size > _LARGE_UNIT:
+            rank_zero_warn(
+                f"FSDP gathers all parameters at once, {size / 2**30:.1f} GiB, because the module is one unit: pass "
+                "`auto_wrap_policy={Block}` to the strategy, with the classes of the blocks that repeat"
+            )
 
     @contextmanager
     def _preparing(self, module: Module) -> Iterator[None]:
-        """Move a module to the device and return a context in which to wrap it.
+        """Return a context in which to wrap a module, whose units are moved to the device one by one.
 
         Raises:
             ValueError: The module has no parameters.
@@ -204,11 +218,17 @@ class FSDPSetupMixin(ShardedSetupMixin):
                 f"the module must have parameters to shard, got {type(module).__name__} without any: pass "
                 "`strategy='hpu_ddp'`"
             )
-        move_to_device(module)
+        arguments = fsdp_arguments(self)
         if has_meta_tensors(module):
-            fsdp_arguments(self).setdefault("param_init_fn", materialize)
+            arguments.setdefault("param_init_fn", materialize)
+        if any(isinstance(part, FullyShardedDataParallel) for part in module.modules()):
+            # The program has wrapped parts of it, and Lightning does not wrap the rest.
+            move_to_device(module)
+        for ignored in arguments.get("ignored_modules") or ():
+            # torch notes their parameters before it shards a unit, and a moved parameter may be another object.
+            move_to_device(ignored)
         no_warning = _torch.ignore_no_shard_warning(self.sharding_strategy)
-        with self.collective("setup"), _torch_2_4.compute_device(DEVICE), no_warning:
+        with self.collective("setup"), _torch.moving_units(DEVICE, move_to_device), no_warning:
             yield
 
 
@@ -218,12 +238,18 @@ def has_meta_tensors(module: Module) -> bool:
 
 
 def move_to_device(module: Module) -> None:
-    """Move the parameters and buffers of a module to the device, except those on the meta device."""
+    """Move the parameters and buffers of a module to the device, except those on the meta device.
+
+    Parts that are sharded already stay, because their parameters may be offloaded to the host.
+    """
 
     def move(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if tensor.is_meta or tensor.device == DEVICE else tensor.to(DEVICE)
 
-    module._apply(move)  # noqa: SLF001 - `Module.to` refuses tensors on the meta device.
+    for part in module.children():
+        if not isinstance(part, FullyShardedDataParallel):
+            move_to_device(part)
+    module._apply(move, recurse=False)  # noqa: SLF001 - `Module.to` refuses tensors on the meta device.
 
 
 def materialize(module: Module) -> None:

@@ -1,26 +1,29 @@
 """Private names of torch that hpu-fsdp uses, and functions that depend on torch's version."""
 
 import functools
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor as ShardedTensor  # noqa: PLC0414 - re-exported.
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_sharded_data_parallel
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
+
+from hpu_core.scaler import unscale_gradients
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
 
 
 class HPUShardedGradScaler(ShardedGradScaler):
-    """Gradient scaler for modules on HPU, also for those with parameters in host memory."""
+    """Gradient scaler for modules on HPU, also for those with parameters in host memory, or without gradients."""
 
     def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, torch.Tensor]:
-        found: dict[torch.device, torch.Tensor] = super()._unscale_grads_(*args, **kwargs)
+        found: dict[torch.device, torch.Tensor] = unscale_gradients(super()._unscale_grads_, *args, **kwargs)
         # torch would copy flags of CPU gradients with `_foreach_copy_` between devices, which the simulator refuses.
         return {device: flag.to("hpu") for device, flag in found.items()}
 
@@ -161,13 +164,42 @@ def ignore_no_shard_warning(strategy: ShardingStrategy) -> Iterator[None]:
 
 
 @contextmanager
+def moving_units(device: torch.device, move: Callable[[Module], None]) -> Iterator[None]:
+    """Return a context in which FullyShardedDataParallel moves each unit to a device when it shards it.
+
+    A policy wraps the innermost units first, so that a device holds one unsharded unit at a time. torch's own way,
+    `device_id`, assigns a tensor of the device to the `data` of a CPU parameter, which the bridge refuses.
+    """
+    construct = FullyShardedDataParallel.__init__
+    # Called once a unit's parts are wrapped.
+    init_handle: Any = vars(fully_sharded_data_parallel)["_init_param_handle_from_module"]
+
+    @functools.wraps(construct)
+    def construct_on_device(self: Any, *args: Any, **kwargs: Any) -> None:
+        # For torch's choice of the device's functions, before any parameter is on it. Lightning passes an index alone.
+        construct(self, *args, **{**kwargs, "device_id": device})
+
+    @functools.wraps(init_handle)
+    def move_and_init(state: Any, module: Module, *args: Any, **kwargs: Any) -> Any:
+        move(module)
+        return init_handle(state, module, *args, **kwargs)
+
+    with (
+        replaced(FullyShardedDataParallel, "__init__", construct_on_device),
+        replaced(fully_sharded_data_parallel, "_init_param_handle_from_module", move_and_init),
+    ):
+        yield
+
+
+@contextmanager
 def empty_shards_on(device: torch.device) -> Iterator[None]:
     """Return a context in which a rank without a row of a parameter loads a sharded checkpoint.
 
     torch 2.0 to 2.13 take the current device of CUDA for that of a ShardedTensor without local shards. In a job with
     more ranks than the parameter has rows, such as a bias, some ranks have none.
     """
-    with replaced(torch.cuda, "current_device", lambda: device):
+    thread, original = threading.get_ident(), torch.cuda.current_device
+    with replaced(torch.cuda, "current_device", lambda: device if threading.get_ident() == thread else original()):
         yield
 
 

@@ -1,13 +1,12 @@
 """Patches and checks that FSDP needs on torch 2.4 and older, the torch of SynapseAI 1.18 and older."""
 
-import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils, _optim_utils
+from torch.distributed.fsdp import _optim_utils
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_fsdp._torch import HPUShardedGradScaler, replaced
@@ -31,27 +30,6 @@ def frees_storages(device: torch.device) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-@contextmanager
-def compute_device(device: torch.device) -> Iterator[None]:
-    """Return a context in which FullyShardedDataParallel computes on a device.
-
-    Without it, torch 2.4 takes CUDA for parameters on the meta device, for a module whose parameters are all in parts
-    that are wrapped already, and for the index that Lightning passes as `device_id`.
-    """
-    choose = _init_utils._get_compute_device  # noqa: SLF001 - its arguments tell whether torch knows other devices.
-    if "device_handle" in inspect.signature(choose).parameters:
-        yield
-        return
-    original = FullyShardedDataParallel.__init__
-
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **{**kwargs, "device_id": device})
-
-    with replaced(FullyShardedDataParallel, "__init__", init):
-        yield
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
@@ -14,7 +15,6 @@ from hpu_fsdp._lightning import FabricFSDPStrategy
 from hpu_fsdp.precision import FabricHPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
-    import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import ClusterEnvironment, Precision
     from torch import Tensor
@@ -46,6 +46,7 @@ class FabricHPUFSDPStrategy(
         cpu_offload: See HPUFSDPStrategy.
         mixed_precision: See HPUFSDPStrategy.
         auto_wrap_policy: See HPUFSDPStrategy.
+        activation_checkpointing: See HPUFSDPStrategy.
         activation_checkpointing_policy: See HPUFSDPStrategy.
         sharding_strategy: See HPUFSDPStrategy.
         state_dict_type: "sharded" by default, as in Lightning.
@@ -73,6 +74,7 @@ class FabricHPUFSDPStrategy(
         cpu_offload: "bool | CPUOffload | None" = None,
         mixed_precision: "MixedPrecision | None" = None,
         auto_wrap_policy: _setup.Policy | None = None,
+        activation_checkpointing: "type[Module] | list[type[Module]] | None" = None,
         activation_checkpointing_policy: _setup.Policy | None = None,
         sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
             "FULL_SHARD"
@@ -132,10 +134,18 @@ class FabricHPUFSDPStrategy(
     ) -> "Tensor":
         """Clip gradients by their norm over all ranks, and return the norm.
 
-        Lightning ignores `error_if_nonfinite`, too.
+        Raises:
+            RuntimeError: The norm is not finite, on all ranks, unless `error_if_nonfinite` is False. Lightning's and
+                torch's FSDP ignore the argument; the gradients are not finite then either.
         """
         with self.collective("gradient clipping"):
-            return super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
+            norm = super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
+        if error_if_nonfinite and not torch.isfinite(norm):
+            raise RuntimeError(
+                f"the total norm of order {norm_type} of the gradients is non-finite, so they cannot be clipped: skip "
+                "this step, or pass `error_if_nonfinite=False`"
+            )
+        return norm
 
 
 # The name without the prefix, as Lightning names Fabric's strategies.

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-from hpu_core import bridge, frameworks, plugins
+from hpu_core import bridge, casts, frameworks, plugins
 from hpu_fsdp import _torch_2_4
 from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
@@ -140,6 +140,7 @@ class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
 
     root_module: "Module | None" = None
 
+    @casts.without
     def clip_grad_by_norm(self, optimizer: "Optimizer", clip_val: float = 0.0) -> None:  # noqa: ARG002 - FSDP clips all.
         """Clip the gradients by their norm over the parameters of all ranks.
 

@@ -53,6 +53,7 @@ class HPUFSDPStrategy(
         cpu_offload: Whether to keep parameters, gradients and optimizer states in host memory.
         mixed_precision: torch's MixedPrecision, instead of the precision plugin's.
         auto_wrap_policy: Set of module classes to wrap each by itself, or a policy of `torch.distributed.fsdp.wrap`.
+        activation_checkpointing: Lightning's earlier `activation_checkpointing_policy`, a class or a list of them.
         activation_checkpointing_policy: The same for modules whose activations are recomputed in the backward pass.
         sharding_strategy: "FULL_SHARD" shards parameters, gradients and optimizer states; "SHARD_GRAD_OP" keeps
             parameters gathered between forward and backward; "HYBRID_SHARD" and "_HYBRID_SHARD_ZERO2" do so within a
@@ -92,6 +93,7 @@ class HPUFSDPStrategy(
         cpu_offload: "bool | CPUOffload | None" = None,
         mixed_precision: "MixedPrecision | None" = None,
         auto_wrap_policy: _setup.Policy | None = None,
+        activation_checkpointing: "type[Module] | list[type[Module]] | None" = None,
         activation_checkpointing_policy: _setup.Policy | None = None,
         sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
             "FULL_SHARD"
