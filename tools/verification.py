@@ -1,19 +1,17 @@
 """The register of `hpu-doctor verify` in this repository: its page, markers that name its entries, and records of runs.
 
 - `tables` is the page of the register, which site_pages.py puts into the site.
-- `python tools/verification.py markers` lists statements about cards that name no entry.
+- `python tools/verification.py markers` lists markers that name no entry.
 - `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
   `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
 
-A statement about cards names the entries that show it, in a comment that readers of the text do not see:
-`# hpu-doctor verify: id, id` right after a docstring, and `<!-- verify: id, id -->` in a paragraph, an item or a row of
-a page. The id "none" says that no program shows it.
+A statement about cards names the entries that show it, in a comment that readers of the text do not see: a line
+`# hpu-doctor verify: id, id` after a docstring or above the code, and `<!-- verify: id, id -->` on a page.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import shutil
 import sys
@@ -25,7 +23,7 @@ from hpu_doctor.verify import register, report, schema
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hpu_doctor.verify.assumption import Assumption
 
@@ -36,19 +34,6 @@ TABLE = ROOT / "compat.toml"
 
 # In the comment after a docstring, or in a hidden one on a page.
 MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
-# What a card, the bridge or HCCL does. Conditions ("if the bridge has it"), relative clauses ("operators that a card
-# runs on the CPU") and what a run did are no statements.
-STATEMENT = re.compile(
-    r"(?<!\bif )(?<!\bwhether )(?<!\bwhere )(?<!\bwhat )(?<!\bthat )(?<!\bbefore )(?<!\bof )(?<!\bacquires )"
-    r"\b(?:the bridge(?:'s import)?|HCCL(?: collectives|'s own barrier)?|a card) "
-    r"(?:(?:also|always|itself|only|then) )?(?:(?!as\b|is\b|its\b|says\b|was\b)[a-z]+s|cannot|never)\b"
-    r"|\bGaudi(?: \d)?(?: and (?:\d|later))? (?:has|have|lacks?)\b"
-    r"|(?:^|[.:;|] |\bas )on a card\b|\ba card's numbers\b",
-    re.IGNORECASE,
-)
-_FENCE = re.compile(r"^(```|~~~).*?^\1[`~]*$", re.DOTALL | re.MULTILINE)
-# Paragraphs, items of lists and rows of tables.
-_PART = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)")
 _SHOWN = {"": "any", STRICT: "strict", HARDWARE: "card only"}
 _SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
 
@@ -108,37 +93,14 @@ def documents(root: Path = ROOT) -> list[Path]:
     return sorted(path for path in [*pages, *sources] if path not in generated and "_build" not in path.parts)
 
 
-def statements(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each part of a file that states something of cards or names entries, and the entries."""
-    text = path.read_text(encoding="utf-8")
-    for part in _docstrings(text) if path.suffix == ".py" else _PART.split(_FENCE.sub("", text)):
-        names = [name for match in MARKER.finditer(part) for name in match[1].split(", ")]
-        if names or STATEMENT.search(" ".join(part.split())):
-            yield " ".join(part.split()), names
-
-
-def _docstrings(text: str) -> Iterator[str]:
-    """Yield the docstrings of a module, each with the comment that follows it."""
-    lines = text.splitlines()
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, kinds) and (docstring := ast.get_docstring(node)):
-            end = node.body[0].end_lineno or 0
-            after = "\n".join([lines[end - 1].rpartition('"""')[2], *lines[end:]]).lstrip()
-            marker = MARKER.match(after)
-            yield f"{docstring}\n\n{marker[0] if marker else ''}"
-
-
 def check_markers(paths: Sequence[Path]) -> list[str]:
-    """Return the problems of markers: entries that do not exist, and statements that name none."""
-    known = {assumption.id for assumption in register.assumptions()} | {"none"}
+    """Return the names in markers that are no entry of the register."""
+    known = {assumption.id for assumption in register.assumptions()}
     problems = []
     for path in paths:
         name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
-        for text, names in statements(path):
-            problems += [f"{name}: {each!r} is no entry of the register" for each in names if each not in known]
-            if not names:
-                problems.append(f"{name}: no entry is named by: {text[:100]}")
+        names = [each for match in MARKER.finditer(path.read_text(encoding="utf-8")) for each in match[1].split(", ")]
+        problems += [f"{name}: {each!r} is no entry of the register" for each in names if each not in known]
     return problems
 
 

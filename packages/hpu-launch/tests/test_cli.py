@@ -1,7 +1,9 @@
 """Tests of the command `hpu-launch`."""
 
 import importlib.util
+import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -104,6 +106,115 @@ def test_mpirun_takes_host_names_as_slurm_lists_them() -> None:
     found = words[words.index("--host") + 1].split(",")
     assert found[:2] == ["node-001.net:8", "node-002.net:8"]
     assert found[127:] == ["node-128.net:8", "node-130.net:8", "login:8", "gpu7x:8", "gpu8x:8"]
+
+
+def test_slurm_has_the_clusters_names() -> None:
+    text = _print("--engine", "slurm", "--partition", "gaudi", "--account", "lab", "--qos", "high", "train.py")
+
+    assert {"#SBATCH --partition=gaudi", "#SBATCH --account=lab", "#SBATCH --qos=high"} <= set(text.splitlines())
+
+
+def test_kubernetes_has_namespace_and_machines() -> None:
+    options = ("--namespace", "lab", "--node-selector", "gaudi=3", "--node-selector", "zone=null")
+    for engine, kind in (("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")):
+        manifest = _manifest(engine, *options)
+        replicas = manifest["spec"][f"{kind}ReplicaSpecs"]
+
+        assert manifest["metadata"]["namespace"] == "lab"
+        assert replicas["Worker"]["template"]["spec"]["nodeSelector"] == {"gaudi": "3", "zone": "null"}
+
+
+@pytest.mark.parametrize("engine", list(MACHINES))
+def test_ranks_get_variables(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without a value have that of this process."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    text = _print(*MACHINES[engine], "--env", "A=1 $B", "--env", "WANDB_MODE", *SCRIPT)
+
+    expected = {"A": "1 $B", "WANDB_MODE": "offline"}
+    if engine == "kubernetes":
+        pod = yaml.safe_load(text)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+        assert expected.items() <= {each["name"]: each["value"] for each in pod["containers"][0]["env"]}.items()
+    elif engine == "kubernetes-mpi":
+        (launcher,) = yaml.safe_load(text)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+        assert {"A=1 $B", "WANDB_MODE=offline"} <= set(shlex.split(launcher["command"][2]))
+    elif engine == "ray":
+        (option,) = [word for word in _words(text) if word.startswith("--runtime-env-json=")]
+        assert json.loads(option.partition("=")[2]) == {"env_vars": expected}
+    else:
+        assert {"A=1 $B", "WANDB_MODE=offline"} <= set(_words(text))
+
+
+@pytest.mark.parametrize("engine", list(MACHINES))
+def test_python_of_an_environment_runs_the_script(engine: str) -> None:
+    text = _print(*MACHINES[engine], "--python", "/opt/my env/bin/python", *SCRIPT)
+
+    assert "/opt/my env/bin/python" in text.replace("\\", "")
+    # Neither the one on PATH, nor its torchrun.
+    assert not re.search(r"(?<![/\w])(python|torchrun) ", re.sub("#.*|--engine.*", "", text).replace("/bin/python", ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "engine"),
+    [
+        ((), "", "torchrun"),
+        ((), "sbatch", "slurm"),
+        ((), "RAY_ADDRESS", "ray"),
+        (("--hosts", "a,b"), "sbatch", "mpirun"),
+        (("--image", "i"), "sbatch", "kubernetes"),
+    ],
+)
+def test_engine_is_found(
+    options: tuple[str, ...], found: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a program on PATH, by a variable or by options."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if found == "sbatch":
+        _fake_engine(tmp_path, found)
+    elif found:
+        monkeypatch.setenv(found, "auto")
+
+    assert f"hpu-launch: --engine {engine}, because" in _print(*options, "train.py")
+
+
+def test_profile_has_defaults_of_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the engine come before those of all, and options on the command line before both."""
+    profile = tmp_path / "gaudi.ini"
+    profile.write_text(
+        "[all]\nengine = slurm\ndevices = 4\nenv =\n    A=1\n    B=2\n[slurm]\npartition = p\ntime = 01:00:00\n"
+    )
+    given = _print("--profile", str(profile), "--time", "02:00:00", "train.py")
+    monkeypatch.setenv("HPU_LAUNCH_PROFILE", str(profile))
+    other = _print("--engine", "torchrun", "train.py")
+
+    assert {"#SBATCH --partition=p", "export A=1", "export B=2"} <= set(given.splitlines())
+    assert "--ntasks-per-node=4" in given
+    assert "--time=02:00:00" in given
+    assert "--nproc-per-node=4" in _words(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[all\n", "`--profile` must be an INI file"),
+        ("[cluster]\n", "a section of the profile must be [all] or [ENGINE], got [cluster]"),
+        ("[all]\npartitions = p\n", "a line of the profile must be one of the options, got 'partitions'"),
+        ("[all]\ndevices = many\n", "'many' is not a valid int"),
+    ],
+)
+def test_damaged_profile_is_an_error(text: str, message: str, tmp_path: Path) -> None:
+    profile = tmp_path / "gaudi.ini"
+    profile.write_text(text)
+
+    assert message in " ".join(_refuse("--profile", str(profile), "--engine", "slurm", "train.py").split())
+
+
+def test_submitted_job_has_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_engine(tmp_path, "sbatch")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    result = CliRunner().invoke(main, ["--engine", "slurm", "--run", "train.py"])
+    assert (result.exit_code, "`squeue --me --name=train`" in result.output) == (0, True)
 
 
 def test_mpirun_has_a_machine_for_each_host() -> None:
@@ -370,6 +481,14 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
     ("arguments", "message"),
     [
         (("--engine", "slurm", "--devices", "0"), "`--devices` must be at least 1, got 0"),
+        (("--engine", "slurm", "--partition", "a b"), "`--partition` must be a name of the cluster's, got 'a b'"),
+        (("--engine", "slurm", "--env", "1=2"), "`--env` must be NAME or NAME=VALUE, got '1'"),
+        (("--engine", "slurm", "--env", "NO_SUCH_NAME"), "`--env NO_SUCH_NAME` must be a variable that is set here"),
+        (
+            ("--engine", "kubernetes", *_IMAGE, "--namespace", "A"),
+            "`--namespace` must be a name of Kubernetes, got 'A'",
+        ),
+        (("--engine", "kubernetes", *_IMAGE, "--node-selector", "a"), "`--node-selector` must be KEY=VALUE, got 'a'"),
         (("--engine", "torchrun", "--devices", "9"), "`--devices` must be at most 8, the cards of a machine, got 9"),
         (("--engine", "mpirun", "--nodes", "1", "--hosts", "a,b"), "`--hosts` must have as many host names as"),
         (("--engine", "slurm", "--nodes", "-1"), "`--nodes` must be at least 1, got -1"),

@@ -65,7 +65,7 @@ class RegionReport:
         eager_operators: Operators in the graphs that the published bridge (1.19) leaves to eager mode, with their
             numbers.
         seconds: Time spent compiling.
-    """  # hpu-doctor verify: none
+    """
 
     name: str
     graphs: Counter[str] = field(default_factory=Counter)

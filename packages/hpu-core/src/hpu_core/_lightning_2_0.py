@@ -6,7 +6,8 @@
   plugin. Without that call, a strategy launches no graph after backward in lazy mode, and does not record that its rank
   is in a collective.
 - Lightning logs a line about HPUs itself.
-"""  # hpu-doctor verify: hmp-is-gone
+"""
+# hpu-doctor verify: hmp-is-gone
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final

@@ -54,7 +54,8 @@ def load() -> ModuleType:
 
     Returns:
         The module `habana_frameworks.torch`.
-    """  # hpu-doctor verify: torch-hpu-is-the-bridge, hccl-is-registered, import-opens-no-card
+    """
+    # hpu-doctor verify: torch-hpu-is-the-bridge, hccl-is-registered, import-opens-no-card
     return _import()
 
 
@@ -96,13 +97,14 @@ def is_lazy() -> bool:
     """Return whether the bridge is in lazy mode, where it records operations as graphs, and not in eager mode.
 
     PT_HPU_LAZY_MODE selects the mode when the bridge is first imported, and has no effect afterwards.
-    """  # hpu-doctor verify: call-is-lazy, default-mode-is-eager, mode-is-fixed-at-import
+    """
+    # hpu-doctor verify: functions-of-all-releases, default-mode-is-eager, mode-is-fixed-at-import
     return bool(_import("core").is_lazy())
 
 
 def mark_step() -> None:
     """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device."""
-    # hpu-doctor verify: call-mark-step, mark-step-returns-nothing
+    # hpu-doctor verify: functions-of-all-releases, mark-step-returns-nothing
     _import("core").mark_step()
 
 
@@ -116,7 +118,8 @@ def open_device() -> None:
 
     Raises:
         RuntimeError: There is no device, or another process has it.
-    """  # hpu-doctor verify: second-process-is-refused, init-opens-the-card
+    """
+    # hpu-doctor verify: second-process-is-refused, init-opens-the-card
     hpu = _import("hpu")
     try:
         hpu.init()
@@ -146,7 +149,7 @@ def is_own_function(function: object) -> bool:
 
 def synchronize() -> None:
     """Wait until the device has finished all work. Opens the device."""
-    # hpu-doctor verify: call-synchronize
+    # hpu-doctor verify: functions-of-all-releases
     _import("hpu").synchronize()
 
 
@@ -188,7 +191,8 @@ def compile_only() -> Iterator[bool]:
 
     Yields:
         Whether the bridge has the flag.
-    """  # hpu-doctor verify: unknown-flag-is-a-key-error, compile-only-flag-exists
+    """
+    # hpu-doctor verify: unknown-flag-is-a-key-error, compile-only-flag-exists
     load()
     with contextlib.ExitStack() as stack:
         try:
@@ -219,7 +223,8 @@ def cache_hpu_graphs(
 
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
-    """  # hpu-doctor verify: cached-module-has-gradients, graphs-are-refused-in-eager-mode
+    """
+    # hpu-doctor verify: cached-module-has-gradients, graphs-are-refused-in-eager-mode
     _graph_function("ModuleCacher")(max_graphs)(
         model=module,
         inplace=True,
@@ -239,7 +244,8 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
 
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
-    """  # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
+    """
+    # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
 
 
@@ -264,7 +270,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     Args:
         error: A RuntimeError of the bridge, which has no error class of its own for this, or torch's OutOfMemoryError.
-    """  # hpu-doctor verify: out-of-memory-text
+    """
+    # hpu-doctor verify: out-of-memory-text
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
@@ -301,7 +308,8 @@ def transformer_engine() -> ModuleType:
 
     Raises:
         ModuleNotFoundError: The bridge is not installed, or has no transformer engine.
-    """  # hpu-doctor verify: transformer-engine-can-be-imported
+    """
+    # hpu-doctor verify: transformer-engine-can-be-imported
     load()
     name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
     try:
@@ -317,7 +325,7 @@ def transformer_engine() -> ModuleType:
 
 def set_inference_env() -> None:
     """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
-    # hpu-doctor verify: call-hpu-inference-set-env, call-hpu-set-env
+    # hpu-doctor verify: functions-from-1-20, functions-to-1-19
     core = _import("core")
     # Bridges up to 1.19 have the old name only, and later ones warn about it.
     (core.hpu_inference_set_env if hasattr(core, "hpu_inference_set_env") else core.hpu_set_env)()
@@ -325,7 +333,7 @@ def set_inference_env() -> None:
 
 def initialize_inference(module: object) -> None:
     """Mark the scales of a converted module, a `torch.nn.Module` on the device, as constants."""
-    # hpu-doctor verify: call-hpu-inference-initialize
+    # hpu-doctor verify: functions-from-1-20, functions-to-1-19
     _import("core").hpu_inference_initialize(module, mark_only_scales_as_const=True)
 
 
@@ -336,7 +344,8 @@ def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple
 
     Returns:
         (world_size, rank, local_rank) as the bridge reports them.
-    """  # hpu-doctor verify: rank-selects-module
+    """
+    # hpu-doctor verify: rank-selects-module
     job: tuple[int, int, int] = load_hccl().initialize_distributed_hpu(
         world_size=world_size, rank=rank, local_rank=local_rank
     )

@@ -41,7 +41,8 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
         ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is invalid or has no entry for this rank.
         ModuleNotFoundError: The Gaudi bridge is not installed.
         RuntimeError: The process has already opened another device than that of its rank.
-    """  # hpu-doctor verify: rank-selects-module, visible-modules-map-local-ranks, module-id-is-kept
+    """
+    # hpu-doctor verify: rank-selects-module, visible-modules-map-local-ranks, module-id-is-kept
     world_size = _integer("world_size", world_size)
     rank = _integer("rank", rank)
     local_rank = _integer("local_rank", local_rank)
@@ -142,7 +143,8 @@ def _select(module: str | None, local_rank: int) -> None:
 
     Raises:
         RuntimeError: The process has already opened another device.
-    """  # hpu-doctor verify: rank-selects-module
+    """
+    # hpu-doctor verify: rank-selects-module
     global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)
     # The bridge has chosen the open card, and opens another one than HLS_MODULE_ID for a rank whose card is in use.

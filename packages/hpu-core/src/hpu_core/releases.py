@@ -113,7 +113,8 @@ def match(
 
     Raises:
         ValueError: An argument is not a version.
-    """  # hpu-doctor verify: torch-version-is-required
+    """
+    # hpu-doctor verify: torch-version-is-required
     mismatches = []
     if torch and release.torch and _version_parts(torch, 2) != _version_parts(release.torch, 2):
         mismatches.append(Mismatch(subject="torch", found=torch, expected=release.torch))

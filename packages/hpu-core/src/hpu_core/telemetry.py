@@ -35,7 +35,8 @@ def device_stats() -> dict[str, float]:
         NumFrees, ActiveAllocs, TotalSystemAllocs, TotalSystemFrees and TotalActiveAllocs as counts. With pyhlml (the
         extra `hpu-core[telemetry]`) also power_watts, temperature_celsius and utilization_percent, except on the
         simulator.
-    """  # hpu-doctor verify: memory-stats-keys
+    """
+    # hpu-doctor verify: memory-stats-keys
     if not bridge.is_open():
         return {}
     stats: dict[str, float] = {**bridge.memory_stats()}

@@ -129,7 +129,6 @@ class CardDecoder:
 
     def _build(self) -> Any:
         """Return Intel's iterator of a new pipe."""
-        # hpu-doctor verify: none
         fn, types, pipe_class = (bridge.load_media(name) for name in ("fn", "media_types", "mediapipe"))
         reader, transform, size = (
             _reader_class(self, self._sampler.batch_size),

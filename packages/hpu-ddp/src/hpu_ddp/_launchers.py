@@ -14,7 +14,9 @@ class _MultiProcessingMixin(LauncherMixin):
         is_interactive_compatible: Whether the launcher works in notebooks. Lightning allows only "fork" there, which
             the bridge does not support after it has opened a device. The other start methods need classes and functions
             that can be imported from a module.
-    """  # hpu-doctor verify: forked-child-gets-no-numbers
+    """
+
+    # hpu-doctor verify: forked-child-gets-no-numbers
 
     is_interactive_compatible = True
 

@@ -73,7 +73,8 @@ def freeze_set_device() -> Iterator[None]:
     """Disable `set_device` of DeepSpeed's accelerator inside the context.
 
     DeepSpeed passes the local rank, which the bridge takes for a module number. The strategy has chosen the device.
-    """  # hpu-doctor verify: set-device-edits-the-module
+    """
+    # hpu-doctor verify: set-device-edits-the-module
     accelerator = load().accelerator.get_accelerator()
     # DeepSpeed passes the index by position and by name.
     accelerator.set_device = lambda *_, **__: None

@@ -128,7 +128,9 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: An argument or a section of the configuration is of the wrong type, or an argument is unknown.
         ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
-    """  # hpu-doctor verify: barrier-never-times-out
+    """
+
+    # hpu-doctor verify: barrier-never-times-out
 
     strategy_name = "hpu_deepspeed"
     # Data type of the inference engine's inputs, None without one.

@@ -16,6 +16,7 @@ from typing import Any
 
 from hpu_doctor.verify import register
 from hpu_doctor.verify.assumption import STRICT
+from hpu_doctor.verify.register import calls
 
 Mutation = Callable[[], object]
 MUTATIONS: dict[str, tuple[str, ...]] = {}
@@ -91,19 +92,18 @@ def _opening(path: str) -> None:
     replace(path, call)
 
 
-def _signature(owner: str, name: str) -> None:
+def _signature(path: str) -> None:
+    owner, name = calls._split(path)
     replace(f"{BRIDGE}.{owner}:{name}", lambda changed=None: changed)
 
 
 # One per function of the table of calls.
 def _add_signatures() -> None:
-    from hpu_doctor.verify.register import calls
-
-    entries = list(calls.SUBJECT)
-    for (owner, name, *_), entry in zip(calls.FUNCTIONS, entries, strict=False):
-        mutation = f"signature-of-{entry.id}"
-        MUTATIONS[mutation] = (entry.id,)
-        _FUNCTIONS[mutation] = functools.partial(_signature, owner, name)
+    for entry, functions in calls.FUNCTIONS.items():
+        for path in functions:
+            mutation = f"signature-of-{path}-in-{entry}"
+            MUTATIONS[mutation] = (entry,)
+            _FUNCTIONS[mutation] = functools.partial(_signature, path)
 
 
 _add_signatures()
@@ -285,11 +285,6 @@ def no_rotary_kernels() -> None:
 @breaks("operators-of-the-bridge-exist")
 def no_operators() -> None:
     replace("torch.ops:hpu", object())
-
-
-@breaks("fused-adamw-parameters")
-def other_adamw() -> None:
-    replace(f"{BRIDGE}.hpex.optimizers:FusedAdamW", module("torch").optim.SGD)
 
 
 @breaks("debug-activity-exists")

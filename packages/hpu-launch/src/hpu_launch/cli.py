@@ -1,11 +1,16 @@
 """The command `hpu-launch`: the command, batch script or manifest that starts a job, for each engine."""
 
+import configparser
 import importlib.util
 import itertools
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -30,21 +35,67 @@ _ENGINES = {
     "ray": ray,
 }
 _HOSTS = re.compile(r"(?:[\w.:-]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])+", re.ASCII)
-_ALL_ENGINES = frozenset({"engine", "nodes", "devices", "run", "no_checks"})
-_KUBERNETES = frozenset({"name", "port", "cpus", "max_restarts", "image", "memory", "volume"})
+_ALL_ENGINES = frozenset({"engine", "nodes", "devices", "run", "no_checks", "profile", "environment", "python"})
+_KUBERNETES = frozenset(
+    {"name", "port", "cpus", "max_restarts", "image", "memory", "volume", "namespace", "node_selector"}
+)
+# Variable with the path of the profile.
+_PROFILE = "HPU_LAUNCH_PROFILE"
 # Options that an engine uses, besides those of all engines.
 _OPTIONS = {
     "torchrun": frozenset({"min_nodes", "name", "address", "port", "max_restarts"}),
     "mpirun": frozenset({"address", "port", "hosts", "cpus"}),
-    "slurm": frozenset({"name", "cpus", "time_limit", "gres", "share"}),
+    "slurm": frozenset({"name", "cpus", "time_limit", "gres", "share", "partition", "account", "qos"}),
     "kubernetes": _KUBERNETES,
     "kubernetes-mpi": _KUBERNETES,
     "ray": frozenset({"name", "address", "cpus", "max_restarts"}),
 }
 
 
+class _MissingEngineError(click.ClickException):
+    exit_code = COULD_NOT_RUN
+
+
+def _read_profile(context: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Take defaults of the options from a file: those of all engines, and those of the engine's own section."""
+    if path is None:
+        return
+    # Values may have the % of a date.
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), default_section="")
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            parser.read_file(file)
+    except (OSError, UnicodeError, configparser.Error) as error:
+        raise click.UsageError(f"`--profile` must be an INI file, got {path!r}: {error}") from error
+    parameters = {
+        option.removeprefix("--"): parameter for parameter in context.command.params for option in parameter.opts
+    }
+    defaults: dict[str, dict[str, Any]] = {}
+    for section in parser.sections():
+        if section not in {"all", *_ENGINES}:
+            raise click.UsageError(f"a section of the profile must be [all] or [ENGINE], got [{section}] in {path!r}")
+        for name, text in parser[section].items():
+            parameter = parameters.get(name)
+            if not isinstance(parameter, click.Option) or name in {"profile", "run", "version", "help"}:
+                raise click.UsageError(f"a line of the profile must be one of the options, got {name!r} in {path!r}")
+            # One value a line.
+            value: Any = [line for line in text.splitlines() if line] if parameter.multiple else text
+            defaults.setdefault(section, {})[str(parameter.name)] = value
+    context.default_map = defaults.get("all", {})
+    context.obj = defaults
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--engine", type=click.Choice(list(_ENGINES)), required=True, help="What starts the ranks.")
+@click.option(
+    "--profile",
+    is_eager=True,
+    expose_value=False,
+    callback=_read_profile,
+    envvar=_PROFILE,
+    metavar="FILE",
+    help=f"INI file with defaults of options, in [all] and [ENGINE].  [env var: {_PROFILE}]",
+)
+@click.option("--engine", type=click.Choice(list(_ENGINES)), help="What starts the ranks.  [default: what is found]")
 @click.option("--nodes", type=int, default=None, help="Number of machines. [default: that of --hosts, else 1]")
 @click.option(
     "--min-nodes", type=int, default=None, help="Continue with as few as this many machines; new ones join (torchrun)."
@@ -64,24 +115,35 @@ _OPTIONS = {
 @click.option("--image", default=None, help="Container image with SynapseAI and your program (kubernetes).")
 @click.option("--memory", default=None, help="Memory of each machine, such as 800Gi (kubernetes).")
 @click.option("--volume", default=None, help="Claim and path of the volume for checkpoints, CLAIM:PATH (kubernetes).")
+@click.option("--namespace", default=None, help="Namespace of the job (kubernetes).")
+@click.option(
+    "--node-selector", multiple=True, metavar="KEY=VALUE", help="Label of the machines. Repeatable (kubernetes)."
+)
+@click.option("--partition", default=None, help="Partition of the cluster (slurm).")
+@click.option("--account", default=None, help="Account to charge (slurm).")
+@click.option("--qos", default=None, help="Quality of service (slurm).")
+@click.option("--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Variable of the ranks. Repeatable.")
+@click.option("--python", default=None, help="Python of the environment to run.  [default: that on PATH]")
 @click.option("--run", is_flag=True, help="Run the command, or submit the script or manifest, instead of printing it.")
 @click.option("--no-checks", is_flag=True, help="Run without checking this machine first.")
 @click.version_option(__version__, prog_name="hpu-launch")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def main(  # noqa: PLR0913 - one per option that is not of the job.
-    context: click.Context, /, engine: str, nodes: int | None, hosts: str, *, run: bool, no_checks: bool, **job: object
-) -> None:
+def main(context: click.Context, /, **options: Any) -> None:
     """Print how to start SCRIPT with ARGUMENTS on Gaudi cards, with a comment for each line.
 
     The Trainer or Fabric of the script needs the same numbers: `devices=DEVICES, num_nodes=NODES`.
     """
+    options |= _profile_defaults(context, options["engine"] or _detect_engine(options))
+    engine, run, no_checks = (options.pop(name) for name in ("engine", "run", "no_checks"))
     _refuse_unused_options(context, engine)
     try:
-        names = _expand_hosts(hosts)
-        nodes = max(1, len(names)) if nodes is None else nodes
-        launch = _ENGINES[engine](JobSpec(nodes=nodes, hosts=names, **job))  # type: ignore[arg-type] # click has converted the options.
+        hosts = _expand_hosts(options.pop("hosts"))
+        nodes = options.pop("nodes")
+        pairs = {name: _pairs(name, options.pop(name)) for name in ("environment", "node_selector")}
+        nodes = max(1, len(hosts)) if nodes is None else nodes
+        launch = _ENGINES[engine](JobSpec(nodes=nodes, hosts=hosts, **options | pairs))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not run:
@@ -89,7 +151,55 @@ def main(  # noqa: PLR0913 - one per option that is not of the job.
         return
     if launch.runs_here and not no_checks:
         _check_machine()
-    sys.exit(_run(launch))
+    code = _run(launch)
+    if launch.status and code == 0:
+        click.echo(f"hpu-launch: submitted; its state: `{launch.status}`", err=True)
+    sys.exit(code)
+
+
+def _detect_engine(options: Mapping[str, Any]) -> str:
+    """Return the engine that the options or this machine name, and say why on standard error."""
+    engine, reason = "torchrun", "no other one is found"
+    if options["image"] is not None:
+        engine, reason = "kubernetes", "`--image` is given"
+    elif options["hosts"]:
+        engine, reason = "mpirun", "`--hosts` is given"
+    elif shutil.which("sbatch"):
+        engine, reason = "slurm", "`sbatch` is on PATH"
+    elif os.environ.get("RAY_ADDRESS"):
+        engine, reason = "ray", "RAY_ADDRESS is set"
+    click.echo(f"hpu-launch: --engine {engine}, because {reason}", err=True)
+    return engine
+
+
+def _profile_defaults(context: click.Context, engine: str) -> dict[str, Any]:
+    """Return the engine's defaults of the profile for options that are not given."""
+    found: dict[str, Any] = {"engine": engine}
+    for parameter in context.command.params:
+        text = (context.obj or {}).get(engine, {}).get(parameter.name)
+        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if text is not None and not given:
+            found[str(parameter.name)] = parameter.type_cast_value(context, text)
+    return found
+
+
+def _pairs(name: str, values: Sequence[str]) -> dict[str, str]:
+    """Return the names and values of "NAME=VALUE"; a variable without a value has that of this process.
+
+    Raises:
+        ValueError: A value is missing.
+    """
+    pairs = {}
+    for text in values:
+        key, separator, value = text.partition("=")
+        if not separator and name == "environment":
+            if key not in os.environ:
+                raise ValueError(f"`--env {key}` must be a variable that is set here, or {key}=VALUE")
+            separator, value = "=", os.environ[key]
+        if not separator or not key:
+            raise ValueError(f"`--node-selector` must be KEY=VALUE, got {text!r}")
+        pairs[key] = value
+    return pairs
 
 
 def _expand_hosts(text: str) -> tuple[str, ...]:
@@ -159,9 +269,9 @@ def _run(launch: Launch) -> int:
     try:
         if not launch.reads_text:
             # Signals and the exit code are those of the engine.
-            os.execvp(launch.command[0], launch.command)  # noqa: S606 - the engine that the user named.
+            if not launch.status:
+                os.execvp(launch.command[0], launch.command)  # noqa: S606 - the engine that the user named.
+            return subprocess.run(launch.command, check=False).returncode  # noqa: S603 - as above.
         return subprocess.run(launch.command, input=launch.text, text=True, check=False).returncode  # noqa: S603 - as above.
     except FileNotFoundError as error:
-        failure = click.ClickException(f"`{launch.command[0]}` is not installed on this machine")
-        failure.exit_code = COULD_NOT_RUN
-        raise failure from error
+        raise _MissingEngineError(f"`{launch.command[0]}` is not installed on this machine") from error

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Characters of an option beside its comment.
 _WIDTH = 32
@@ -38,6 +42,13 @@ class JobSpec:
         image: Container image.
         memory: Memory of each machine, as a quantity of Kubernetes.
         volume: Claim of the volume for checkpoints, and where it is mounted, "CLAIM:PATH".
+        namespace: Namespace of Kubernetes.
+        node_selector: Labels of Kubernetes' machines, by name.
+        partition: Partition of a SLURM cluster.
+        account: Account of a SLURM cluster.
+        qos: Quality of service of a SLURM cluster.
+        environment: Variables of the ranks.
+        python: Python of the environment to run; None for the one on PATH.
 
     Raises:
         ValueError: A value is out of its range.
@@ -60,6 +71,13 @@ class JobSpec:
     image: str | None = None
     memory: str | None = None
     volume: str | None = None
+    namespace: str | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
 
     def __post_init__(self) -> None:
         for option, value, lowest in (
@@ -85,7 +103,18 @@ class JobSpec:
             raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
             raise ValueError(f"`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got {self.time_limit!r}")
+        self._check_names()
         self._check_pod()
+
+    def _check_names(self) -> None:
+        for option, value in (("--partition", self.partition), ("--account", self.account), ("--qos", self.qos)):
+            if value is not None and not re.fullmatch(r"[\w.,:-]+", value, re.ASCII):
+                raise ValueError(f"`{option}` must be a name of the cluster's, got {value!r}")
+        for name in self.environment:
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+                raise ValueError(f"`--env` must be NAME or NAME=VALUE, got {name!r}")
+        if self.namespace is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.namespace):
+            raise ValueError(f"`--namespace` must be a name of Kubernetes, got {self.namespace!r}")
         if not re.fullmatch(r"[a-z]([-a-z0-9]{0,51}[a-z0-9])?", self.job_name):
             raise ValueError(
                 "`--name` must be at most 53 lower-case letters, digits and dashes, and begin with a letter, got "
@@ -124,6 +153,21 @@ class JobSpec:
         """The script with its arguments."""
         return [self.script, *self.arguments]
 
+    @property
+    def interpreter(self) -> str:
+        """Python that runs the script."""
+        return self.python or "python"
+
+    @property
+    def torchrun(self) -> list[str]:
+        """Start of the command line of torchrun."""
+        return ["torchrun"] if self.python is None else [self.python, "-m", "torch.distributed.run"]
+
+    @property
+    def assignments(self) -> list[str]:
+        """Variables of the ranks as words of a shell, "NAME=VALUE"."""
+        return [f"{name}={value}" for name, value in self.environment.items()]
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -134,27 +178,34 @@ class Launch:
         command: Command line that starts or submits the job.
         reads_text: Whether the command reads the text from its standard input.
         runs_here: Whether ranks run on this machine, so that its state matters.
+        status: Command that shows the state of a job that was submitted; "" if the command is the job.
     """
 
     text: str
     command: list[str]
     reads_text: bool = False
     runs_here: bool = False
+    status: str = ""
 
 
-def describe_command(options: list[tuple[list[str], str]], notes: list[str], *, runs_here: bool) -> Launch:
+def describe_command(
+    options: list[tuple[list[str], str]], notes: list[str], *, runs_here: bool, status: str = ""
+) -> Launch:
     """Return the launch by a command line, with a comment for each group of its words.
 
     Args:
         options: Words of the command line, each group with a comment.
         notes: Sentences above it.
         runs_here: Whether ranks run on this machine.
+        status: As in `Launch`.
     """
     groups = [(shlex.join(words), comment) for words, comment in options]
     lines = [f"# {note}" for note in notes]
     lines += [f"#   {_shorten(text):<{_WIDTH}}  {comment}" for text, comment in groups]
     lines.append(" \\\n    ".join(text for text, _ in groups))
-    return Launch("\n".join(lines), [word for words, _ in options for word in words], runs_here=runs_here)
+    return Launch(
+        "\n".join(lines), [word for words, _ in options for word in words], runs_here=runs_here, status=status
+    )
 
 
 def _shorten(text: str) -> str:

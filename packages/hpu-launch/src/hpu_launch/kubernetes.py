@@ -6,6 +6,7 @@ cards get their share.
 
 import json
 import math
+import shlex
 
 from hpu_launch.job import JobSpec, Launch
 from hpu_launch.mpirun import SET_RANKS, binding
@@ -25,8 +26,8 @@ def pytorchjob(job: JobSpec) -> Launch:
     # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT. It restarts the pods: an
     # agent that restarted its own ranks would multiply the number of restarts, and leave out the other machines.
     agent = (
-        f"{job.raise_open_files}exec torchrun --nnodes={job.nodes} --nproc-per-node={job.devices} --max-restarts=0 "
-        '--node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
+        f"{job.raise_open_files}exec {shlex.join(job.torchrun)} --nnodes={job.nodes} --nproc-per-node={job.devices} "
+        '--max-restarts=0 --node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
     )
     command = ["sh", "-c", agent, "sh", *job.program]
     replicas = [("Master", 1, "the first machine, which serves the rendezvous")]
@@ -37,6 +38,7 @@ def pytorchjob(job: JobSpec) -> Launch:
         "kind: PyTorchJob",
         "metadata:",
         f"  name: {json.dumps(job.job_name)}",
+        *([f"  namespace: {json.dumps(job.namespace)}"] if job.namespace is not None else []),
         "spec:",
         "  runPolicy:",
         f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them",
@@ -54,7 +56,7 @@ def pytorchjob(job: JobSpec) -> Launch:
             "      template:",
             *_pod(job, "pytorch", command, port=True, indent=8),
         ]
-    return _manifest(lines)
+    return _manifest(job, "pytorchjob", lines)
 
 
 def mpijob(job: JobSpec) -> Launch:
@@ -64,18 +66,32 @@ def mpijob(job: JobSpec) -> Launch:
         ValueError: There is no image, or no volume for restarts.
     """
     # The operator writes the host file of mpirun.
+    # The operator's shell passes its own variables to no other pod.
+    variables = "".join(f"-x {shlex.quote(each)} " for each in job.assignments)
     placement = " ".join(word for words, _ in binding(job) for word in words)
     mpirun = (
         f"exec mpirun --allow-run-as-root -np {job.ranks} {placement} "
         '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
-        f'-x MASTER_PORT={job.port} -x HABANA_LOGS={_LOGS} "$@"'
+        f'-x MASTER_PORT={job.port} -x HABANA_LOGS={_LOGS} {variables}"$@"'
     )
-    command = ["sh", "-c", mpirun, "sh", "bash", "-c", job.raise_open_files + SET_RANKS, "bash", "python", *job.program]
+    command = [
+        "sh",
+        "-c",
+        mpirun,
+        "sh",
+        "bash",
+        "-c",
+        job.raise_open_files + SET_RANKS,
+        "bash",
+        job.interpreter,
+        *job.program,
+    ]
     lines = [
         "apiVersion: kubeflow.org/v2beta1",
         "kind: MPIJob",
         "metadata:",
         f"  name: {json.dumps(job.job_name)}",
+        *([f"  namespace: {json.dumps(job.namespace)}"] if job.namespace is not None else []),
         "spec:",
         f"  slotsPerWorker: {job.devices}  # ranks of a machine, one for each card",
         "  runPolicy:",
@@ -95,7 +111,7 @@ def mpijob(job: JobSpec) -> Launch:
         "      template:",
         *_pod(job, "worker", None, port=False, indent=8),
     ]
-    return _manifest(lines)
+    return _manifest(job, "mpijob", lines)
 
 
 def _image(job: JobSpec) -> str:
@@ -128,8 +144,11 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         f"memory: {job.memory or f'{math.ceil(_MEMORY_GI * job.devices)}Gi'}",
         *([f"cpu: {job.cpus * job.devices}"] if job.cpus is not None else []),
     ]
+    quoted = {json.dumps(name): value for name, value in job.environment.items()}
+    selector = ", ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in job.node_selector.items())
     lines = [
         "spec:",
+        *([f"  nodeSelector: {{{selector}}}"] if selector else []),
         "  hostIPC: true  # as in Intel's Kubernetes quick start",
         "  containers:",
         f"    - name: {name}",
@@ -142,6 +161,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         ),
         "      env:",
         f"        - {{name: HABANA_LOGS, value: {_LOGS}}}  # a card opens only if the bridge can write its logs",
+        *(f"        - {{name: {name}, value: {json.dumps(value)}}}" for name, value in quoted.items()),
         *(
             [
                 "      volumeMounts:",
@@ -169,5 +189,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
     return [" " * indent + line for line in lines]
 
 
-def _manifest(lines: list[str]) -> Launch:
-    return Launch("\n".join(lines), ["kubectl", "apply", "-f", "-"], reads_text=True)
+def _manifest(job: JobSpec, kind: str, lines: list[str]) -> Launch:
+    namespace = f" --namespace={job.namespace}" if job.namespace is not None else ""
+    status = f"kubectl describe {kind}/{job.job_name}{namespace}"
+    return Launch("\n".join(lines), ["kubectl", "apply", "-f", "-"], reads_text=True, status=status)

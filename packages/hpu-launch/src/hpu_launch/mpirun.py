@@ -49,10 +49,11 @@ def mpirun(job: JobSpec) -> Launch:
         *binding(job),
         (["-x", f"MASTER_ADDR={address}"], "the first machine, which serves the rendezvous"),
         (["-x", f"MASTER_PORT={job.port}"], "its port"),
+        *([([word for each in job.assignments for word in ("-x", each)], "variables")] if job.assignments else []),
         (
             ["bash", "-c", job.raise_open_files + SET_RANKS, "bash"],
             "Lightning's names of Open MPI's variables; no mpi4py is needed",
         ),
-        (["python", *job.program], f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
+        ([job.interpreter, *job.program], f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
     ]
     return describe_command(options, [], runs_here=not job.hosts)

@@ -32,11 +32,18 @@ def ray(job: JobSpec) -> Launch:
         options += [
             (["ray", "job", "submit"], "runs the rest on the head of the cluster; needs `ray[default]`"),
             ([f"--address=http://{job.address}:{_JOBS_PORT}"], "the head's server of jobs"),
+            *(
+                [([f"--runtime-env-json={json.dumps({'env_vars': dict(job.environment)})}"], "variables of the ranks")]
+                if job.environment
+                else []
+            ),
             (["--working-dir=."], "copies this folder to all machines; keep data and checkpoints elsewhere"),
             (["--"], "what follows runs there"),
         ]
+    elif job.assignments:
+        options.append((["env", *job.assignments], "variables of the ranks"))
     options += [
-        (["python", "-m", "hpu_ray"], "runs the script in each worker, with the variables of torchrun"),
+        ([job.interpreter, "-m", "hpu_ray"], "runs the script in each worker, with the variables of torchrun"),
         ([f"--num-workers={job.ranks}"], "one worker, which is a rank, for each card"),
     ]
     if job.cpus is not None:
@@ -46,4 +53,5 @@ def ray(job: JobSpec) -> Launch:
         ([f"--name={job.job_name}"], "name of the job"),
         (job.program, f"needs `devices={job.devices}, num_nodes={job.nodes}`"),
     ]
-    return describe_command(options, notes, runs_here=job.address is None)
+    status = f"ray job list --address=http://{job.address}:{_JOBS_PORT}" if job.address is not None else ""
+    return describe_command(options, notes, runs_here=job.address is None, status=status)

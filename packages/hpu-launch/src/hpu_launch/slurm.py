@@ -12,6 +12,11 @@ def slurm(job: JobSpec) -> Launch:
         (f"--nodes={job.nodes}", "machines: `num_nodes` of the Trainer"),
         (f"--ntasks-per-node={job.devices}", "one task, which is a rank, for each card: `devices` of the Trainer"),
     ]
+    directives += [
+        (f"--{name}={value}", "")
+        for name, value in (("partition", job.partition), ("account", job.account), ("qos", job.qos))
+        if value is not None
+    ]
     if job.gres is not None:
         directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
     elif not job.share:
@@ -33,7 +38,7 @@ def slurm(job: JobSpec) -> Launch:
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
     own_modules = ["-m", "hpu_launch.slurm_task"] if job.share else []
-    program = shlex.join(["python", *own_modules, *job.program])
+    program = shlex.join([job.interpreter, *own_modules, *job.program])
     # From SLURM 22.05 on, srun does not take sbatch's `--cpus-per-task`.
     cpus = str(job.cpus) if job.cpus is not None else f'"$((SLURM_CPUS_ON_NODE / {job.devices}))"'
     lines += [
@@ -41,6 +46,7 @@ def slurm(job: JobSpec) -> Launch:
         'export HABANA_LOGS="${HABANA_LOGS:-${TMPDIR:-/tmp}/habana-logs-$SLURM_JOB_ID}"',
         "# Packages of the home folder would hide those of the environment.",
         "export PYTHONNOUSERSITE=1",
+        *(f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()),
         *(
             [
                 "# Rank 0 has sockets for all ranks. SLURM gives the tasks this limit by default.",
@@ -62,4 +68,5 @@ def slurm(job: JobSpec) -> Launch:
         "# Lightning reads rank, world size, address and port from SLURM's variables. If a rank fails, all end.",
         f"srun --kill-on-bad-exit=1 --cpus-per-task={cpus} {program}",
     ]
-    return Launch("\n".join(lines), ["sbatch"], reads_text=True)
+    status = f"squeue --me --name={job.job_name}"
+    return Launch("\n".join(lines), ["sbatch"], reads_text=True, status=status)

@@ -9,7 +9,7 @@ def torchrun(job: JobSpec) -> Launch:
     Raises:
         ValueError: There are several machines and no address.
     """
-    options = [(["torchrun"], "the agent of a machine: it starts the ranks, and ends all of them if one fails")]
+    options = [(job.torchrun, "the agent of a machine: it starts the ranks, and ends all of them if one fails")]
     notes = []
     if job.nodes == 1:
         options.append((["--standalone"], "one machine: the agent chooses a free port"))
@@ -33,6 +33,8 @@ def torchrun(job: JobSpec) -> Launch:
     if job.raise_open_files:
         shell = ["bash", "-c", f'{job.raise_open_files}exec "$@"', "bash"]
         options.insert(0, (shell, "raises the limit of open files: rank 0 has sockets for all ranks"))
+    if job.assignments:
+        options.insert(0, (["env", *job.assignments], "variables of the ranks"))
     num_nodes = str(job.nodes) if job.min_nodes is None else 'int(os.environ["GROUP_WORLD_SIZE"])'
     options += [
         ([f"--nproc-per-node={job.devices}"], "one rank for each card"),

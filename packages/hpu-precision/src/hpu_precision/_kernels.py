@@ -4,7 +4,8 @@ Under `torch.autocast("hpu")`, torch dispatches an operator to this key first. T
 when it is loaded. Kernels registered later override them until they are removed. They apply to every caller (functions,
 methods, layers and torch's C++ code), support autograd, and torch.compile traces the casts. A process has one set of
 rules at a time.
-"""  # hpu-doctor verify: list-replaces-the-default
+"""
+# hpu-doctor verify: list-replaces-the-default
 
 import functools
 import sys

@@ -3,7 +3,8 @@
 Up to SynapseAI 1.19 the bridge replaces `torch.profiler.ProfilerActivity` by an enum of its own when it is imported.
 Code that imported the name before has members of another enum than the bridge's profiler expects. Activities are
 therefore looked up by name when recording starts, and the order of imports does not matter.
-"""  # hpu-doctor verify: activity-is-an-enum
+"""
+# hpu-doctor verify: activity-is-an-enum
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def check_environment(environment: Mapping[str, str]) -> None:
 
     Raises:
         RuntimeError: The variable is "0".
-    """  # hpu-doctor verify: import-sets-habana-profile, habana-profile-0-is-an-error
+    """
+    # hpu-doctor verify: import-sets-habana-profile, habana-profile-0-is-an-error
     if environment.get(_PROFILE_VARIABLE) == _DISABLED:
         raise RuntimeError(
             f"{_PROFILE_VARIABLE} must not be '0' for HPUProfiler, got '0', with which the bridge disables torch's "

@@ -49,7 +49,8 @@ def worker_runtime_env(
     Args:
         lazy_mode: Whether workers run in lazy mode; None for what PT_HPU_LAZY_MODE says, or the release's default.
         env_vars: Further variables, which take precedence.
-    """  # hpu-doctor verify: mode-is-fixed-at-import, list-replaces-the-default
+    """
+    # hpu-doctor verify: mode-is-fixed-at-import, list-replaces-the-default
     variables = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     if lazy_mode is not None:
         variables["PT_HPU_LAZY_MODE"] = str(int(lazy_mode))

@@ -31,7 +31,8 @@ def find() -> SourceResult:
     """List the devices that the bridge counts, if this process has loaded it. Importing torch may load it.
 
     They count as operational. The bridge reports their module ids and PCI addresses only after opening a device.
-    """  # hpu-doctor verify: properties-are-text
+    """
+    # hpu-doctor verify: properties-are-text
     import_torch()
     if not bridge.is_loaded():
         return _result(message="not loaded in this process")

@@ -5,7 +5,8 @@ HCCL collectives never time out, so a collective that one rank does not enter ho
 period. One that works outside of collectives has the strategy's timeout to reach the next one: on a card, what waits
 for the device may wait for a collective that was launched before. An error of the watchdog itself switches it off and
 never ends a healthy run.
-"""  # hpu-doctor verify: barrier-never-times-out
+"""
+# hpu-doctor verify: barrier-never-times-out
 
 import atexit
 import contextlib

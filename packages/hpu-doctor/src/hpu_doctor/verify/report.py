@@ -25,6 +25,8 @@ ATTACHMENTS: Final = "attachments"
 
 STATES: Final[tuple[State, ...]] = ("differs", "not tried", "holds")
 _MAX_SEEN: Final = 2000
+# Packages of a user's job. The others are tools.
+_TRAINING: Final = frozenset({"hpu-core", "hpu-ddp", "hpu-fsdp", "hpu-deepspeed", "hpu-precision"})
 _STYLE: Final = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;"
@@ -83,16 +85,15 @@ def write(report: Report, outcomes: Iterable[Outcome], folder: Path, redactor: R
 
 
 def to_text(report: Report) -> str:
-    """Return the report as text: what differs first, then what was not tried, then what holds."""
+    """Return the report as text: what differs first, then what holds, then what was not tried, by reason."""
     lines = [title(report), ""]
     for entry in _in_state(report, "differs"):
         lines += [f"DIFFERS  {entry['id']}: {entry['statement']}"]
         details = {"expected": entry["expected"], "seen": entry["seen"], "source": entry["source"]}
         lines += [f"  {name}: {printable(str(text))}" for name, text in {**details, **entry["means"]}.items()]
         lines.append("")
-    for entry in _in_state(report, "not tried"):
-        lines.append(f"NOT TRIED  {entry['id']}: {entry['reason']}")
-    lines += ["", *(f"HOLDS  {entry['id']}: {entry['statement']}" for entry in _in_state(report, "holds"))]
+    lines += [f"HOLDS  {entry['id']}: {entry['statement']}" for entry in _in_state(report, "holds")]
+    lines += ["", *(f"NOT TRIED, {reason}: {', '.join(names)}" for reason, names in _not_tried(report).items())]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -110,9 +111,9 @@ def to_html(report: Report) -> str:
         parts.append(
             f'<div class="differs"><h3>{entry["id"]}</h3><p>{_markup(entry["statement"])}</p>{_table(rows)}</div>'
         )
-    skipped = ((entry["id"], _markup(entry["reason"])) for entry in _in_state(report, "not tried"))
+    skipped = ((html.escape(reason), _code(", ".join(names))) for reason, names in _not_tried(report).items())
     held = ((entry["id"], _markup(entry["statement"])) for entry in _in_state(report, "holds"))
-    parts.append(f"<h2>Not tried</h2>{_table(skipped)}<h2>Holds</h2>{_table(held)}")
+    parts.append(f"<h2>Holds</h2>{_table(held)}<h2>Not tried</h2>{_table(skipped)}")
     if report["points"]:
         points = ((point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"])
         parts.append(f"<h2>Points for the planner</h2>{_table(points)}")
@@ -136,7 +137,17 @@ def title(report: Report) -> str:
 
 
 def _in_state(report: Report, state: str) -> list[Entry]:
-    return [entry for entry in report["entries"] if entry["state"] == state]
+    """Return the entries in a state; those on which training rests come before those of tools."""
+    entries = [entry for entry in report["entries"] if entry["state"] == state]
+    return sorted(entries, key=lambda entry: _TRAINING.isdisjoint(entry["packages"]))
+
+
+def _not_tried(report: Report) -> dict[str, list[str]]:
+    """Return the ids of what was not tried, by reason."""
+    names: dict[str, list[str]] = {}
+    for entry in _in_state(report, "not tried"):
+        names.setdefault(entry["reason"], []).append(entry["id"])
+    return names
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:

@@ -4,7 +4,8 @@ Kineto gives each operator call an "External id". Three links lead to it: the de
 "correlation" id of a launch on the host that has it, or a flow event leads from the operator to the device event. The
 bridge writes flow events if PT_TB_ENABLE_FLOW_EVENTS is set. In lazy mode the device runs graphs, and a trace may have
 none of these links.
-"""  # hpu-doctor verify: no-flows-by-default
+"""
+# hpu-doctor verify: no-flows-by-default
 
 from __future__ import annotations
 

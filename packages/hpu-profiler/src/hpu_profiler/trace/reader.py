@@ -4,7 +4,8 @@ The writer decides how device events look; `lanes` has the rules. Up to SynapseA
 that torch exported. Later releases let torch write them, with the categories of other devices (kernel, gpu_memcpy,
 gpu_memset) or with the one for custom devices (hpu_op). Sources: the published bridge 1.19.0 and torch's sources. No
 trace of a card was available. A trace that is damaged is read as far as it goes, and has a note on what is wrong.
-"""  # hpu-doctor verify: second-export-is-empty, torch-has-no-device-events
+"""
+# hpu-doctor verify: second-export-is-empty, torch-has-no-device-events
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ class SimConfig:
         Args:
             environment: Environment variables, of which the bridge reads ``PT_ENABLE_INT64_SUPPORT``. By default,
                 Gaudi 2 and later have int64 in eager mode.
-        """  # hpu-doctor verify: int64-is-native-in-eager-mode
+        """
+        # hpu-doctor verify: int64-is-native-in-eager-mode
         value = environment.get(INT64_VARIABLE)
         if value is None:
             return not self.lazy and self.generation != "GAUDI"

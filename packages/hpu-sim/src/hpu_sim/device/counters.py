@@ -69,7 +69,7 @@ def reset_stats() -> None:
 
     Raises:
         RuntimeError: If the simulator is not active.
-    """  # hpu-doctor verify: none
+    """
     totals = lifetime_stats()
     native().reset_stats()
     _totals_at_reset.update({name: totals[name] for name in _COUNTERS})

@@ -1,7 +1,7 @@
 """Layers of Intel's transformer engine in a plan: products in float8, and a cast of each of their tensors.
 
 The simulated layers compute with numbers that are rounded to float8, by several operators. A card has one for it.
-"""  # hpu-doctor verify: none
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The folder of the bridge joins ``sys.path`` when torch brings the device. A program that starts with ``import
 habana_frameworks.torch`` therefore needs torch imported first. On a card the bridge itself imports torch.
-"""  # hpu-doctor verify: none
+"""
 
 from __future__ import annotations
 

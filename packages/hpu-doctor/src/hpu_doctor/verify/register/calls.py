@@ -1,6 +1,8 @@
 """Functions of the bridge that the packages call, with their parameters."""
 
+import contextlib
 import functools
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -11,70 +13,86 @@ from hpu_doctor.verify.register._tools import BRIDGE, LATER, attribute, existing
 SUBJECT = Subject("Functions of the bridge")
 assume = SUBJECT.assume
 
-_CORE_MEANS = "the call in `hpu_core.bridge` would raise a TypeError or an AttributeError."
-_WRAP = "module asynchronous disable_tensor_cache dry_run max_graphs"
-_CACHE = (
-    "model use_lfu inplace allow_unused_input asynchronous have_grad_accumulation log_frequency verbose "
-    "disable_tensor_cache dry_run"
-)
-_INIT = "model mark_only_scales_as_const optimizer args"
-_INIT_LATER = "model mark_only_scales_as_const mark_scales mark_non_scales optimizer args"
-_QUANTIZATION = BRIDGE + "core/quantization.py"
-_QUANTIZATION_LATER = LATER + "core/quantization.py"
-_HCCL = BRIDGE + "distributed/hccl/__init__.py"
-_VLLM = "vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241"
-
-# Module, function, its parameters, source, packages that call it, and other fields.
-FUNCTIONS: Final[tuple[tuple[str, str, str, str, str, dict[str, Any]], ...]] = (
-    ("core", "mark_step", "device_str sync", BRIDGE + "core/step_closure.py", "hpu-core", {}),
-    ("core", "is_lazy", "", BRIDGE + "utils/internal.py:25-28", "hpu-core hpu-fsdp", {}),
-    ("hpu", "init", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
-    ("hpu", "is_initialized", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
-    ("hpu", "is_available", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
-    ("hpu", "device_count", "", BRIDGE + "hpu/__init__.py", "hpu-core", {}),
-    ("hpu", "synchronize", "", BRIDGE + "hpu/__init__.py", "hpu-core hpu-doctor", {}),
-    ("hpu", "set_device", "device", BRIDGE + "hpu/__init__.py", "hpu-deepspeed hpu-fsdp", {}),
-    ("hpu", "get_rng_state", "device", BRIDGE + "hpu/random.py:47-58", "hpu-core", {}),
-    ("hpu", "set_rng_state", "new_state device", BRIDGE + "hpu/random.py", "hpu-core", {}),
-    ("hpu", "memory_stats", "device", BRIDGE + "hpu/memory.py:153-180", "hpu-core hpu-profiler", {}),
-    ("hpu", "metric_global", "name", BRIDGE + "hpu/metrics.py", "hpu-core hpu-bucketing", {}),
-    ("hpu", "wrap_in_hpu_graph", _WRAP, BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
-    ("hpu", "ModuleCacher.__init__", "max_graphs", BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
-    ("hpu", "ModuleCacher.__call__", _CACHE, BRIDGE + "hpu/graphs.py", "hpu-bucketing", {"mode": "lazy"}),
-    ("internal.bridge_config", "env_setting", "name value", _VLLM, "hpu-bucketing", {}),
-    ("utils.experimental", "_get_device_type", "", "DeepSpeed and optimum-habana call it so", "hpu-core", {}),
-    ("utils.experimental", "_is_fp16_supported", "", "DeepSpeed calls it so", "hpu-core hpu-precision", {}),
-    ("distributed.hccl", "initialize_distributed_hpu", "world_size rank local_rank", _HCCL, "hpu-core hpu-ddp", {}),
-    ("core", "hpu_set_env", "model", _QUANTIZATION, "hpu-precision", {"releases": "<=1.19"}),
-    ("core", "hpu_inference_set_env", "model", _QUANTIZATION_LATER, "hpu-precision", {"releases": ">=1.20"}),
-    ("core", "hpu_inference_initialize", _INIT, _QUANTIZATION, "hpu-precision", {"releases": "<=1.19"}),
-    (
-        "core",
-        "hpu_inference_initialize",
-        _INIT_LATER,
-        _QUANTIZATION_LATER,
-        "hpu-precision",
-        {"releases": ">=1.20"},
-    ),
-)
+# Parameters of the functions that the packages call, by releases and mode of the bridge: those of bridge 1.19.0, from
+# 1.20 on those of 2025; vllm-gaudi for `env_setting`; DeepSpeed and optimum-habana for `utils.experimental`.
+FUNCTIONS: Final[dict[str, dict[str, str]]] = {
+    "functions-of-all-releases": {
+        "core.mark_step": "device_str sync",
+        "core.is_lazy": "",
+        "distributed.hccl.initialize_distributed_hpu": "world_size rank local_rank",
+        "hpex.optimizers.FusedAdamW": "params lr betas eps weight_decay bias_correction moments_dtype",
+        "hpu.init": "",
+        "hpu.is_initialized": "",
+        "hpu.is_available": "",
+        "hpu.device_count": "",
+        "hpu.synchronize": "",
+        "hpu.set_device": "device",
+        "hpu.get_rng_state": "device",
+        "hpu.set_rng_state": "new_state device",
+        "hpu.memory_stats": "device",
+        "hpu.metric_global": "name",
+        "internal.bridge_config.env_setting": "name value",
+        "utils.experimental._get_device_type": "",
+        "utils.experimental._is_fp16_supported": "",
+    },
+    "functions-of-lazy-mode": {
+        "hpu.wrap_in_hpu_graph": "module asynchronous disable_tensor_cache dry_run max_graphs",
+        "hpu.ModuleCacher.__init__": "max_graphs",
+        "hpu.ModuleCacher.__call__": "model use_lfu inplace allow_unused_input asynchronous have_grad_accumulation "
+        "log_frequency verbose disable_tensor_cache dry_run",
+    },
+    "functions-to-1-19": {
+        "core.hpu_set_env": "model",
+        "core.hpu_inference_initialize": "model mark_only_scales_as_const optimizer args",
+    },
+    "functions-from-1-20": {
+        "core.hpu_inference_set_env": "model",
+        "core.hpu_inference_initialize": "model mark_only_scales_as_const mark_scales mark_non_scales optimizer args",
+    },
+}
+_CLAIMS: Final[dict[str, dict[str, Any]]] = {
+    "functions-of-all-releases": {},
+    "functions-of-lazy-mode": {"mode": "lazy"},
+    "functions-to-1-19": {"releases": "<=1.19"},
+    "functions-from-1-20": {"releases": ">=1.20"},
+}
 
 
-def _parameters(owner: str, name: str) -> object:
-    function = attribute(owner, name)
-    return function if function == "absent" else parameters_of(function)
+def _differences(functions: Mapping[str, str]) -> object:
+    """Return the functions that are absent or have other parameters, with these."""
+    found = {}
+    for path, expected in functions.items():
+        # Modules are in lower case, classes and functions follow.
+        owner, names = _split(path)
+        function = attribute(owner, names)
+        # A compiled function does not tell its parameters.
+        with contextlib.suppress(NotTriedError):
+            parameters = function if function == "absent" else parameters_of(function)
+            if parameters != expected.split():
+                found[path] = parameters
+    return found
 
 
-for _module, _name, _expected, _source, _packages, _fields in FUNCTIONS:
-    _suffix = "-to-1-19" if _fields.get("releases") == "<=1.19" and _name.endswith("initialize") else ""
-    _id = f"call-{_name.strip('_').replace('.__', '-').replace('__', '').replace('_', '-').lower()}{_suffix}"
+def _split(path: str) -> tuple[str, str]:
+    """Return the module and the names in it of "hpu.ModuleCacher.__init__"."""
+    parts = path.split(".")
+    start = next((index for index, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
+    return ".".join(parts[:start]), ".".join(parts[start:])
+
+
+for _id, _functions in FUNCTIONS.items():
     SUBJECT.add(
         _id,
-        f"`{_module}.{_name}` has the parameters ({', '.join(_expected.split())}).",
-        functools.partial(_parameters, _module, _name),
-        source=_source,
-        expected=_expected.split(),
-        means=dict.fromkeys(_packages.split(), _CORE_MEANS),
-        **_fields,
+        f"{len(_functions)} functions that the packages call have the parameters of the published sources: "
+        f"{', '.join(f'`{name}`' for name in _functions)}.",
+        functools.partial(_differences, _functions),
+        source=f"{BRIDGE if '1-20' not in _id else LATER}the modules of these names",
+        expected={},
+        means={
+            "hpu-core": "the call in `hpu_core.bridge` would raise a TypeError or an AttributeError.",
+            "hpu-deepspeed": "DeepSpeed's calls of `set_device` and its fused Adam would fail.",
+        },
+        **_CLAIMS[_id],
     )
 
 
@@ -168,16 +186,6 @@ def operators_of_the_bridge_exist() -> object:
     """`torch.ops.hpu` has the operators that models call."""
     names = ("cast_to_fp8_v2", "cast_from_fp8", "fp8_gemm_v2", "rms_norm", "sdpa_recomp_fwd")
     return [name for name in names if hasattr(torch.ops.hpu, name)]
-
-
-@assume(
-    source=BRIDGE + "hpex/optimizers",
-    expected=["params", "lr", "betas", "eps", "weight_decay", "bias_correction", "moments_dtype"],
-    means={"hpu-deepspeed": "DeepSpeed's fused Adam for hpu would get wrong arguments."},
-)
-def fused_adamw_parameters() -> object:
-    """`hpex.optimizers.FusedAdamW` has the parameters of the published source."""
-    return parameters_of(attribute("hpex.optimizers", "FusedAdamW"))
 
 
 @assume(

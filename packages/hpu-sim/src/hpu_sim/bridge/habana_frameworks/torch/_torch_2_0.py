@@ -1,7 +1,8 @@
 """Patches for torch 2.0: it has no hpu storages in Python, and preserves random states of CUDA and the CPU only.
 
 Saving copies tensors in dicts, lists and tuples to the CPU, as the bridge does in lazy mode.
-"""  # hpu-doctor verify: saving-copies-tensors-in-lazy-mode
+"""
+# hpu-doctor verify: saving-copies-tensors-in-lazy-mode
 
 from __future__ import annotations
 

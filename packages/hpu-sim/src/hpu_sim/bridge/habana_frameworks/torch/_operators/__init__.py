@@ -3,7 +3,7 @@
 Their schemas are those of bridge 1.19, the earliest whose source is public. As on a card none of them has a gradient;
 those that training needs have a backward operator. A function here gets its arguments by the names of the schema; those
 that only select among kernels of a card end in ``**_``.
-"""  # hpu-doctor verify: none
+"""
 
 from __future__ import annotations
 

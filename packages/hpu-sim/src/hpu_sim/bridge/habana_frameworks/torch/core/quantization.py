@@ -2,7 +2,7 @@
 
 On a card these calls let the graph compiler treat weights as constants and fold reshapes. Here they set the flags that
 programs can read, and fold batch norms into convolutions.
-"""  # hpu-doctor verify: none
+"""
 
 from __future__ import annotations
 

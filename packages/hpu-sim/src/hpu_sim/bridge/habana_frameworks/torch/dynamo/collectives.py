@@ -2,7 +2,7 @@
 
 The bridge disallows them in graphs by their names: ``dist.all_reduce`` breaks the graph, where torch by itself would
 trace a functional collective. Functional collectives that a program calls stay in the graph, in eager mode.
-"""  # hpu-doctor verify: none
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def _is_in_bad_fork() -> bool:
     """Return whether the parent had acquired a device when it forked this process.
 
     The bridge does not know, so it is False in strict mode.
-    """  # hpu-doctor verify: forked-child-gets-no-numbers
+    """
+    # hpu-doctor verify: forked-child-gets-no-numbers
     return runtime.is_in_bad_fork() and not runtime.active_config().strict
 
 

@@ -55,7 +55,8 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
 
     Raises:
         KeyError: If the bridge has no such flag, which programs use to find out.
-    """  # hpu-doctor verify: compile-only-flag-exists
+    """
+    # hpu-doctor verify: compile-only-flag-exists
     before = _flags[name]
     _set(name, value)
     try:

@@ -24,6 +24,5 @@ class media_function(ABC):  # noqa: N801 - the vendor's name
 
 def check_user_classes() -> None:
     """Raise the error of the known bridge, of 1.17, for classes of the program's own on Python 3.11 and newer."""
-    # hpu-doctor verify: none
     if sys.version_info >= (3, 11) and features().media_uses_getargspec:
         raise AttributeError("module 'inspect' has no attribute 'getargspec'")
