@@ -140,7 +140,7 @@ nitpick_ignore_regex = [
     # Type variables have no page.
     ("py:.*", r"(hpu_core\.(collectives|distributed\.strategy)\.)?T|(hpu_bucketing\.loader\.)?T_co"),
     # Aliases of types have no page either.
-    ("py:.*", r"Boundaries|Field|Grouping|Mode|Regions|Stage"),
+    ("py:.*", r"Boundaries|Decode|Field|Grouping|Last|Mode|Regions|Stage"),
 ]
 
 # Packages whose public names must all have an entry; the names of lightning_habana belong to other packages.
