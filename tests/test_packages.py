@@ -11,6 +11,9 @@ import pytest
 import tomli
 from packaging.requirements import Requirement
 
+from hpu_core import install_hints
+from hpu_sim.common import frames
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
 NAMES = [path.name for path in PACKAGES]
@@ -105,3 +108,11 @@ def test_the_newest_tested_torch_is_that_of_the_matrix() -> None:
     newest = max(tuple(map(int, release.split(".")[:2])) for release in releases)
 
     assert f"MAX_TORCH_VERSION: Final = {newest}" in source
+
+
+def test_lists_of_the_own_packages_are_whole() -> None:
+    """Their functions are not the user's. hpu-sim has a list of its own, as it does not depend on hpu-core."""
+    folders = {path.parent.name for path in ROOT.glob("packages/*/src/*/__init__.py")}
+
+    assert folders == install_hints.PACKAGES
+    assert folders <= frames._FRAMEWORKS

@@ -4,8 +4,31 @@ import importlib.metadata
 import json
 import shlex
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+
+PACKAGES: Final = frozenset(
+    {
+        "hpu_bucketing",
+        "hpu_compat",
+        "hpu_compile",
+        "hpu_core",
+        "hpu_data",
+        "hpu_ddp",
+        "hpu_deepspeed",
+        "hpu_doctor",
+        "hpu_export",
+        "hpu_fsdp",
+        "hpu_launch",
+        "hpu_precision",
+        "hpu_profiler",
+        "hpu_ray",
+        "hpu_sim",
+        "lightning_habana",
+    }
+)
+"""Import names of the packages of this repository."""
 
 
 def install_command(distribution: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_core import bridge
+from hpu_core.install_hints import PACKAGES
 from hpu_profiler.analysis.device_events import UNKNOWN_DIRECTION, copy_direction
 from hpu_profiler.trace.call_stack import call_order, innermost_spans, owner_intervals
 from hpu_profiler.trace.intervals import intersection, length
@@ -78,7 +79,6 @@ _LIBRARIES: Final = frozenset(
         "wandb",
     }
 )
-_OWN_PACKAGE_RE: Final = re.compile(r"^hpu_(bucketing|compat|core|ddp|deepspeed|fsdp|precision|profiler|ray|sim)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def user_location(name: str, libraries: frozenset[str]) -> str:
         package in sys.stdlib_module_names
         or package in libraries
         or package in _LIBRARIES
-        or _OWN_PACKAGE_RE.match(package)
+        or package in PACKAGES
         or "-packages/" in match["file"]
     )
     return "" if is_library else f"{match['file']}:{match['line']} {match['function']}"
