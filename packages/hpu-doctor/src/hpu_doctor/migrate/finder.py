@@ -12,6 +12,7 @@ _CUDA: Final = re.compile(r"cuda(:\d+)?")
 # Functions whose text "cuda" is a device, by the last part of their name, and keywords that have one.
 _DEVICE_CALLS: Final = frozenset({"device", "to", "autocast", "GradScaler", "set_default_device", "get_device_module"})
 _DEVICE_KEYWORDS: Final = frozenset({"device", "device_type", "map_location"})
+_NO_INDEX: Final = '"hpu", without an index: a process has one card'
 _ACCELERATORS: Final = frozenset({"gpu", "cuda"})
 _HALF: Final = frozenset({"16", "16-mixed", "16-true"})
 _BACKENDS: Final = frozenset({"backend", "process_group_backend"})
@@ -110,6 +111,10 @@ class _Finder(ast.NodeVisitor):
             self._check_compile(node)
         elif last == "DistributedDataParallel":
             self._check_device_ids(node)
+        if last == "device" and len(node.args) == 2 and _is_cuda(node.args[0]):  # noqa: PLR2004 - and an index.
+            self._done.add(id(node.args[0]))
+            edit = Edit((node.args[0].lineno, node.args[0].col_offset), _end(node.args[1]), '"hpu"')
+            self._add(node, ast.unparse(node), _NO_INDEX, edit)
         for argument in self._device_arguments(node, last):
             self._check_device(argument)
         for keyword in node.keywords:
@@ -144,7 +149,7 @@ class _Finder(ast.NodeVisitor):
         if id(node) in self._done or not isinstance(node.value, str):
             return
         if _CUDA.fullmatch(node.value):
-            self._add(node, repr(node.value), '"hpu", without an index: a process has one card')
+            self._add(node, repr(node.value), _NO_INDEX)
         elif node.value == "nccl":
             self._add(node, "'nccl'", '"hccl"', _edit(node, '"hccl"'))
         elif node.value in VARIABLES:
@@ -152,7 +157,7 @@ class _Finder(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         if id(node) not in self._done and _is_device_text(node):
-            self._add(node, 'f"cuda:..."', '"hpu", without an index: a process has one card')
+            self._add(node, 'f"cuda:..."', _NO_INDEX)
 
     def _check_call(self, node: ast.Call, name: str) -> None:
         rule = rule_of(name)
@@ -219,6 +224,8 @@ class _Finder(ast.NodeVisitor):
             and function in {"Trainer", "Fabric"}
         ):
             self._add(keyword.value, f"precision={value!r}", '"bf16-mixed": bfloat16 needs no gradient scaling')
+        elif keyword.arg == "sync_batchnorm" and value is True:
+            self._add(keyword.value, "sync_batchnorm=True", NAMES["torch.nn.SyncBatchNorm"].advice)
         elif keyword.arg == "gpus":
             self._add(keyword.value, "gpus=", '`accelerator="auto", devices=N`')
 
@@ -238,12 +245,11 @@ class _Finder(ast.NodeVisitor):
             for branch in (node.body, node.orelse):
                 self._check_device(branch)
             return
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and _CUDA.fullmatch(node.value)
-        if id(node) in self._done or not (is_text or _is_device_text(node)):
+        if id(node) in self._done or not (_is_cuda(node) or _is_device_text(node)):
             return
         self._done.add(id(node))
         found = ast.unparse(node)
-        self._add(node, found, '"hpu", without an index: a process has one card', _edit(node, '"hpu"'))
+        self._add(node, found, _NO_INDEX, _edit(node, '"hpu"'))
 
     def _check_module(self, node: ast.stmt, module: str) -> None:
         for name, advice in MODULES.items():
@@ -281,6 +287,10 @@ def rule_of(name: str) -> Rule | None:
             return NAMES[name]
         name = name.rpartition(".")[0]
     return None
+
+
+def _is_cuda(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_CUDA.fullmatch(node.value))
 
 
 def _is_device_text(node: ast.expr) -> bool:
