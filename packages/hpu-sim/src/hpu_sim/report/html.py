@@ -12,6 +12,7 @@ from hpu_sim.prediction import zero
 from hpu_sim.report.chart import HEIGHT, draw
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
+from hpu_sim.report.text import loader_lines
 
 if TYPE_CHECKING:
     from hpu_sim.report.chart import Chart
@@ -84,6 +85,7 @@ def render(report: Report) -> str:
             (each, changed_inputs(each.old_inputs, each.new_inputs))
             for each in (first.compilations if first else ())[:MAX_LINES]
         ],
+        loading=loader_lines(report),
         clocks=[(label, record) for label, record in ranks[:MAX_RANKS_WITH_CHARTS] if record.clock is not None],
         has_lines=any(record.detail == "lines" for record in report.ranks),
         world_sizes=_WORLD_SIZES,

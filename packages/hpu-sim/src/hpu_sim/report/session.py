@@ -22,6 +22,7 @@ from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
+from hpu_sim.report.loader_clock import LoaderClock
 from hpu_sim.report.schema import Machine, RankRecord
 from hpu_sim.report.uncaught_error import get_uncaught_error
 
@@ -56,6 +57,7 @@ class RecordingSession:
         self._config = config
         self._device = device
         self._forked = False
+        self._loader = LoaderClock()
         self._reset()
 
     @classmethod
@@ -83,6 +85,7 @@ class RecordingSession:
         self._events = 0
         self._aggregator = EventAggregator()
         self._clock: StepClock | None = None
+        self._loader.reset()
         self._has_clock = self._detail == "lines"
         if self._detail == "lines":
             self._device.set_listener(self._on_event)
@@ -91,6 +94,9 @@ class RecordingSession:
         """Register the hooks for optimizer steps, forks and process exit."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        from hpu_sim.prediction import torch_tools
+
+        self._loader.observe(torch_tools.loader_iterator_class())
         register_optimizer_step_post_hook(self._on_optimizer_step)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self.finish)
@@ -132,6 +138,7 @@ class RecordingSession:
         del args, kwargs
         if self._module_id is None or self._finished:
             return
+        self._loader.on_step()
         if self._detail == "counts":
             self._update_rank()
             self._aggregator.on_optimizer_step(optimizer, None)
@@ -212,6 +219,7 @@ class RecordingSession:
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
             clock=None if self._clock is None else self._clock.clock,
+            loader=self._loader.share(),
             leniences={name: count for name, count in self._device.lenience_counts().items() if count},
         )
 

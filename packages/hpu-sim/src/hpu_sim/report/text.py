@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Lines below this share of the predicted step are not shown.
 _MIN_SHARE: Final = 0.01
 
+# Waiting for batches below this share is not shown.
+_MIN_LOADING: Final = 0.1
+
 #: Maximum number of findings, and of lines per finding.
 MAX_FINDINGS: Final = 5
 MAX_LINES: Final = 3
@@ -46,6 +49,7 @@ def render(report: Report) -> str:
     parts = [title, *align([_COLUMNS, *rows], str.rjust)]
     parts += _compiled_graphs(report)
     parts += _clock(report)
+    parts += [f"  {line}" for line in loader_lines(report)]
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
@@ -71,6 +75,24 @@ def _leniences(report: Report) -> list[str]:
             total[name] = total.get(name, 0) + count
     shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
     return [f"  --strict would refuse or change: {shown}"] if shown else []
+
+
+def loader_lines(report: Report) -> list[str]:
+    """Return lines on loading batches, of the rank that waits longest, where it takes a part worth mentioning."""
+    shares = [record.loader for record in report.ranks if record.loader is not None and record.loader.seconds]
+    if not shares:
+        return []
+    share = max(shares, key=lambda each: each.torch_seconds / each.seconds)
+    waited, lines = share.torch_seconds / share.seconds, []
+    if waited >= _MIN_LOADING:
+        lines.append(f"loading batches: {waited:.0%} of the time between the first and the last step, on this host")
+    if share.media_images and share.media_seconds:
+        lines.append(
+            f"decoding on the card (simulated): {format_int(share.media_images)} images, "
+            f"{share.media_seconds / share.seconds:.0%} of that time at {share.media_images / share.media_seconds:.0f} "
+            "images/s of this host; a card decodes beside the step"
+        )
+    return lines
 
 
 def _clock(report: Report) -> list[str]:
