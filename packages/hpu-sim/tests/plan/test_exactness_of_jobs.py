@@ -1,6 +1,6 @@
 """Plans of four models under four strategies agree with runs on 1, 2 and 4 simulated cards.
 
-Each test prints a row of the table in docs/records/planner.md: `pytest -m slow -s packages/hpu-sim/tests/plan`.
+Each test prints a row; docs/records/planner.md sums them up: `pytest -m slow -s packages/hpu-sim/tests/plan`.
 """
 
 from __future__ import annotations
