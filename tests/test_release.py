@@ -133,6 +133,17 @@ def test_first_release_has_one_note(initial: Package) -> None:
     assert initial.git("tag") == ""
 
 
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (3, [3]), (14, [3, 3, 3, 3, 2])])
+def test_tags_are_pushed_three_at_a_time(count: int, sizes: list[int]) -> None:
+    """GitHub starts no workflow for more."""
+    tags = [f"box-{number}-v0.1.0" for number in range(count)]
+    commands = [command.split() for command in release.push_commands(tags)]
+
+    assert [command[:3] for command in commands] == [["git", "push", "origin"]] * len(sizes)
+    assert [len(command) - 3 for command in commands] == sizes
+    assert [tag for command in commands for tag in command[3:]] == tags
+
+
 def test_next_release_has_its_fragments(tagged: Package) -> None:
     release.make(tagged, release.check_release(tagged, "minor"))
 

@@ -27,6 +27,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
+# https://docs.github.com/en/webhooks/webhook-events-and-payloads#push: no event for more than three tags.
+_MAX_PUSHED_TAGS: Final = 3
 # A package without a release counts from here: its first release is 0.1.0 by `minor`.
 NO_RELEASE: Final = Version("0.0.0")
 # The parts of a package's folder that reach its users.
@@ -277,6 +279,12 @@ def tag(root: Path) -> list[str]:
     return tags
 
 
+def push_commands(tags: list[str]) -> list[str]:
+    """Return the commands that publish tags, a few at a time: GitHub starts no workflow for more in one push."""
+    groups = [tags[start : start + _MAX_PUSHED_TAGS] for start in range(0, len(tags), _MAX_PUSHED_TAGS)]
+    return [f"git push origin {' '.join(group)}" for group in groups]
+
+
 def _run(package: Package, *command: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=package.root)  # noqa: S603 - our own arguments.
 
@@ -292,7 +300,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.command == "tag":
             print(*(tags := tag(ROOT)), sep="\n")
-            print(f"git push origin {' '.join(tags)}" if tags else "every release has its tag")
+            print(*(push_commands(tags) or ["every release has its tag"]), sep="\n")
         elif options.command == "check-tag":
             check_tag(package, options.level)
         elif options.command == "check":
