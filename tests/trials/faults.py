@@ -5,7 +5,7 @@ The last rank fails, or rank 0 where only that makes sense. Seconds count from t
 process. A run is counted as wrong if it takes longer than its limit, if a process, thread or variable is left, or if
 the output does not name rank and cause.
 
-    python tests/trials/faults.py [--runs 20] [--only killed hung] [--strategy fsdp] [--machines 1] [--json cells.json]
+    python tests/trials/faults.py [--runs 20] [--only killed hung] [--read none] [--async] [--json cells.json]
 
 `nox -s faults` calls it.
 """
@@ -13,6 +13,7 @@ the output does not name rank and cause.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import statistics
@@ -42,21 +43,27 @@ class Fault(Scenario):
     Attributes:
         timeout: The strategy's timeout in seconds.
         machines: Numbers of machines with which the failure is possible.
+        read: How each rank waits for its device after a step, value of training.py's `--read`.
     """
 
     timeout: float = 60
     machines: tuple[int, ...] = (1, 2)
+    read: str = "none"
 
 
 _NAMED = r"rank {rank} \(pid \d+ on \S+\)"
 _EXITED = _NAMED + r" exited.*: (killed by signal 9|its (store|connections))"
+_HUNG = _NAMED + r" has made no progress for \d+ s"
+_READS = ("item", "synchronize", "event", "all-reduce")
 _FAULTS = (
     Fault("killed", _EXITED, 15),
     Fault("killed", _EXITED, 15, rank=0),
     Fault("raised", _NAMED + r" failed.*: ValueError: an error of the user's", 15),
     Fault("left", _NAMED + r" (left the job|exited)", 15),
-    Fault("hung", _NAMED + r" has made no progress for \d+ s", 30, timeout=30),
-    Fault("stopped", _NAMED + r" has made no progress for \d+ s", 30, timeout=30),
+    Fault("hung", _HUNG, 30, timeout=30),
+    Fault("stopped", _HUNG, 30, timeout=30),
+    *(Fault("killed", _EXITED, 15, machines=(1,), read=read) for read in _READS),
+    *(Fault("hung", _HUNG, 30, timeout=30, machines=(1,), read=read) for read in _READS),
     Fault("never came", r"rank(s \d,)? {rank} did not join at \S+ within 20 s", 30, timeout=20),
     Fault("port taken", r"rank 0 cannot open the store at \S+", 15, rank=0, timeout=600, machines=(1,)),
     # What listens at the port tells the other machine nothing.
@@ -99,7 +106,7 @@ class Case:
         options = [f"--strategy={self.strategy}", f"--api={self.api}", f"--num-nodes={self.machines}"]
         options += [f"--fault={self.fault.fault}", f"--rank={self.rank}", f"--timeout={self.fault.timeout}"]
         # It fails in the sixth of 40 steps.
-        options += ["--call=5", "--steps=40", "--samples=40000"]
+        options += ["--call=5", "--steps=40", "--samples=40000", f"--read={self.fault.read}"]
         return train(folder, *options, limit=_RUN_LIMIT, programs=self._programs(network, folder))
 
     def _programs(self, network: Network, folder: Path) -> Iterator[dict[str, Any]]:
@@ -163,8 +170,8 @@ def measure(case: Case, network: Network, runs: int, table: Table) -> None:
             outputs.append(ended.output)
     times = (f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}", f"{fault.limit:g}")
     fields = {"strategy": case.strategy, "api": case.api, "machines": case.machines}
-    more = {"fault": fault.fault, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
-    cells = (*fields.values(), f"{fault.fault} (rank {case.rank})", runs, *times)
+    more = {"fault": fault.fault, "read": fault.read, "rank": case.rank, "limit": fault.limit, "seconds": seconds}
+    cells = (*fields.values(), f"{fault.fault} (rank {case.rank}, reads {fault.read})", runs, *times)
     table.add(*cells, problems=sorted(problems), output="\n".join(outputs), **fields, **more)
 
 
@@ -173,9 +180,12 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
     arguments.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
+    arguments.add_argument("--async", action="store_true", help="let the simulated devices run beside the hosts")
     options, cases = select_cases(
-        arguments, CASES, strategy="strategy", api="api", machines="machines", only="fault.fault"
+        arguments, CASES, strategy="strategy", api="api", machines="machines", only="fault.fault", read="fault.read"
     )
+    if vars(options)["async"]:
+        os.environ["HPU_SIM_ASYNC"] = "1"
     columns = ("strategy", "API", "machines", "fault", "runs", "median s", "max s", "limit s")
     table = Table(*columns, options=options)
     with Network() as network:

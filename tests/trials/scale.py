@@ -1,6 +1,6 @@
 """Measure rendezvous and failure detection of jobs of up to thousands of ranks, without cards and models.
 
-A rank is its rendezvous, its watchdog, and a loop that enters a collective once a second; the classes are those of a
+A rank is its rendezvous, its watchdog, and a loop that enters a step once a second; the classes are those of a
 training. A machine is a network namespace. Each rank is a process; above a number of ranks, those of all machines but
 the first and the last are threads, each with open files and a network of its own. All start to join at once. The last
 rank or the last machine fails. What waits in a collective is held there, as by HCCL.
@@ -290,7 +290,7 @@ class Job:
                 for rank, watchdog in watchdogs.items():
                     # Ranks in threads do not end one by one.
                     with nullcontext() if is_alone else suppress(RankFailedError):
-                        stack.enter_context(watchdog.collective("backward"))
+                        stack.enter_context(watchdog.step("backward"))
                     board.entered[rank] = step
                 while board.shared[1] < step:
                     watchdogs[first]._failed.wait(_LOOK if is_alone else 4 * _LOOK)

@@ -115,6 +115,21 @@ def use_up_memory() -> None:
                 _TAKEN.append(bytes(size))
 
 
+def read(how: str, loss: torch.Tensor) -> None:
+    """Hold the host until the device has finished, in a way of which some keep the GIL on a card."""
+    hpu: Any = torch.hpu  # type: ignore[attr-defined] # The bridge adds it.
+    if how == "item":
+        loss.item()
+    elif how == "synchronize":
+        hpu.synchronize()
+    elif how == "event":
+        event = hpu.Event()
+        event.record()
+        event.synchronize()
+    elif how == "all-reduce":
+        torch.distributed.all_reduce(loss.detach().clone())
+
+
 _FAILURES: dict[str, Callable[[], object]] = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "terminated": lambda: os.kill(os.getpid(), signal.SIGTERM),
@@ -281,6 +296,9 @@ class Module(pl.LightningModule):
         self.log("loss", self.loss)
         return self.loss
 
+    def on_train_batch_end(self, outputs: Any, *_: Any) -> None:
+        read(self.options.read, outputs["loss"])
+
     def validation_step(self, batch: Any) -> None:
         time.sleep(self.options.pause)
         self.log("val", self.layers(batch[0]).square().mean(), sync_dist=True)
@@ -409,6 +427,7 @@ def run_steps(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: a
         fabric.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
+        read(options.read, loss)
         state["step"] += 1
         fault.reach("write", fabric.global_rank)
         if options.checkpoints and state["step"] % options.every == 0:
@@ -449,6 +468,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--until", type=Path, help="end training with the epoch in which this file exists")
     parser.add_argument("--fault", default="none")
     parser.add_argument("--save-on-exception", action="store_true", help="save after an error, too")
+    parser.add_argument("--read", choices=["none", "item", "synchronize", "event", "all-reduce"], default="none")
     parser.add_argument("--rank", type=int, default=1, help="the rank that fails; -1 for all")
     parser.add_argument("--phase", choices=_HOOKS, default="train")
     parser.add_argument("--call", type=int, default=5, help="the call of the phase's hook at which it fails, from 0")

@@ -35,6 +35,13 @@ def test_ranks_are_set_and_returned() -> None:
         pytest.param({"HABANA_VISIBLE_MODULES": "4,6,7"}, (3, 1, 1), {"HLS_MODULE_ID": "6"}, id="a visible module"),
         # The bridge would keep the module of the launching process, and all ranks would open the same device.
         pytest.param({"HLS_MODULE_ID": "0"}, (2, 1, 1), {"HLS_MODULE_ID": "1"}, id="an inherited module is replaced"),
+        # Defect A9: a wrapper of torchrun's ranks chooses the modules by NUMA node.
+        pytest.param(
+            {"HLS_MODULE_ID": "5", "TORCHELASTIC_USE_AGENT_STORE": "True"},
+            (2, 1, 1),
+            {"HLS_MODULE_ID": "5"},
+            id="a rank of an engine keeps its module",
+        ),
         pytest.param(
             {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"},
             (2, 1, 1),

@@ -91,30 +91,6 @@ def test_both_strategies_train_the_same_weights(on_ranks: OnRanks) -> None:
     assert on_ranks(_train_parallel) == [trained for trained, _ in on_ranks(_train_ddp)]
 
 
-def _watched_in_forward(*layers: torch.nn.Module) -> list[str]:
-    """Return the names of the collectives that the watchdog is told of in a forward pass."""
-    fabric = _fabric()
-    network = fabric.setup(torch.nn.Sequential(torch.nn.Linear(4, 8), *layers))
-    strategy, names = fabric.strategy, []
-
-    def collective(name: str, group: Any | None = None) -> Any:
-        names.append(name)
-        return type(strategy).collective(strategy, name, group)
-
-    with mock.patch.object(strategy, "collective", collective):
-        network(torch.ones(2, 4, device=fabric.device))
-    return names
-
-
-def _watched_with_and_without_buffers() -> tuple[list[str], list[str]]:
-    return _watched_in_forward(), _watched_in_forward(torch.nn.BatchNorm1d(8))
-
-
-def test_ranks_that_wait_for_buffers_are_watched(on_ranks: OnRanks) -> None:
-    """Without buffers, a forward pass does not communicate, and ranks may evaluate different numbers of batches."""
-    assert on_ranks(_watched_with_and_without_buffers) == [([], ["forward"])] * 2
-
-
 def _collectives_per_batch() -> list[int]:
     counters = _train(accumulate=3, batches=12)[2]
     return [after["collectives"] - before["collectives"] for before, after in itertools.pairwise(counters)]

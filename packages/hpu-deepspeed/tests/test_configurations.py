@@ -467,15 +467,6 @@ def test_documented_options_are_known(on_ranks: OnRanks) -> None:
     assert on_ranks(_unknown_documented_options) == [["ignore_unused_parameters"]] * 2
 
 
-def _stages_that_gather() -> list[int]:
-    return [stage for stage in range(4) if HPUDeepSpeedStrategy(stage=stage).gathers_parameters]
-
-
-def test_only_stage_3_gathers_parameters_in_evaluation(on_ranks: OnRanks) -> None:
-    """Elsewhere, ranks may evaluate different numbers of batches."""
-    assert on_ranks(_stages_that_gather) == [[3], [3]]
-
-
 _AUTO_BATCHES = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
 
 

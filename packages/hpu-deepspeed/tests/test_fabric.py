@@ -112,30 +112,6 @@ def found(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return dict(first)
 
 
-def _watched_collectives(stage: int) -> list[str]:
-    """Return the names of the collectives in two steps, which the failure detection watches."""
-    strategy, names = FabricHPUDeepSpeedStrategy(stage=stage), []
-    watch = strategy.collective
-
-    def record(name: str, group: Any | None = None) -> Any:
-        names.append(name)
-        return watch(name, group)
-
-    parts = _set_up(strategy)
-    strategy.collective = record  # type: ignore[method-assign]
-    _train(*parts, range(2))
-    return names
-
-
-@pytest.mark.parametrize(
-    ("stage", "expected"), [(2, ["backward", "optimizer step"]), (3, ["forward", "backward", "optimizer step"])]
-)
-def test_forward_pass_of_stage_3_is_watched(stage: int, expected: list[str], on_ranks: OnRanks) -> None:
-    """Stage 3 gathers parameters in it, and so waits for ever if a rank has failed."""
-    for names in on_ranks(_watched_collectives, stage):
-        assert [name for name in names if name != "all-reduce"] == expected * 2
-
-
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("stage", [2, 3])
 def test_losses_equal_the_trainers(stage: int, precision: str, found: dict[str, Any]) -> None:

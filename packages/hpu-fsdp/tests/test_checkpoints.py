@@ -1,9 +1,6 @@
 """Checkpoints on two simulated devices; the helper functions run on both ranks."""
 
 import inspect
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +13,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_fsdp import HPUFSDPStrategy
-from hpu_fsdp._checkpoint import METADATA, TrainerCheckpointMixin, _PendingSave
+from hpu_fsdp._checkpoint import METADATA
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_network, make_trainer, train
@@ -66,91 +63,6 @@ def _save_and_resume(folder: Path) -> dict[str, Any]:
         results[f"{name} keys"] = set(torch.load(source, map_location="cpu", weights_only=False))
         results[f"{name} files"] = sorted(path.name for path in (folder / name).iterdir())
     return results
-
-
-class _Lightning:
-    """Strategy that records during which collective it saves and loads."""
-
-    global_rank = local_rank = 0
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str | None]] = []
-        self._collective: str | None = None
-
-    @contextmanager
-    def collective(self, name: str) -> Iterator[None]:
-        self._collective = name
-        yield
-        self._collective = None
-
-    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
-        return state
-
-    def barrier(self) -> None:
-        self.events.append(("barrier", self._collective))
-
-    def broadcast(self, obj: Any, src: int = 0) -> Any:
-        return obj
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Path) -> None:
-        path.mkdir()
-        self.events.append(("save", self._collective))
-
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        self.events.append(("state dict", self._collective))
-        return {}
-
-    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        self.events.append(("optimizer", self._collective))
-        return {}
-
-    def load_checkpoint(self, path: Path) -> dict[str, Any]:
-        self.events.append(("load", self._collective))
-        return {}
-
-
-class _Strategy(TrainerCheckpointMixin, _Lightning):  # type: ignore[misc] # The mixin's stand-in has other signatures.
-    saves_sharded = True
-    async_save = False
-
-
-def test_a_rank_that_stops_while_saving_is_detected(tmp_path: Path) -> None:
-    """The watchdog judges ranks that are in a collective, and torch's own of a sharded checkpoint do not time out."""
-    strategy = _Strategy()
-    strategy.lightning_module_state_dict()
-    strategy.optimizer_state(torch.optim.SGD([torch.zeros(1)]))
-    strategy.save_checkpoint({}, tmp_path / "last.ckpt")
-    strategy.load_checkpoint(tmp_path / "last.ckpt")
-
-    assert ("state dict", "state dict") in strategy.events
-    assert ("optimizer", "optimizer state") in strategy.events
-    assert ("save", "checkpoint saving") in strategy.events
-    assert ("load", "checkpoint loading") in strategy.events
-
-
-class _Future:
-    """Asynchronous save that notes the collective in which it is waited for."""
-
-    def __init__(self, strategy: _Strategy) -> None:
-        self._strategy = strategy
-
-    def result(self) -> None:
-        self._strategy.events.append(("wait", self._strategy._collective))
-
-
-def test_a_rank_that_stops_during_an_asynchronous_save_is_detected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its peers wait for it when they start the next save, or end."""
-    strategy = _Strategy()
-    strategy.async_save = True
-    committed: Any = _Future(strategy)
-    monkeypatch.setattr(strategy, "_pending_save", _PendingSave(Future(), committed))
-    monkeypatch.setattr(strategy, "_save_async", lambda *_: strategy.events.append(("save", strategy._collective)))
-    strategy.save_checkpoint({}, tmp_path / "last.ckpt")
-    strategy.finish_save()
-
-    assert strategy.events == [("save", "checkpoint saving"), ("wait", "checkpoint saving"), ("barrier", None)]
 
 
 @pytest.fixture(scope="module")

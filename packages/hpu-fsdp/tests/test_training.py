@@ -263,27 +263,6 @@ def _train_with_fabric() -> dict[str, list[float]]:
     }
 
 
-def _watched_collectives() -> list[str]:
-    """Return the names of the collectives in a step with Fabric, which the failure detection watches."""
-    run = _Fabric()
-    strategy, names = run.fabric.strategy, []
-    watch = strategy.collective
-
-    def record(name: str, group: Any | None = None) -> Any:
-        names.append(name)
-        return watch(name, group)
-
-    strategy.collective = record
-    run.train()
-    return names
-
-
-def test_forward_pass_with_fabric_is_watched(on_ranks: OnRanks) -> None:
-    """It gathers parameters, and so waits for ever if a rank has failed."""
-    for names in on_ranks(_watched_collectives):
-        assert names[:2] == ["forward", "backward"]
-
-
 def test_fabric_trains_like_the_trainer(on_ranks: OnRanks, compared: Any) -> None:
     expected = {name: compared[0][name][0] for name in ("accumulation", "clipping", "flat parameters")}
 

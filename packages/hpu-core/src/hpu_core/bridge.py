@@ -16,6 +16,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +36,10 @@ PACKAGE: Final = "habana_frameworks"
 # "FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::..." and
 # "... MODULE:PT_SYNHELPER workspace Allocation of size ::... failed!" (optimum-habana#1134).
 _OUT_OF_MEMORY = ("PT_DEVMEM Allocation failed", "PT_SYNHELPER workspace Allocation of size", "HPU out of memory")
+
+# How long a card that was reset may take to be free again, and between two attempts to open it.
+_RESET_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 1.0
 
 
 def is_loaded() -> bool:
@@ -114,15 +119,28 @@ def mark_step_if_lazy() -> Callable[[], None] | None:
 
 
 def open_device() -> None:
-    """Open the device for this process, unless it is open.
+    """Open the device for this process, unless it is open; after a restart, try for a minute.
 
     Raises:
         RuntimeError: There is no device, or another process has it.
     """
     # hpu-doctor verify: second-process-is-refused, init-opens-the-card
+    # Imported here: every `import torch` imports this module.
+    from hpu_core.launcher_env import is_restart
+
     hpu = _import("hpu")
+    # The driver resets a card whose last process was killed in the middle of its work.
+    deadline = time.monotonic() + (_RESET_SECONDS if is_restart() else 0)
     try:
-        hpu.init()
+        while True:
+            try:
+                hpu.init()
+            except RuntimeError:  # noqa: PERF203 - a second passes between two attempts.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
     except RuntimeError as error:
         hint = (
             "more simulated cards are `hpu-sim run --devices N` or HPU_SIM_DEVICES=N."
@@ -151,6 +169,11 @@ def synchronize() -> None:
     """Wait until the device has finished all work. Opens the device."""
     # hpu-doctor verify: functions-of-all-releases
     _import("hpu").synchronize()
+
+
+def new_event() -> Any:
+    """Return an event of the device, with `record` and `query`. Recording opens the device."""
+    return _import("hpu").Event()
 
 
 def get_rng_state() -> "torch.Tensor":

@@ -99,14 +99,19 @@ def broadcast(value: T, source: int) -> T:
     return values[0]
 
 
-def barrier() -> None:
-    """Wait until all ranks have reached this call and their devices have finished all work."""
+def barrier(wait_for_device: Callable[[], None] | None = None) -> None:
+    """Wait until all ranks have reached this call and their devices have finished all work.
+
+    Args:
+        wait_for_device: How this rank waits for its device; by the bridge's `synchronize` if None.
+    """
+    wait_for_device = wait_for_device or bridge.synchronize
     # HCCL's barrier synchronizes only the hosts, so a rank could pass it while another rank's device is busy.
-    bridge.synchronize()
+    wait_for_device()
     ignore_barrier_warning()
     dist.barrier()
     # In case the backend runs the barrier on the device.
-    bridge.synchronize()
+    wait_for_device()
 
 
 def ignore_barrier_warning() -> None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
-from hpu_core import bridge
+from hpu_core import bridge, launcher_env
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
@@ -24,9 +24,10 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
 
     Sets WORLD_SIZE, RANK and LOCAL_RANK through the bridge. With more than one process, also sets HLS_MODULE_ID, the
     module that this process opens: the local rank's entry of HABANA_VISIBLE_MODULES, or the local rank itself. An
-    HLS_MODULE_ID inherited from the launching process is replaced, because the bridge would keep it; a single process
-    keeps its own. MASTER_ADDR and MASTER_PORT are unchanged, although the bridge's import sets them. Create the process
-    group afterwards, with `torch.distributed.init_process_group("hccl")`.
+    HLS_MODULE_ID of a single process stays, and so does that of a rank of torchrun, Open MPI or SLURM, where a wrapper
+    may have set it per rank; any other is inherited from the launching process, and is replaced. MASTER_ADDR and
+    MASTER_PORT are unchanged, although the bridge's import sets them. Create the process group afterwards, with
+    `torch.distributed.init_process_group("hccl")`.
 
     Args:
         world_size: Number of processes, at least 1.
@@ -123,8 +124,8 @@ def _check_rank(name: str, value: int, world_size: int) -> None:
 
 def _module(world_size: int, local_rank: int, *, is_listed: bool = False) -> str | None:
     """Return the module id of this rank's device, or None to leave the choice as it is."""
-    if world_size == 1 and os.environ.get(_MODULE) and not is_listed:
-        # The user set it, because a single process has no launcher. Devices that the program lists take precedence.
+    if os.environ.get(_MODULE) and not is_listed and (world_size == 1 or launcher_env.is_started_by_engine()):
+        # The user set it, or a wrapper of the rank. Devices that the program lists take precedence.
         return None
     modules = _visible_modules.selected()
     if modules is None:

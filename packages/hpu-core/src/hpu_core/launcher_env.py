@@ -24,6 +24,8 @@ _MAX_DIGITS: Final = 9
 _DEFAULT_PORT: Final = "29500"
 # As in Lightning's SLURMEnvironment, so that jobs on one machine have different ports.
 _SLURM_PORT: Final = 15000
+_ENGINE_VARIABLES: Final = (AGENT_STORE, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_RESTART_VARIABLES: Final = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 # Names of a SLURM job without a batch script, whose shell is no rank. As in Lightning's SLURMEnvironment.
 _INTERACTIVE_JOBS: Final = frozenset({"bash", "interactive"})
 
@@ -102,6 +104,16 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 def num_nodes(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the number of machines of the job, None if the launcher does not set it."""
     return _first_int(environ, [name for names in _variables(environ) for name in names.num_nodes])
+
+
+def is_started_by_engine(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun, Open MPI or SLURM started this process; Lightning's launcher sets none of these."""
+    return any(name in environ for name in _ENGINE_VARIABLES) and not is_interactive_slurm(environ)
+
+
+def is_restart(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun or SLURM has started this rank again, after a failure or a requeue."""
+    return any(environ.get(name, "0") != "0" for name in _RESTART_VARIABLES)
 
 
 def is_interactive_slurm(environ: Mapping[str, str] = os.environ) -> bool:

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from hpu_core.distributed.failure_detection import (
+    SCOPES,
+    SYNAPSE_EXIT,
     Heartbeat,
+    Progress,
     RankFailure,
     RankInfo,
     RankState,
     SignalDecision,
     Timeouts,
-    confirm_collective,
+    confirm_wait,
     decide_signals,
     describe_exit,
     detect_failure,
@@ -24,10 +27,26 @@ TIMEOUTS = Timeouts(stall=100, exit_grace=5, heartbeat_interval=1)
 NOW = 1000.0
 
 
-def _rank(rank: int, seq: int = 10, collective: str | None = None, *, progress: float = NOW, **more: Any) -> RankState:
-    """Return a rank that trains; `more` is for its heartbeat, except `heard` and `exit_reason`."""
-    heard, exit_reason, beat = more.pop("heard", NOW), more.pop("exit_reason", None), more
-    heartbeat = Heartbeat(collective_seq=seq, collective=collective, **{"training": True, **beat})
+def _rank(
+    rank: int, steps: int = 10, scope: str = "", *, progress: float = NOW, pending: bool = False, **more: Any
+) -> RankState:
+    """Return a rank that trains.
+
+    Args:
+        rank: The rank.
+        steps: Optimizer steps that its host has finished.
+        scope: What the host is in.
+        progress: When it last made progress.
+        pending: Whether its device has work left.
+        **more: Of its heartbeat, `Progress` or `RankState`.
+    """
+    heard, exit_reason = more.pop("heard", NOW), more.pop("exit_reason", None)
+    fields = {name: more.pop(name) for name in Progress._fields if name in more}
+    stage = {"training step": 1, "backward": 2}.get(scope, 0)
+    place = {"steps": steps, "batch": int(stage > 0), "stage": stage, "scope": SCOPES.index(scope)}
+    heartbeat = Heartbeat(
+        progress=Progress(**{**place, "recorded": int(pending), **fields}), **{"training": True, **more}
+    )
     return RankState(RankInfo(rank, "node", 100 + rank), heartbeat, progress, heard, exit_reason)
 
 
@@ -42,100 +61,172 @@ def _name(rank: int) -> str:
 @pytest.mark.parametrize(
     "ranks",
     [
-        [_rank(0, 12, "backward"), _rank(1), _rank(2, 11)],
+        [_rank(0, 12, pending=True), _rank(1), _rank(2, 11)],
         [_rank(0, progress=0), _rank(1, progress=0)],
-        [_rank(0, 11, "backward", progress=NOW - 99), _rank(1, progress=0)],
-        [_rank(0, 11, "backward", progress=0), _rank(1, progress=NOW - 1)],
-        [_rank(0, collective="barrier", progress=0), _rank(1, progress=0)],
-        [_rank(0, 11, "backward"), _rank(1, heard=0, progress=0)],
+        [_rank(0, 11, pending=True, progress=NOW - 99), _rank(1, progress=0)],
+        [_rank(0, 11, pending=True, progress=0), _rank(1, progress=NOW - 1)],
+        [_rank(0, 11, pending=True), _rank(1, heard=0, progress=0)],
+        [_rank(0, 11, "backward"), *(_rank(rank, pending=True, progress=0, heard=0) for rank in (1, 2))],
         [_rank(0), _rank(1, exit_reason="exit code 0", training=False)],
         [_rank(0), _rank(1, exit_reason="exit code 0", closed=True)],
+        [_rank(0, pending=True, progress=0), _rank(1, training=False)],
+        [_rank(0, scope="evaluation step", progress=0), _rank(1, closed=True)],
         [_rank(0, error="ValueError: no"), _rank(1, error="ValueError: no")],
         [_rank(0, 11, "backward"), _rank(1, error="ValueError: no")],
-        [_rank(0, 10, "barrier", progress=NOW - 2), _rank(1, 10, error="ValueError: no")],
+        [_rank(0, 10, "optimizer step", progress=0), _rank(1, 11, training=False)],
     ],
     ids=[
         "ahead",
-        "slow together",
-        "waits less than the limit",
-        "the last rank advances",
-        "one rank computes",
-        "silent while collectives complete",
+        "idle together, as in a notebook",
+        "stands still for less than the limit",
+        "one works",
+        "silent while another makes progress",
+        "a machine that cannot reach the store",
         "finished",
         "closed",
+        "has finished, while the other's device ends its last step",
+        "has finished its part of a prediction",
         "fail together",
         "failed a moment ago",
-        "failed after the collective",
+        "finished, while the other is in its last step",
     ],
 )
 def test_healthy_ranks_are_no_failure(ranks: list[RankState]) -> None:
     assert _detect(*ranks) is None
 
 
-def test_a_dead_rank_is_named_with_its_collective() -> None:
-    failure = _detect(_rank(0), _rank(1, collective="backward", exit_reason="killed by signal 9"))
-
-    assert failure == RankFailure(f"{_name(1)} exited during backward: killed by signal 9", rank=1)
-
-
-def test_a_rank_that_failed_and_exited_is_named_at_once() -> None:
-    failure = _detect(_rank(0), _rank(1, error="ValueError: no", training=False, exit_reason="exit code 1"))
-
-    assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", rank=1)
-
-
-def test_a_failed_rank_is_named_when_another_waits_for_it() -> None:
-    failure = _detect(_rank(0, 11, "backward", progress=NOW - 2), _rank(1, error="ValueError: no"))
-
-    message = f"{_name(1)} failed: ValueError: no; {_name(0)} waits for it during backward"
-    assert failure == RankFailure(message, rank=1)
+@pytest.mark.parametrize(
+    ("peer", "message"),
+    [
+        ({"scope": "backward", "exit_reason": "killed by signal 9"}, "exited during backward: killed by signal 9"),
+        ({"error": "ValueError: no", "training": False, "exit_reason": "exit code 1"}, "failed: ValueError: no"),
+        (
+            {"pending": True, "progress": NOW - 601, "exit_reason": "killed by signal 9"},
+            f"exited: killed by signal 9 ({SYNAPSE_EXIT})",
+        ),
+        ({"pending": True, "progress": NOW - 60, "exit_reason": "killed by signal 9"}, "exited: killed by signal 9"),
+    ],
+    ids=["killed", "failed and exited", "killed by SynapseAI", "killed while its device works"],
+)
+def test_a_dead_rank_is_named_at_once(peer: dict[str, Any], message: str) -> None:
+    assert _detect(_rank(0), _rank(1, **peer)) == RankFailure(f"{_name(1)} {message}", rank=1)
 
 
-def test_a_rank_that_closed_early_is_named_when_another_waits_for_it() -> None:
-    failure = _detect(_rank(0, 11, "backward", progress=NOW - 2), _rank(1, closed=True))
+_LEFT = "left the job (its data may have ended earlier)"
+
+
+@pytest.mark.parametrize(
+    "waiting", [{"scope": "backward"}, {"pending": True}], ids=["in a step", "the device has work"]
+)
+@pytest.mark.parametrize(
+    ("peer", "cause"),
+    [({"error": "ValueError: no"}, "failed: ValueError: no"), ({"closed": True}, _LEFT), ({"training": False}, _LEFT)],
+    ids=["failed", "closed", "finished"],
+)
+def test_a_rank_that_left_is_named_when_another_waits_for_it(
+    peer: dict[str, Any], cause: str, waiting: dict[str, Any]
+) -> None:
+    """Defect N9: the data of a rank may have ended earlier."""
+    failure = _detect(_rank(0, 11, progress=NOW - 2, **waiting), _rank(1, **peer))
+
+    where = " during backward" if "scope" in waiting else ""
+    assert failure == RankFailure(f"{_name(1)} {cause}; {_name(0)} waits for it{where}", rank=1)
+
+
+def test_a_rank_that_left_is_named_when_another_is_in_a_wait_that_it_did_not_enter() -> None:
+    failure = _detect(_rank(0, waits=4, call="barrier", progress=NOW - 2), _rank(1, waits=3, training=False))
+
+    assert failure == RankFailure(f"{_name(1)} {_LEFT}; {_name(0)} waits for it during barrier", rank=1)
+
+
+_AT: dict[str, Any] = {"line": "train.py:7 in load"}
+_STILL = "has made no progress for 102 s"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        # Defect A1: on a card, the hosts are ahead of their devices, and no call of a collective holds them.
+        (
+            [_rank(0, 13, pending=True, progress=NOW - 101), _rank(1, progress=NOW - 102, **_AT)],
+            f"{_STILL} at train.py:7 in load; {_name(0)} waits for it",
+        ),
+        (
+            [_rank(0, 10, call="barrier", progress=NOW - 101), _rank(1, progress=NOW - 102, **_AT)],
+            f"{_STILL} at train.py:7 in load; {_name(0)} waits for it during barrier",
+        ),
+        (
+            [_rank(0, scope="backward", progress=NOW - 101), _rank(1, progress=NOW - 102, **_AT)],
+            f"{_STILL} at train.py:7 in load; {_name(0)} waits for it during backward",
+        ),
+        (
+            [_rank(0, scope="backward", progress=NOW - 101), _rank(1, scope="training step", progress=NOW - 102)],
+            f"{_STILL} during training step; {_name(0)} waits for it during backward",
+        ),
+        # Defect A2: clipping by norm reads what all ranks have summed, before there is an event.
+        (
+            [_rank(0, batch=1, stage=2, progress=NOW - 101), _rank(1, progress=NOW - 102, **_AT)],
+            f"{_STILL} at train.py:7 in load; {_name(0)} waits for it",
+        ),
+        (
+            [
+                _rank(0, 11, pending=True, progress=NOW - 101),
+                _rank(1, 11, pending=True, progress=NOW - 102, heard=NOW - 60),
+            ],
+            f"{_STILL} and has sent no heartbeat for 60 s; {_name(0)} waits for it",
+        ),
+        (
+            [_rank(0, 11, pending=True, progress=NOW - 101), _rank(1, progress=NOW - 102, is_frozen=True)],
+            f"{_STILL} and its threads stand still; {_name(0)} waits for it",
+        ),
+        (
+            [_rank(0, pending=True, progress=NOW - 101), _rank(1, progress=NOW - 102), _rank(2, 9, progress=NOW - 101)],
+            None,
+        ),
+    ],
+    ids=[
+        "the device of the other has work",
+        "the other is in a barrier",
+        "the other is in its step",
+        "behind in the same step",
+        "clipping by norm",
+        "silent",
+        "frozen",
+        "of two that work, the one behind",
+    ],
+)
+def test_a_rank_that_hangs_is_named_after_the_stall_timeout(ranks: list[RankState], message: str | None) -> None:
+    failure = _detect(*ranks)
 
     assert failure is not None
-    assert failure.message == f"{_name(1)} left the job; {_name(0)} waits for it during backward"
+    if message is None:
+        assert failure.rank == 2
+    else:
+        assert failure == RankFailure(f"{_name(1)} {message}", rank=1)
 
 
-def test_a_straggler_is_named_after_the_stall_timeout() -> None:
-    failure = _detect(_rank(0, 11, "backward", progress=NOW - 101), _rank(1, progress=NOW - 102))
-
-    message = f"{_name(1)} has made no progress for 102 s; {_name(0)} waits for it during backward"
-    assert failure == RankFailure(message, rank=1)
-
-
-def test_the_last_of_several_stragglers_is_named() -> None:
-    failure = _detect(_rank(0, 12, "backward", progress=0), _rank(1, 11, progress=0), _rank(2, 10, progress=0))
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [_rank(0, call="barrier", progress=NOW - 105, **_AT), _rank(1, call="broadcast", progress=NOW - 101)],
+        [_rank(0, scope="backward", progress=NOW - 105), _rank(1, scope="backward", progress=NOW - 101)],
+        # Defect A3: ranks that accumulate different numbers of batches are not behind one another.
+        [
+            _rank(0, scope="backward", batch=2, progress=NOW - 105),
+            _rank(1, scope="backward", batch=3, progress=NOW - 101),
+        ],
+        [_rank(0, pending=True, progress=NOW - 105), *(_rank(rank, progress=NOW - 101, **_AT) for rank in (1, 2))],
+    ],
+    ids=["two calls", "the same step", "accumulation", "two ranks work"],
+)
+def test_no_rank_is_blamed_if_several_may_be_at_fault(ranks: list[RankState]) -> None:
+    """The message has the line where each host stands."""
+    failure = _detect(*ranks)
 
     assert failure is not None
-    assert failure.rank == 2
-
-
-def test_a_silent_straggler_is_named_as_silent() -> None:
-    failure = _detect(_rank(0, 11, "backward", progress=0), _rank(1, progress=0, heard=NOW - 60))
-
-    assert failure is not None
-    assert "and has sent no heartbeat for 60 s" in failure.message
-
-
-@pytest.mark.parametrize("collectives", [10, 11], ids=["left since", "the same one"])
-def test_a_silent_rank_is_named_though_its_last_heartbeat_was_from_a_collective(collectives: int) -> None:
-    waiting = _rank(0, 11, "backward", progress=NOW - 101)
-    failure = _detect(waiting, _rank(1, collectives, "setup", progress=NOW - 103, heard=NOW - 103))
-
-    message = f"{_name(1)} has made no progress for 103 s during setup and has sent no heartbeat for 103 s; {_name(0)}"
-    assert failure == RankFailure(f"{message} waits for it during backward", rank=1)
-
-
-def test_a_deadlock_names_every_collective() -> None:
-    """All ranks have entered as many collectives, but different ones, so that no single rank is at fault."""
-    failure = _detect(
-        _rank(0, collective="barrier", progress=NOW - 105), _rank(1, collective="broadcast", progress=NOW - 101)
-    )
-
-    places = f"{_name(0)} during barrier, {_name(1)} during broadcast"
-    assert failure == RankFailure(f"no rank has made progress for 105 s: {places}")
+    assert failure.rank is None
+    assert failure.message.startswith("no rank has made progress for 101 s: rank ")
+    assert all(f"{rank.info}{rank.where}{rank.line}" in failure.message for rank in ranks)
 
 
 _WAITS = f"{_name(1)} waits for it during backward"
@@ -146,12 +237,17 @@ _WAITS = f"{_name(1)} waits for it during backward"
     [
         (_rank(0), None),
         (_rank(0, exit_reason="its store closed"), f"{_name(0)} exited: its store closed"),
-        (_rank(0, heard=NOW - 101), f"{_name(0)} has sent no heartbeat for 101 s; {_WAITS}"),
-        (_rank(0, 9, closed=True), f"{_name(0)} left the job; {_WAITS}"),
+        (
+            _rank(0, heard=NOW - 101, progress=NOW - 101),
+            f"{_name(0)} has made no progress for 101 s and has sent no heartbeat for 101 s; {_WAITS}",
+        ),
+        # Defect A10: rank 0 had fewer batches.
+        (_rank(0, 9, closed=True), f"{_name(0)} {_LEFT}; {_WAITS}"),
+        (_rank(0, 9, training=False), f"{_name(0)} {_LEFT}; {_WAITS}"),
         # Rank 0 answers, so that it is the one to name the rank at fault.
         (_rank(0, 10, "backward", progress=0), None),
     ],
-    ids=["runs", "died", "silent", "left", "waits as well"],
+    ids=["runs", "died", "silent", "left", "finished", "waits as well"],
 )
 def test_rank_0_is_observed_by_the_others(leader: RankState, message: str | None) -> None:
     own = _rank(1, 10, "backward", progress=NOW - 102)
@@ -189,12 +285,8 @@ def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
     "heartbeat",
     [
         Heartbeat(),
-        Heartbeat(3, 7, 12, "backward", training=True, batch=(7, 2), evaluated=math.inf, signals=[15]),
-        Heartbeat(
-            failure=RankFailure("rank 1 exited", 1),
-            decision=SignalDecision((4, 0), (15,)),
-            confirmed=(3, "gather"),
-        ),
+        Heartbeat(3, 7, Progress(9, 8), "barrier", training=True, batch=(7, 2), evaluated=math.inf, signals=[15]),
+        Heartbeat(failure=RankFailure("rank 1 exited", 1), decision=SignalDecision((4, 0), (15,)), confirmed=3),
     ],
     ids=["new", "of a rank", "of rank 0"],
 )
@@ -204,35 +296,39 @@ def test_a_heartbeat_is_read_as_it_was_written(heartbeat: Heartbeat) -> None:
 
 def test_a_healthy_heartbeat_is_short() -> None:
     """Rank 0 of thousands reads as many of them in each interval."""
-    assert len(Heartbeat(1, 12_345, 98_765, "backward", training=True, batch=(12_345, 0)).to_json()) < 128
+    assert len(Heartbeat(1, 12_345, Progress(*[98_765] * 8), training=True, batch=(12_345, 0)).to_json()) < 160
 
 
 def test_a_deadlock_of_many_ranks_names_a_few() -> None:
-    failure = _detect(*(_rank(rank, collective="barrier", progress=0) for rank in range(20)))
+    failure = _detect(*(_rank(rank, call="barrier", progress=0) for rank in range(20)))
 
     assert failure is not None
     assert failure.message.endswith("rank 7 (pid 107 on node) during barrier, and 12 more")
 
 
-def test_silent_ranks_are_no_failure_while_collectives_complete() -> None:
-    """Their machine cannot reach the store, and HCCL has a network of its own."""
-    silent = [_rank(rank, collective="backward", progress=0, heard=0) for rank in (1, 2)]
-
-    assert _detect(_rank(0, 90, "backward", progress=NOW), *silent) is None
-
-
-def test_progress_is_a_change_of_collective() -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "is_progress"),
+    [
+        (Progress(), Progress(moves=1), True),
+        (Progress(), Progress(), False),
+        (Progress(moves=3, recorded=1), Progress(moves=4, recorded=2), False),
+        (Progress(moves=3, recorded=1), Progress(moves=3, recorded=1, finished=1), True),
+        (Progress(moves=3), Progress(moves=4, recorded=1), True),
+    ],
+    ids=[
+        "the host moves",
+        "a heartbeat alone",
+        "the host runs ahead",
+        "the device finishes a step",
+        "work is launched",
+    ],
+)
+def test_progress_is_that_of_the_device_while_it_has_work(before: Progress, after: Progress, is_progress: bool) -> None:
     state = _rank(1, progress=0, heard=0)
-    state.update(replace(state.heartbeat, beat=1, collective_seq=11), NOW)
+    state.heartbeat.progress = before
+    state.update(replace(state.heartbeat, beat=1, progress=after), NOW)
 
-    assert (state.last_progress_time, state.last_heartbeat_time) == (NOW, NOW)
-
-
-def test_a_heartbeat_alone_is_not_progress() -> None:
-    state = _rank(1, progress=0, heard=0)
-    state.update(replace(state.heartbeat, beat=1), NOW)
-
-    assert (state.last_progress_time, state.last_heartbeat_time) == (0, NOW)
+    assert (state.last_progress_time, state.last_heartbeat_time) == (NOW if is_progress else 0, NOW)
 
 
 def test_a_heartbeat_that_was_read_before_is_not_new() -> None:
@@ -247,46 +343,44 @@ def test_exit_codes_are_described(code: int, text: str) -> None:
     assert describe_exit(code) == text
 
 
-def _handles_an_error(rank: int, seq: int = 11, collective: str = "gather") -> RankState:
-    return _rank(rank, seq, collective, handled="ValueError: no")
+def _handles_an_error(rank: int, steps: int = 10) -> RankState:
+    return _rank(rank, steps, waits=3, pending_error="ValueError: no", progress=NOW - 2)
 
 
 @pytest.mark.parametrize(
     "peer",
-    [_rank(0, 10, "backward"), _rank(0, 10), _rank(0, 11, "gather"), _handles_an_error(0), _handles_an_error(0, 10)],
-    ids=["behind", "behind and works", "in the same", "in the same with an error", "behind with an error"],
+    [
+        _rank(0, 10, "training step", waits=3),
+        _rank(0, 9, pending=True, waits=3, progress=NOW - 2),
+        _rank(0, 10, waits=4, call="barrier", progress=NOW - 2),
+        _handles_an_error(0),
+        _handles_an_error(0, 11),
+        _rank(0, 11, "backward", confirmed=4, progress=NOW - 2),
+    ],
+    ids=["works", "behind", "in the same wait", "with an error", "ahead with an error", "confirmed"],
 )
 def test_a_rank_that_handles_an_error_waits_for_others(peer: RankState) -> None:
-    failure = _detect(peer, _handles_an_error(1))
-    assert failure is None or failure.rank == 0
+    assert _detect(peer, _handles_an_error(1)) is None
 
 
-@pytest.mark.parametrize(
-    "peer", [_rank(0, 11, "backward"), _rank(0, 11), _rank(0, 12, "gather")], ids=["in another", "after it", "ahead"]
-)
-def test_a_rank_that_handles_an_error_while_others_went_on_has_failed(peer: RankState) -> None:
-    failure = _detect(peer, _handles_an_error(1))
-    assert failure == RankFailure(f"{_name(1)} failed before gather: ValueError: no", 1)
-
-
-def test_a_rank_may_leave_a_confirmed_collective_first() -> None:
-    assert _detect(_rank(0, 12, confirmed=(11, "gather")), _handles_an_error(1)) is None
+@pytest.mark.parametrize("where", [{"scope": "backward"}, {"steps": 11, "pending": True}], ids=["in the step", "ahead"])
+def test_a_rank_that_handles_an_error_while_others_go_on_has_failed(where: dict[str, Any]) -> None:
+    failure = _detect(_rank(0, waits=3, progress=NOW - 2, **where), _handles_an_error(1))
+    assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", 1)
 
 
 @pytest.mark.parametrize(
     ("ranks", "expected"),
     [
-        ([_rank(0, 11, "gather"), _handles_an_error(1)], (11, "gather")),
-        ([_rank(0, 11, "gather"), _rank(1, 11, "gather")], None),
-        ([_rank(0, 10), _handles_an_error(1)], None),
-        ([_rank(0, 11), _rank(1, 11, handled="ValueError: no")], None),
+        ([_rank(0, waits=4, call="barrier"), _handles_an_error(1)], 4),
+        ([_handles_an_error(0), _handles_an_error(1)], 4),
+        ([_rank(0, waits=4, call="barrier"), _rank(1, waits=4, call="barrier")], 0),
+        ([_rank(0, waits=3), _handles_an_error(1)], 0),
     ],
-    ids=["the same", "without an error", "behind", "between collectives"],
+    ids=["the same", "both with an error", "without an error", "behind"],
 )
-def test_a_collective_that_all_ranks_enter_is_confirmed(
-    ranks: list[RankState], expected: tuple[int, str] | None
-) -> None:
-    assert confirm_collective([rank.heartbeat for rank in ranks]) == expected
+def test_a_wait_that_all_ranks_enter_is_confirmed(ranks: list[RankState], expected: int) -> None:
+    assert confirm_wait([rank.heartbeat for rank in ranks]) == expected
 
 
 def _takes(training: int, evaluation: int = 0, of: float = 0) -> Heartbeat:

@@ -12,7 +12,7 @@ import pytest
 from hpu_core.distributed import heartbeat_exchange as module
 from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.connections import peer_endpoints
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure
+from hpu_core.distributed.failure_detection import Heartbeat, Progress, RankFailure
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -133,7 +133,7 @@ def test_a_record_of_an_earlier_training_is_not_read(ranks: list[Rank]) -> None:
 
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(ranks: list[Rank]) -> None:
     follower, before = ranks[1], time.monotonic()
-    follower.exchange._store = broken_store()
+    follower.exchange._connection = broken_store()
     failure = follower.exchange.reconnect(lambda: follower.heartbeat)
     follower.step()
 
@@ -143,7 +143,7 @@ def test_a_broken_connection_to_a_living_rank_0_is_replaced(ranks: list[Rank]) -
 
 def _reconnect_in_backward(rank: Rank) -> RankFailure | None:
     """Connect anew to a port where nothing listens, on a rank that waits in a collective."""
-    rank.step(collective="backward", collective_seq=1)
+    rank.step(progress=Progress(moves=1, scope=3, batch=1, stage=2))
     rank.age(10)
     exchange = rank.exchange
     exchange._job = replace(exchange._job, config=replace(exchange._job.config, port=free_port()))
@@ -186,9 +186,9 @@ def _requests(ranks: list[Rank]) -> list[list[str]]:
     stores = []
     for rank in ranks:
         store: Any = _CountedStore(rank.exchange._store)
-        rank.exchange._store = store
+        rank.exchange._connection = store
         stores.append(store)
-        rank.step(collective="backward", collective_seq=7)
+        rank.step(progress=Progress(moves=7))
     return [store.requests for store in stores]
 
 
@@ -223,7 +223,7 @@ def test_a_rank_that_knows_the_failure_waits_for_no_answer(ranks: list[Rank]) ->
     leader.exchange.exchange(leader.heartbeat, failure)
     assert follower.step() == failure
     store: Any = _CountedStore(follower.exchange._store)
-    follower.exchange._store = store
+    follower.exchange._connection = store
 
     assert follower.step() == failure
     assert store.requests == ["set"]

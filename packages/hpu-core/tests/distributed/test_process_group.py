@@ -137,7 +137,7 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
         manager.run({}.__getitem__, "loss")
 
     with pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"):
-        manager.collective("all-gather")
+        manager.wait("all-gather")
 
 
 @pytest.mark.parametrize(("confirmed", "error"), [(True, None), (False, "ValueError: invalid batch")])
@@ -148,7 +148,7 @@ def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed:
     try:
         raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
     except ValueError:
-        assert manager.is_alone("gather") is not confirmed
+        assert manager.leave_if_failed() is not confirmed
 
     assert manager.error == error
 
@@ -160,7 +160,7 @@ def test_an_exception_that_is_no_error_is_not_agreed_on(error: type[BaseExceptio
     try:
         raise error  # noqa: TRY301 - handled as a program does.
     except error:
-        assert not manager.is_alone("gather")
+        assert not manager.leave_if_failed()
 
     watchdog.confirm.assert_not_called()
 
@@ -205,15 +205,70 @@ def test_a_pair_of_backends_is_taken(backend: str, monkeypatch: pytest.MonkeyPat
     assert ProcessGroupManager(backend, None).backend == backend
 
 
-def test_without_a_watchdog_collectives_are_not_counted() -> None:
-    with ProcessGroupManager(None, None).collective("backward") as nothing:
+def test_without_a_watchdog_nothing_is_counted() -> None:
+    manager = ProcessGroupManager(None, None)
+    with manager.step("backward"), manager.wait("barrier") as nothing:
         assert nothing is None
+
+
+def test_strategies_of_a_process_know_the_same_launched_ranks() -> None:
+    """Defect A6: the second Trainer of a script starts none, and learns the exit codes of the first one's."""
+    assert ProcessGroupManager(None, None).launched is ProcessGroupManager(None, None).launched
+
+
+def _timeouts() -> list[float]:
+    """Return the timeouts by which the watchdogs of two strategies go, one after the other."""
+    rank = int(os.environ["RANK"])
+    initialize_hccl(2, rank, rank)
+    cluster = LightningEnvironment()
+    cluster.set_world_size(2)
+    cluster.set_global_rank(rank)
+    process_group._job = None
+    found = []
+    for seconds in (60, 90):
+        manager = ProcessGroupManager(None, timedelta(seconds=seconds))
+        manager.rendezvous(cluster)
+        manager.init_process_group(cluster)
+        assert manager.watchdog is not None
+        found.append(manager.watchdog._job.config.timeout.total_seconds())
+        dist.barrier()
+        manager.close()
+    dist.destroy_process_group()
+    return found
+
+
+def test_each_strategy_has_its_own_timeout(on_ranks: Callable[..., list[Any]]) -> None:
+    """Defect A7: the process group outlives the first one."""
+    assert on_ranks(_timeouts) == [[60, 90], [60, 90]]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "launched", "expected"), [(None, False, 20), ("1", False, 300), (None, True, 300)]
+)
+def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
+    launcher: str | None, launched: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defect A11: two busy cores took more than 30 s, and the launcher sees an exit."""
+    monkeypatch.delenv(LAUNCHER_PID, raising=False)
+    if launcher:
+        monkeypatch.setenv(LAUNCHER_PID, launcher)
+    monkeypatch.setattr(process_group, "_job", None)
+    manager, cluster = ProcessGroupManager(None, timedelta(seconds=20)), LightningEnvironment()
+    manager.launched = LaunchedRanks({1: launched_process()} if launched else {})
+    cluster.set_world_size(2)
+    with (
+        mock.patch.object(process_group, "open_root", side_effect=RuntimeError("stop")) as opened,
+        pytest.raises(RuntimeError, match="stop"),
+    ):
+        manager.rendezvous(cluster)
+
+    assert opened.call_args.args[0].timeout.total_seconds() == expected
 
 
 def test_the_launched_ranks_of_a_rank_without_a_store_are_killed() -> None:
     """They would wait for the same store until their own timeout."""
     manager, cluster, process = ProcessGroupManager(None, None), LightningEnvironment(), launched_process()
-    manager.launched[1] = process
+    manager.launched = LaunchedRanks({1: process})
     with (
         mock.patch.object(process_group, "open_root", side_effect=RuntimeError("cannot open the store")),
         pytest.raises(RuntimeError, match="cannot open the store"),

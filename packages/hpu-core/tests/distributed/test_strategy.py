@@ -1,62 +1,107 @@
-"""Which steps of a strategy the watchdog is told of."""
+"""What the watchdog learns of a strategy's steps and waits."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from hpu_core._lightning import Strategy
+from hpu_core.distributed.failure_detection import SCOPES, RankFailedError
+from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
-
-_EVALUATION = ("validation_step", "test_step", "predict_step")
 
 
 class _Lightning(Strategy):
     """Strategy that runs no module."""
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        return f"trained {args[0]}"
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        return f"ran {args[0]}"
 
-    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        return f"evaluated {args[0]}"
-
-    test_step = predict_step = validation_step
+    training_step = validation_step = test_step = predict_step = backward = optimizer_step = _run
 
 
-def _strategy(*, gathers: bool, broadcasts: bool = False) -> tuple[Any, list[str]]:
-    """Return a strategy, and the names of the collectives that it enters."""
+class _Recorded(HPUParallelStrategyBase, _Lightning):
+    """Strategy that notes the steps of which its watchdog learns."""
+
+
+def _strategy(*, saves_alone: bool = False) -> tuple[Any, list[str]]:
+    """Return a strategy, and the steps and waits that it enters."""
     names: list[str] = []
 
-    class Recorded(HPUParallelStrategyBase, _Lightning):
-        gathers_parameters = gathers
-        broadcasts_buffers = broadcasts
-
-        def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-            names.append(name)
-            return nullcontext()
+    def note(name: str, group: object = None) -> AbstractContextManager[None]:
+        names.append(name)
+        return nullcontext()
 
     # Lightning's methods that are not called here.
-    concrete: Any = Recorded
+    concrete: Any = _Recorded
     concrete.__abstractmethods__ = frozenset()
-    return object.__new__(concrete), names
+    strategy = object.__new__(concrete)
+    strategy.process_groups = ProcessGroupManager(None, None)
+    strategy.saves_alone = saves_alone
+    strategy.process_groups.step = strategy.process_groups.wait = note
+    return strategy, names
 
 
 @pytest.mark.parametrize(
-    ("gathers", "broadcasts", "expected"), [(False, False, []), (True, False, ["forward"]), (False, True, ["forward"])]
+    ("method", "scope"),
+    [
+        ("training_step", "training step"),
+        ("validation_step", "evaluation step"),
+        ("test_step", "evaluation step"),
+        ("predict_step", "evaluation step"),
+        ("backward", "backward"),
+        ("optimizer_step", "optimizer step"),
+    ],
 )
-def test_a_training_step_is_watched_if_it_communicates(gathers: bool, broadcasts: bool, expected: list[str]) -> None:
-    """A rank that waits for no other one may finish what it does when one fails."""
-    strategy, names = _strategy(gathers=gathers, broadcasts=broadcasts)
+def test_each_step_is_a_scope(method: str, scope: str) -> None:
+    strategy, names = _strategy()
 
-    assert strategy.training_step("a batch") == "trained a batch"
+    assert getattr(strategy, method)("a batch") == "ran a batch"
+    assert names == [scope]
+    assert scope in SCOPES
+
+
+@pytest.mark.parametrize(
+    ("method", "batches"),
+    [
+        ("validation_step", "num_val_batches"),
+        ("test_step", "num_test_batches"),
+        ("predict_step", "num_predict_batches"),
+    ],
+)
+def test_signals_are_handled_before_each_step_of_an_evaluation(method: str, batches: str) -> None:
+    """Defect A8: a prediction did not ask for them."""
+    strategy, _ = _strategy()
+    strategy._signals = signals = mock.Mock()
+    strategy._lightning_module = mock.Mock(**{f"trainer.{batches}": [7]})
+    getattr(strategy, method)("a batch")
+
+    signals.before_evaluation_batch.assert_called_once_with([7])
+
+
+@pytest.mark.parametrize(("saves_alone", "expected"), [(True, []), (False, ["checkpoint saving"])])
+def test_a_state_that_ranks_gather_needs_all_of_them(
+    saves_alone: bool, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy, names = _strategy(saves_alone=saves_alone)
+    strategy._lightning_module = torch.nn.Linear(1, 1)
+    strategy.lightning_module_state_dict()
+
     assert names == expected
 
 
-@pytest.mark.parametrize(("gathers", "expected"), [(False, []), (True, ["forward"])])
-@pytest.mark.parametrize("step", _EVALUATION)
-def test_evaluation_is_watched_if_it_waits_for_other_ranks(step: str, gathers: bool, expected: list[str]) -> None:
-    """Ranks that do not wait for each other may evaluate different numbers of batches."""
-    strategy, names = _strategy(gathers=gathers)
+@pytest.mark.parametrize("error", [None, RankFailedError("rank 1 exited")])
+def test_random_states_of_all_ranks_are_on_every_rank(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect A4: with ZeRO-3 each rank reads its own file. Without the others, rank 0 saves what it has."""
+    strategy, _ = _strategy()
+    state = torch.arange(4, dtype=torch.uint8)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    gathered = mock.Mock(return_value=torch.stack([state, state]), side_effect=error)
+    monkeypatch.setattr(strategy, "all_gather", gathered)
+    with mock.patch.object(torch.Tensor, "to", lambda tensor, _: tensor):
+        states = strategy.gather_random_states(state)
 
-    assert getattr(strategy, step)("a batch") == "evaluated a batch"
-    assert names == expected
+    assert states is None if error else states.tolist() == [[0, 1, 2, 3]] * 2

@@ -6,6 +6,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -116,15 +117,15 @@ def _disconnect(watchdog: Watchdog) -> None:
     """Have nothing listen where a rank looks for the store."""
     exchange = watchdog._exchange
     exchange._job = replace(exchange._job, config=replace(exchange._job.config, port=free_port()))
-    exchange._store = broken_store()
+    exchange._connection = broken_store()
 
 
-def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseException]:
+def _held(watchdog: Watchdog) -> Callable[[], BaseException]:
     """Hold a rank in a collective until it knows of a failure; return how to wait for what it then raises."""
     errors: list[BaseException] = []
 
     def hold() -> None:
-        with pytest.raises(RuntimeError) as caught, watchdog.collective(name):  # noqa: PT012 - what fails is a wait.
+        with pytest.raises(RuntimeError) as caught, watchdog.step("backward"):  # noqa: PT012 - what fails is a wait.
             watchdog._failed.wait(_LIMIT)
             raise RuntimeError("connection closed by peer")
         errors.append(caught.value)
@@ -137,25 +138,6 @@ def _held(watchdog: Watchdog, name: str = "backward") -> Callable[[], BaseExcept
         return errors[0]
 
     return error
-
-
-def test_collectives_are_counted(jobs: list[RendezvousResult]) -> None:
-    heartbeat = jobs[0].heartbeat
-    watchdog = Watchdog(jobs[0], LaunchedRanks())
-    with watchdog.collective("setup"):
-        with watchdog.collective("broadcast"):
-            inner = heartbeat.collective
-        outer = heartbeat.collective
-
-    assert (inner, outer, heartbeat.collective, heartbeat.collective_seq) == ("broadcast", "setup", None, 2)
-
-
-def test_a_failed_collective_is_not_counted(jobs: list[RendezvousResult]) -> None:
-    heartbeat = jobs[0].heartbeat
-    with pytest.raises(KeyError), Watchdog(jobs[0], LaunchedRanks()).collective("backward"):
-        raise KeyError
-
-    assert (heartbeat.collective_seq, heartbeat.collective) == (0, None)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -235,10 +217,13 @@ def test_a_rank_held_in_a_collective_exits_after_a_grace_period(
     pair.ranks[1].report_failure(ValueError("no such luck"))
     wait()
 
-    (first, extended) = exits.later.call_args_list
+    deadline = time.monotonic() + _LIMIT
+    while len(exits.later.call_args_list) < 2 and time.monotonic() < deadline:
+        pair.ranks[0]._closed.wait(0.01)
+    (first, extended) = exits.later.call_args_list[:2]
     assert first.args == (5.0,)
-    # Out of the collective, it may do what its user's code does about the error.
-    assert extended.args == (4 * _LIMIT,)
+    # Out of the step, it may do what its user's code does about the error.
+    assert extended.args[0] > 3 * _LIMIT
     # Its stacks would follow the traceback of the failed rank, and only show where it waits.
     assert {os.path.realpath(f"/proc/self/fd/{call.kwargs['file']}") for call in (first, extended)} == {os.devnull}
     assert "[rank 0] aborting: rank 1 (pid " in capfd.readouterr().err
@@ -250,7 +235,7 @@ def test_of_many_ranks_a_few_print_the_failure(
     job = replace(jobs[1], config=replace(jobs[1].config, world_size=4096))
     watchdog = Watchdog(job, LaunchedRanks())
     job.heartbeat.training = True
-    with pytest.raises(RankFailedError) as raised, watchdog.collective("backward"):  # noqa: PT012 - it fails meanwhile.
+    with pytest.raises(RankFailedError) as raised, watchdog.step("backward"):  # noqa: PT012 - it fails meanwhile.
         watchdog._on_failure(RankFailure("no rank has made progress for 9 s"))
         watchdog.raise_if_failed()
 
@@ -273,7 +258,7 @@ def test_a_failure_that_only_one_machine_knows_is_printed_by_each_of_its_ranks(
 
 
 def test_stacks_are_printed_if_no_single_rank_is_at_fault(pair: Pair, exits: mock.Mock) -> None:
-    with pytest.raises(RankFailedError), pair.ranks[0].collective("backward"):  # noqa: PT012 - the failure is of the body.
+    with pytest.raises(RankFailedError), pair.ranks[0].step("backward"):  # noqa: PT012 - the failure is of the body.
         pair.ranks[0]._on_failure(RankFailure("no rank has made progress for 9 s"))
         pair.ranks[0].raise_if_failed()
 
@@ -285,7 +270,7 @@ def test_a_rank_that_is_in_no_collective_may_finish_its_work(pair: Pair, exits: 
     pair.ranks[0]._on_failure(RankFailure("rank 1 exited: killed by signal 9", 1))
 
     exits.later.assert_called_once_with(4 * _LIMIT, exit=True, file=mock.ANY)
-    with pytest.raises(RankFailedError, match="killed by signal 9"), pair.ranks[0].collective("backward"):
+    with pytest.raises(RankFailedError, match="killed by signal 9"), pair.ranks[0].step("backward"):
         pass
 
 
@@ -314,8 +299,8 @@ def test_the_threads_end_although_the_store_is_out_of_reach(pair: Pair) -> None:
 
         exchange = watchdog._exchange
         exchange._job = replace(exchange._job, config=replace(exchange._job.config, port=server.getsockname()[1]))
-        exchange._store = broken_store()
-        exchange._store.set.side_effect = wait_for_answer
+        exchange._connection = store = broken_store()
+        store.set.side_effect = wait_for_answer
         assert waits.wait(_LIMIT)
         watchdog._on_failure(RankFailure("the store of rank 0 has not answered for 26 s", 0))
 
@@ -405,7 +390,7 @@ def test_ranks_that_fail_together_may_train_again(pair: Pair) -> None:
         watchdog.report_failure(ValueError("no such luck"))
     for watchdog in pair.ranks:
         watchdog.on_training_start()
-    with pair.ranks[0].collective("backward"), pair.ranks[1].collective("backward"):
+    with pair.ranks[0].step("backward"), pair.ranks[1].step("backward"):
         pass
 
     assert [beat.error for beat in pair.heartbeats] == [None, None]
@@ -415,13 +400,14 @@ def test_a_failure_of_a_peer_is_not_published_as_an_own_one(pair: Pair) -> None:
     wait = _held(pair.ranks[0])
     pair.ranks[1].report_failure(ValueError("no such luck"))
     pair.ranks[0].report_failure(wait())
-    pair.ranks[0].report_failure(RuntimeError("connection closed by peer"))
+    with pytest.raises(RankFailedError, match=r"rank 1 .* failed: ValueError"):
+        pair.ranks[0].report_failure(RuntimeError("connection closed by peer"))
 
     assert pair.heartbeats[0].error is None
 
 
 def test_an_error_without_a_failed_peer_stays_as_it_is(pair: Pair) -> None:
-    with pytest.raises(RuntimeError, match="own"), pair.ranks[0].collective("backward"):
+    with pytest.raises(RuntimeError, match="own"), pair.ranks[0].step("backward"):
         raise RuntimeError("own")
 
 
@@ -429,7 +415,7 @@ def test_an_error_is_not_waited_for_again_when_it_is_reported(pair: Pair) -> Non
     """A program with an error of its own should not wait for a peer's twice."""
     waits: list[float] = []
     with mock.patch.object(pair.ranks[0]._failed, "wait", waits.append):
-        with pytest.raises(RuntimeError, match="own") as caught, pair.ranks[0].collective("setup"):
+        with pytest.raises(RuntimeError, match="own") as caught, pair.ranks[0].step("setup"):
             raise RuntimeError("own")
         pair.ranks[0].report_failure(caught.value)
 
@@ -441,7 +427,7 @@ def test_errors_of_two_collectives_are_both_waited_for(pair: Pair) -> None:
     waits: list[float] = []
     with mock.patch.object(pair.ranks[0]._failed, "wait", waits.append):
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="own"), pair.ranks[0].collective("backward"):
+            with pytest.raises(RuntimeError, match="own"), pair.ranks[0].step("backward"):
                 raise RuntimeError("own")
 
     assert [seconds > 0 for seconds in waits] == [True, True]
@@ -515,7 +501,7 @@ def test_a_message_alone_ends_no_process(pair: Pair, exits: mock.Mock) -> None:
 
 def test_a_rank_that_finished_is_not_missed(pair: Pair) -> None:
     pair.ranks[1].close()
-    with pair.ranks[0].collective("barrier"):
+    with pair.ranks[0].wait():
         pass
 
     assert not pair.ranks[0]._failed.wait(3)
@@ -532,7 +518,7 @@ def test_an_error_in_the_watchdog_ends_no_healthy_run(
     done = threading.Event()
     with caplog.at_level(logging.WARNING):
         for _ in range(30):
-            with pair.ranks[0].collective("backward"), pair.ranks[1].collective("backward"):
+            with pair.ranks[0].step("backward"), pair.ranks[1].step("backward"):
                 done.wait(0.1)
 
     assert [record.getMessage() for record in caplog.records] == [f"failure detection is off on rank {rank}"]
@@ -610,18 +596,8 @@ def test_a_rank_that_hangs_while_others_wait_to_stop_is_named(pair: Pair) -> Non
     for watchdog in pair.ranks:
         watchdog._flush()
 
-    with pytest.raises(RankFailedError, match=r"rank 1 .* has made no progress .*; rank 0 .* waits for it during sign"):
+    with pytest.raises(RankFailedError, match=r"rank 1 .* has made no progress .*; rank 0 .* waits for it"):
         _stop(pair.ranks[0])
-
-
-def test_waiting_to_stop_is_no_collective_of_all_ranks(pair: Pair) -> None:
-    """A rank that has taken the batch before it heard of the request does not wait."""
-    for watchdog in pair.ranks:
-        watchdog.announce_signal(signal.SIGTERM)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(_stop, pair.ranks))
-
-    assert [beat.collective_seq for beat in pair.heartbeats] == [0, 0]
 
 
 def test_a_signal_other_than_sigterm_is_handled_once(pair: Pair) -> None:
@@ -645,17 +621,15 @@ def test_a_signal_other_than_sigterm_is_handled_once(pair: Pair) -> None:
 def test_ranks_that_all_handle_an_error_enter_a_collective(pair: Pair) -> None:
     errors = [KeyboardInterrupt(), KeyboardInterrupt()]
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(Watchdog.confirm, pair.ranks, ["gather"] * 2, errors)) == [True, True]
-
-    assert [beat.collective_seq for beat in pair.heartbeats] == [0, 0]
+        assert list(pool.map(Watchdog.confirm, pair.ranks, errors)) == [True, True]
 
 
 def test_an_error_is_confirmed_once(pair: Pair) -> None:
     errors = [KeyboardInterrupt(), KeyboardInterrupt()]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(Watchdog.confirm, pair.ranks, ["gather"] * 2, errors))
+        list(pool.map(Watchdog.confirm, pair.ranks, errors))
 
-    assert pair.ranks[1].confirm("barrier", errors[1])
+    assert pair.ranks[1].confirm(errors[1])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -663,36 +637,23 @@ def test_a_rank_that_handles_an_error_does_not_disturb_a_collective(rank: int, p
     peer, wait = pair.ranks[1 - rank], threading.Event()
 
     def train() -> None:
-        with peer.collective("backward"):
+        with peer.step("backward"):
             wait.wait(_LIMIT)
             peer.raise_if_failed()
 
     with ThreadPoolExecutor(1) as pool:
         trained = pool.submit(train)
-        assert not pair.ranks[rank].confirm("gather", ValueError("invalid batch"))
+        assert not pair.ranks[rank].confirm(ValueError("invalid batch"))
         assert peer._failed.wait(_LIMIT)
         wait.set()
-        with pytest.raises(RankFailedError, match=rf"rank {rank} .* failed before gather: ValueError: invalid batch"):
+        with pytest.raises(RankFailedError, match=rf"rank {rank} .* failed: ValueError: invalid batch"):
             trained.result()
 
 
 def test_a_rank_that_handles_an_error_learns_that_another_one_failed(pair: Pair) -> None:
     pair.ranks[0].report_failure(ValueError("invalid batch"))
     with pytest.raises(RankFailedError, match=r"rank 0 .* failed: ValueError"):
-        pair.ranks[1].confirm("gather", KeyboardInterrupt())
-
-
-def test_values_are_gathered_on_rank_0(pair: Pair) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        gathered = [list(pool.map(Watchdog.gather, pair.ranks, values)) for values in (["a", "b"], ["c", "d"])]
-
-    assert gathered == [[["a", "b"], []], [["c", "d"], []]]
-
-
-def test_a_rank_that_gathers_learns_that_another_one_failed(pair: Pair) -> None:
-    pair.ranks[1].report_failure(ValueError("invalid batch"))
-    with pytest.raises(RankFailedError, match=r"rank 1 .* failed: ValueError"):
-        pair.ranks[0].gather("a")
+        pair.ranks[1].confirm(KeyboardInterrupt())
 
 
 def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
@@ -707,7 +668,7 @@ def test_a_signal_handler_may_request_a_stop_at_any_moment(pair: Pair) -> None:
 
 
 def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
-    pair.ranks[1]._exchange._store = broken_store()
+    pair.ranks[1]._exchange._connection = broken_store()
     wait = _held(pair.ranks[1])
     pair.ranks[0].report_failure(ValueError("no such luck"))
 
@@ -717,11 +678,11 @@ def test_a_broken_connection_to_a_living_rank_0_is_replaced(pair: Pair) -> None:
 def test_a_rank_that_knows_the_failure_does_not_connect_anew(pair: Pair) -> None:
     """Of a thousand ranks, each would, when the store of rank 0 closes some seconds after the failure."""
     follower = pair.ranks[1]
-    with pytest.raises(RuntimeError), follower.collective("backward"):  # noqa: PT012 - what fails is a wait.
+    with pytest.raises(RuntimeError), follower.step("backward"):  # noqa: PT012 - what fails is a wait.
         pair.ranks[0].report_failure(ValueError("no such luck"))
         follower._failed.wait(_LIMIT)
         with mock.patch.object(follower._exchange, "connect") as connect:
-            follower._exchange._store = broken_store()
+            follower._exchange._connection = broken_store()
             follower._flush()
             raise RuntimeError
 
@@ -739,9 +700,10 @@ def test_an_error_while_the_store_does_not_answer_names_rank_0(
         raise RuntimeError("timed out")
 
     monkeypatch.setattr(pair.ranks[1]._exchange, "connect", fail)
-    pair.ranks[1]._exchange._store = broken_store()
+    pair.ranks[1]._exchange._connection = broken_store()
 
-    pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
+    with pytest.raises(RankFailedError, match="has not answered"):
+        pair.ranks[1].report_failure(RuntimeError("Read error: Connection reset by peer"))
 
     assert f"aborting: the store of {pair.ranks[0]._info} at" in capsys.readouterr().err
     assert pair.heartbeats[1].error is None
@@ -761,7 +723,7 @@ def test_a_heartbeat_of_another_version_ends_no_run(rank: int, record: dict[str,
     config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=60))
     root = mock.create_autospec(TCPStore, instance=True)
     watchdog = Watchdog(RendezvousResult(config, root, 1, infos), LaunchedRanks())
-    store = watchdog._exchange._store = HashStore()
+    store = watchdog._exchange._connection = HashStore()
     for key in ("heartbeat/0", "heartbeat/1"):
         store.set(key, json.dumps({"run": 0, "failure": None, "decision": {}, **record}))
     with mock.patch.object(module._log, "warning"):
@@ -769,3 +731,61 @@ def test_a_heartbeat_of_another_version_ends_no_run(rank: int, record: dict[str,
 
     assert not exits.now.called
     assert not exits.later.called
+
+
+def test_a_launched_rank_that_has_torn_down_is_not_killed(pair: Pair, exits: mock.Mock) -> None:
+    """Defect A5: its program handles the error, and would lose its traceback."""
+    leader = pair.ranks[0]
+    pair.ranks[1].close()
+    leader._flush()
+    leader._failure = RankFailure("rank 1 failed", 1)
+    leader._limit_time(time.monotonic() + 1000)
+
+    assert not leader._exchange.ranks[1].heartbeat.training
+    pair.launched.kill.assert_not_called()
+
+
+def test_a_rank_learns_that_rank_0_had_fewer_batches(pair: Pair) -> None:
+    """Defect A10: not that its store closed."""
+    wait = _held(pair.ranks[1])
+    pair.ranks[1]._flush()
+    pair.ranks[0].close()
+
+    assert re.search(r"rank 0 .* left the job \(its data may have ended earlier\); rank 1 .* waits for it", str(wait()))
+
+
+def test_a_signal_is_handled_although_the_watchdog_is_off(pair: Pair) -> None:
+    """Defect A8."""
+    pair.ranks[0]._is_off = True
+    pair.ranks[0].announce_signal(signal.SIGTERM)
+
+    assert pair.ranks[0].signals_before_batch() == (signal.SIGTERM,)
+
+
+def test_without_detection_ranks_agree_on_signals_alone(jobs: list[RendezvousResult], exits: mock.Mock) -> None:
+    """Defect A8."""
+    watchdogs = [Watchdog(job, LaunchedRanks(), detects=False) for job in jobs]
+    for watchdog in watchdogs:
+        watchdog.start()
+    watchdogs[1].report_failure(ValueError("no such luck"))
+    watchdogs[0].announce_signal(signal.SIGTERM)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(_stop, watchdogs))
+    for watchdog in reversed(watchdogs):
+        watchdog.close()
+
+    assert jobs[0].heartbeat.batch == jobs[1].heartbeat.batch
+    assert not exits.later.called
+
+
+def test_strategies_of_a_process_that_overlap_train_until_the_last_one_closes(
+    jobs: list[RendezvousResult], pair: Pair
+) -> None:
+    """Fabric's have no end, and are closed when Python collects them, at another time on each rank."""
+    second = Watchdog(jobs[0], LaunchedRanks())
+    second.start()
+    pair.ranks[0].close()
+    still = pair.heartbeats[0].training
+    second.close()
+
+    assert (still, pair.heartbeats[0].training) == (True, False)

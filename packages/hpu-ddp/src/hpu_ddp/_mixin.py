@@ -34,6 +34,7 @@ class DDPMixin(HPUParallelMixin):
     """
 
     multi_processing_launcher: ClassVar[type[Any]]
+    saves_alone = True
 
     _ddp_kwargs: dict[str, Any]
     _start_method: Any

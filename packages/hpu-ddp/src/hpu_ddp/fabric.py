@@ -75,12 +75,8 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         Args:
             module: The module, on the device.
         """
-        with self.collective("setup"), self._wrapping():
-            wrapper = super().setup_module(module)
-        # torch broadcasts them before each forward pass. Without them, ranks may evaluate different numbers of batches.
-        if wrapper.will_sync_module_buffers():
-            self.count_forward_passes()
-        return wrapper
+        with self._wrapping():
+            return super().setup_module(module)
 
     def _setup_distributed(self) -> None:
         self.create_process_group()

@@ -54,7 +54,7 @@ def fail(how: str) -> None:
 class FailingClassifier(Classifier):
     """Classifier that fails on one rank, in one batch."""
 
-    def __init__(self, how: str, rank: int, batch: int, *, held: bool, before: str) -> None:
+    def __init__(self, how: str, rank: int, batch: int, *, held: str, before: str) -> None:
         super().__init__()
         self.before = before
         if before == "forward":
@@ -112,8 +112,8 @@ class FailingClassifier(Classifier):
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Run the backward pass; with `held`, block like an HCCL collective that waits for the failed rank."""
         if self.held and self.global_step == self.batch and self.global_rank != self.rank:
-            # CDLL releases the GIL, and the call does not return when a connection breaks.
-            ctypes.CDLL(None).pause()
+            # The call does not return when a connection breaks. PyDLL keeps the GIL, as `torch.hpu.synchronize` does.
+            (ctypes.PyDLL if self.held == "GIL" else ctypes.CDLL)(None).pause()
         super().backward(loss, *args, **kwargs)
 
 
@@ -134,7 +134,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--before", default="loss", choices=["loss", "forward", "metric", "validation"], help="where it fails"
     )
-    parser.add_argument("--held", action="store_true", help="block the other ranks, as in an HCCL collective")
+    parser.add_argument("--held", choices=["", "call", "GIL"], default="", help="block the others, as HCCL does")
     return parser.parse_args()
 
 

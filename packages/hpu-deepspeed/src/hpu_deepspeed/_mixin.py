@@ -86,11 +86,6 @@ class HPUDeepSpeedMixin(_Strategy):
         for name, classes in PLUGIN.strategies.items():
             strategy_registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
-    def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run the engine's step, which communicates."""
-        with self.collective("optimizer step"):
-            return super().optimizer_step(optimizer, *args, **kwargs)
-
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
         hccl.set_environment(_deepspeed.BRIDGE_ENV)
@@ -135,9 +130,5 @@ class HPUDeepSpeedMixin(_Strategy):
     def _atomic_checkpoint(self, path: Any) -> Iterator[Path]:
         """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
         target = Path(os.fspath(self.broadcast(path)))
-        # DeepSpeed communicates while it saves, and HCCL never times out.
-        with (
-            self.collective("checkpoint saving"),
-            atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial,
-        ):
+        with atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial

@@ -145,10 +145,8 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         super()._format_config()
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._device_index_context(), self.collective("setup"):
+        with self._device_index_context():
             initialized = super()._initialize_engine(*args, **kwargs)
-        if self.zero_stage_3:
-            self.count_forward_passes()
         # Engine and optimizer; Lightning 2.6 adds a scheduler.
         _nvme_checkpoint.patch_engine(initialized[0])
         _deepspeed.patch_weight_loading(initialized[0])

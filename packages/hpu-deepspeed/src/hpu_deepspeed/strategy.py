@@ -241,11 +241,6 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         loss: torch.Tensor = super().backward(closure_loss, optimizer, *args, scale_wrt_gas=False, **kwargs)
         return loss
 
-    @property
-    def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters, as in stage 3."""
-        return self.zero_stage_3
-
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
         """Do nothing: `backward` sets the accumulation boundary, and the engine's `no_sync` lacks stages 2 and 3."""
@@ -284,8 +279,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             _config.validate_ranks(path, self.config, self.world_size)
         _deepspeed.patch_weight_loading(self.model)
         options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
-        with self.collective("checkpoint loading"):
-            return super().load_checkpoint(path, **options)
+        return super().load_checkpoint(path, **options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""

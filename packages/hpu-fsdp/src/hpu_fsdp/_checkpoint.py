@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
         def barrier(self, *args: Any, **kwargs: Any) -> None: ...
         def broadcast(self, obj: Any, src: int = 0) -> Any: ...
-        def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
-        def lightning_module_state_dict(self) -> dict[str, Any]: ...
         def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]: ...
         def teardown(self) -> None: ...
         def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -86,8 +84,7 @@ class CheckpointMixin(_Strategy):
         pending, self._pending_save = self._pending_save, None
         if pending is None:
             return
-        with self.collective("checkpoint saving"):
-            pending.committed.result()
+        pending.committed.result()
         self.barrier()
 
     def _executor(self) -> ThreadPoolExecutor:
@@ -109,11 +106,7 @@ class CheckpointMixin(_Strategy):
     def _replacing(self, path: Path) -> Iterator[Path]:
         """Yield a path that replaces `path` when the block ends on all ranks; one that fails keeps the old content."""
         self.finish_save()
-        # torch and Lightning communicate while they save, and HCCL never times out.
-        with (
-            self.collective("checkpoint saving"),
-            atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial,
-        ):
+        with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial
 
     def _save_async(self, checkpoint: dict[str, Any], path: Path) -> None:
@@ -145,7 +138,7 @@ class CheckpointMixin(_Strategy):
         self._check_loadable(source)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        with self.collective("checkpoint loading"), optimizer_states_on(DEVICE), empty_shards_on(DEVICE):
+        with optimizer_states_on(DEVICE), empty_shards_on(DEVICE):
             loaded: dict[str, Any] = load_checkpoint(source, *arguments, **options)
         return loaded
 
@@ -215,18 +208,12 @@ class TrainerCheckpointMixin(CheckpointMixin):
         if not is_atomic:
             super().save_checkpoint(checkpoint, path, storage_options)
         elif self.async_save:
-            with self.collective("checkpoint saving"):
-                self._save_async(checkpoint, path)
+            self._save_async(checkpoint, path)
         else:
             with self._replacing(path) as partial:
                 super().save_checkpoint(checkpoint, partial)
                 if self.saves_sharded and self.global_rank == 0:
                     HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
-
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Return the module's state; the ranks gather a full one together."""
-        with self.collective("state dict"):
-            return super().lightning_module_state_dict()
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the state of an optimizer; the ranks gather a full one together.
@@ -234,7 +221,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
         Args:
             optimizer: The optimizer.
         """
-        with self.collective("optimizer state"), gathering_without_cuda():
+        with gathering_without_cuda():
             return super().optimizer_state(optimizer)
 
     def remove_checkpoint(self, filepath: "_PATH") -> None:

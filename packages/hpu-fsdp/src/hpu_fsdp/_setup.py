@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         def __init__(self, **arguments: Any) -> None: ...
         @property
         def root_device(self) -> torch.device: ...
-        def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]: ...
         def create_process_group(self) -> None: ...
         def setup_environment(self) -> None: ...
 
@@ -228,7 +227,7 @@ class FSDPSetupMixin(ShardedSetupMixin):
             # torch notes their parameters before it shards a unit, and a moved parameter may be another object.
             move_to_device(ignored)
         no_warning = _torch.ignore_no_shard_warning(self.sharding_strategy)
-        with self.collective("setup"), _torch.moving_units(DEVICE, move_to_device), no_warning:
+        with _torch.moving_units(DEVICE, move_to_device), no_warning:
             yield
 
 

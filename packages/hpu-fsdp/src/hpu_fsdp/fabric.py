@@ -111,7 +111,6 @@ class FabricHPUFSDPStrategy(
             sharded = super().setup_module(module)
         self._finish_wrapping(sharded)
         self._sharded_modules.append(sharded)
-        self.count_forward_passes()
         return sharded
 
     def module_sharded_context(self) -> AbstractContextManager[Any]:
@@ -138,8 +137,7 @@ class FabricHPUFSDPStrategy(
             RuntimeError: The norm is not finite, on all ranks, unless `error_if_nonfinite` is False. Lightning's and
                 torch's FSDP ignore the argument; the gradients are not finite then either.
         """
-        with self.collective("gradient clipping"):
-            norm = super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
+        norm = super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
         if error_if_nonfinite and not torch.isfinite(norm):
             raise RuntimeError(
                 f"the total norm of order {norm_type} of the gradients is non-finite, so they cannot be clipped: skip "

@@ -78,10 +78,7 @@ class FabricHPUModelParallelStrategy(
         Raises:
             ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
         """
-        with self.collective("setup"):
-            sharded = super().setup_module(module)
-        self.count_forward_passes()
-        return sharded
+        return super().setup_module(module)
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         with _parallelize.plan_errors():

@@ -53,7 +53,6 @@ class HPUModelParallelStrategy(
 
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
-    gathers_parameters = True
 
     def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
         self,

@@ -1,14 +1,15 @@
 """Failure detection: pure functions from the ranks' last heartbeats to the failure, if any.
 
-Each rank counts the collectives that it has entered. Ranks of one job are at most a few collectives apart, so the rank
-that is behind and no longer advances is the one that the others wait for. Nothing here waits, connects or exits.
+A collective on the device does not hold the host, so a rank that hangs is found by progress, not by calls: all ranks
+have stopped, and the device of the one at fault has nothing left to do, or its host is behind. Nothing here waits,
+connects or exits.
 """
 
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 _MAX_ERROR_LENGTH = 2000
 _MAX_PLACES = 8
@@ -17,6 +18,16 @@ _MAX_PLACES = 8
 _HEARTBEAT_RATE = 1400
 _WAIT_RATE = 2560
 _WAIT_INTERVAL = 0.05
+# SynapseAI kills a process whose device makes no progress for this many seconds: scal_init.cpp of Intel's
+# Gaudi3_Software, SCAL_TIMEOUT_NO_PROGRESS. A heartbeat may be as late as the difference.
+SYNAPSE_TIMEOUT: Final = 600.0
+_SYNAPSE_MARGIN: Final = 20.0
+SYNAPSE_EXIT: Final = "SynapseAI killed it, because its device made no progress for 10 minutes"
+
+_LEFT: Final = "left the job (its data may have ended earlier)"
+
+SCOPES: Final = ("", "setup", "training step", "backward", "optimizer step", "evaluation step")
+"""What the host of a rank may be in; a heartbeat has the index."""
 
 
 class RankFailedError(RuntimeError):
@@ -75,18 +86,64 @@ class SignalDecision:
     signals: tuple[int, ...] = ()
 
 
+class Progress(NamedTuple):
+    """How far host and device of a rank are.
+
+    Attributes:
+        moves: How often the host has entered or left a scope.
+        steps: Optimizer steps that the host has finished.
+        batch: Batches of the next optimizer step that it has entered.
+        stage: 0 between steps, 1 in the forward pass, 2 from the backward pass on.
+        scope: Index in `SCOPES`.
+        waits: How many calls that wait for all ranks, such as barriers, it has entered.
+        recorded: Events that it has recorded behind its steps.
+        finished: How many of them the device has reached.
+    """
+
+    moves: int = 0
+    steps: int = 0
+    batch: int = 0
+    stage: int = 0
+    scope: int = 0
+    waits: int = 0
+    recorded: int = 0
+    finished: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Where the host is in the training."""
+        return self.steps, self.batch, self.stage
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the device has not finished the steps of the host."""
+        return self.finished < self.recorded
+
+    def is_behind(self, other: "Progress") -> bool:
+        """Return whether the host is surely behind another one; ranks may accumulate different numbers of batches."""
+        if self.steps != other.steps:
+            return self.steps < other.steps
+        return self.stage < other.stage if self.batch == other.batch else self.batch == 0
+
+
+_START: Final = Progress()
+
+
 @dataclass(slots=True)
 class Heartbeat:
-    """Progress of one rank, published at every interval.
+    """State of one rank, published at every interval.
 
     Attributes:
         run: Number of the training that the rank is in; a process may train several times in one process group.
         beat: Number of heartbeats published so far.
-        collective_seq: Number of collectives entered, failed ones excluded.
-        collective: Name of the collective the rank is in, such as "backward"; None between two.
-        training: Whether the rank is between `on_training_start` and `on_training_end`.
+        progress: How far it is.
+        call: Function of torch.distributed that has held its host for some seconds; None if none.
+        line: Line of the program where its host has been for some seconds: "train.py:31 in load"; None if it moves.
+        is_frozen: Whether its Python threads stand still, because a call keeps the GIL or the process is stopped.
+        users: How many watchdogs of the process are open: strategies of Fabric have no end.
+        training: Whether the rank is between `on_training_start` and the last `close`.
         error: Exception that ended training on this rank; None while there is none.
-        handled: Exception that the program handles, so that the rank waits to enter its collective; None if none.
+        pending_error: Exception that the program handles while it wants to wait for all ranks; None if none.
         signals: Signals that the rank received, for all ranks to handle.
         batch: Numbers of the training batch that the rank is in, or waits before, and of the batch of the evaluation
             after it; 0 in training.
@@ -97,16 +154,19 @@ class Heartbeat:
         failure: Rank 0 only: why the job cannot continue; None while it can.
         is_signalled: Rank 0 only: whether a rank received a signal, so that all wait for a decision before each batch.
         decision: Rank 0 only: the last decision.
-        confirmed: Rank 0 only: number and name of the last collective that all ranks enter while one handles an error.
+        confirmed: Rank 0 only: number of the last wait that all ranks enter although one handles an error.
     """
 
     run: int = 0
     beat: int = 0
-    collective_seq: int = 0
-    collective: str | None = None
+    progress: Progress = _START
+    call: str | None = None
+    line: str | None = None
+    is_frozen: bool = False
+    users: int = 0
     training: bool = False
     error: str | None = None
-    handled: str | None = None
+    pending_error: str | None = None
     signals: list[int] = field(default_factory=list)  # Its methods are atomic: a signal handler appends.
     batch: tuple[int, float] = (0, 0)
     evaluated: float = 0
@@ -116,7 +176,7 @@ class Heartbeat:
     failure: RankFailure | None = None
     is_signalled: bool = False
     decision: SignalDecision = SignalDecision()
-    confirmed: tuple[int, str] | None = None
+    confirmed: int = 0
 
     def to_json(self) -> str:
         """Return what differs from a new heartbeat; of thousands of ranks, all else would be most of what is read."""
@@ -130,14 +190,16 @@ class Heartbeat:
             record["failure"] = RankFailure(**failure)
         if decision := record.get("decision"):
             record["decision"] = SignalDecision(tuple(decision["batch"]), tuple(decision["signals"]))
-        # JSON has no tuples.
-        record.update({name: tuple(record[name]) for name in ("batch", "confirmed") if record.get(name)})
+        if progress := record.get("progress"):
+            record["progress"] = Progress(*progress)
+        if batch := record.get("batch"):
+            record["batch"] = tuple(batch)
         return cls(**record)
 
     @property
-    def place(self) -> tuple[int, str | None]:
-        """Number and name of the collective that the rank is in, or waits to enter."""
-        return self.collective_seq, self.collective
+    def next_wait(self) -> int:
+        """Number of the wait that the rank is in, or enters next if it handles an error."""
+        return self.progress.waits + (self.pending_error is not None)
 
 
 _NEW = asdict(Heartbeat())
@@ -150,7 +212,7 @@ class RankState:
     Attributes:
         info: Identity of the rank.
         heartbeat: Its last heartbeat.
-        last_progress_time: When its collective or its number of collectives last changed.
+        last_progress_time: When its device last finished a step, or, with an idle device, when its host last moved.
         last_heartbeat_time: When its last heartbeat arrived.
         exit_reason: Why its process is known to be gone, such as "killed by signal 9"; None while it runs.
     """
@@ -163,22 +225,46 @@ class RankState:
 
     def update(self, heartbeat: Heartbeat, now: float) -> None:
         """Take over a heartbeat that was read at `now`."""
-        last = self.heartbeat
-        if heartbeat.beat != last.beat:
+        last, new = self.heartbeat.progress, heartbeat.progress
+        if heartbeat.beat != self.heartbeat.beat:
             self.last_heartbeat_time = now
-        if heartbeat.place != last.place:
+        # A host may run ahead of a device that stands still.
+        if new.finished != last.finished or (new.moves != last.moves and not (new.is_pending and last.is_pending)):
             self.last_progress_time = now
         self.heartbeat = heartbeat
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the rank has left the training."""
+        beat = self.heartbeat
+        return self.exit_reason is not None or beat.error is not None or beat.closed or not beat.training
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the rank waits for its device, in a function of torch.distributed, or for a decision of rank 0."""
+        beat = self.heartbeat
+        waits = beat.call is not None or beat.is_waiting or beat.pending_error is not None
+        return beat.progress.is_pending or waits
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the host is in a step, where its device may hold it before there is an event."""
+        return self.heartbeat.progress.scope > 0 or self.heartbeat.is_frozen
+
     def waiting_for(self, now: float) -> float:
-        """Return how many seconds the rank has been in its current collective; 0 outside of one."""
-        waits = self.heartbeat.collective is not None and self.exit_reason is None
-        return now - self.last_progress_time if waits else 0.0
+        """Return for how many seconds the rank may have waited for another one; 0 if it works for itself."""
+        return now - self.last_progress_time if not self.is_gone and (self.is_held or self.is_in_step) else 0.0
 
     @property
     def where(self) -> str:
-        """The collective that the rank is in, for messages: " during backward"."""
-        return f" during {self.heartbeat.collective}" if self.heartbeat.collective else ""
+        """What the rank is in, for messages: " during backward"."""
+        name = self.heartbeat.call or SCOPES[self.heartbeat.progress.scope]
+        return f" during {name}" if name else ""
+
+    @property
+    def line(self) -> str:
+        """The line where its host stands, for messages."""
+        return f" at {self.heartbeat.line}" if self.heartbeat.line else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +272,7 @@ class Timeouts:
     """Limits in seconds, derived from the strategy's `timeout` and the number of ranks.
 
     Attributes:
-        stall: How long a rank may wait in a collective without progress.
+        stall: How long the job may make no progress.
         exit_grace: How long a rank may take to exit after a failure is reported.
         heartbeat_interval: Time between two heartbeats.
         wait_interval: Time between two heartbeats while ranks wait for each other's.
@@ -221,34 +307,31 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
     """Return the first failure found, or None.
 
     Checked in order of certainty: a dead process, a rank that handles an error while the others go on, a rank that
-    waits for one that failed or exited, a straggler, a deadlock. Without proof that a process is gone, nothing is
-    reported before some rank has waited for `timeouts.stall` in one collective: as long as collectives complete, a
-    silent rank is not a failure.
+    waits for one that failed or left, a job that stands still. Without proof that a rank is gone, nothing is reported
+    as long as any rank makes progress.
     """
     return (
-        _dead_rank(ranks)
-        or _rank_with_error(ranks)
-        or _peer_of_failed_rank(ranks, now, timeouts)
-        or _stalled_rank(ranks, now, timeouts)
+        _dead_rank(ranks, now)
+        or _rank_with_error(ranks, now, timeouts)
+        or _peer_of_gone_rank(ranks, now, timeouts)
+        or _stalled_job(ranks, now, timeouts)
     )
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none."""
-    failure = _dead_rank([leader]) or _peer_of_failed_rank([leader, own], now, timeouts)
+    failure = _dead_rank([leader], now) or _peer_of_gone_rank([leader, own], now, timeouts)
     silent = now - leader.last_heartbeat_time
     # As long as rank 0 answers, it is the one to name the rank at fault.
     if failure is None and min(silent, own.waiting_for(now)) >= timeouts.stall:
-        message = f"{leader.info} has sent no heartbeat for {silent:.0f} s; {own.info} waits for it{own.where}"
-        return RankFailure(message, leader.info.rank)
+        return _blame(leader, own, now, timeouts)
     return failure
 
 
-def confirm_collective(ranks: Sequence[Heartbeat]) -> tuple[int, str] | None:
-    """Return the collective that all ranks are in, or wait to enter, although one handles an error; None if none."""
-    seq, name = ranks[0].place
-    is_same = len({rank.place for rank in ranks}) == 1
-    return (seq, name) if is_same and name is not None and any(rank.handled for rank in ranks) else None
+def confirm_wait(ranks: Sequence[Heartbeat]) -> int:
+    """Return the number of the wait that all ranks are in, or enter next although they handle an error; else 0."""
+    waits = {rank.next_wait for rank in ranks}
+    return waits.pop() if len(waits) == 1 and any(rank.pending_error is not None for rank in ranks) else 0
 
 
 def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDecision | None:
@@ -292,7 +375,7 @@ def describe_exit(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
+def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
     for rank in ranks:
         heartbeat = rank.heartbeat
         if rank.exit_reason is None or heartbeat.closed:
@@ -300,63 +383,86 @@ def _dead_rank(ranks: Sequence[RankState]) -> RankFailure | None:
         if heartbeat.error is not None:
             return RankFailure(f"{rank.info} failed{rank.where}: {heartbeat.error}", rank.info.rank)
         if heartbeat.training:
-            return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}", rank.info.rank)
+            stood_still = heartbeat.progress.is_pending and now - rank.last_progress_time
+            is_synapse = rank.exit_reason == describe_exit(-9) and stood_still > SYNAPSE_TIMEOUT - _SYNAPSE_MARGIN
+            by = f" ({SYNAPSE_EXIT})" if is_synapse else ""
+            return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}{by}", rank.info.rank)
     return None
 
 
-def _rank_with_error(ranks: Sequence[RankState]) -> RankFailure | None:
-    leader = ranks[0].heartbeat
+def _rank_with_error(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     for rank in ranks:
-        heartbeat = rank.heartbeat
-        if heartbeat.handled is None or heartbeat.place == leader.confirmed:
+        beat = rank.heartbeat
+        if beat.pending_error is None or beat.next_wait == ranks[0].heartbeat.confirmed:
             continue
-        # Others may be behind, or in the same collective.
-        seq = heartbeat.collective_seq
-        if any(peer.heartbeat.collective_seq >= seq and peer.heartbeat.place != heartbeat.place for peer in ranks):
-            return RankFailure(f"{rank.info} failed before {heartbeat.collective}: {heartbeat.handled}", rank.info.rank)
+        for peer in ranks:
+            other = peer.heartbeat
+            # A peer that handles the same error may be on its way.
+            is_elsewhere = other.pending_error is None and peer.waiting_for(now) > timeouts.heartbeat_interval
+            if is_elsewhere and other.next_wait != beat.next_wait and other.progress.place > beat.progress.place:
+                return RankFailure(f"{rank.info} failed{rank.where}: {beat.pending_error}", rank.info.rank)
     return None
 
 
-def _peer_of_failed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+def _peer_of_gone_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     # Ranks that all fail, or all finish, do not wait for each other.
     for peer in ranks:
-        heartbeat = peer.heartbeat
-        if peer.exit_reason is None and heartbeat.error is None and not heartbeat.closed:
+        beat = peer.heartbeat
+        if not peer.is_gone:
             continue
         for rank in ranks:
-            seconds = rank.waiting_for(now)
-            if seconds > timeouts.heartbeat_interval and rank.heartbeat.collective_seq > heartbeat.collective_seq:
-                cause = "left the job" if heartbeat.error is None else f"failed: {heartbeat.error}"
+            own, other = rank.heartbeat, beat.progress
+            if rank.waiting_for(now) <= timeouts.heartbeat_interval:
+                continue
+            is_in_wait = own.call is not None or own.pending_error is not None
+            if own.progress.place > other.place or (is_in_wait and own.next_wait > other.waits):
+                cause = _LEFT if beat.error is None else f"failed: {beat.error}"
                 message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
                 return RankFailure(message, peer.info.rank)
     return None
 
 
-def _stalled_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    stalled = [rank for rank in ranks if rank.waiting_for(now) >= timeouts.stall]
-    # A silent rank may have left its collective since: only the others show that collectives do not complete.
-    witnesses = [rank for rank in stalled if now - rank.last_heartbeat_time <= timeouts.detection_latency]
-    if not witnesses:
+def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    """Return the failure of a job in which nothing has moved for `timeouts.stall`, and some rank waits for another."""
+    active = [rank for rank in ranks if not rank.is_gone]
+    if len(active) < 2 or any(now - rank.last_progress_time < timeouts.stall for rank in active):  # noqa: PLR2004 - a rank and the one it waits for.
         return None
-    # What a silent rank last published may be a collective that it has left since.
-    by_progress = sorted(ranks, key=lambda rank: (rank.heartbeat.collective_seq, rank.last_heartbeat_time))
-    last, waiting = by_progress[0], max(witnesses, key=by_progress.index)
-    silent, without_progress = now - last.last_heartbeat_time, now - last.last_progress_time
-    is_silent = silent > timeouts.detection_latency
-    if last.heartbeat.collective_seq < waiting.heartbeat.collective_seq or (is_silent and last is not waiting):
-        if without_progress < timeouts.stall:
-            # It makes progress of its own and has not reached the collective yet.
+    silent = [rank for rank in active if now - rank.last_heartbeat_time > timeouts.detection_latency]
+    present = [rank for rank in active if rank not in silent]
+    working = [rank for rank in present if not rank.is_held and not rank.is_in_step]
+    waiting = max((rank for rank in present if rank not in working), key=_place, default=None)
+    if waiting is None:
+        # Each works for itself, or its device holds it where there is no event yet.
+        waiting = max(present, key=_place, default=None)
+        if waiting is None or not any(_is_behind(rank, waiting) for rank in active):
             return None
-        heard = f" and has sent no heartbeat for {silent:.0f} s" if is_silent else ""
-        message = (
-            f"{last.info} has made no progress for {without_progress:.0f} s{last.where}{heard}; {waiting.info} waits "
-            f"for it{waiting.where}"
-        )
-        return RankFailure(message, last.info.rank)
-    # All ranks have entered as many collectives, and not the same ones, or the network between them is down.
-    if len(stalled) == len(ranks):
-        waited = max(rank.waiting_for(now) for rank in ranks)
-        places = ", ".join(f"{rank.info}{rank.where}" for rank in ranks[:_MAX_PLACES])
-        places += f", and {len(ranks) - _MAX_PLACES} more" if len(ranks) > _MAX_PLACES else ""
-        return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}")
-    return None
+    behind = [rank for rank in present if rank is not waiting and _is_behind(rank, waiting)]
+    for suspects in (silent, working, behind):
+        first = min(suspects, key=_place, default=None)
+        if first is None:
+            continue
+        if suspects is silent or all(rank is first or _is_behind(first, rank) for rank in suspects):
+            return _blame(first, waiting, now, timeouts)
+        # More than one may be at fault.
+        break
+    waited = min(now - rank.last_progress_time for rank in active)
+    listed = [*working, *(rank for rank in active if rank not in working)]
+    places = ", ".join(f"{rank.info}{rank.where}{rank.line}" for rank in listed[:_MAX_PLACES])
+    places += f", and {len(listed) - _MAX_PLACES} more" if len(listed) > _MAX_PLACES else ""
+    return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}")
+
+
+def _blame(rank: RankState, waiting: RankState, now: float, timeouts: Timeouts) -> RankFailure:
+    stood_still, silent = now - rank.last_progress_time, now - rank.last_heartbeat_time
+    heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
+    heard = " and its threads stand still" if rank.heartbeat.is_frozen else heard
+    message = f"{rank.info} has made no progress for {stood_still:.0f} s{rank.where}{rank.line}{heard}"
+    return RankFailure(f"{message}; {waiting.info} waits for it{waiting.where}", rank.info.rank)
+
+
+def _place(rank: RankState) -> tuple[tuple[int, int, int], float]:
+    return rank.heartbeat.progress.place, rank.last_heartbeat_time
+
+
+def _is_behind(rank: RankState, other: RankState) -> bool:
+    return rank.heartbeat.progress.is_behind(other.heartbeat.progress)

@@ -20,20 +20,22 @@ from hpu_core.distributed.failure_detection import (
     RankInfo,
     RankState,
     Timeouts,
-    confirm_collective,
+    confirm_wait,
     decide_signals,
     detect_failure,
     detect_leader_failure,
 )
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.store import is_refused, open_store
+from hpu_core.distributed.store import Store, is_refused, open_store
 
 _log = logging.getLogger(__name__)
 
 # Counter of rank 0: how often its heartbeat had news, times _NEWS, and how many heartbeats it sent.
 _LEADER: Final = "leader"
 _NEWS: Final = 1 << 32
+# Fields of rank 0's heartbeat that no other rank needs at once.
+_ROUTINE: Final = ("beat", "progress", "call", "line", "is_frozen", "batch", "evaluated", "is_waiting")
 
 
 class HeartbeatExchange:
@@ -42,14 +44,15 @@ class HeartbeatExchange:
     A client that waits for a key blocks every other user of the same connection.
 
     Attributes:
-        timeouts: Limits of failure detection.
+        timeouts: Limits of failure detection; without it, ranks only agree on signals.
         ranks: State of the ranks that this one observes, and its own: all on rank 0; rank 0 and `launched` on others.
         leader: The last heartbeat that rank 0 published in this training.
         last_exchange_time: Monotonic time of the last exchange that succeeded.
     """
 
-    def __init__(self, job: RendezvousResult, launched: LaunchedRanks) -> None:
+    def __init__(self, job: RendezvousResult, launched: LaunchedRanks, *, detects: bool = True) -> None:
         self._job = job
+        self._detects = detects
         self._rank = job.config.rank
         self._launched = launched
         self.timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds(), job.config.world_size)
@@ -58,11 +61,12 @@ class HeartbeatExchange:
         infos = {rank: RankInfo(rank, host, process.pid) for rank, process in launched.items()} | dict(job.ranks)
         self.ranks = {rank: RankState(info, Heartbeat(training=True), now, now) for rank, info in infos.items()}
         self.own = self.ranks[self._rank]
-        # Of rank 0: what it last had to say. Of the others: its counter.
+        # What rank 0 last had to say, on rank 0; its counter, on the others.
         self._news: Heartbeat | None = None
         self._count = -1
         self.leader = Heartbeat()
         self.last_exchange_time = now
+        self._connection: Store | None = None
         # Of another host's store, this one has no connection that ends at its port.
         peers = peer_endpoints(job.config.port) if job.ranks[0].host == host else set()
         self._connected = [
@@ -76,7 +80,25 @@ class HeartbeatExchange:
         config, limit = self._job.config, self.timeouts.stall if seconds is None else seconds
         root = open_store(replace(config, timeout=timedelta(seconds=limit), check=check or config.check), server=False)
         root.set_timeout(timedelta(seconds=self.timeouts.stall))
-        self._store = self._job.store(root)
+        self._connection = self._job.store(root)
+
+    @property
+    def _store(self) -> Store:
+        if self._connection is None:
+            raise RuntimeError("there is no connection to the store yet")
+        return self._connection
+
+    def resume(self, now: float) -> None:
+        """Connect in place of another process of this rank, as if all ranks had just made progress."""
+        for state in self.ranks.values():
+            state.last_heartbeat_time = state.last_progress_time = now
+        try:
+            # The checks of the rendezvous are of another process.
+            self.connect(self.timeouts.silence, lambda: None)
+            self.leader = self.read(0)[0]
+        except RuntimeError:
+            # The first exchange fails as well.
+            _log.debug("rank %d found no store", self._rank, exc_info=True)
 
     def read(self, *ranks: int) -> list[Heartbeat]:
         """Return the last heartbeats of ranks; each rank publishes one before it joins."""
@@ -123,12 +145,13 @@ class HeartbeatExchange:
             own,
             is_signalled=any(heartbeat.signals for heartbeat in heartbeats),
             decision=decide_signals(heartbeats, self.leader.decision) or self.leader.decision,
-            confirmed=confirm_collective(heartbeats) or self.leader.confirmed,
+            confirmed=confirm_wait(heartbeats) or self.leader.confirmed,
         )
-        self.leader.failure = failure = failure or detect_failure([*self.ranks.values()], now, self.timeouts)
-        news = replace(
-            self.leader, beat=0, collective_seq=0, collective=None, batch=(0, 0), evaluated=0, is_waiting=False
-        )
+        if failure is None and self._detects:
+            failure = detect_failure([*self.ranks.values()], now, self.timeouts)
+        self.leader.failure = failure
+        idle = Heartbeat()
+        news = replace(self.leader, **{name: getattr(idle, name) for name in _ROUTINE})
         if news != self._news:
             self._publish(self.leader)
         self._store.add(_LEADER, 1 if news == self._news else 1 + _NEWS)
@@ -149,7 +172,9 @@ class HeartbeatExchange:
         if count != self._count:
             leader.last_heartbeat_time = now
         self._count = count
-        return self.leader.failure or detect_leader_failure(leader, self.own, now, self.timeouts)
+        if self.leader.failure is None and self._detects:
+            return detect_leader_failure(leader, self.own, now, self.timeouts)
+        return self.leader.failure
 
     def _observe(self, ranks: Iterable[int], run: int, now: float) -> None:
         """Read the heartbeats of ranks, as far as they are of this training."""

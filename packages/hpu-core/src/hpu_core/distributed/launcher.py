@@ -47,6 +47,14 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
             time.sleep(_POLL_INTERVAL)
 
 
+_launched: Final = LaunchedRanks()
+
+
+def launched_ranks() -> LaunchedRanks:
+    """Return the ranks that this process launched, which outlive the strategy that did."""
+    return _launched
+
+
 class LauncherMixin:
     """Mixin that publishes an error of the launched function before Lightning calls hooks; list it first."""
 

@@ -1,38 +1,49 @@
 """Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
 
 import os
+import signal
 import sys
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from hpu_core import collectives
+from hpu_core import bridge, collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0, excepthook
 from hpu_core.distributed.connections import own_connections
 from hpu_core.distributed.environment import find_agent
 from hpu_core.distributed.failure_detection import RankFailedError, describe_error
-from hpu_core.distributed.launcher import LaunchedRanks
+from hpu_core.distributed.guard import start_guard
+from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
+from hpu_core.distributed.launcher import LaunchedRanks, launched_ranks
 from hpu_core.distributed.rendezvous import RendezvousResult, open_root, rendezvous
+from hpu_core.distributed.step_clock import StepClock
 from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store
 from hpu_core.distributed.watchdog import Watchdog, print_line
 from hpu_core.launcher_env import LAUNCHER_PID
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
+# How long ranks of one machine may take to join at least, however short the timeout: a busy machine imports slowly, and
+# their launcher learns of an exit.
+_MIN_JOIN_TIMEOUT: Final = timedelta(minutes=5)
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
 
-# All ranks raise these at the same place, and what follows is as without them.
+# Exceptions that all ranks raise at the same place.
 _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 
 # Rendezvous of the default process group, which outlives the strategies that use it.
 _job: RendezvousResult | None = None
+# Progress of this process, and its guard's process id and rendezvous.
+_clock: Final = StepClock(bridge.new_event)
+_guarded: tuple[int, RendezvousResult] | None = None
 
 
 class _BackendError(ValueError, AssertionError):
@@ -48,7 +59,7 @@ class ProcessGroupManager:
         failure_detection: Whether to run the watchdog; HPU_FAILURE_DETECTION=0 switches it off as well.
 
     Attributes:
-        launched: The ranks that this process launched.
+        launched: The ranks that this process launched, for this strategy or an earlier one.
         error: The error with which this rank left the job, in words; None while it takes part in collectives.
 
     Raises:
@@ -60,7 +71,7 @@ class ProcessGroupManager:
         self.backend = _validate_backend(backend)
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
-        self.launched = LaunchedRanks()
+        self.launched = launched_ranks()
         self.watchdog: Watchdog | None = None
         self.error: str | None = None
 
@@ -79,10 +90,10 @@ class ProcessGroupManager:
             self._leave(error)
             raise
 
-    def is_alone(self, name: str) -> bool:
-        """Return whether this rank has failed, so that it enters no collective.
+    def leave_if_failed(self) -> bool:
+        """Return whether this rank has failed, so that it must not wait for the others.
 
-        An error that the program handles counts as well, unless all ranks are about to enter the same collective.
+        An error that the program handles counts as well, unless all ranks wait for each other next.
 
         Raises:
             RankFailedError: Another rank has failed.
@@ -92,7 +103,7 @@ class ProcessGroupManager:
         error = sys.exc_info()[1]
         if self.watchdog is None or isinstance(error, (type(None), *_OF_ALL_RANKS, GeneratorExit, StopIteration)):
             return False
-        if self.watchdog.confirm(name, error):
+        if self.watchdog.confirm(error):
             return False
         self._leave(error)
         return True
@@ -118,6 +129,7 @@ class ProcessGroupManager:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
         if self.failure_detection:
             excepthook.install()
+        is_launched = LAUNCHER_PID in os.environ or len(self.launched) == cluster.world_size() - 1 > 0
         config = RendezvousConfig(
             cluster.main_address,
             cluster.main_port,
@@ -126,18 +138,25 @@ class ProcessGroupManager:
             self.timeout,
             _make_check(self.launched),
         )
+        joining = replace(config, timeout=max(self.timeout, _MIN_JOIN_TIMEOUT)) if is_launched else config
         if not dist.is_initialized():
             reusable = _job is not None and _job.config.endpoint == config.endpoint
-            _job = rendezvous(config, _job.root if _job is not None and reusable else self._open_root(config))
-        elif _job is None and self.failure_detection and config.world_size > 1 and _has_store_at_port(config):
+            root = _job.root if _job is not None and reusable else self._open_root(joining)
+            _job = replace(rendezvous(joining, root), config=config)
+        elif _job is not None:
+            # An earlier strategy of this process may have had another timeout.
+            _job = replace(_job, config=config)
+        elif config.world_size > 1 and _has_store_at_port(config):
             _job = rendezvous(config, open_store(config, server=False))
         if _job is not None and self.failure_detection:
             excepthook.install(_job.store().add)
-            if config.world_size > 1 and (self.watchdog is None or self.watchdog.is_closed):
-                self.watchdog = Watchdog(_job, self.launched, find_agent())
-                self.watchdog.start()
-                # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
-                weakref.finalize(self, self.watchdog.close).atexit = False
+        if _job is not None and config.world_size > 1 and (self.watchdog is None or self.watchdog.is_closed):
+            if self.failure_detection:
+                _guard(_job)
+            self.watchdog = Watchdog(_job, self.launched, _clock, find_agent(), detects=self.failure_detection)
+            self.watchdog.start()
+            # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
+            weakref.finalize(self, self.watchdog.close).atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
@@ -166,25 +185,51 @@ class ProcessGroupManager:
             group = distributed_c10d._get_default_group()  # noqa: SLF001 - tests compare both with every torch.
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001
 
-    def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-        """Return a context that counts a collective of all ranks; those of a smaller group are not counted.
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Return the context of a step: one of `failure_detection.SCOPES`.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+        """
+        return nullcontext() if self.watchdog is None else self.watchdog.step(name)
+
+    def wait(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
+        """Return the context of a call that waits for all ranks; those of a smaller group are not counted.
 
         Raises:
             RankFailedError: Another rank has failed.
             RuntimeError: This rank has failed.
         """
         is_of_all = group in {None, dist.group.WORLD}
-        if self.error is not None or (is_of_all and self.is_alone(name)):
+        if self.error is not None or (is_of_all and self.leave_if_failed()):
             if self.watchdog is not None and self.watchdog.is_peer_failed:
                 self.watchdog.raise_if_failed()
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.collective(name)
+        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait()
+
+    def wait_for_device(self) -> None:
+        """Wait until the device has finished all work. The bridge's own `synchronize` would keep the GIL."""
+        if self.watchdog is None:
+            bridge.synchronize()
+        else:
+            self.watchdog.wait_for_device()
 
     def close(self) -> None:
         """End the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
         if self.watchdog is not None:
             self.watchdog.close()
             self.watchdog = None
+
+
+def _guard(job: RendezvousResult) -> None:
+    """Have this process a guard for this rendezvous, if it may still be forked."""
+    global _guarded  # noqa: PLW0603 - a process has one.
+    if _guarded is not None and _guarded[1].heartbeat is not job.heartbeat:
+        os.kill(_guarded[0], signal.SIGKILL)
+        os.waitpid(_guarded[0], 0)
+        _guarded = None
+    if _guarded is None and not bridge.is_open():
+        _guarded = start_guard(HeartbeatExchange(job, LaunchedRanks()), _clock), job
 
 
 def _has_store_at_port(config: RendezvousConfig) -> bool:

@@ -34,7 +34,7 @@ from hpu_core.distributed.store import (
 )
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0

@@ -1,9 +1,8 @@
 """Mixins and base classes of strategies for several devices, for the Trainer and for Fabric."""
 
-import functools
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -14,9 +13,8 @@ from hpu_core import _rendezvous_env, collectives, discovery, hccl
 from hpu_core._lightning import MisconfigurationException
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT, RankFailedError
 from hpu_core.distributed.launcher import SUBPROCESS_LAUNCHERS, FabricInProcessLauncher, InProcessLauncher
-from hpu_core.distributed.metrics import CountedMetrics
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.signals import SignalCoordinator
 from hpu_core.fabric import FabricHPUStrategy
@@ -45,12 +43,15 @@ if TYPE_CHECKING:
 
         __init__ = all_gather = backward = prepare_device = reduce_boolean_decision = set_world_ranks = teardown = _any
         predict_step = test_step = training_step = validation_step = _any
-        _configure_launcher = _set_world_ranks = _any
+        optimizer_step = _configure_launcher = _set_world_ranks = _any
 
 else:
     _Strategy = object
 
 T = TypeVar("T")
+
+# Seconds from the watchdog's last act to SynapseAI's.
+_MARGIN = 60.0
 
 
 class HPUParallelMixin(_Strategy):
@@ -61,9 +62,11 @@ class HPUParallelMixin(_Strategy):
 
     Attributes:
         process_groups: The manager of this strategy's process group.
+        saves_alone: Whether a rank needs no other one for a checkpoint.
     """
 
     process_groups: ProcessGroupManager
+    saves_alone = False
     _in_process_launcher: type[Any]
     # Sets the rank by Lightning's method, which has another name in Fabric.
     _set_rank: Callable[[], None]
@@ -84,7 +87,11 @@ class HPUParallelMixin(_Strategy):
         self._parallel_devices = validate_devices(devices, type(self).__name__)
 
     def select_device(self) -> None:
-        """Select the device of this rank."""
+        """Select the device of this rank, before it is opened, and have SynapseAI wait longer than the watchdog."""
+        seconds = self.process_groups.timeout.total_seconds()
+        if seconds > SYNAPSE_TIMEOUT - _MARGIN:
+            # In microseconds.
+            hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
         hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
     def join_ranks(self) -> None:
@@ -101,38 +108,41 @@ class HPUParallelMixin(_Strategy):
         """Create the default process group unless there is one."""
         self.process_groups.init_process_group(self.cluster_environment)
 
-    def collective(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-        """Return the context of a collective: if a rank fails, the others raise `RankFailedError` from it.
-
-        Args:
-            name: For error messages, such as "all-gather".
-            group: The process group; all ranks if None. Collectives of smaller groups are not watched.
-        """
-        return self.process_groups.collective(name, group)
-
     def gather_random_states(self, state: Tensor) -> Tensor | None:
-        """Return the states of all ranks on rank 0; None if one has failed: a checkpoint of DDP needs no other rank."""
-        watchdog = self.process_groups.watchdog
+        """Return the states of all ranks; None if one has failed: a checkpoint of DDP needs no other rank."""
         try:
-            if self.process_groups.is_alone("gather"):
+            if self.process_groups.leave_if_failed():
                 return None
-            if watchdog is None:
-                return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
-            states = watchdog.gather(bytes(state.tolist()).hex())
+            return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
         except RankFailedError:
             return None
-        return torch.tensor([list(bytes.fromhex(each)) for each in states], dtype=torch.uint8) if states else None
+
+    def require_ranks(self, name: str) -> None:
+        """Raise an error if this rank has failed, and others take part in what is about to begin.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+            RuntimeError: This rank has failed.
+        """
+        if not self.saves_alone:
+            with self.process_groups.wait(name):
+                pass
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute gradients, reduce them over all ranks, and launch the graph of forward and backward (lazy mode)."""
-        with self.collective("backward"):
+        with self.process_groups.step("backward"):
             return super().backward(*args, **kwargs)
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the optimizer's step, with the Trainer's closure."""
+        with self.process_groups.step("optimizer step"):
+            return super().optimizer_step(*args, **kwargs)
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, see `hpu_core.collectives`; with `sync_grads`, their gradients flow back."""
         if not dist.is_initialized():
             return tensor
-        with self.collective("all-gather", group):
+        with self.process_groups.wait("all-gather", group):
             if not sync_grads:
                 return collectives.all_gather(tensor, group)
             collectives.check_device(tensor)
@@ -140,23 +150,23 @@ class HPUParallelMixin(_Strategy):
             return parts
 
     def broadcast(self, obj: T, src: int = 0) -> T:
-        """Return the object of rank `src`; on a rank that has failed, its own."""
-        if self.process_groups.is_alone("broadcast") or not dist.is_initialized():
+        """Return the object of rank `src`; on a rank that has failed and saves alone, its own."""
+        if not dist.is_initialized() or (self.saves_alone and self.process_groups.leave_if_failed()):
             return obj
-        with self.collective("broadcast"):
+        with self.process_groups.wait("broadcast"):
             return collectives.broadcast(obj, src)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
         """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
-        if not self.process_groups.is_alone("barrier") and dist.is_initialized():
-            with self.collective("barrier"):
-                collectives.barrier()
+        if not self.process_groups.leave_if_failed() and dist.is_initialized():
+            with self.process_groups.wait("barrier"):
+                collectives.barrier(self.process_groups.wait_for_device)
 
     def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
         """Reduce a tensor over all ranks, in place; anything but a tensor is returned as it is."""
         if not isinstance(tensor, Tensor) or not dist.is_initialized():
             return tensor
-        with self.collective("all-reduce", group):
+        with self.process_groups.wait("all-reduce", group):
             return collectives.all_reduce(tensor, group, reduce_op)
 
     def teardown(self) -> None:
@@ -193,7 +203,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
     reduce = HPUParallelMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _in_process_launcher = InProcessLauncher
-    _metrics: CountedMetrics | None = None
     _signals: SignalCoordinator | None = None
 
     def set_world_ranks(self) -> None:
@@ -206,53 +215,44 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
 
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device and set it up for training or evaluation."""
-        with self.collective("setup"):
+        with self.process_groups.step("setup"):
             super().setup(trainer)
         if self.process_groups.watchdog is not None:
-            self._metrics = CountedMetrics(trainer.lightning_module, self.collective)
             self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
-    @property
-    def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters, so that all ranks evaluate the same number of batches."""
-        return False
-
-    @property
-    def broadcasts_buffers(self) -> bool:
-        """Whether a forward pass of training broadcasts buffers, as that of torch's DistributedDataParallel."""
-        return bool(getattr(self.model, "will_sync_module_buffers", bool)())
-
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `training_step`, in which torch may gather parameters or broadcast buffers."""
-        with self._forward(self.gathers_parameters or self.broadcasts_buffers):
+        """Run the module's `training_step`."""
+        with self.process_groups.step("training step"):
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's `validation_step`, unless the ranks stop before it."""
-        if self._signals is not None:
-            self._signals.before_evaluation_batch(self.lightning_module.trainer.num_val_batches)
-        with self._forward(self.gathers_parameters):
+        with self._evaluation_step("num_val_batches"):
             return super().validation_step(*args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's `test_step`, unless the ranks stop before it."""
-        if self._signals is not None:
-            self._signals.before_evaluation_batch(self.lightning_module.trainer.num_test_batches)
-        with self._forward(self.gathers_parameters):
+        with self._evaluation_step("num_test_batches"):
             return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's `predict_step`."""
-        with self._forward(self.gathers_parameters):
+        """Run the module's `predict_step`, unless the ranks stop before it."""
+        with self._evaluation_step("num_predict_batches"):
             return super().predict_step(*args, **kwargs)
 
-    def _forward(self, communicates: bool) -> AbstractContextManager[None]:
-        # A rank that waits for no other one may take its time, and evaluate another number of batches.
-        return self.collective("forward") if communicates else nullcontext()
+    def _evaluation_step(self, batches: str) -> AbstractContextManager[None]:
+        if self._signals is not None:
+            self._signals.before_evaluation_batch(getattr(self.lightning_module.trainer, batches))
+        return self.process_groups.step("evaluation step")
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return the module's state, for which the ranks may need each other."""
+        self.require_ranks("checkpoint saving")
+        return super().lightning_module_state_dict()
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
         """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision."""
-        if self.process_groups.is_alone("all-reduce"):
+        if self.process_groups.leave_if_failed():
             return decision
         return bool(super().reduce_boolean_decision(decision, all))
 
@@ -261,9 +261,6 @@ class HPUParallelStrategyBase(HPUParallelMixin, HPUStrategy):
         if self._signals is not None:
             self._signals.remove()
             self._signals = None
-        if self._metrics is not None:
-            self._metrics.restore()
-            self._metrics = None
         super().teardown()
 
 
@@ -280,31 +277,18 @@ class FabricHPUParallelStrategyBase(HPUParallelMixin, FabricHPUStrategy):
     def should_stop(self) -> bool:
         """Return whether all ranks stop here, because one received SIGTERM; all call this before they fetch a batch.
 
-        From the first call on, SIGTERM does not end the process. Without failure detection, each call is an all-reduce.
+        From the first call on, SIGTERM does not end the process.
         """
+        watchdog = self.process_groups.watchdog
         if not self._handles_sigterm:
             signal.signal(signal.SIGTERM, self._on_sigterm)
             self._handles_sigterm = True
-        watchdog = self.process_groups.watchdog
-        if watchdog is not None:
-            return signal.SIGTERM in watchdog.signals_before_batch()
-        return bool(self.all_reduce(torch.tensor(int(self._received_sigterm), device="hpu"), reduce_op="max"))
+        return self._received_sigterm if watchdog is None else signal.SIGTERM in watchdog.signals_before_batch()
 
     def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         self._received_sigterm = True
         if self.process_groups.watchdog is not None:
             self.process_groups.watchdog.announce_signal(signum)
-
-    def count_forward_passes(self) -> None:
-        """Count each forward pass as a collective; for strategies that communicate in it, once set up."""
-        # Fabric calls a module inside of this context, and has no other hook around it. FSDP2 gathers parameters in
-        # hooks of the module, so a wrapper of `forward` would be too late.
-        self.precision.forward_context = functools.partial(self._forward_context, self.precision)
-
-    @contextmanager
-    def _forward_context(self, plugin: Any) -> Iterator[None]:
-        with self.collective("forward"), type(plugin).forward_context(plugin):
-            yield
 
     def _set_world_ranks(self) -> None:
         if not self._has_joined:

@@ -1,16 +1,16 @@
 """Watchdog: exchanges heartbeats with the other ranks, and ends the process when the job cannot continue.
 
-HCCL collectives never time out, so a collective that one rank does not enter holds all others forever. A rank raises
-`RankFailedError` at its next collective; one that is held in a collective is ended by faulthandler after a grace
-period. One that works outside of collectives has the strategy's timeout to reach the next one: on a card, what waits
-for the device may wait for a collective that was launched before. An error of the watchdog itself switches it off and
-never ends a healthy run.
+HCCL collectives never time out, so a collective that one rank does not enter holds the devices of all others forever,
+and their hosts where they next read. A rank raises `RankFailedError` at its next step or wait. A host that is held is
+ended by faulthandler after a grace period; one that works for itself has the strategy's timeout. An error of the
+watchdog itself switches it off and never ends a healthy run.
 """
 # hpu-doctor verify: barrier-never-times-out
 
 import atexit
 import contextlib
 import faulthandler
+import functools
 import logging
 import multiprocessing.util
 import os
@@ -25,43 +25,58 @@ from typing import Final
 
 import torch.distributed as dist
 
-from hpu_core.distributed import _torch_2_0, cpp_log, excepthook
+from hpu_core.distributed import cpp_log, excepthook
 from hpu_core.distributed.environment import Agent
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, describe_error
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailedError, RankFailure, RankState, describe_error
 from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
+from hpu_core.distributed.step_clock import StepClock
 
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-# Attributes of an error: all ranks entered the same collective with it; it was waited whether another rank has failed.
+_POLL_INTERVAL: Final = 0.001
+# Attributes of an error: all ranks entered the same wait with it; it was waited whether another rank has failed.
 # A reference would keep the frames of its traceback, and another error may have its id.
 _CONFIRMED: Final = "_hpu_is_confirmed"
 _AWAITED: Final = "_hpu_is_awaited"
 
 
 class Watchdog:
-    """Failure detection of one rank, from `start` to `close`."""
+    """Failure detection of one rank, from `start` to `close`; without `detects`, agreement on signals only."""
 
-    def __init__(self, job: RendezvousResult, launched: LaunchedRanks, agent: Agent | None = None) -> None:
+    def __init__(
+        self,
+        job: RendezvousResult,
+        launched: LaunchedRanks,
+        clock: StepClock | None = None,
+        agent: Agent | None = None,
+        *,
+        detects: bool = True,
+    ) -> None:
         self._job = job
         self._info = job.ranks[job.config.rank]
         self._heartbeat = job.heartbeat
         self._launched = launched
         self._agent = agent
+        self._detects = detects
+        self.clock = clock or StepClock()
         # Reentrant, because a signal handler may interrupt its holder.
         self._lock = threading.RLock()
-        self._exchange = HeartbeatExchange(job, launched)
+        self._exchange = HeartbeatExchange(job, launched, detects=detects)
         self._timeouts = self._exchange.timeouts
         self._failure: RankFailure | None = None
         self._failed_at = 0.0
         self._failed = threading.Event()
         self._has_reported = False
+        # What the timer that ends this process was set for.
+        self._limited: object = None
         # Notified after every exchange.
         self._exchanged = threading.Condition()
         self._exchanges = 0
         self._is_off = False
+        self._is_closing = False
         self._closed = threading.Event()
         # Of all ways to wake a thread, the one that a signal handler may use.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -76,8 +91,11 @@ class Watchdog:
         beat = self._heartbeat
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
         beat.run = max(beat.run + 1, self._exchange.read(0)[0].run)
-        beat.error, beat.collective, beat.training, beat.signals = None, None, True, []
+        beat.error, beat.pending_error, beat.training, beat.closed, beat.signals = None, None, True, False, []
         beat.batch, beat.is_waiting = (0, 0), False
+        if beat.users == 0:
+            self.clock.reset()
+        beat.users += 1
         for thread in self._threads:
             thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -99,50 +117,49 @@ class Watchdog:
             raise error from cause
 
     @contextlib.contextmanager
-    def collective(self, name: str, handled: str | None = None, *, is_of_all: bool = True) -> Iterator[None]:
-        """Count a collective, and note that this rank is in it.
-
-        Args:
-            name: For the errors of other ranks, such as "backward".
-            handled: The error for which this rank waits to enter it, if any.
-            is_of_all: Whether all ranks enter it. Else it is counted as long as this one is in it.
+    def step(self, name: str) -> Iterator[None]:
+        """Note that this rank is in one of `failure_detection.SCOPES`.
 
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
-        beat, is_entered = self._heartbeat, False
-        with self._lock:
-            self.raise_if_failed()
-            outer, beat.collective, beat.handled = beat.collective, name, handled
-            beat.collective_seq += 1
+        with self._raising(), self.clock.scope(name):
+            yield
+
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count a call in which the host waits for all ranks.
+
+        Raises:
+            RankFailedError: The job cannot continue, which may be why the call failed.
+        """
+        with self._raising(), self.clock.wait():
+            yield
+
+    @contextlib.contextmanager
+    def _raising(self) -> Iterator[None]:
+        self.raise_if_failed()
         try:
             yield
-            is_entered = is_of_all
         except BaseException as error:
-            if not isinstance(error, RankFailedError) and self._wait_for_failure(error):
+            if not isinstance(error, RankFailedError) and self.wait_for_failure(error):
                 self.raise_if_failed(error)
             raise
-        finally:
-            with self._lock:
-                beat.collective, beat.handled = outer, None
-                beat.collective_seq -= not is_entered
-                if outer is None and self._failure is not None and beat.training:
-                    self._limit_time()
 
-    def confirm(self, name: str, error: BaseException) -> bool:
-        """Return whether all ranks enter the same collective, before which this one handles an error.
+    def confirm(self, error: BaseException) -> bool:
+        """Return whether all ranks wait for each other next, before which this one handles an error.
 
-        What the program catches may have kept this rank alone from a collective that the others are in. Errors that all
+        What the program catches may have kept this rank alone from a step that the others are in. Errors that all
         ranks handle, such as KeyboardInterrupt, are confirmed once, and take as long as a few heartbeats.
 
         Raises:
             RankFailedError: Another rank has failed.
         """
-        beat = self._heartbeat
-        if vars(error).get(_CONFIRMED) or beat.collective is not None or self.is_closed:
+        if vars(error).get(_CONFIRMED) or self.is_closed or self._is_off or not self._detects:
             return True
-        with self.collective(name, describe_error(error), is_of_all=False):
-            self._wait_until(lambda: self._exchange.leader.confirmed == beat.place)
+        self._heartbeat.pending_error = describe_error(error)
+        self._wait_until(lambda: self._exchange.leader.confirmed == self.clock.progress.waits + 1)
+        self._heartbeat.pending_error = None
         if self._failure is None:
             vars(error)[_CONFIRMED] = True
         elif not self.is_peer_failed:
@@ -150,28 +167,17 @@ class Watchdog:
         self.raise_if_failed()
         return True
 
-    def gather(self, value: str) -> list[str]:
-        """Return the values of all ranks on rank 0, and nothing on the others.
+    def wait_for_device(self) -> None:
+        """Wait until the device has finished all work that the training thread has launched.
 
-        They pass through the store. A rank that waits there for one that has failed gets a RankFailedError, and a rank
-        that waits for its device does not.
+        Raises:
+            RankFailedError: The job cannot continue.
         """
-        with self.collective("gather"), cpp_log.silence():
-            store, ranks = self._job.store(), range(self._job.config.world_size)
-            key = f"gather/{self._heartbeat.collective_seq}"
-            store.set(f"{key}/{self._info.rank}", value)
-            arrived = store.add(key, 1)
-            if self._info.rank != 0:
-                return []
-            while arrived < len(ranks):
-                self._failed.wait(self._timeouts.wait_interval)
-                self.raise_if_failed()
-                arrived = store.add(key, 0)
-            keys = [f"{key}/{rank}" for rank in ranks]
-            values = _torch_2_0.get_many(store, keys)
-            for name in (key, *keys):
-                store.delete_key(name)
-            return [value.decode() for value in values]
+        self.clock.record()
+        while self.clock.progress.is_pending:
+            self.raise_if_failed()
+            time.sleep(_POLL_INTERVAL)
+            self.clock.ask()
 
     @property
     def is_peer_failed(self) -> bool:
@@ -202,13 +208,12 @@ class Watchdog:
             beat.batch = (training + 1, 0) if evaluated is None else (training, evaluation + 1)
             beat.evaluated = evaluated or 0
             leader = self._exchange.leader
-            if not leader.is_signalled or beat.batch < leader.decision.batch:
+            if not self._is_off and (not leader.is_signalled or beat.batch < leader.decision.batch):
                 return ()
             beat.is_waiting = True
         # All ranks wait here, or read which batch a rank has taken.
-        with self.collective("signal handling", is_of_all=False):
-            self._wait_until(lambda: self._exchange.leader.decision.batch >= beat.batch)
-            self.raise_if_failed()
+        self._wait_until(lambda: self._exchange.leader.decision.batch >= beat.batch)
+        self.raise_if_failed()
         with self._lock:
             beat.is_waiting, decision = False, self._exchange.leader.decision
         signals = tuple(beat.signals) if self._is_off else decision.signals if decision.batch == beat.batch else ()
@@ -217,10 +222,15 @@ class Watchdog:
         return signals
 
     def report_failure(self, error: BaseException) -> None:
-        """Publish that this rank cannot continue, unless another rank is the reason."""
-        caused_by_peer = isinstance(error, RankFailedError) or self._wait_for_failure(error)
+        """Publish that this rank cannot continue, unless another rank is the reason.
+
+        Raises:
+            RankFailedError: Another rank is.
+        """
+        if not isinstance(error, RankFailedError) and self.wait_for_failure(error):
+            self.raise_if_failed(error)
         # What is raised after the first error follows from it.
-        if self._heartbeat.training and self._heartbeat.error is None and not caused_by_peer:
+        if self._heartbeat.training and self._heartbeat.error is None and not isinstance(error, RankFailedError):
             self._heartbeat.error = describe_error(error)
             self._has_reported = True
             self._wake.put(None)
@@ -230,11 +240,15 @@ class Watchdog:
 
     def close(self) -> None:
         """Publish that training is over on this rank, and end the threads; their connection goes with them."""
-        if self._closed.is_set():
-            return
         with self._lock:
-            self._heartbeat.training = False
+            if self._is_closing:
+                return
+            self._is_closing = True
+            self._heartbeat.users -= 1
+            self._heartbeat.training = self._heartbeat.users > 0
         self._flush()
+        if not self._heartbeat.training:
+            self._wait_for_others()
         self._closed.set()
         self._wake.put(None)
         if not self._join_threads() and self._failure is not None:
@@ -244,7 +258,8 @@ class Watchdog:
         # A rank that answers may finish what it does: its own watchdog limits how long.
         now, limit = time.monotonic(), self._job.config.timeout.total_seconds()
         for rank in self._launched:
-            if now - self._exchange.ranks[rank].last_heartbeat_time < self._timeouts.detection_latency:
+            state = self._exchange.ranks[rank]
+            if not state.heartbeat.training or now - state.last_heartbeat_time < self._timeouts.detection_latency:
                 self._launched.deadlines[rank] = now + limit
         if self._failure is None:
             atexit.unregister(self._end_at_exit)
@@ -267,7 +282,8 @@ class Watchdog:
             error = getattr(sys, "last_value", None)
             if isinstance(error, BaseException):
                 # Fabric has no hook for exceptions.
-                self.report_failure(error)
+                with contextlib.suppress(RankFailedError):
+                    self.report_failure(error)
             self._heartbeat.closed = self._heartbeat.error is None and self._failure is None
             self.close()
         # If this process trained again, all ranks are alive.
@@ -289,8 +305,10 @@ class Watchdog:
         while not self._closed.is_set():
             self._exchange_once()
             beat = self._heartbeat
-            waits = (self._exchange.leader.is_signalled or beat.is_waiting or beat.handled) and self._failure is None
-            interval = self._timeouts.wait_interval if waits else self._timeouts.heartbeat_interval
+            waits = self._exchange.leader.is_signalled or beat.is_waiting or beat.pending_error
+            interval = (
+                self._timeouts.wait_interval if waits and self._failure is None else self._timeouts.heartbeat_interval
+            )
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=interval)
 
@@ -308,12 +326,9 @@ class Watchdog:
             had_process_group = dist.is_initialized()
             now = time.monotonic()
             silent = now - exchange.last_exchange_time
-            own.update(self._snapshot(), now)
-            if self._failure is not None and now - self._failed_at > self._timeouts.exit_grace / 2:
-                # They are stopped, or hold the GIL: else they would exit by themselves.
-                for rank, process in self._launched.items():
-                    if now - exchange.ranks[rank].last_heartbeat_time > self._timeouts.detection_latency:
-                        process.kill()
+            self._update_own(now)
+            if self._failure is not None:
+                self._limit_time(now)
             elif self._agent is not None and self._agent.has_exited:
                 message = f"{self._agent.name} (pid {self._agent.pid} on {self._info.host}) exited"
                 self._on_failure(RankFailure(message), is_local=True)
@@ -321,8 +336,22 @@ class Watchdog:
                 self._on_failure(exchange.leader_failure(silent))
 
     def _snapshot(self) -> Heartbeat:
+        """Return the heartbeat of now, with the place of a host that has not moved since the last one."""
+        progress = self.clock.progress
+        last = self._exchange.own.heartbeat
+        call = line = None
+        if progress.moves == last.progress.moves:
+            # The training thread asks itself while it moves. Beside a host in `Event.synchronize`, asking blocks.
+            self.clock.ask()
+            progress = self.clock.progress
+            call, line = self.clock.locate()
         with self._lock:
-            return replace(self._heartbeat)
+            return replace(self._heartbeat, progress=progress, call=call, line=line)
+
+    def _update_own(self, now: float) -> RankState:
+        own = self._exchange.own
+        own.update(replace(own.heartbeat, progress=self.clock.progress), now)
+        return own
 
     def _exchange_once(self) -> None:
         """Publish the own heartbeat, read the others', and act on what follows."""
@@ -330,9 +359,11 @@ class Watchdog:
         with self._lock:
             self._heartbeat.exits = exits
             self._heartbeat.beat += 1
+        beat = self._snapshot()
+        self.clock.publish(beat)
         try:
             with cpp_log.silence():
-                failure = self._exchange.exchange(self._snapshot(), self._failure)
+                failure = self._exchange.exchange(beat, self._failure)
         except RuntimeError:
             if self._closed.is_set():
                 return
@@ -346,13 +377,12 @@ class Watchdog:
 
     def _on_failure(self, failure: RankFailure, *, is_local: bool = False) -> None:
         """Have this process raise, and exit if it cannot; report a failure that only this machine knows of."""
-        if self._failure is not None:
+        if self._failure is not None or not self._detects:
             return
-        beat, rank = self._snapshot(), self._info.rank
-        own = self._exchange.own
+        beat, rank, now = self._heartbeat, self._info.rank, time.monotonic()
         # Checked against what this rank knows of itself: a message alone ends no process.
-        hangs = failure.rank == rank and time.monotonic() - own.last_progress_time > self._timeouts.stall / 2
-        if beat.training and hangs and beat.handled is None:
+        hangs = failure.rank == rank and now - self._exchange.own.last_progress_time > self._timeouts.stall / 2
+        if beat.training and hangs and beat.pending_error is None:
             print_line(f"[rank {rank}] aborting: {failure.message}. Its threads are in:")
             faulthandler.dump_traceback(_STDERR)
             try:
@@ -360,21 +390,40 @@ class Watchdog:
                 self._wait_for_readers()
             finally:
                 os._exit(1)
-        aborts = beat.training and beat.error is None and failure.rank != rank
-        if aborts and (is_local or self._job.config.reports):
+        if self._is_survivor(failure) and (is_local or self._job.config.reports):
             print_line(f"[rank {rank}] aborting: {failure.message}")
         with self._lock:
-            self._failure, self._failed_at = failure, time.monotonic()
-            if aborts:
-                self._limit_time()
+            self._failure, self._failed_at = failure, now
         self._failed.set()
+        self._limit_time(now)
         with self._exchanged:
             self._exchanged.notify_all()
 
-    def _limit_time(self) -> None:
-        """Limit how long this rank may take to raise: it has the timeout where no collective holds it."""
-        is_held = self._heartbeat.collective is not None
-        self._schedule_exit(self._timeouts.exit_grace if is_held else self._job.config.timeout.total_seconds())
+    def _is_survivor(self, failure: RankFailure) -> bool:
+        return self._heartbeat.training and self._heartbeat.error is None and failure.rank != self._info.rank
+
+    def _limit_time(self, now: float) -> None:
+        """Limit how long this rank may take to raise, and kill the launched ranks that do not answer.
+
+        A host that its device, or a call, holds has the grace period, as long as Python does not run there: a callback
+        may write a file while the device waits. One that works for itself has the timeout.
+        """
+        since = now - self._failed_at
+        if since > self._timeouts.exit_grace / 2:
+            # They are stopped, or hold the GIL: else they would exit by themselves.
+            for rank, process in self._launched.items():
+                state = self._exchange.ranks[rank]
+                if state.heartbeat.training and now - state.last_heartbeat_time > self._timeouts.detection_latency:
+                    process.kill()
+        if self._failure is None or not self._is_survivor(self._failure):
+            return
+        own = self._update_own(now)
+        is_held = own.is_held or own.is_in_step
+        limited = (self.clock.progress.moves, self.clock.place_in_code()) if is_held else None
+        if limited is None or limited != self._limited:
+            left = max(self._job.config.timeout.total_seconds() - since, self._timeouts.exit_grace)
+            self._schedule_exit(min(self._timeouts.exit_grace, left) if is_held else left)
+        self._limited = limited
 
     def _schedule_exit(self, seconds: float) -> None:
         """Exit with code 1 after a time, from a thread that does not need the GIL.
@@ -382,19 +431,23 @@ class Watchdog:
         The stacks are printed unless the failed rank is known: they only show where this one waits for it.
         """
         is_known = self._failure is not None and self._failure.rank is not None
-        file = os.open(os.devnull, os.O_WRONLY) if is_known or not self._job.config.reports else _STDERR
+        file = self._devnull if is_known or not self._job.config.reports else _STDERR
         faulthandler.dump_traceback_later(seconds, exit=True, file=file)
 
-    def _wait_for_failure(self, error: BaseException) -> bool:
+    @functools.cached_property
+    def _devnull(self) -> int:
+        return os.open(os.devnull, os.O_WRONLY)
+
+    def wait_for_failure(self, error: BaseException) -> bool:
         """Return whether a failure of another rank is known, which may be why this one fails as well.
 
-        A collective fails at once when a connection breaks, and the watchdog learns a moment later whose it was. It
+        A collective may fail at once when a connection breaks, and the watchdog learns a moment later whose it was. It
         does not learn of rank 0 while processes that rank 0 forked, such as DataLoader workers, hold its sockets.
         """
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         may_be_peer = isinstance(error, RuntimeError) and is_new and not self._closed.is_set() and not self._is_off
-        if not self._failed.wait(self._timeouts.detection_latency if may_be_peer else 0):
+        if not self._failed.wait(self._timeouts.detection_latency if may_be_peer and self._detects else 0):
             silent = time.monotonic() - self._exchange.last_exchange_time
             if may_be_peer and self._info.rank != 0 and silent > self._timeouts.silence:
                 self._on_failure(self._exchange.leader_failure(silent))
@@ -408,14 +461,28 @@ class Watchdog:
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
-        last_words = self._failure is not None or self._has_reported
         # The exchange that runs now may have read the heartbeat before it changed.
         target = self._exchanges + 2
         for _ in range(2):
             self._wake.put(None)
         with self._exchanged:
             self._exchanged.wait_for(lambda: self._exchanges >= target or self._is_off, self._timeouts.silence)
-        if last_words:
+        if self._failure is not None or self._has_reported:
+            self._wait_for_readers()
+
+    def _wait_for_others(self) -> None:
+        """Stay some seconds on the rank that keeps the store while others train, and may wait for this one in vain."""
+        deadline = time.monotonic() + self._timeouts.detection_latency
+        others = [state for rank, state in self._exchange.ranks.items() if rank != self._info.rank]
+        while (
+            self._job.config.hosts_store
+            and not (self._failure or self._heartbeat.error or self._is_off)
+            and any(not state.is_gone for state in others)
+            and time.monotonic() < deadline
+        ):
+            self._wake.put(None)
+            time.sleep(self._timeouts.wait_interval)
+        if self._failure is not None:
             self._wait_for_readers()
 
     def _wait_for_readers(self) -> None:

@@ -1,0 +1,189 @@
+"""Clock of the host's and the device's progress."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hpu_core.distributed.failure_detection import Progress
+from hpu_core.distributed.step_clock import StepClock
+
+
+class _Event:
+    """Event of a device that finishes what it is told."""
+
+    def __init__(self) -> None:
+        self.is_finished = False
+
+    def record(self) -> None:
+        """Do nothing."""
+
+    def query(self) -> bool:
+        """Return whether the device has finished."""
+        return self.is_finished
+
+
+def _automatic(clock: StepClock) -> None:
+    """Train a batch as the Trainer does: the optimizer's step calls the closure."""
+    with clock.scope("optimizer step"):
+        _accumulate(clock)
+
+
+def _accumulate(clock: StepClock) -> None:
+    with clock.scope("training step"):
+        pass
+    with clock.scope("backward"):
+        pass
+
+
+def _manual(clock: StepClock) -> None:
+    """Train a batch with two optimizers."""
+    with clock.scope("training step"):
+        for _ in range(2):
+            with clock.scope("backward"):
+                pass
+            with clock.scope("optimizer step"):
+                pass
+
+
+def _evaluate(clock: StepClock) -> None:
+    with clock.scope("evaluation step"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("calls", "place", "recorded"),
+    [
+        ([_automatic, _automatic], (2, 0, 0), 2),
+        ([_accumulate, _accumulate], (0, 2, 2), 4),
+        ([_accumulate, _automatic], (1, 0, 0), 3),
+        ([_manual], (2, 0, 0), 1),
+        ([_automatic, _evaluate, _evaluate], (1, 0, 0), 3),
+    ],
+    ids=["automatic", "without an optimizer", "accumulation", "two optimizers", "evaluation"],
+)
+def test_steps_are_counted_and_an_event_follows_the_outermost_scope(
+    calls: list[Callable[[StepClock], None]], place: tuple[int, int, int], recorded: int
+) -> None:
+    clock = StepClock(_Event)
+    for call in calls:
+        call(clock)
+
+    assert (clock.progress.place, clock.progress.scope, clock.progress.recorded) == (place, 0, recorded)
+
+
+def test_inside_a_step_the_host_is_further_than_between_steps() -> None:
+    clock = StepClock()
+    places = [clock.progress.place]
+    with clock.scope("training step"):
+        places.append(clock.progress.place)
+    with clock.scope("backward"):
+        places.append(clock.progress.place)
+    with clock.scope("optimizer step"):
+        places.append(clock.progress.place)
+    places.append(clock.progress.place)
+
+    assert places == [(0, 0, 0), (0, 1, 1), (0, 1, 2), (0, 1, 2), (1, 0, 0)]
+
+
+def test_a_backward_pass_alone_is_a_batch() -> None:
+    """Fabric has no hook around the forward pass."""
+    clock = StepClock()
+    for _ in range(2):
+        with clock.scope("backward"):
+            pass
+
+    assert clock.progress.place == (0, 2, 2)
+
+
+def test_what_fails_is_not_counted() -> None:
+    clock = StepClock()
+    with pytest.raises(KeyError), clock.scope("optimizer step"), clock.scope("training step"):
+        raise KeyError
+    with pytest.raises(KeyError), clock.wait():
+        raise KeyError
+
+    assert (clock.progress.place, clock.progress.scope, clock.progress.waits) == ((0, 0, 0), 0, 0)
+
+
+def test_events_finish_in_order() -> None:
+    made: list[_Event] = []
+
+    def make() -> _Event:
+        made.append(_Event())
+        return made[-1]
+
+    clock = StepClock(make)
+    for _ in range(3):
+        clock.record()
+    before = clock.progress
+    made[0].is_finished = made[2].is_finished = True
+    clock.ask()
+    between = clock.progress
+    made[1].is_finished = True
+    clock.ask()
+
+    assert [each.finished for each in (before, between, clock.progress)] == [0, 1, 3]
+    assert [each.is_pending for each in (before, between, clock.progress)] == [True, True, False]
+
+
+def test_a_device_that_refuses_events_ends_no_training() -> None:
+    def refuse() -> _Event:
+        raise RuntimeError("no device")
+
+    clock = StepClock(refuse)
+    _automatic(clock)
+
+    assert not clock.progress.is_pending
+
+
+def test_the_line_of_the_program_is_that_of_the_training_thread() -> None:
+    clock, is_in, may_end = StepClock(), threading.Event(), threading.Event()
+
+    def train() -> None:
+        with clock.scope("training step"):
+            is_in.set()
+            may_end.wait(60)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    is_in.wait(60)
+    call, line = clock.locate()
+    places = {clock.place_in_code() for _ in range(3)}
+    may_end.set()
+    thread.join()
+
+    assert call is None
+    assert str(line).startswith("test_step_clock.py:")
+    assert str(line).endswith(" in train")
+    assert len(places) == 1
+
+
+def test_a_function_of_torch_distributed_is_named() -> None:
+    """Also one that the program calls itself: defect A2."""
+    clock = StepClock()
+    lock = threading.Lock()
+    lock.acquire()
+    namespace = {"__name__": "torch.distributed.distributed_c10d", "lock": lock}
+    exec("def all_reduce():\n    lock.acquire(timeout=60)\n", namespace)  # noqa: S102 - a function of that module.
+
+    def train() -> None:
+        with clock.wait():
+            namespace["all_reduce"]()  # type: ignore[operator]
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while clock.locate()[0] is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    call, line = clock.locate()
+    lock.release()
+    thread.join()
+
+    assert call == "all_reduce"
+    assert str(line).endswith(" in train")
+
+
+def test_a_new_clock_has_no_progress() -> None:
+    assert StepClock().progress == Progress()
