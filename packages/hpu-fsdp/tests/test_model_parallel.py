@@ -1,7 +1,6 @@
 """FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
 
 import functools
-import inspect
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -457,9 +456,7 @@ def _initialize_shards() -> tuple[str, list[float]]:
     if created:
         dist.init_process_group("hccl")
     try:
-        # Another test may have replaced it already.
-        helper = inspect.unwrap(_random._resolve_device)
-        with mock.patch.object(_random, "_resolve_device", helper), mock.patch.object(_random, "_rng_tracker", None):
+        with mock.patch.object(_random, "_rng_tracker", None):
             hpu_fsdp.patch_dtensor_random()
             with torch.device("meta"):
                 layer = torch.nn.Linear(2, 4, bias=False)
@@ -468,8 +465,22 @@ def _initialize_shards() -> tuple[str, list[float]]:
             weight: Any = torch.nn.init.uniform_(layer.weight, 1, 2)
             return str(weight.to_local().device), weight.full_tensor().flatten().tolist()
     finally:
+        _torch.restore()
         if created:
             dist.destroy_process_group()
+
+
+@_random_dtensors
+def test_end_of_a_strategy_restores_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other DTensors of the process are not the strategy's affair."""
+    monkeypatch.setattr(_parallelize._setup.ShardedSetupMixin, "teardown", lambda _: None, raising=False)
+    helper = _random._resolve_device
+    hpu_fsdp.patch_dtensor_random()
+    replaced = _random._resolve_device
+    object.__new__(_parallelize.ModelParallelSetupMixin).teardown()
+
+    assert replaced is not helper
+    assert _random._resolve_device is helper
 
 
 @_random_dtensors

@@ -181,7 +181,10 @@ def normalize_precision(precision: object, engine: str) -> Any:
     if name == "64-true":
         raise float64_error(name)
     if name not in _PRECISIONS:
-        advice = f", which {engine} does not have: pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
+        advice = (
+            f", which {engine} does not have: the transformer engine takes scales from the weights that a card holds, "
+            "and these share none between cards; pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
+        )
         raise ValueError(
             f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with {engine}, got "
             f"{precision!r}{advice if name == 'fp8' else ''}"

@@ -68,6 +68,13 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
         _torch.patch_dtensor_random()
         super().setup_environment()
 
+    def teardown(self) -> None:
+        """Move everything off the device, and restore what was replaced in torch."""
+        try:
+            super().teardown()
+        finally:
+            _torch.restore()
+
     def _finish_parallelization(self, module: Module) -> None:
         """Restrict reductions to sums, and check the sharded parameters.
 

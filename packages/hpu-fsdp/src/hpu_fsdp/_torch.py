@@ -4,8 +4,9 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any, Final
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor as ShardedTensor  # noqa: PLC0414 - re-exported.
@@ -14,6 +15,9 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 
 from hpu_core.scaler import unscale_gradients
+
+# Restores what is replaced in torch while a strategy trains.
+_undo: Final = ExitStack()
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -129,7 +133,7 @@ def _replace_divide_factors() -> None:
         arguments = ["mtia" if value == "hpu" else value for value in args]
         return helper(*arguments, **{key: "mtia" if value == "hpu" else value for key, value in kwargs.items()})
 
-    _fsdp_collectives._get_gradient_divide_factors = sum_on_hpu  # noqa: SLF001
+    _replace(_fsdp_collectives, "_get_gradient_divide_factors", sum_on_hpu)
 
 
 def patch_dtensor_random() -> None:
@@ -149,7 +153,17 @@ def patch_dtensor_random() -> None:
     def resolve(device_mesh: Any) -> torch.device:
         return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
 
-    _random._resolve_device = resolve  # noqa: SLF001 - torch has no public name for it.
+    _replace(_random, "_resolve_device", resolve)
+
+
+def restore() -> None:
+    """Undo `patch_dtensor_random` and the replacement of torch 2.7's divide factors, when a strategy ends."""
+    _undo.close()
+
+
+def _replace(owner: ModuleType, name: str, replacement: Any) -> None:
+    _undo.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, replacement)
 
 
 @contextmanager
