@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import hpu_fsdp
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
-from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _torch
+from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _setup, _torch
 from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
 
 from .conftest import OnRanks
@@ -473,7 +473,7 @@ def _initialize_shards() -> tuple[str, list[float]]:
 @_random_dtensors
 def test_end_of_a_strategy_restores_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other DTensors of the process are not the strategy's affair."""
-    monkeypatch.setattr(_parallelize._setup.ShardedSetupMixin, "teardown", lambda _: None, raising=False)
+    monkeypatch.setattr(_setup.ShardedSetupMixin, "teardown", lambda _: None, raising=False)
     helper = _random._resolve_device
     hpu_fsdp.patch_dtensor_random()
     replaced = _random._resolve_device
