@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from torchvision import transforms as T  # noqa: N812 - as its users import it
 
-from hpu_data.transforms import UntranslatableError, translate
+from hpu_data.errors import CardDecodeError
+from hpu_data.transforms import translate
 
 _NORMALIZE = T.Normalize([0.5] * 3, [0.2] * 3)
 
@@ -96,7 +97,7 @@ class Own:
     ],
 )
 def test_what_the_card_does_otherwise_is_refused_by_name(steps: Any, difference: str) -> None:
-    with pytest.raises(UntranslatableError, match=difference):
+    with pytest.raises(CardDecodeError, match=difference):
         translate(T.Compose(steps))
 
 
@@ -104,7 +105,7 @@ def test_a_resize_without_antialias_is_refused() -> None:
     resize = T.Resize((8, 8))
     resize.antialias = False
 
-    with pytest.raises(UntranslatableError, match="`antialias=False`"):
+    with pytest.raises(CardDecodeError, match="`antialias=False`"):
         translate(resize)
 
 
@@ -124,7 +125,7 @@ def test_transforms_of_version_2(name: str, attributes: Any, difference: str | N
     if difference is None:
         assert translate(steps).is_float is (name == "ToDtype")
         return
-    with pytest.raises(UntranslatableError, match=difference):
+    with pytest.raises(CardDecodeError, match=difference):
         translate(steps)
 
 

@@ -10,8 +10,8 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_data.__about__ import __version__
-    from hpu_data.card import CardDecodeError
     from hpu_data.datamodule import ImageFolderDataModule
+    from hpu_data.errors import CardDecodeError
     from hpu_data.loader import DataLoader
     from hpu_data.sampler import EpochSampler
 
@@ -21,7 +21,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_data.__about__": ["__version__"],
-        "hpu_data.card": ["CardDecodeError"],
+        "hpu_data.errors": ["CardDecodeError"],
         "hpu_data.datamodule": ["ImageFolderDataModule"],
         "hpu_data.loader": ["DataLoader"],
         "hpu_data.sampler": ["EpochSampler"],

@@ -15,6 +15,7 @@ import torch
 
 from hpu_core import bridge
 from hpu_data import folder, transforms
+from hpu_data.errors import CardDecodeError
 from hpu_data.sampler import SampleKey
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from hpu_data.sampler import EpochSampler
 
-__all__ = ["CardDecodeError", "CardDecoder"]
+__all__ = ["CardDecoder"]
 
 # Generations with a decoder. Source: Intel's release notes of 1.8.0 (Gaudi 2), and its documentation today (both).
 _GENERATIONS: Final = ("GAUDI2", "GAUDI3")
@@ -40,10 +41,6 @@ _FILTERS: Final = {
 _PREFETCH: Final = 3
 
 
-class CardDecodeError(RuntimeError):
-    """The card cannot decode a data set with torchvision's meaning; the message has the reason."""
-
-
 class CardDecoder:
     """Pipe that decodes a data set on this process's card.
 
@@ -54,20 +51,21 @@ class CardDecoder:
 
     Raises:
         CardDecodeError: This process, its card, its bridge or the data set do not allow it.
+
+    Attributes:
+        files: Files of the data set.
+        pending: Batches of the epoch from its start on.
     """
 
     def __init__(self, dataset: Dataset[Any], sampler: EpochSampler, pad_label: int | None) -> None:
         _check_machine()
         if sampler.last == "short":
             raise CardDecodeError("`pad_label=None` makes the last batch shorter, and the card's batches have one size")
-        try:
-            self._files, transform = folder.files_of(dataset)
-            self._transform = transforms.translate(transform)
-        except (folder.UnreadableError, transforms.UntranslatableError) as error:
-            raise CardDecodeError(str(error)) from error
+        self.files, transform = folder.files_of(dataset)
+        self._transform = transforms.translate(transform)
         self._sampler, self._pad_label = sampler, pad_label
         self._pid = os.getpid()
-        self._batches: list[NDArray[np.int64]] = []
+        self.pending: list[NDArray[np.int64]] = []
         self._generator = torch.Generator()
         self._seed = self._epoch = 0
         self._iterator: Any = None
@@ -88,10 +86,10 @@ class CardDecoder:
                 "the card's decoder belongs to the process that made it, and this one was forked: iterate the loader "
                 "in the process that trains, or pass `decode='host'`"
             )
-        self._batches = self._sampler.batches()
+        self.pending = self._sampler.batches()
         self._seed, self._epoch = self._sampler.seed, self._sampler.epoch
         iterator = iter(self._iterator)
-        for _ in self._batches:
+        for _ in self.pending:
             # The name under which torch's own loader appears in profiles.
             with torch.profiler.record_function("enumerate(DataLoader)#hpu_data.CardDecoder.__next__"):
                 images, rows = next(iterator)
@@ -108,24 +106,15 @@ class CardDecoder:
     def read_batch(self, step: int) -> tuple[list[str], NDArray[np.float32], NDArray[np.int32]]:
         """Return the files of a batch, their windows `(images, 4)`, and label and flips `(images, 3)`."""
         files, windows, rows = [], [], []
-        for index in self._batches[step].tolist():
+        for index in self.pending[step].tolist():
             key = SampleKey.of(index, self._seed, self._epoch)
-            file, size = self._files.read(key)
+            file, size = self.files.read(key)
             draw = self._transform.draw(size, self._generator.manual_seed(key.seed))
-            label = self._pad_label if key.is_padding and self._pad_label is not None else self._files.samples[key][1]
+            label = self._pad_label if key.is_padding and self._pad_label is not None else self.files.samples[key][1]
             files.append(file)
             windows.append(draw.window)
             rows.append((label, draw.is_flipped, draw.is_flipped_vertically))
         return files, np.array(windows, dtype=np.float32), np.array(rows, dtype=np.int32)
-
-    def __len__(self) -> int:
-        """Return the number of batches that are left of the epoch."""
-        return len(self._batches)
-
-    @property
-    def largest_file(self) -> str:
-        """The largest file, by which the pipe allocates buffers."""
-        return self._files.largest
 
     def _build(self) -> Any:
         """Return Intel's iterator of a new pipe."""
@@ -171,13 +160,13 @@ def _reader_class(decoder: CardDecoder, size: int) -> Any:
             return self
 
         def __next__(self) -> Any:
-            if self._step >= len(decoder):
+            if self._step >= len(decoder.pending):
                 raise StopIteration
             self._step += 1
             return decoder.read_batch(self._step - 1)
 
         def __len__(self) -> int:
-            return len(decoder)
+            return len(decoder.pending)
 
         def gen_output_info(self) -> list[Any]:
             info, dtype = readers.media_ext_reader_op_tensor_info, types.dtype
@@ -185,7 +174,7 @@ def _reader_class(decoder: CardDecoder, size: int) -> Any:
             return [info(kind, np.array(shape, dtype=np.uint32), "") for kind, shape in shapes]
 
         def get_largest_file(self) -> str:
-            return decoder.largest_file
+            return decoder.files.largest
 
         def get_media_output_type(self) -> Any:
             return types.readerOutType.FILE_LIST

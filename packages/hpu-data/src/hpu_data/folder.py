@@ -13,6 +13,8 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset, Subset
 
+from hpu_data.errors import CardDecodeError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,15 +23,11 @@ __all__ = ["ImageFiles", "files_of"]
 _EXTENSIONS: Final = (".jpg", ".jpeg")
 
 
-class UnreadableError(ValueError):
-    """The data set is not one of JPEG files with labels."""
-
-
 def files_of(dataset: Dataset[Any]) -> tuple[ImageFiles, Any]:
     """Return the files of an `ImageFolder` of torchvision, or of a `Subset` of one, and its transform.
 
     Raises:
-        UnreadableError: It is another data set, or its images are not read as an `ImageFolder` reads them.
+        CardDecodeError: It is another data set, or its images are not read as an `ImageFolder` reads them.
     """
     if isinstance(dataset, Subset):
         files, transform = files_of(dataset.dataset)
@@ -37,20 +35,20 @@ def files_of(dataset: Dataset[Any]) -> tuple[ImageFiles, Any]:
     reads = next(each for each in type(dataset).__mro__ if "__getitem__" in vars(each))
     samples = getattr(dataset, "samples", None)
     if not reads.__module__.startswith("torchvision.datasets") or samples is None:
-        raise UnreadableError(f"{type(dataset).__name__} is not an ImageFolder of torchvision")
+        raise CardDecodeError(f"{type(dataset).__name__} is not an ImageFolder of torchvision")
     source: Any = dataset
     if getattr(source, "transforms", None) is not None and type(source.transforms).__name__ != "StandardTransform":
-        raise UnreadableError("the data set has a joint transform of image and label")
+        raise CardDecodeError("the data set has a joint transform of image and label")
     loader = getattr(source, "loader", None)
     if not str(getattr(loader, "__module__", "")).startswith("torchvision.datasets"):
-        raise UnreadableError(f"the data set has a loader of its own, {loader!r}")
+        raise CardDecodeError(f"the data set has a loader of its own, {loader!r}")
     other = [file for file, _ in samples if not str(file).lower().endswith(_EXTENSIONS)]
     if other:
-        raise UnreadableError(f"the card decodes JPEG files, and {len(other)} of {len(samples)} are not: {other[0]}")
+        raise CardDecodeError(f"the card decodes JPEG files, and {len(other)} of {len(samples)} are not: {other[0]}")
     relabel = source.target_transform or int
     labels = {label: relabel(label) for label in {label for _, label in samples}}
     if not all(isinstance(label, int) for label in labels.values()):
-        raise UnreadableError("`target_transform` must return an int")
+        raise CardDecodeError("`target_transform` must return an int")
     largest = max((file for file, _ in samples), key=lambda file: Path(file).stat().st_size)
     return ImageFiles([(str(file), labels[label]) for file, label in samples], str(largest)), source.transform
 

@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
 from hpu_core import frameworks
-from hpu_data.card import CardDecodeError, CardDecoder
+from hpu_data.card import CardDecoder
+from hpu_data.errors import CardDecodeError
 from hpu_data.sampler import EpochSampler, SampleKey
 
 if TYPE_CHECKING:

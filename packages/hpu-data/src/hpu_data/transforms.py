@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+
+from hpu_data.errors import CardDecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CardTransform", "Draw", "UntranslatableError", "translate"]
+__all__ = ["CardTransform", "Draw", "translate"]
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -25,12 +27,7 @@ _CHANNELS: Final = 3
 _TO_FLOAT: Final = frozenset({"ToTensor", "ConvertImageDtype", "ToDtype"})
 
 
-class UntranslatableError(ValueError):
-    """A transform means something else to the card's decoder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """What the random transforms do to one image."""
 
     window: Window
@@ -90,7 +87,7 @@ def translate(transform: Any) -> CardTransform:
     """Return a transform of torchvision (version 1 or 2) for the card's decoder.
 
     Raises:
-        UntranslatableError: It would be another transform there; the message has the difference.
+        CardDecodeError: It would be another transform there; the message has the difference.
     """
     found = _Translator()
     for each in _flatten(transform):
@@ -119,7 +116,7 @@ class _Translator:
     def take(self, each: Any) -> None:
         name = type(each).__name__
         if not type(each).__module__.startswith("torchvision.transforms"):
-            raise UntranslatableError(f"{name} is not a transform of torchvision")
+            raise CardDecodeError(f"{name} is not a transform of torchvision")
         if name in {"ToImage", "PILToTensor"}:
             return
         if name in _TO_FLOAT:
@@ -130,29 +127,25 @@ class _Translator:
             self._take_normalize(each)
         elif name in {"Resize", "CenterCrop", "RandomResizedCrop"}:
             if self._is_float or self._flips or self._window is not None:
-                raise UntranslatableError(f"the card resizes and crops once and first, and {name} comes later")
+                raise CardDecodeError(f"the card resizes and crops once and first, and {name} comes later")
             getattr(self, f"_take_{name.lower()}")(each)
         elif name == "ColorJitter":
-            raise UntranslatableError(
-                "the card's ColorJitter has a fixed order of its parts, torchvision's a random one"
-            )
+            raise CardDecodeError("the card's ColorJitter has a fixed order of its parts, torchvision's a random one")
         else:
-            raise UntranslatableError(f"the card has no {name}")
+            raise CardDecodeError(f"the card has no {name}")
 
     def result(self) -> CardTransform:
         if self._resize is not None:
             height, width = _pair(self._resize.size) or (None, None)
             if height is None or width is None:
-                raise UntranslatableError(
+                raise CardDecodeError(
                     "images must have one size, and Resize with one number leaves the other side open"
                 )
             self._size, self._window = (width, height), lambda *_: (0.0, 0.0, 1.0, 1.0)
         if self._size is None or self._window is None:
-            raise UntranslatableError(
-                "images must have one size: a RandomResizedCrop, a Resize or a CenterCrop is needed"
-            )
+            raise CardDecodeError("images must have one size: a RandomResizedCrop, a Resize or a CenterCrop is needed")
         if self._size[0] % 2 or self._size[1] % 2:
-            raise UntranslatableError(f"the card's decoder needs even sizes, got {self._size[0]} x {self._size[1]}")
+            raise CardDecodeError(f"the card's decoder needs even sizes, got {self._size[0]} x {self._size[1]}")
         mean, std = self._normalization or (None, None)
         return CardTransform(
             self._size, self._interpolation, self._window, tuple(self._flips), self._is_float, mean, std
@@ -161,39 +154,37 @@ class _Translator:
     def _take_float(self, each: Any, name: str) -> None:
         dtype = getattr(each, "dtype", torch.float32)
         if dtype is not torch.float32 or not getattr(each, "scale", True):
-            raise UntranslatableError(
-                f"{name} must scale to float32, got {dtype}, scale={getattr(each, 'scale', True)}"
-            )
+            raise CardDecodeError(f"{name} must scale to float32, got {dtype}, scale={getattr(each, 'scale', True)}")
         self._is_float = True
 
     def _take_normalize(self, each: Any) -> None:
         mean, std = (tuple(float(value) for value in values) for values in (each.mean, each.std))
         if not self._is_float or self._normalization is not None or len(mean) != _CHANNELS or len(std) != _CHANNELS:
-            raise UntranslatableError("Normalize must come once, after the conversion to float32, with three values")
+            raise CardDecodeError("Normalize must come once, after the conversion to float32, with three values")
         self._normalization = mean, std
 
     def _take_filter(self, each: Any) -> None:
         name = str(getattr(each.interpolation, "value", each.interpolation))
         if name not in _FILTERS:
-            raise UntranslatableError(f"the card's decoder has no filter {name!r}, and would take bilinear")
+            raise CardDecodeError(f"the card's decoder has no filter {name!r}, and would take bilinear")
         if getattr(each, "antialias", True) is False:
-            raise UntranslatableError("the card's resize is taken to be antialiased, got `antialias=False`")
+            raise CardDecodeError("the card's resize is taken to be antialiased, got `antialias=False`")
         self._interpolation = name
 
     def _take_resize(self, each: Any) -> None:
         self._take_filter(each)
         if getattr(each, "max_size", None) is not None or self._resize is not None:
-            raise UntranslatableError("Resize must come once, without `max_size`")
+            raise CardDecodeError("Resize must come once, without `max_size`")
         self._resize = each
 
     def _take_centercrop(self, each: Any) -> None:
         resize, self._resize = self._resize, None
         if resize is None:
-            raise UntranslatableError("CenterCrop without Resize pads images that are smaller, and the card does not")
+            raise CardDecodeError("CenterCrop without Resize pads images that are smaller, and the card does not")
         pair, crop = _pair(resize.size), _pair(each.size)
         short = resize.size if isinstance(resize.size, int) else min(resize.size)
         if crop is None or max(crop) > (min(pair) if pair else short):
-            raise UntranslatableError("CenterCrop must not be larger than Resize: the card does not pad")
+            raise CardDecodeError("CenterCrop must not be larger than Resize: the card does not pad")
         self._size = crop[1], crop[0]
 
         def window(size: Size, generator: torch.Generator) -> Window:
@@ -208,7 +199,7 @@ class _Translator:
         self._take_filter(each)
         size = _pair(each.size)
         if size is None or self._resize is not None:
-            raise UntranslatableError("RandomResizedCrop must have a height and a width, and no Resize before it")
+            raise CardDecodeError("RandomResizedCrop must have a height and a width, and no Resize before it")
         self._size = size[1], size[0]
         scale, ratio = tuple(each.scale), tuple(each.ratio)
         self._window = lambda size, generator: _random_window(size, scale, ratio, generator)
