@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from hpu_sim.prediction.recording import Collective, Operation, Phase, StepRecording
+from hpu_sim.prediction.recording import Collective, Operation, Phase, Product, StepRecording
 
 _PHASES = get_args(Phase)
 
@@ -24,7 +24,7 @@ def to_json(step: StepRecording) -> dict[str, Any]:
         [
             number(names, f"{each.name} {each.dtype}"), _PHASES.index(each.phase), each.flops, each.matmul or 0,
             accesses(each.reads), accesses(each.writes), list(each.waits_for), int(each.host_sync),
-            int(each.is_launched),
+            int(each.is_launched), each.products, each.rows,
         ]
         for each in step.operations
     ]  # fmt: skip
@@ -49,8 +49,9 @@ def from_json(data: dict[str, Any]) -> StepRecording:
             names[name][0], _PHASES[phase], "", names[name][2], flops, tuple(matmul) if matmul else None,
             tuple((storage, size) for storage, size in reads), tuple((storage, size) for storage, size in writes),
             0, tuple(waits), host_sync=bool(sync), is_launched=bool(launched),
+            products=tuple(Product(*each) for each in products), rows=tuple(rows),
         )
-        for name, phase, flops, matmul, reads, writes, waits, sync, launched in data["operations"]
+        for name, phase, flops, matmul, reads, writes, waits, sync, launched, products, rows in data["operations"]
     ]  # fmt: skip
     collectives = [
         Collective(name, _PHASES[phase], size, total, tuple(range(ranks)), bool(is_async), after)

@@ -1,7 +1,4 @@
-"""Training steps of published models, with transformers and the bridge's fused optimizer, for the planner to record.
-
-Two depths of a model are recorded, because its layers are alike: :mod:`fit` extrapolates to its own depth.
-"""
+"""Training steps of published models, with transformers and the bridge's fused optimizer, for the planner to record."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Recording
     from hpu_sim.prediction.time_model import Mode
 
-#: Numbers of layers that are recorded of each model.
-DEPTHS: Final = (2, 4)
 # optimum-habana's default, in MB.
 _BUCKET_MB: Final = 230
 _STEPS: Final = 3
@@ -79,7 +74,7 @@ class Model:
     """Published model.
 
     Attributes:
-        layers: Its number of layers, of which :data:`DEPTHS` are recorded.
+        layers: Its number of layers.
         kind: Function of this module that makes it.
         sizes: Arguments of its configuration.
     """
@@ -136,10 +131,11 @@ _CAUSAL: Final = frozenset({"Gemma", "Llama", "Mistral", "Qwen2"})
 _WITH_KERNELS: Final = frozenset({"Llama", "Mistral", "Qwen2"})
 
 
-def make_model(model: Model, layers: int, job: Job) -> nn.Module:
-    """Return a model with random weights and some of its layers."""
+def make_model(model: Model, job: Job) -> nn.Module:
+    """Return a model with random weights."""
     import transformers
 
+    layers = model.layers
     sizes = dict(model.sizes)
     if model.kind == "Swin":
         sizes["depths"] = [2, 2, layers, 2]
@@ -171,7 +167,22 @@ def make_model(model: Model, layers: int, job: Job) -> nn.Module:
         if parametrize.is_parametrized(module):
             # A weight norm of one small convolution, which cannot lose its data.
             parametrize.remove_parametrizations(module, "weight")
-    return _choose_trained(made.train(), job)
+    trained = _choose_trained(made.train(), job)
+    if job.float8:
+        _convert_to_float8(trained)
+    return trained
+
+
+def _convert_to_float8(model: nn.Module) -> None:
+    """Give the layers of a decoder to Intel's transformer engine, whose products need multiples of 16."""
+    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
+
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, nn.Linear) and name != "lm_head" and min(layer.weight.shape) % 16 == 0:
+                made = te.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
+                made.weight, made.bias = layer.weight, layer.bias
+                setattr(parent, name, made)
 
 
 def _choose_trained(model: nn.Module, job: Job) -> nn.Module:
@@ -214,7 +225,7 @@ def make_batch(model: Model, job: Job) -> dict[str, Tensor]:
     return {"pixel_values": torch.zeros(size, 3, 224, 224, dtype=dtype), "labels": labels}
 
 
-def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
+def program(model: Model, job: Job) -> Callable[[], None]:
     """Return a training loop as optimum-habana's Trainer runs it."""
 
     def train() -> None:
@@ -223,7 +234,7 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
         from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
         mark_step = core.mark_step if job.mode == "lazy" else _nothing
-        bare = make_model(model, layers, job).to("hpu")
+        bare = make_model(model, job).to("hpu")
         network: nn.Module = bare
         trained = [each for each in bare.parameters() if each.requires_grad]
         if job.cards > 1 and not job.zero:
@@ -239,7 +250,8 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
                 for micro in range(job.accumulate):
                     batch = {name: each.to("hpu") for name, each in make_batch(model, job).items()}
                     with _no_sync(network, job, micro):
-                        with torch.autocast("hpu", dtype=torch.bfloat16, enabled=job.autocast):
+                        autocast = torch.autocast("hpu", dtype=torch.bfloat16, enabled=job.autocast)
+                        with autocast, _float8(job):
                             loss = network(**batch).loss
                         if job.splits_passes:
                             mark_step()
@@ -254,6 +266,16 @@ def program(model: Model, layers: int, job: Job) -> Callable[[], None]:
                     loss.item()
 
     return train
+
+
+def _float8(job: Job) -> contextlib.AbstractContextManager[None]:
+    """Compute layers of the transformer engine in float8, if the job asks."""
+    if not job.float8:
+        return contextlib.nullcontext()
+    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
+
+    context: contextlib.AbstractContextManager[None] = te.fp8_autocast(enabled=True)
+    return context
 
 
 def _nothing() -> None:
@@ -318,9 +340,9 @@ def _no_sync(network: nn.Module, job: Job, micro: int) -> Iterator[None]:
         yield
 
 
-def record(name: str, job: Job, layers: int) -> Recording:
-    """Return the recording of a job with some of the model's layers, as rank 0 of its box."""
-    recording = record_call(program(MODELS[name], layers, job), Options(devices=job.cards))
+def record(name: str, job: Job) -> Recording:
+    """Return the recording of a job, as rank 0 of its box."""
+    recording = record_call(program(MODELS[name], job), Options(devices=job.cards))
     recording.lazy = job.mode == "lazy"
     recording.compiled = job.mode == "compile"
     recording.precision = "bf16-true" if job.weights == "bfloat16" else "bf16-mixed"

@@ -1,8 +1,8 @@
-"""Record the steps of points.json once, as features for fit.py.
+"""Record the steps of points.json once, so that judge.py predicts them without running programs.
 
     python packages/hpu-sim/bench/published/record.py [ID ...]
 
-It needs transformers and peft. The features are in recordings/, one file per point and depth of the model.
+It needs transformers and peft. recordings/ has a file per point, of the whole model.
 """
 
 from __future__ import annotations
@@ -27,32 +27,30 @@ def points() -> list[dict[str, Any]]:
     return found
 
 
-def features(point: dict[str, Any], layers: int) -> dict[str, Any]:
-    """Return the features of a point with some of the model's layers."""
+def features(point: dict[str, Any]) -> dict[str, Any]:
+    """Return what the planner's models read of a point's step."""
     import programs
 
-    recording = programs.record(point["model"], programs.Job(**point["job"]), layers)
+    recording = programs.record(point["model"], programs.Job(**point["job"]))
     facts = {"parameters": recording.parameters, "trainable": recording.trainable}
     return {**facts, "largest_module": recording.largest_module, **encoding.to_json(recording.steady)}
 
 
-def path(point: dict[str, Any], layers: int) -> Path:
+def path(point: dict[str, Any]) -> Path:
     """Return the file of a point's features."""
-    return RECORDINGS / f"{point['id']}-{layers}.json.gz"
+    return RECORDINGS / f"{point['id']}.json.gz"
 
 
 def main() -> None:
     """Record all points, or those that are named."""
-    import programs
-
     hpu_sim.activate(devices=8)
     RECORDINGS.mkdir(exist_ok=True)
     for point in points():
-        for layers in programs.DEPTHS if not sys.argv[1:] or point["id"] in sys.argv[1:] else ():
-            text = json.dumps(features(point, layers), separators=(",", ":"))
+        if not sys.argv[1:] or point["id"] in sys.argv[1:]:
+            text = json.dumps(features(point), separators=(",", ":"))
             # Without a time, so that equal features are equal files.
-            path(point, layers).write_bytes(gzip.compress(text.encode(), mtime=0))
-            print(point["id"], layers, len(text), flush=True)
+            path(point).write_bytes(gzip.compress(text.encode(), mtime=0))
+            print(point["id"], len(text), flush=True)
 
 
 if __name__ == "__main__":

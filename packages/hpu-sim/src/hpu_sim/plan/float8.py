@@ -44,7 +44,9 @@ def replace_layers(replace: Callable[[Any, str, Any], None], device: FakeDevice)
         gradient.to(torch.float8_e5m2)
         flat = gradient.reshape(-1, gradient.shape[-1])
         with products():
-            of_data, of_weight = gradient @ weight, flat.T @ data.reshape(-1, data.shape[-1])
+            of_data = gradient @ weight
+            # A frozen weight, as under an adapter, has no gradient.
+            of_weight = flat.T @ data.reshape(-1, data.shape[-1]) if ctx.needs_input_grad[1] else None
         return of_data, of_weight, flat.sum(0) if ctx.has_bias else None, None, None, None
 
     replace(linear._FP8Linear, "forward", staticmethod(forward))  # noqa: SLF001 - of this package

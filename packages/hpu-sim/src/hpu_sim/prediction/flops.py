@@ -1,4 +1,4 @@
-"""Floating-point operations of operators, and the shape of their matrix products."""
+"""Floating-point operations of operators, and their matrix products."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch.utils._pytree import tree_map_only
+
+from hpu_sim.prediction.recording import Product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from hpu_sim.prediction.recording import Layout
 
 _ATTENTION: Final = "scaled_dot_product"
 
@@ -37,23 +40,62 @@ def _attention_flops(name: str, args: tuple[Any, ...]) -> int:
     return int(products * 5 / 2) if is_backward else int(products)
 
 
-def matmul_shape(name: str, args: tuple[Any, ...], result: Any) -> tuple[int, int, int, int] | None:
-    """Return batch, M, N and K of a product, a convolution (as its implicit product) or attention; None if unknown."""
-    shapes = tree_map_only(torch.Tensor, lambda tensor: tuple(tensor.shape), args)
-    tensors = [each for each in shapes if isinstance(each, tuple) and all(isinstance(size, int) for size in each)]
+def products_of(name: str, args: tuple[Any, ...], result: Any) -> tuple[Product, ...]:
+    """Return the matrix products of a product, a convolution (its implicit ones) or attention; none if unknown."""
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
     if name in {"addmm", "baddbmm"}:
         tensors = tensors[1:]
-    if name in {"mm", "addmm"}:
-        (rows, inner), (_, columns) = tensors[:2]
-        return 1, rows, columns, inner
-    if name in {"bmm", "baddbmm"}:
-        (batch, rows, inner), (_, _, columns) = tensors[:2]
-        return batch, rows, columns, inner
+    if name in {"mm", "addmm", "bmm", "baddbmm"}:
+        first, second = tensors[:2]
+        batch = first.shape[0] if first.dim() > 2 else 1  # noqa: PLR2004 - a batch of matrices
+        return (Product(batch, first.shape[-2], second.shape[-1], first.shape[-1], _layout(first, second)),)
     if name.startswith("convolution"):
-        weight = tensors[2] if name.endswith("backward") else tensors[1]
-        image = tensors[0] if name.endswith("backward") else tuple(result.shape)
-        return 1, image[0] * math.prod(image[2:]), weight[0], math.prod(weight[1:])
+        return _convolutions(name, args, result)
     if _ATTENTION in name:
-        query, key = tensors[1:3] if "backward" in name else tensors[:2]
-        return math.prod(query[:-2]), query[-2], key[-2], query[-1]
-    return None
+        query, key, value = tensors[1:4] if "backward" in name else tensors[:3]
+        batch, length, size = math.prod(query.shape[:-2]), query.shape[-2], query.shape[-1]
+        others, out = key.shape[-2], value.shape[-1]
+        scores = Product(batch, length, others, size, "abt")
+        if "backward" not in name:
+            return scores, Product(batch, length, out, others)
+        return (
+            scores,
+            Product(batch, others, out, length, "atb"),
+            Product(batch, length, others, out, "abt"),
+            Product(batch, length, size, others),
+            Product(batch, others, size, length, "atb"),
+        )
+    return ()
+
+
+def _layout(first: torch.Tensor, second: torch.Tensor) -> Layout:
+    layouts: dict[tuple[bool, bool], Layout] = {
+        (False, False): "ab", (False, True): "abt", (True, False): "atb", (True, True): "atbt",
+    }  # fmt: skip
+    return layouts[_is_transposed(first), _is_transposed(second)]
+
+
+def _is_transposed(matrix: torch.Tensor) -> bool:
+    return matrix.stride(-1) != 1 and matrix.stride(-2) == 1 and matrix.shape[-1] > 1
+
+
+def _convolutions(name: str, args: tuple[Any, ...], result: Any) -> tuple[Product, ...]:
+    """Return the products of a convolution: rows are positions of a batch, K is taps x channels of a group."""
+    is_backward = name.endswith("backward")
+    gradient, image, weight = args[:3] if is_backward else (result, args[0], args[1])
+    groups, is_transposed = (args[9], args[7]) if is_backward else (args[8], args[6])
+    small, large = (image, gradient) if is_transposed else (gradient, image)
+    positions = small.shape[0] * math.prod(small.shape[2:])
+    # Of a weight, the first dimension has the channels of the smaller image, as in a convolution that is not transposed.
+    wide, narrow = weight.shape[0] // groups, weight.shape[1]
+    taps = math.prod(weight.shape[2:])
+    gather = Product(groups, positions, wide, taps * narrow)
+    # Every position of the larger image gets those taps that reach it: as many products in all.
+    spread = large.shape[0] * math.prod(large.shape[2:])
+    scatter = Product(groups, spread, narrow, max(round(taps * wide * positions / spread), 1))
+    if not is_backward:
+        return (scatter,) if is_transposed else (gather,)
+    of_image, of_weight, _ = args[10]
+    of_weights = Product(groups, taps * narrow, wide, positions, "atb", is_weight_gradient=True)
+    images = (gather if is_transposed else scatter,) if of_image else ()
+    return (*images, *((of_weights,) if of_weight else ()))

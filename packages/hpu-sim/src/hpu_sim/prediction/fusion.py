@@ -1,34 +1,60 @@
 """Kernels of a recorded step: which operators a graph runs as one, and the bytes that then leave the chip.
 
-The compiler of a graph makes one kernel of element-wise operators that follow each other. A kernel ends
+The rules are those of Intel's published graph compiler (HabanaAI/Intel_Gaudi3_Software at e6cef1c, ``synapse/src``):
 
-- at a product, which the matrix engine runs,
-- where the graph ends: at ``mark_step``, a collective, or a value that the host reads,
-- at an operator that waits for a collective,
-- after an operator that moves elements, or normalizes over the batch, if its input is larger than the chip's memory,
-- before an operator that reads the reduction of a whole tensor, if what was reduced no longer fits in that memory.
+- The fuser makes one kernel of element-wise operators of which each has the only use of the one before
+  (``gc/passes/tpc_fuser.cpp``). A value with a second use, such as one that the backward pass needs, ends it, and so
+  does an operator with two results. A softmax or a norm is a kernel of its own.
+- Concatenations, and copies that keep the innermost dimension, are views; so are transposes of operands of products.
+- A product, what makes its operands and what uses its result run in slices (``pipeline_bundlizer``): values between them
+  stay on the chip. The cache of GAUDI3 keeps them for reading, and writes them back.
+- A row that is no multiple of a line of the memory costs whole lines (``gc/fcd_ops_utils.cpp``).
 
-A softmax, a norm of rows, or the sum of a dimension needs one row at a time, which stays on the chip.
+A graph ends at ``mark_step``, a collective, a value that the host reads, and an operator that waits for a collective.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
+
+from hpu_sim.prediction import matrix_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from hpu_sim.prediction.recording import Operation, StepRecording
+    from hpu_sim.prediction.hardware import Hardware
+    from hpu_sim.prediction.recording import Operation, Product, StepRecording
 
-# Parts of the names of operators that move the elements of their input, or normalize over all of a batch.
-_WHOLE_INPUT: Final = (
-    "batch_norm", "argm", "topk", "sort", "gather", "scatter", "index", "embedding", "pool", "cat", "upsample",
-    "interpolate", "roll",
+#: Engine that runs a kernel: "matrix" (MME), "vector" (TPC), or "copy" (DMA).
+Engine = Literal["matrix", "vector", "copy"]
+
+#: Bytes of a vector.
+VECTOR: Final = 256
+# Parts of names of operators that are no element-wise ones though their results have the size of their inputs.
+_WHOLE: Final = (
+    "norm", "softmax", "argm", "topk", "sort", "gather", "scatter", "index", "embedding", "pool", "upsample",
+    "interpolate", "roll", "cum", "flip", "scaled_dot_product",
 )  # fmt: skip
-# An operator whose input is so many times as large as its result reduces a whole tensor, and not rows of it.
-_WHOLE_TENSOR: Final = 1 << 16
+# Parts of names of operators with special functions, or with random numbers.
+_SPECIAL: Final = (
+    "exp", "log", "tanh", "gelu", "sigmoid", "silu", "erf", "softmax", "pow", "sqrt", "div", "reciprocal", "norm", "sin",
+    "cos", "mish", "softplus", "dropout", "bernoulli", "rand", "uniform", "elu",
+)  # fmt: skip
+_VIEWS: Final = frozenset({"cat", "stack"})
+_COPIES: Final = frozenset({"clone", "contiguous", "copy", "_to_copy"})
+# Casts change the size of a value by at most this factor.
+_CAST: Final = 4
+# Nodes of a bundle, and slices of a value in it (`pipeline_bundlizer.h`, `brain_conf.cpp`).
+_NODES: Final = 12
+_SLICES: Final = 64
+# Most inputs and outputs of a kernel (`gc_interface.h`).
+_TENSORS: Final = 16
+# A row that is a small part of a line shares it with the next ones.
+_MOST_PADDING: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -36,16 +62,26 @@ class Kernel:
     """Operators that run as one.
 
     Attributes:
-        first: Position of its first operator in the step.
+        first: Position of its last operator in the step, where it runs.
         operations: Operators in order.
-        bytes: Bytes that it reads from and writes to the card's memory.
-        vector_bytes: Bytes that pass through the vector engines, operator by operator.
+        engine: Engine that runs it.
+        bytes: Bytes that it reads from and writes to the card's memory, in whole lines.
+        loaded: Bytes of the vectors that the vector engines load.
+        stored: Bytes of those that they store.
+        simple: Bytes of the vectors of all operators that need an instruction.
+        special: Bytes of those with special functions.
+        depends: Kernels of its segment whose results it reads, and whether these stay on the chip.
     """
 
     first: int
     operations: tuple[Operation, ...]
-    bytes: int
-    vector_bytes: int
+    engine: Engine
+    bytes: float
+    loaded: float = 0.0
+    stored: float = 0.0
+    simple: float = 0.0
+    special: float = 0.0
+    depends: tuple[tuple[int, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,40 +99,99 @@ class Segment:
     kernels: tuple[Kernel, ...]
 
 
-def needs_whole_input(operation: Operation) -> bool:
-    """Return whether any element of an operator's result may need any of its input."""
-    name = operation.name.rpartition(".")[2]
-    return any(part in name for part in _WHOLE_INPUT)
+@dataclass
+class _Value:
+    """Contents of a storage between two writes."""
+
+    producer: int = -1
+    consumers: tuple[int, ...] = ()
 
 
-def reduces_whole_tensor(operation: Operation) -> bool:
-    """Return whether the result of an operator is a few elements of much input."""
-    read = max((size for _, size in operation.reads), default=0)
-    written = max((size for _, size in operation.writes), default=0)
-    return read >= _WHOLE_TENSOR * written > 0
+@dataclass(frozen=True)
+class _Access:
+    """Value that an operator reads or writes, with its bytes and those of its rows."""
+
+    value: int
+    bytes: float
+    row: int
 
 
-def segments(step: StepRecording, *, fuse: bool, by_phase: bool, sram: int) -> tuple[Segment, ...]:
+class _Values:
+    """Values of a step, by the operators that write and read them."""
+
+    def __init__(self, step: StepRecording) -> None:
+        self.values: list[_Value] = []
+        self.reads: list[tuple[_Access, ...]] = []
+        self.writes: list[tuple[_Access, ...]] = []
+        current: dict[int, int] = {}
+        for index, each in enumerate(step.operations):
+            rows = each.rows or (VECTOR * 8,) * (len(each.reads) + len(each.writes))
+            sizes = _operand_bytes(each)
+            reads = []
+            for (storage, size), row, known in zip(each.reads, rows, sizes, strict=False):
+                value = current.setdefault(storage, len(self.values))
+                if value == len(self.values):
+                    self.values.append(_Value())
+                if index not in self.values[value].consumers[-1:]:
+                    self.values[value].consumers += (index,)
+                reads.append(_Access(value, known or size, row))
+            writes = []
+            for (storage, size), row in zip(each.writes, rows[len(each.reads) :], strict=False):
+                current[storage] = len(self.values)
+                self.values.append(_Value(index))
+                writes.append(_Access(current[storage], size, row))
+            self.reads.append(tuple(reads))
+            self.writes.append(tuple(writes))
+
+    def skip(self, index: int) -> None:
+        """Let the readers of a view's result read its inputs."""
+        (written,) = self.writes[index]
+        inputs = self.reads[index]
+        readers = self.values[written.value].consumers
+        total = sum(each.bytes for each in inputs) or 1
+        for each in inputs:
+            others = tuple(reader for reader in self.values[each.value].consumers if reader != index)
+            self.values[each.value].consumers = tuple(sorted({*others, *readers}))
+        for reader in set(readers):
+            self.reads[reader] = tuple(
+                part
+                for access in self.reads[reader]
+                for part in (
+                    (_Access(each.value, access.bytes * each.bytes / total, access.row) for each in inputs)
+                    if access.value == written.value
+                    else (access,)
+                )
+            )
+
+
+def _operand_bytes(operation: Operation) -> tuple[int, ...]:
+    """Return the bytes of both operands of a product in float8, which is recorded in another type."""
+    if operation.dtype == "float8" and operation.matmul is not None:
+        batch, rows, columns, inner = operation.matmul
+        return (*(0 for _ in operation.reads[:-2]), batch * rows * inner, batch * inner * columns)
+    return (0,) * len(operation.reads)
+
+
+def segments(step: StepRecording, device: Hardware, *, fuse: bool, by_phase: bool) -> tuple[Segment, ...]:
     """Return the segments of a step.
 
     Args:
         step: Recorded step.
+        device: Device, of which only figures without a range matter.
         fuse: Whether operators of a segment fuse.
         by_phase: Whether forward and backward are graphs of their own, as under ``torch.compile``; else ``mark_step``
             ends a graph.
-        sram: Bytes of memory on the chip.
     """
     operations = step.operations
     bounds = _graph_bounds(step, by_phase=by_phase)
     bounds.update(each.after for each in step.collectives)
     bounds.update(index for index, each in enumerate(operations) if each.waits_for)
     ordered = sorted(each for each in bounds if each <= len(operations))
-    last_reads = {storage: index for index, each in enumerate(operations) for storage, _ in each.reads}
+    values = _Values(step)
     found = []
     for start, end in itertools.pairwise(ordered):
-        part = operations[start:end]
-        kernels = tuple(_fused(part, start, last_reads, sram) if fuse else _launched(part, start, last_reads))
-        found.append(Segment(start, end, kernels))
+        groups = _fused(operations, values, start, end) if fuse else _launched(operations, start, end)
+        found.append(Segment(start, end, _kernels(groups, operations, values, device, fuse=fuse)))
     return tuple(found)
 
 
@@ -112,82 +207,217 @@ def _graph_bounds(step: StepRecording, *, by_phase: bool) -> set[int]:
     return bounds
 
 
-def _launched(operations: Sequence[Operation], start: int, last_reads: dict[int, int]) -> Iterator[Kernel]:
-    """Yield a kernel per launch: an operator, or those of one of the bridge's fused kernels."""
-    firsts = [index for index, each in enumerate(operations) if each.is_launched or each.flops or not index]
-    for first, end in itertools.pairwise([*firsts, len(operations)]):
-        yield _chained(operations[first:end], start + first, last_reads)
+def _launched(operations: Sequence[Operation], start: int, end: int) -> list[list[int]]:
+    """Return the operators of each launch: one, or those of one of the bridge's fused kernels."""
+    firsts = [index for index in range(start, end) if operations[index].is_launched or index == start]
+    return [list(range(*pair)) for pair in itertools.pairwise([*firsts, end])]
 
 
-def _chained(chain: Sequence[Operation], first: int, last_reads: dict[int, int]) -> Kernel:
-    """Return the kernel of operators that follow each other from a position of the step on."""
-    size = chain_bytes(chain, last_reads, first + len(chain))
-    return Kernel(first, tuple(chain), size, sum(map(_vector_bytes, chain)))
-
-
-def _fused(operations: Sequence[Operation], start: int, last_reads: dict[int, int], sram: int) -> Iterator[Kernel]:
-    chain: list[Operation] = []
-    reduced: set[int] = set()
-    first = start
-    held = 0
-
-    for index, each in enumerate(operations, start):
-        is_alone = bool(each.flops or each.host_sync)
-        needs_reduced = held > sram and any(storage in reduced for storage, _ in each.reads)
-        if chain and (is_alone or needs_reduced):
-            yield _chained(chain, first, last_reads)
-            chain, held = [], 0
-            reduced.clear()
-        if is_alone:
-            yield Kernel(index, (each,), each.bytes, 0)
+def _fused(operations: Sequence[Operation], values: _Values, start: int, end: int) -> list[list[int]]:
+    """Return the operators of each kernel of a graph, in the order in which kernels run."""
+    group_of: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {}
+    for index in range(start, end):
+        each = operations[index]
+        if _is_view(each, index, operations, values, (start, end)):
+            values.skip(index)
             continue
-        if not chain:
-            first = index
-        chain.append(each)
-        if reduces_whole_tensor(each):
-            reduced.update(storage for storage, _ in each.writes)
-            held += max(size for _, size in each.reads)
-        elif needs_whole_input(each):
-            held += max((size for _, size in each.reads), default=0)
-            if held > sram:
-                yield _chained(chain, first, last_reads)
-                chain, held = [], 0
-                reduced.clear()
-    if chain:
-        yield _chained(chain, first, last_reads)
+        group = [index]
+        if not each.is_launched and index - 1 in group_of:
+            group = [*group_of[index - 1], index]
+        elif is_element_wise(each):
+            for access in values.reads[index]:
+                value = values.values[access.value]
+                before = group_of.get(value.producer)
+                is_fused = before is not None and before[-1] == value.producer and value.consumers == (index,)
+                if is_fused and is_element_wise(operations[value.producer]) and value.producer not in group:
+                    joined = sorted({*(before or ()), *group})
+                    if _count_tensors(joined, values) <= _TENSORS:
+                        group = joined
+        for member in group:
+            if member != index:
+                found.pop(member, None)
+            group_of[member] = group
+        found[index] = group
+    return list(found.values())
 
 
-def _vector_bytes(operation: Operation) -> int:
-    """Return the bytes of the largest value of an operator, which passes through the vector engines once."""
-    if operation.flops:
-        return 0
-    return max((size for _, size in (*operation.reads, *operation.writes)), default=0)
+def _count_tensors(group: Sequence[int], values: _Values) -> int:
+    inside = {each.value for member in group[:-1] for each in values.writes[member]}
+    return len({each.value for member in group for each in values.reads[member]} - inside) + 1
 
 
-def chain_bytes(kernel: Sequence[Operation], last_reads: dict[int, int], end: int) -> int:
-    """Return the bytes that a fused chain reads and writes.
+def is_element_wise(operation: Operation) -> bool:
+    """Return whether each element of an operator's result needs only those of its inputs at the same place."""
+    if operation.flops or operation.host_sync or len(operation.writes) != 1:
+        return False
+    name = operation.name.rpartition(".")[2]
+    largest = max((size for _, size in operation.reads), default=0)
+    return _CAST * operation.writes[0][1] >= largest and not any(part in name for part in _WHOLE)
 
-    A value that only the chain reads stays on the chip.
-    """
-    written: set[int] = set()
-    reads: dict[int, int] = {}
-    writes: dict[int, int] = {}
-    read_inside: set[int] = set()
-    for operation in kernel:
-        for storage, size in operation.reads:
-            if storage in written:
-                read_inside.add(storage)
-            else:
-                reads[storage] = max(size, reads.get(storage, 0))
-        for storage, size in operation.writes:
-            written.add(storage)
-            writes[storage] = max(size, writes.get(storage, 0))
-    kept = (
-        size
-        for storage, size in writes.items()
-        if storage not in read_inside or storage in reads or last_reads.get(storage, 0) >= end
-    )
-    return sum(reads.values()) + sum(kept)
+
+def _is_view(
+    operation: Operation, index: int, operations: Sequence[Operation], values: _Values, bounds: tuple[int, int]
+) -> bool:
+    """Return whether an operator of a graph moves no data."""
+    name = operation.name.rpartition(".")[2]
+    if name not in _VIEWS | _COPIES or len(operation.writes) != 1 or not values.reads[index]:
+        return False
+    start, end = bounds
+    readers = values.values[values.writes[index][0].value].consumers
+    is_made_here = all(start <= values.values[each.value].producer for each in values.reads[index])
+    if not is_made_here and (not readers or max(readers) >= end):
+        return False  # Both sides are kept outside of the graph.
+    if name in _VIEWS:
+        return True
+    ((_, read), *_), ((_, written),) = operation.reads, operation.writes
+    if read != written:
+        return False  # A cast, or an expansion.
+    keeps_rows = len(operation.rows) == 2 and operation.rows[0] == operation.rows[1]  # noqa: PLR2004 - input and result
+    return keeps_rows or bool(readers and all(operations[reader].products for reader in readers))
+
+
+def _kernels(
+    groups: Sequence[Sequence[int]],
+    operations: Sequence[Operation],
+    values: _Values,
+    device: Hardware,
+    *,
+    fuse: bool,
+) -> tuple[Kernel, ...]:
+    kernel_of = {member: number for number, group in enumerate(groups) for member in group}
+    is_product = [any(_is_product(operations[member]) for member in group) for group in groups]
+    found = []
+    for number, group in enumerate(groups):
+        traffic = _Traffic(number, kernel_of, is_product, values, device, fuse=fuse)
+        for member in group:
+            traffic.add(member)
+        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1]))
+    return tuple(found)
+
+
+def _is_product(operation: Operation) -> bool:
+    return bool(operation.products) and not _is_depthwise(operation.products[0])
+
+
+def _is_depthwise(product: Product) -> bool:
+    """Return whether a product is a convolution of single channels, which the vector engines run."""
+    return product.batch > 1 and min(product.rows, product.columns) == 1
+
+
+class _Traffic:
+    """What a kernel reads and writes, and what of it stays on the chip."""
+
+    def __init__(  # noqa: PLR0913 - what the segment's kernels share
+        self,
+        number: int,
+        kernel_of: dict[int, int],
+        is_product: Sequence[bool],
+        values: _Values,
+        device: Hardware,
+        *,
+        fuse: bool,
+    ) -> None:
+        self._number, self._kernel_of, self._is_product = number, kernel_of, is_product
+        self._values, self._device, self._fuse = values, device, fuse
+        self._reads: dict[int, _Access] = {}
+        self._written: dict[int, _Access] = {}
+        self._members: set[int] = set()
+        self._simple = self._special = 0.0
+
+    def add(self, index: int) -> None:
+        """Add an operator."""
+        self._members.add(index)
+        for each in self._values.reads[index]:
+            before = self._reads.get(each.value)
+            if each.value not in self._written and (before is None or before.bytes < each.bytes):
+                self._reads[each.value] = each
+        for each in self._values.writes[index]:
+            self._written[each.value] = each
+
+    def kernel(self, operations: tuple[Operation, ...], position: int) -> Kernel:
+        """Return the kernel of the added operators."""
+        size = loaded = stored = 0.0
+        depends: defaultdict[int, list[bool]] = defaultdict(list)
+        for each in self._reads.values():
+            value = self._values.values[each.value]
+            loaded += _in_units(each, VECTOR)
+            stays = self._stays(value, each, self._number)
+            size += 0 if stays else _in_units(each, self._device.line_bytes)
+            producer = self._kernel_of.get(value.producer)
+            if producer is not None and producer < self._number:
+                depends[producer].append(stays)
+        for each in self._written.values():
+            value = self._values.values[each.value]
+            outside = [reader for reader in value.consumers if reader not in self._members]
+            if value.consumers and not outside:
+                continue
+            stored += _in_units(each, VECTOR)
+            # The cache of GAUDI3 writes its lines back.
+            stays = not self._device.writes_back and bool(outside)
+            if not (stays and all(self._stays(value, each, self._kernel_of.get(reader)) for reader in outside)):
+                size += _in_units(each, self._device.line_bytes)
+        simple, special = _instructions(operations, self._values, sorted(self._members))
+        is_product = self._is_product[self._number]
+        if is_product:
+            size += sum(_fetched_again(each, self._device) for each in operations)
+            loaded = stored = simple = 0.0
+        engine: Engine = "matrix" if is_product else "vector"
+        if not is_product and len(operations) == 1 and self._is_transpose(operations[0]):
+            engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
+        edges = tuple((kernel, all(stays)) for kernel, stays in depends.items())
+        return Kernel(position, operations, engine, size, loaded, stored, simple, special, edges)
+
+    def _stays(self, value: _Value, access: _Access, reader: int | None) -> bool:
+        """Return whether a value that one kernel makes stays on the chip until another one reads it."""
+        producer = self._kernel_of.get(value.producer)
+        if not self._fuse or producer is None or reader is None or not 0 < reader - producer <= _NODES:
+            return False
+        fits = 2 * access.bytes / _SLICES <= self._device.sram_bytes
+        return fits and (self._is_product[producer] or self._is_product[reader])
+
+    @staticmethod
+    def _is_transpose(operation: Operation) -> bool:
+        is_copy = operation.name.rpartition(".")[2] in _COPIES and len(operation.rows) == 2  # noqa: PLR2004 - as above
+        return is_copy and operation.rows[0] != operation.rows[1] and operation.reads[0][1] == operation.writes[0][1]
+
+
+def _in_units(access: _Access, unit: int) -> float:
+    """Return the bytes of an access in whole lines or vectors."""
+    row = min(max(access.row, 1), max(math.ceil(access.bytes), 1))
+    return access.bytes * min(-(-row // unit) * unit / row, _MOST_PADDING)
+
+
+def _instructions(operations: Sequence[Operation], values: _Values, positions: Sequence[int]) -> tuple[float, float]:
+    """Return the bytes of vectors with an instruction, and of those with special functions."""
+    simple = special = 0.0
+    for operation, position in zip(operations, positions, strict=True):
+        name = operation.name.rpartition(".")[2]
+        size = max((_in_units(each, VECTOR) for each in (*values.reads[position], *values.writes[position])), default=0.0)
+        if operation.products and "scaled_dot_product" in name:
+            # The scores of fused attention stay on the chip; backward has their gradient as well.
+            scores, *others = operation.products
+            size = 2.0 * scores.batch * scores.rows * scores.columns * (2 if len(others) > 1 else 1)
+            special += size
+        elif operation.products:
+            product = operation.products[0]
+            simple += size * math.prod(product[1:4]) / max(product[1:4]) if _is_depthwise(product) else 0.0
+        elif any(part in name for part in _SPECIAL):
+            special += size
+        else:
+            simple += size
+    return simple, special
+
+
+def _fetched_again(operation: Operation, device: Hardware) -> float:
+    """Return the bytes of operands that a product reads more than once."""
+    item = {"float8": 1, "bfloat16": 2, "float16": 2}.get(operation.dtype, 4)
+    again = 0.0
+    for each in operation.products if "scaled_dot_product" not in operation.name else ():
+        sizes = each.rows * each.inner * item, each.inner * each.columns * item
+        counts = matrix_engine.reads(each, operation.dtype, device.generation, device.sram_bytes, sizes)
+        again += each.batch * sum((count - 1) * size for count, size in zip(counts, sizes, strict=True))
+    return again
 
 
 def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
@@ -205,3 +435,4 @@ def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
         if is_lazy or operations[start].phase != "optimizer"
     }
     return len(graphs)
+

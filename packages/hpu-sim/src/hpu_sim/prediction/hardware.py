@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_sim.device.config import MEMORY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     #: Values of figures of the hardware in place of the middle of their ranges, by name.
     Moved = Mapping[str, float]
@@ -27,18 +27,17 @@ CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
 # Its range is no error of a step.
 _NOT_OF_A_STEP: Final = "compilation_seconds"
-#: Standard deviations from the middle of a normal distribution to the ends of 80 % of it.
-ENDS: Final = 1.28
 
 #: Number of devices of a box, all of which are linked.
 BOX: Final = 8
-
-# Ranges that hold for all generations, and those of each, by their names in the file and here.
+#: Cards of a box that are linked in a machine with PCIe cards, and the links of each pair of 24 in all.
+GROUP_OF_PCIE: Final = 4
+# Ranges that hold for all generations, by their names in the file and here.
 _COMMON: Final = (
-    "vector_efficiency", "vector_instructions", "engine_overlap", "kernel_seconds", "start_seconds",
-    "collective_seconds", "compilation_seconds", "sync_seconds", "loader_factor",
+    "memory_efficiency", "writeout", "load_cycles", "special_cycles", "pipeline_parts", "bundle_slices",
+    "kernel_seconds", "start_seconds", "trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds",
+    "collective_seconds", "compilation_seconds", "loader_factor",
 )  # fmt: skip
-_HOST: Final = ("trace_seconds", "launch_seconds", "graph_seconds")
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,17 @@ class Hardware:
     """A generation at one end of all ranges, or in their middle.
 
     Attributes:
+        generation: Its name.
         matrix_flops: Peak of matrix products in FLOP/s, by dtype.
-        matrix_efficiency: Share of it that products reach.
-        memory_rate: Peak of the memory in bytes per second.
-        vector_efficiency: Share of it that kernels reach.
-        vector_rate: Bytes per second that pass through the vector engines at an instruction per vector.
-        vector_instructions: Instructions per vector and operator.
-        engine_overlap: Share of vector work hidden behind the matrix product before it within a graph.
+        matrix_efficiency: Share of the matrix engine's clock that products keep.
+        writeout: Exponent of the filled share of a tile in the cycles to write it; see :mod:`matrix_engine`.
+        memory_rate: Bytes per second of the memory, as far as kernels reach it.
+        copy_rate: Bytes per second of the engine that transposes.
+        vector_rate: Bytes per second that pass through the vector engines at a cycle per vector.
+        load_cycles: Cycles per vector to load it.
+        special_cycles: Cycles per vector of an operator with special functions.
+        pipeline_parts: Parts of a kernel, after the first of which a reader on another engine begins.
+        bundle_slices: The same where the value stays on the chip.
         kernel_seconds: Time of a kernel beside its work.
         start_seconds: Time of the device to start a graph; in eager mode, each operator is one.
         trace_seconds: Host time per operator in lazy mode.
@@ -65,15 +68,20 @@ class Hardware:
         compilation_seconds: Time to compile a large graph.
         loader_factor: Time of the DataLoader on the host of the cards, relative to where it was measured.
         sram_bytes: Memory on the chip.
+        line_bytes: Line of the card's memory.
     """
 
+    generation: str
     matrix_flops: Mapping[str, float]
     matrix_efficiency: float
+    writeout: float
     memory_rate: float
-    vector_efficiency: float
+    copy_rate: float
     vector_rate: float
-    vector_instructions: float
-    engine_overlap: float
+    load_cycles: float
+    special_cycles: float
+    pipeline_parts: float
+    bundle_slices: float
     kernel_seconds: float
     start_seconds: float
     trace_seconds: float
@@ -86,24 +94,18 @@ class Hardware:
     compilation_seconds: float
     loader_factor: float
     sram_bytes: int
+    line_bytes: int
+
+    @property
+    def writes_back(self) -> bool:
+        """Whether the memory on the chip is a cache, which writes what nobody needs any more (`brain_conf.cpp`)."""
+        return self.generation == "GAUDI3"
 
 
 @functools.cache
 def _data() -> dict[str, Any]:
     text = resources.files("hpu_sim.data").joinpath("hardware.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
-
-
-def _fitted() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield name, generation and entry of the fitted figures, in the order of their deviations.
-
-    The generation is empty if all share the figure. The deviations are a row of the Cholesky factor of the fit's
-    covariance: the standard deviation of each independent error, on the scale of the fit.
-    """
-    for generation, entries in (("", _data()["common"]), *_data()["generations"].items()):
-        for name, entry in entries.items():
-            if isinstance(entry, dict) and entry.get("deviations"):
-                yield name, generation, entry
 
 
 def at(bounds: tuple[float, float], estimate: Estimate) -> float:
@@ -158,70 +160,51 @@ def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple
             return float(entry["value"])
         return at(changed.get(name) or entry["range"], estimate)
 
+    figures = {name: end(name) for name in _COMMON}
+    efficiency = figures.pop("memory_efficiency")
     return Hardware(
+        generation=generation,
         matrix_flops={dtype: float(entry["value"]) for dtype, entry in own["matrix_flops"].items()},
         matrix_efficiency=end("matrix_efficiency"),
-        memory_rate=float(own["memory_bytes_per_second"]["value"]),
+        memory_rate=efficiency * own["memory_bytes_per_second"]["value"],
+        copy_rate=float(own["copy_bytes_per_second"]["value"]),
         vector_rate=float(own["vector_bytes_per_second"]["value"]),
         peer_rate=end("in_box_efficiency") * own["in_box_bytes_per_second"]["value"] / (BOX - 1),
         outside_rate=end("between_boxes_efficiency") * own["between_boxes_bytes_per_second"]["value"],
         sram_bytes=int(own["sram_bytes"]["value"]),
-        **{name: end(name) for name in _COMMON},
-        **{name: end(name) * end("host_factor") for name in _HOST},
+        line_bytes=int(own["line_bytes"]["value"]),
+        **figures,
     )
 
 
 def ranges(generation: str) -> dict[str, tuple[float, float]]:
     """Return the ranges of a generation, slow end first, by their names in the file."""
     entries = {**_data()["common"], **_data()["generations"][generation]}
-    return {name: (entry["range"][0], entry["range"][1]) for name, entry in entries.items() if "range" in entry}
-
-
-def shift(value: float, by: float, prior: Sequence[float]) -> float:
-    """Return a fitted value moved on the scale of the fit, within its prior range.
-
-    The scale is logarithmic, but for shares, whose prior range begins at 0.
-    """
-    low, high = sorted(prior)
-    return min(max(value + by if low == 0 else value * math.exp(by), low), high)
+    return {
+        name: (entry["range"][0], entry["range"][1])
+        for name, entry in entries.items()
+        if isinstance(entry, dict) and "range" in entry
+    }
 
 
 def moves(generation: str) -> dict[str, tuple[Moved, Moved]]:
-    """Return the independent errors of the figures of a generation, by the figure that each is of.
-
-    Each has the figures that it moves, at its slow and at its fast end. A fitted figure moves those that the fit could
-    not tell apart from it, also figures of other generations: ``"matrix_efficiency GAUDI3"``.
-    """
-    known, fitted = calibrated(generation), list(_fitted())
-    found: dict[str, tuple[Moved, Moved]] = {}
-    for column, (of, owner, entry) in enumerate(fitted):
-        if of in known and owner in {"", generation}:
-            continue
-        towards_slow = math.copysign(ENDS, entry["prior"][0] - entry["prior"][1])
-        ends = [
-            {
-                name: shift(each["value"], sign * towards_slow * each["deviations"][column], each["prior"])
-                for name, group, each in fitted[column:]
-                if group in {"", generation} and name not in known
-            }
-            for sign in (1, -1)
-        ]
-        found[f"{of} {owner}".strip()] = ends[0], ends[1]
-    others = {name: ends for name, ends in ranges(generation).items() if name not in {each for each, _, _ in fitted}}
-    for name, (slow, fast) in {**others, **known}.items():
-        if slow != fast and name != _NOT_OF_A_STEP:
-            found[name] = {name: slow}, {name: fast}
-    return found
+    """Return the independent errors of the figures of a generation, each at its slow and at its fast end."""
+    found = {**ranges(generation), **calibrated(generation)}
+    return {
+        name: ({name: slow}, {name: fast})
+        for name, (slow, fast) in found.items()
+        if slow != fast and name != _NOT_OF_A_STEP
+    }
 
 
-def residual(name: str) -> float:
-    """Return the logarithm of the factor by which a "ratio", or a step on a generation, is off beyond the ranges."""
-    return math.log(_data()["common"]["residuals"][name])
+def unexplained() -> float:
+    """Return the logarithm of the factor by which a step, or the ratio of two, is off beyond the ranges."""
+    return math.log(_data()["common"]["unexplained"]["value"])
 
 
 def highest_efficiency(generation: str) -> float:
     """Return the highest share of the matrix peak that was measured; the assumed one of GAUDI."""
-    return float(_data()["generations"][generation]["matrix_efficiency"]["prior"][1])
+    return ranges(generation)["matrix_efficiency"][1]
 
 
 def memory_entries() -> list[dict[str, Any]]:

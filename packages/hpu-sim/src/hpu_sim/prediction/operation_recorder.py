@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from hpu_sim.prediction import torch_tools
-from hpu_sim.prediction.flops import count_flops, matmul_shape
+from hpu_sim.prediction.flops import count_flops, products_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 
 if TYPE_CHECKING:
@@ -123,15 +124,17 @@ class OperationRecorder:
             return
         if func.is_view or name in _WITHOUT_WORK:
             return
-        reads = tuple((self.storage_id(each), _nbytes(each)) for each in inputs)
+        reads = tuple((self.storage_id(each), _read_bytes(each)) for each in inputs)
+        rows = [_row_bytes(each) for each in (*inputs, *outputs)]
         writes = tuple((self.storage_id(each), _nbytes(each)) for each in outputs)
         if name in _GATHERS and reads and writes:
             reads = ((reads[0][0], writes[0][1]), *reads[1:])
         waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
         if name in _OVERWRITING:
-            reads = reads[1:]
+            reads, rows = reads[1:], rows[1:]
         flops = count_flops(self._formulas, func, args, kwargs, result)
         key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
+        products = products_of(name, args, result) if flops else ()
         first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])
         self.step.operations.append(
             Operation(
@@ -140,12 +143,14 @@ class OperationRecorder:
                 module=self.module,
                 dtype=str(first.dtype).removeprefix("torch."),
                 flops=flops,
-                matmul=matmul_shape(name, args, result) if flops else None,
+                matmul=products[0][:4] if products else None,
                 reads=reads,
                 writes=writes,
                 key=key,
                 waits_for=waits,
                 is_launched=not self._parts,
+                products=products,
+                rows=tuple(rows),
             )
         )
         if self._parts is not None:
@@ -209,3 +214,15 @@ def named_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _nbytes(tensor: torch.Tensor) -> int:
     return int(tensor.numel()) * tensor.element_size()
+
+
+def _read_bytes(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor's different elements: an expanded dimension is read once."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(sizes) * tensor.element_size() if tensor.numel() else 0
+
+
+def _row_bytes(tensor: torch.Tensor) -> int:
+    """Return the contiguous bytes of a tensor's innermost dimension."""
+    is_row = tensor.dim() and tensor.stride(-1) == 1
+    return tensor.element_size() * (int(tensor.shape[-1]) if is_row else 1)

@@ -1,7 +1,6 @@
 """Range of a predicted step, or of the ratio of two, by the independent errors of the figures of the hardware.
 
-Each error moves its figure to the ends of its range, with those figures that the fit could not tell apart from it. The
-changes add in quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes,
+Each error moves its figure to the ends of its range. The changes add in quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes,
 which a choice needs, an error moves both predictions at once, so that most of it cancels.
 """
 
@@ -12,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.prediction.hardware import calibrated, from_ranges, moves, residual
+from hpu_sim.prediction.hardware import calibrated, from_ranges, moves, unexplained
 from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def step_range(step: StepRecording, generation: str, devices: int, mode: Mode) -
     """Return the seconds of a recorded step in a mode, with so many devices per box."""
     seconds = _clock(step, generation, devices, mode)
     ends = {name: (seconds(slow), seconds(fast)) for name, (slow, fast) in moves(generation).items()}
-    return quadrature(seconds({}), ends, residual(generation))
+    return quadrature(seconds({}), ends, unexplained())
 
 
 def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
@@ -71,19 +70,19 @@ def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
         )
         for name in {**above, **below}
     }
-    return quadrature(dividend({}) / divisor({}), ends, residual("ratio"))
+    return quadrature(dividend({}) / divisor({}), ends, unexplained())
 
 
-def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], unexplained: float) -> Range:
+def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
     """Return the range of a number.
 
     Args:
         middle: Number with all figures in the middle.
         ends: Number with each figure at the ends of its range, by name.
-        unexplained: Logarithm of the factor by which it may be off beyond the figures.
+        beyond: Logarithm of the factor by which it may be off beyond the figures.
     """
     logs = {name: [math.log(each / middle) for each in moved] for name, moved in ends.items()} if middle else {}
-    logs[UNEXPLAINED] = [-unexplained, unexplained]
+    logs[UNEXPLAINED] = [-beyond, beyond]
     below, above = (sum(end(*each, 0.0) ** 2 for each in logs.values()) for end in (min, max))
     shares = {name: (max(each) - min(each)) ** 2 for name, each in logs.items()}
     total = sum(shares.values())

@@ -7,7 +7,7 @@ and time models read it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 #: Disclaimer in every output of a prediction.
 PREDICTED: Final = "predicted, not measured"
@@ -36,6 +36,30 @@ Phase = Literal["setup", "forward", "backward", "optimizer"]
 Access = tuple[int, int]
 
 
+#: Whether the operands of a product are transposed: a, b, at, bt.
+Layout = Literal["ab", "abt", "atb", "atbt"]
+
+
+class Product(NamedTuple):
+    """Matrix product of M x K and K x N, so many times.
+
+    Attributes:
+        batch: Number of products.
+        rows: M.
+        columns: N.
+        inner: K.
+        layout: Which operands are read transposed.
+        is_weight_gradient: Whether it is the gradient of a convolution's weight, whose K engines may share.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    inner: int
+    layout: Layout = "ab"
+    is_weight_gradient: bool = False
+
+
 @dataclass(slots=True)
 class Operation:
     """A call of an operator on the device.
@@ -55,6 +79,9 @@ class Operation:
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
         is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
             kernels.
+        products: Matrix products that it consists of; empty for one that is only ``matmul``.
+        rows: Bytes that are contiguous in each of ``reads`` and then of ``writes``: those of the innermost dimension,
+            or of an element where that dimension is not the contiguous one. Empty if unknown.
     """
 
     name: str
@@ -70,6 +97,8 @@ class Operation:
     host_sync: bool = False
     frame: str = ""
     is_launched: bool = True
+    products: tuple[Product, ...] = ()
+    rows: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:

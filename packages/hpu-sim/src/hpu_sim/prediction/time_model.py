@@ -1,8 +1,10 @@
-"""Time of a recorded step: a roofline per kernel on two streams, and the host that launches them.
+"""Time of a recorded step: what each engine does when, the network, and the host that launches it.
 
-Nothing here is measured. A matrix product takes the longer of its arithmetic, with dimensions padded to the engine, and
-its bytes. Any other kernel takes the longer of its bytes and of the vector engines' instructions. Vector work hides
-behind the product before it as far as that leaves the memory free, so no step is faster than the roofline.
+Nothing here is measured. Kernels and their bytes are those of :mod:`hpu_sim.prediction.fusion`, the cycles of products
+those of :mod:`hpu_sim.prediction.matrix_engine`. A kernel of the vector engines (TPC) takes the longest of its bytes, of
+its loads and stores, and of its instructions. Engines work beside each other: a kernel begins when the first part of what
+it reads is there, and ends a part of itself after that, as the compiler cuts nodes into parts. Memory is one for all of
+them. In eager mode, one operator runs at a time.
 
 The host traces or launches operators before the card runs them: one by one in eager mode, a graph at a time in lazy
 mode and under ``torch.compile``. It runs ahead until it reads a value. The predicted step is a steady one, which begins
@@ -14,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_sim.prediction import fusion
+from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.hardware import hardware
 
@@ -25,12 +27,7 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.hardware import Estimate, Hardware
     from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
-# Dimensions of a matrix product are multiples of this many bytes: 128 elements of bfloat16, 64 of float32 (Intel's
-# advice for operand sizes).
-_ALIGNMENT: Final = 256
 _ITEM_BYTES: Final = {"float8": 1, "bfloat16": 2, "float16": 2}
-# Operators by which the transformer engine takes the maximum of both operands of a product and casts them.
-_LAUNCHES_OF_CASTS: Final = 4
 
 #: Name of the host's part of a graph: tracing its operators in lazy mode, and launching it.
 GRAPH_LAUNCH: Final = "graph_launch"
@@ -54,6 +51,8 @@ class Span:
         flops: Floating-point operations of a matrix product; 0 for all others.
         bytes: Bytes that this rank contributes to a collective; 0 for all others.
         frame: Line of the program that waits for the device; empty for all others.
+        began: When an engine began with a kernel, of which ``start`` to ``end`` is the part that nothing else hides.
+        engine: Engine of a kernel: "matrix", "vector" or "copy".
     """
 
     stream: str
@@ -66,6 +65,8 @@ class Span:
     flops: int = 0
     bytes: int = 0
     frame: str = ""
+    began: float = 0.0
+    engine: str = ""
 
     @property
     def seconds(self) -> float:
@@ -114,7 +115,7 @@ def predict(step: StepRecording, generation: str, devices: int, mode: Mode, esti
 
 def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segment, ...]:
     """Return the segments of a step in a mode; a caller who changes only efficiencies can keep them."""
-    return fusion.segments(step, fuse=mode != "eager", by_phase=mode == "compile", sram=device.sram_bytes)
+    return fusion.segments(step, device, fuse=mode != "eager", by_phase=mode == "compile")
 
 
 def timeline(step: StepRecording, device: Hardware, devices: int, *, mode: Mode) -> Timeline:
@@ -125,14 +126,8 @@ def timeline(step: StepRecording, device: Hardware, devices: int, *, mode: Mode)
     return schedule.result()
 
 
-def step_seconds(  # noqa: PLR0913 - as `predict`
-    step: StepRecording,
-    device: Hardware,
-    devices: int,
-    *,
-    mode: Mode,
-    float8: bool = False,
-    parts: tuple[Segment, ...] | None = None,
+def step_seconds(
+    step: StepRecording, device: Hardware, devices: int, *, mode: Mode, parts: tuple[Segment, ...] | None = None
 ) -> float:
     """Return the seconds of :func:`timeline` without its spans, for many predictions of one step.
 
@@ -141,11 +136,10 @@ def step_seconds(  # noqa: PLR0913 - as `predict`
         device: Device.
         devices: Devices per box.
         mode: How the host launches operators.
-        float8: Whether matrix products of weights run in float8.
         parts: Segments of the step, of :func:`segments_of`; None to find them.
     """
     parts = segments_of(step, device, mode) if parts is None else parts
-    schedule = _Schedule(step, parts, device, devices, mode, float8=float8)
+    schedule = _Schedule(step, parts, device, devices, mode)
     schedule.run()
     schedule.run()
     return schedule.seconds
@@ -154,26 +148,20 @@ def step_seconds(  # noqa: PLR0913 - as `predict`
 class _Schedule:
     """Streams of host, device and network over consecutive steps; the last one is kept."""
 
-    def __init__(  # noqa: PLR0913 - see `step_seconds`
-        self,
-        step: StepRecording,
-        parts: Sequence[Segment],
-        device: Hardware,
-        devices: int,
-        mode: Mode,
-        *,
-        float8: bool = False,
+    def __init__(
+        self, step: StepRecording, parts: Sequence[Segment], device: Hardware, devices: int, mode: Mode
     ) -> None:
         self._step = step
         self._parts = parts
         self._device = device
         self._mode = mode
-        self._float8 = float8
-        self._times = [self._kernel_times(part) for part in parts]
-        self._launches = [[self._launches_of(kernel) for kernel in part.kernels] for part in parts]
+        self._times = [self._placed(part) for part in parts]
+        self._launches = [
+            [sum(each.is_launched for each in kernel.operations) for kernel in part.kernels] for part in parts
+        ]
         self._network_times = [
             collective_seconds(each, devices, device)
-            + each.copied_bytes / (device.memory_rate * device.vector_efficiency)
+            + each.copied_bytes / device.memory_rate
             for each in step.collectives
         ]
         self._host = self._clock = self._network = self._end = 0.0
@@ -234,7 +222,7 @@ class _Schedule:
         self._exposed += max(arrival - self._clock, 0.0)
         self._clock = max(self._clock, arrival)
 
-    def _run_segment(self, part: Segment, times: Sequence[tuple[float, str]], launches: Sequence[int]) -> None:
+    def _run_segment(self, part: Segment, times: Sequence[_Placed], launches: Sequence[int]) -> None:
         first = self._step.operations[part.first]
         awaited = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
         if awaited:
@@ -247,18 +235,17 @@ class _Schedule:
         is_one_by_one = self._launches_one_by_one(first)
         if not is_one_by_one:
             self._launch(first, sum(launches))
-        for kernel, (seconds, limit), count in zip(part.kernels, times, launches, strict=True):
+        begin = None
+        for kernel, placed, count in zip(part.kernels, times, launches, strict=True):
             if is_one_by_one:
                 self._launch(kernel.operations[0], count)
-            self._idle_until(self._host, kernel.operations[0])
+            if is_one_by_one or begin is None:
+                self._idle_until(self._host, kernel.operations[0])
+                begin = self._clock
+            end = max(begin + placed.end, self._clock)
             if self._keeps_spans:
-                self._spans.append(_kernel_span(kernel, limit, self._clock, self._clock + seconds))
-            self._clock += seconds
-
-    def _launches_of(self, kernel: Kernel) -> int:
-        """Return the operators of a kernel that the host traces or launches."""
-        casts = _LAUNCHES_OF_CASTS if self._float8 and _runs_in_float8(kernel.operations[0], self._device) else 0
-        return sum(each.is_launched for each in kernel.operations) + casts
+                self._spans.append(_kernel_span(kernel, placed, begin, self._clock, end))
+            self._clock = end
 
     def _launches_one_by_one(self, operation: Operation) -> bool:
         """Return whether the host launches an operator by itself: under ``torch.compile``, the optimizer's are."""
@@ -286,80 +273,94 @@ class _Schedule:
             self._idle += moment - self._clock
             self._clock = moment
 
-    def _kernel_times(self, part: Segment) -> list[tuple[float, str]]:
-        """Return seconds and limit of each kernel of a segment."""
-        times = []
-        spare = 0.0
-        is_one_by_one = self._launches_one_by_one(self._step.operations[part.first])
-        for index, kernel in enumerate(part.kernels):
-            if kernel.operations[0].flops:
-                seconds, limit, spare = _matrix_seconds(kernel.operations[0], self._device, float8=self._float8)
-            else:
-                seconds, limit = _vector_seconds(kernel, self._device)
-                hidden = min(seconds * self._device.engine_overlap, spare) if self._mode != "eager" else 0.0
-                seconds, spare = seconds - hidden, spare - hidden
-            start = self._device.start_seconds if is_one_by_one or not index else 0.0
-            times.append((start + seconds, limit))
-        return times
+    def _placed(self, part: Segment) -> list[_Placed]:
+        """Return when the kernels of a segment run, relative to its start; each to its own where they run one by one."""
+        device = self._device
+        works = [_work(kernel, device) for kernel in part.kernels]
+        if not part.kernels:
+            return []
+        if self._launches_one_by_one(self._step.operations[part.first]):
+            return [_Placed(0.0, device.start_seconds + work.seconds, work.limit) for work in works]
+        found: list[_Placed] = []
+        free: dict[str, float] = {}
+        memory = device.start_seconds
+        for kernel, work in zip(part.kernels, works, strict=True):
+            begin = max(free.get(kernel.engine, 0.0), device.start_seconds)
+            end = 0.0
+            for index, stays in kernel.depends:
+                other, before = part.kernels[index], found[index]
+                if other.engine == kernel.engine:
+                    continue  # An engine runs its kernels in order.
+                parts = device.bundle_slices if stays else device.pipeline_parts
+                begin = max(begin, before.begin + (before.end - before.begin) / parts)
+                end = max(end, before.end + work.seconds / parts)
+            memory = max(memory, begin) + work.memory
+            end = max(end, begin + work.seconds, memory)
+            free[kernel.engine] = end
+            found.append(_Placed(begin, end, work.limit))
+        return found
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Kernel on its engine."""
+
+    begin: float
+    end: float
+    limit: str
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Time of a kernel that has its engine and the memory for itself."""
+
+    seconds: float
+    memory: float
+    limit: str
 
 
 def _shifted(span: Span, begin: float) -> Span:
     """Return a span relative to the start of its step; the host may have been there before."""
-    return replace(span, start=max(span.start - begin, 0.0), end=max(span.end - begin, 0.0))
+    return replace(
+        span, start=max(span.start - begin, 0.0), end=max(span.end - begin, 0.0), began=max(span.began - begin, 0.0)
+    )
 
 
-def _kernel_span(kernel: Kernel, limit: str, start: float, end: float) -> Span:
+def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, start: float, end: float) -> Span:
     first, *others = kernel.operations
     name = f"{first.name} and {len(others)} more" if others else first.name
     flops = sum(each.flops for each in kernel.operations)
-    return Span("compute", name, first.phase, first.module, limit, start, end, flops)
+    began = min(begin + placed.begin, end)
+    place = first.phase, first.module, placed.limit, max(start, began), end
+    return Span("compute", name, *place, flops, began=began, engine=kernel.engine)
 
 
-def _vector_seconds(kernel: Kernel, device: Hardware) -> tuple[float, str]:
-    """Return the time of a kernel without a product, and what limits it."""
-    memory = kernel.bytes / (device.memory_rate * device.vector_efficiency)
-    vector = kernel.vector_bytes * device.vector_instructions / device.vector_rate
-    seconds = max(memory, vector) + device.kernel_seconds
-    return seconds, "memory" if memory >= vector else "vector engines"
+def _work(kernel: Kernel, device: Hardware) -> _Work:
+    """Return the time of a kernel, and what limits it.
 
-
-def _matrix_seconds(operation: Operation, device: Hardware, *, float8: bool) -> tuple[float, str, float]:
-    """Return the time of a product, what limits it, and the seconds of it in which the memory is free."""
-    casts = 0.0
-    dtype = operation.dtype
-    if float8 and _runs_in_float8(operation, device):
-        dtype = "float8"
-        # The transformer engine reads each operand for its maximum, and again to cast it.
-        read = sum(size for _, size in operation.reads)
-        written = read * _ITEM_BYTES["float8"] // _ITEM_BYTES["bfloat16"]
-        casts = (2 * read + written) / (device.memory_rate * device.vector_efficiency) + 2 * device.kernel_seconds
-    flops = float(operation.flops)
-    if operation.matmul is not None:
-        flops *= padding(operation.matmul, dtype)
-    peak = device.matrix_flops.get(dtype) or device.matrix_flops["float32"]
-    arithmetic = flops / (peak * device.matrix_efficiency)
-    size = operation.bytes
-    if dtype == "float8":
-        size = size * _ITEM_BYTES["float8"] // _ITEM_BYTES["bfloat16"]
-    memory = size / (device.memory_rate * device.vector_efficiency)
-    seconds = max(arithmetic, memory) + device.kernel_seconds + casts
-    spare = max(arithmetic - memory, 0.0)
-    return seconds, "matrix engine" if arithmetic >= memory else "memory", spare
-
-
-def _runs_in_float8(operation: Operation, device: Hardware) -> bool:
-    """Return whether a product is one of weights, on a card with float8."""
-    return operation.matmul is not None and operation.matmul[0] == 1 and "float8" in device.matrix_flops
-
-
-def padding(shape: tuple[int, int, int, int], dtype: str) -> float:
-    """Return the factor by which padding to the matrix engine multiplies the work of a product.
-
-    >>> padding((1, 64, 128, 128), "bfloat16")
-    2.0
+    A product, its operands and, in fused attention, the scores between its products are cut into slices.
     """
-    step = _ALIGNMENT // _ITEM_BYTES.get(dtype, 4)
-    factor = 1.0
-    for size in shape[1:]:
-        factor *= -(-size // step) * step / max(size, 1)
-    return factor
+    rate = min(device.copy_rate, device.memory_rate) if kernel.engine == "copy" else device.memory_rate
+    memory = kernel.bytes / rate
+    # A load, a store and an operation are slots of one instruction.
+    cycles = max(
+        max(kernel.loaded, kernel.stored) * device.load_cycles, kernel.simple + kernel.special * device.special_cycles
+    )
+    times = {"matrix engine": 0.0, "vector engines": cycles / device.vector_rate, "memory": memory}
+    if kernel.engine == "matrix":
+        times["matrix engine"] = sum(_product_seconds(each, device) for each in kernel.operations if each.products)
+    limit = max(times, key=times.__getitem__)
+    seconds = times[limit]
+    if kernel.engine == "matrix":
+        seconds += sorted(times.values())[-2] / device.bundle_slices
+    return _Work(seconds + device.kernel_seconds, memory, limit)
+
+
+def _product_seconds(operation: Operation, device: Hardware) -> float:
+    """Return the time of the products of an operator on the matrix engine."""
+    # A product in float8 has a result in bfloat16.
+    item = max(_ITEM_BYTES.get(operation.dtype, 4), 2)
+    return sum(
+        matrix_engine.seconds(each, operation.dtype, item, device.generation, device.writeout)
+        for each in operation.products
+    ) / device.matrix_efficiency
