@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.prediction import matrix_engine
@@ -71,6 +71,7 @@ class Kernel:
         simple: Bytes of the vectors of all operators that need an instruction.
         special: Bytes of those with special functions.
         depends: Kernels of its segment whose results it reads, and whether these stay on the chip.
+        bundle: First kernel of those that are cut into slices with it.
     """
 
     first: int
@@ -82,6 +83,7 @@ class Kernel:
     simple: float = 0.0
     special: float = 0.0
     depends: tuple[tuple[int, bool], ...] = ()
+    bundle: int = 0
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,10 @@ def _kernels(
         traffic = _Traffic(number, kernel_of, is_product, values, device, fuse=fuse)
         for member in group:
             traffic.add(member)
-        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1]))
+        kernel = traffic.kernel(tuple(operations[member] for member in group), group[-1])
+        bundle = min((found[each].bundle for each, stays in kernel.depends if stays), default=number)
+        bundle = bundle if number - bundle <= _NODES else number
+        found.append(replace(kernel, bundle=bundle))
     return tuple(found)
 
 

@@ -283,9 +283,12 @@ class _Schedule:
             return [_Placed(0.0, device.start_seconds + work.seconds, work.limit) for work in works]
         found: list[_Placed] = []
         free: dict[str, float] = {}
-        memory = device.start_seconds
-        for kernel, work in zip(part.kernels, works, strict=True):
-            begin = max(free.get(kernel.engine, 0.0), device.start_seconds)
+        memory = done = device.start_seconds
+        for number, (kernel, work) in enumerate(zip(part.kernels, works, strict=True)):
+            # A kernel runs beside the one before it, and beside those of its bundle.
+            begin = max(free.get(kernel.engine, 0.0), done)
+            for before, other in zip(found[kernel.bundle : number - 1], part.kernels[kernel.bundle :], strict=False):
+                begin = max(begin, before.end if other.bundle != kernel.bundle else 0.0)
             end = 0.0
             for index, stays in kernel.depends:
                 other, before = part.kernels[index], found[index]
@@ -298,6 +301,8 @@ class _Schedule:
             end = max(end, begin + work.seconds, memory)
             free[kernel.engine] = end
             found.append(_Placed(begin, end, work.limit))
+            oldest = part.kernels[number + 1].bundle if number + 1 < len(works) else 0
+            done = max([done, *(each.end for each in found[max(oldest - 13, 0) : oldest])]) if oldest else done
         return found
 
 
