@@ -1,0 +1,324 @@
+"""Judge the planner's model of time by published training speeds, and write the tables of the record.
+
+    python packages/hpu-sim/bench/published/judge.py [--write]
+
+The steps are recorded already (record.py). Nothing is fitted, and nothing is measured here: the truth is what others
+published. Each value is predicted by the function that plans a user's program. ``--write`` writes the tables into
+docs/records/planner.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import functools
+import gzip
+import json
+import math
+import re
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+import encoding
+from products import MEASURED, SHEET
+from record import FOLDER, path, points
+
+from hpu_sim.prediction import fusion, matrix_engine, zero
+from hpu_sim.prediction.hardware import hardware
+from hpu_sim.prediction.ranges import Range, ratio, step_range
+from hpu_sim.prediction.recording import Recording
+from hpu_sim.prediction.time_model import mode_of, step_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
+_BEGIN, _END = "<!-- judged: begin -->", "<!-- judged: end -->"
+GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
+_DEVICES: Final = 8
+# Intel's advice for ZeRO on Gaudi, and DeepSpeed's default buckets.
+_ZERO: Final = {"overlap_comm": False, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
+#: Jobs whose speeds can be compared, and what the ratio is.
+PAIRS: Final = (
+    ("H026", "H001", "8 cards with DDP / 1 card, Gemma 2B"),
+    ("H010", "H026", "ZeRO-2 / DDP, Gemma 2B"),
+    ("H017", "H001", "eager / lazy, Gemma 2B"),
+    ("H054", "H068", "8 cards with DDP / 1 card, RoBERTa large"),
+    ("H055", "H069", "8 cards with DDP / 1 card, RoBERTa large"),
+    ("H045", "H020", "8 cards with DDP / 1 card, ViT base"),
+    ("H046", "H021", "8 cards with DDP / 1 card, ViT base"),
+    ("H043", "H018", "8 cards with DDP / 1 card, Swin base"),
+    ("H059", "H035", "2 x 4 x 1024 tokens / 2 x 8 x 512, Llama 7B"),
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Published value and its prediction.
+
+    Attributes:
+        point: What was trained.
+        generation: Generation of the cards.
+        seconds: Published seconds of a step.
+        predicted: Prediction.
+    """
+
+    point: dict[str, Any]
+    generation: str
+    seconds: float
+    predicted: Range
+
+    @property
+    def error(self) -> float:
+        """Relative error of the middle."""
+        return self.predicted.middle / self.seconds - 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the range holds the truth."""
+        return self.predicted.low <= self.seconds <= self.predicted.high
+
+    @property
+    def width(self) -> float:
+        """High end divided by the low one."""
+        return self.predicted.high / self.predicted.low
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of the host's preparation of a sample is known."""
+        return self.point.get("loader") not in {"audio", "features"}
+
+
+@functools.cache
+def recordings() -> dict[str, Recording]:
+    """Return the recorded program of each point, with what its stage of ZeRO adds."""
+    found = {}
+    for point in points():
+        data = json.loads(gzip.decompress(path(point).read_bytes()))
+        job = point["job"]
+        mode = job.get("mode", "lazy")
+        precision = "bf16-true" if job.get("weights") == "bfloat16" else "bf16-mixed"
+        step = encoding.from_json(data)
+        seconds = point.get("loader_seconds", 0.0) * job["batch"]
+        workers = point.get("workers", 0)
+        step.loader_seconds, step.worker_seconds = (0.0, seconds / workers) if workers else (seconds, 0.0)
+        recording = Recording(("",), 0, job.get("cards", 1), _DEVICES, precision=precision, steps=[step])
+        recording.lazy, recording.compiled = mode == "lazy", mode == "compile"
+        recording.parameters, recording.trainable = data["parameters"], data["trainable"]
+        recording.largest_module = data["largest_module"]
+        if job.get("zero"):
+            stage = zero.from_config({"zero_optimization": {"stage": job["zero"], **_ZERO}}, "deepspeed")
+            recording = zero.apply(recording, f"deepspeed_stage_{job['zero']}", stage)
+        found[point["id"]] = recording
+    return found
+
+
+def judge() -> list[Judged]:
+    """Return all values with their predictions."""
+    return [
+        Judged(point, generation, seconds, _range(recordings()[point["id"]], generation))
+        for point in points()
+        for generation, seconds in point["seconds"].items()
+    ]
+
+
+def _range(recording: Recording, generation: str) -> Range:
+    return step_range(recording.steady, generation, recording.devices, mode_of(recording))
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)) + "\n"
+
+
+def headline(judged: Sequence[Judged]) -> str:
+    """Return the summary by generation and class."""
+    known = [each for each in judged if each.is_known]
+    groups = {"host's preparation known": known}
+    groups |= {f"... {name}": [each for each in known if each.generation == name] for name in GENERATIONS}
+    groups["... GAUDI2 and GAUDI3"] = [each for each in known if each.generation != "GAUDI"]
+    classes = dict.fromkeys(each.point["class"] for each in known)
+    groups |= {f"... {name}": [each for each in known if each.point["class"] == name] for name in classes}
+    groups["all"] = list(judged)
+    rows = []
+    for name, group in groups.items():
+        errors = sorted(abs(each.error) for each in group)
+        rows.append(
+            (
+                name,
+                str(len(group)),
+                f"{statistics.median(errors):.0%}",
+                f"{errors[math.ceil(0.9 * len(errors)) - 1]:.0%}",
+                f"{errors[-1]:.0%}",
+                f"{statistics.median(each.error for each in group):+.0%}",
+                f"{statistics.mean(each.is_inside for each in group):.0%}",
+                f"{statistics.median(each.width for each in group):.2f}",
+            )
+        )
+    names = ("values", "n", "median error", "90th percentile", "worst", "with its sign", "inside", "median width")
+    return table(names, rows)
+
+
+def every(judged: Sequence[Judged]) -> str:
+    """Return each value."""
+    rows = []
+    for each in judged:
+        unknown = "" if each.is_known else "; preparation by the host not known"
+        rows.append(
+            (
+                f"{each.point['id']}: {each.point['model']}, {_describe(each.point['job'])}{unknown}",
+                each.generation,
+                f"{each.seconds:.4g}",
+                f"{each.predicted.middle:.4g} ({each.predicted.low:.4g} to {each.predicted.high:.4g})",
+                f"{each.error:+.0%}",
+                "yes" if each.is_inside else "no",
+            )
+        )
+    return table(("point", "card", "published (s)", "predicted (s), not measured", "error", "inside"), rows)
+
+
+def _describe(job: dict[str, Any]) -> str:
+    size = f"{job['batch']} x {job['length']}" if job.get("length") else str(job["batch"])
+    words = [
+        f"{job['accumulate']} x {size}" if job.get("accumulate", 1) > 1 else size,
+        {"head": "head only"}.get(job.get("train", ""), job.get("train", "")),
+        f"{job['cards']} cards" if job.get("cards", 1) > 1 else "1 card",
+        f"ZeRO-{job['zero']}" if job.get("zero") else "",
+        "float8" if job.get("float8") else "",
+        "recomputed" if job.get("recompute") else "",
+        job.get("mode", "lazy"),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def ratios(judged: Sequence[Judged]) -> str:
+    """Return ratios of published values, and which way they go."""
+    known = {(each.point["id"], each.generation): each for each in judged if each.is_known}
+    pairs = [((point, "GAUDI3"), (point, "GAUDI2"), f"GAUDI3 / GAUDI2, {point}") for point, _ in known]
+    pairs += [((of, other), (to, other), f"{name}, {other}") for of, to, name in PAIRS for other in GENERATIONS]
+    rows, errors, inside = [], [], []
+    for of, to, name in dict.fromkeys(pairs):
+        if of not in known or to not in known:
+            continue
+        truth = known[of].seconds / known[to].seconds
+        found = ratio((recordings()[of[0]], of[1]), (recordings()[to[0]], to[1]))
+        errors.append(abs(found.middle / truth - 1))
+        inside.append(found.low <= truth <= found.high)
+        cells = f"{found.middle:.3f} ({found.low:.3f} to {found.high:.3f})", f"{found.middle / truth - 1:+.0%}"
+        rows.append((name, f"{truth:.3f}", *cells, "yes" if inside[-1] else "no"))
+    text = table(("ratio", "published", "predicted, not measured", "error", "inside"), rows)
+    summary = (
+        f"Median error {statistics.median(errors):.0%}, worst {max(errors):.0%}; {statistics.mean(inside):.0%} inside."
+    )
+    return f"{text}\n{summary}\n"
+
+
+def _peak_seconds(product: matrix_engine.Product, dtype: str, item: int, generation: str, valid: float = 0.5) -> float:
+    del item, valid
+    return math.prod(product[:4]) / matrix_engine.peak(dtype, generation)
+
+
+def _alone(_operations: Any, _values: Any, start: int, end: int) -> list[list[int]]:
+    return [[index] for index in range(start, end)]
+
+
+#: Rules that an ablation leaves out: figures of the hardware in their place, or functions.
+ABLATIONS: Final[dict[str, tuple[dict[str, Any], Callable[[], contextlib.AbstractContextManager[Any]]]]] = {
+    "nothing": ({}, contextlib.nullcontext),
+    "tiles of products: each at the peak": ({}, lambda: mock.patch.object(matrix_engine, "seconds", _peak_seconds)),
+    "power: the full clock": ({"matrix_efficiency": 1.0}, contextlib.nullcontext),
+    "whole lines of rows": ({"line_bytes": 1}, contextlib.nullcontext),
+    "fusion": ({}, lambda: mock.patch.object(fusion, "_fused", _alone)),
+    "bundles": ({}, lambda: mock.patch.object(fusion, "_NODES", -1)),
+    "overlap of dependent kernels": ({"pipeline_parts": 1.0, "bundle_slices": 1.0}, contextlib.nullcontext),
+    "instructions of the vector engines": ({"load_cycles": 0.0, "special_cycles": 0.0}, contextlib.nullcontext),
+    "the host": (
+        dict.fromkeys(("trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds"), 0.0),
+        contextlib.nullcontext,
+    ),
+    "preparation of samples": ({"loader_factor": 0.0}, contextlib.nullcontext),
+}
+
+
+def ablations(judged: Sequence[Judged]) -> str:
+    """Return the errors without each rule."""
+    known = [each for each in judged if each.is_known]
+    rows = []
+    for name, (figures, context) in ABLATIONS.items():
+        errors = []
+        with context():
+            for each in known:
+                recording = recordings()[each.point["id"]]
+                device = replace(hardware(each.generation, "middle"), **figures)
+                seconds = step_seconds(recording.steady, device, _DEVICES, mode=mode_of(recording))
+                errors.append(seconds / each.seconds - 1)
+        sizes = [abs(error) for error in errors]
+        cells = (statistics.median(sizes), statistics.median(errors), max(sizes))
+        rows.append((name, f"{cells[0]:.1%}", f"{cells[1]:+.1%}", f"{cells[2]:.0%}"))
+    return table(("without", "median error", "with its sign", "worst"), rows)
+
+
+def product_tables() -> str:
+    """Return the fact sheet's products and measured ones, by our rules."""
+    rows = []
+    for name, product, *shares in SHEET:
+        ours = (f"{matrix_engine.share_of_peak(product, 'bfloat16', 2, each):.3f}" for each in GENERATIONS)
+        rows.append((name, *(f"{own} ({share:g})" for own, share in zip(ours, shares, strict=True))))
+    text = table(("product, and the share of the peak by ours (by the port of the library)", *GENERATIONS), rows)
+    rows = []
+    for name, product, dtype, measured in MEASURED:
+        rate = 2 * math.prod(product[:4]) / _measured_seconds(product, dtype)
+        rows.append((name, dtype, f"{measured:.1f}", f"{rate / 1e12:.1f}", f"{rate / 1e12 / measured - 1:+.0%}"))
+    names = ("product on GAUDI2, M x K x N", "dtype", "measured by others (TFLOP/s)", "predicted", "error")
+    return f"{text}\n{table(names, rows)}"
+
+
+def _measured_seconds(product: matrix_engine.Product, dtype: str) -> float:
+    from hpu_sim.prediction.recording import Operation, StepRecording
+
+    item = 1 if dtype == "float8" else 2
+    sizes = (product.rows * product.inner * item, product.inner * product.columns * item)
+    reads = tuple(enumerate(sizes))
+    writes = ((2, product.rows * product.columns * 2),)
+    operation = Operation("aten.mm", "forward", "", dtype, 1, product[:4], reads, writes, 0, products=(product,))
+    device = replace(hardware("GAUDI2", "middle"), trace_seconds=0.0, graph_seconds=0.0, start_seconds=0.0)
+    return step_seconds(StepRecording([operation]), device, 1, mode="lazy")
+
+
+def render() -> str:
+    """Return the generated part of the record."""
+    judged = judge()
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    parts = [
+        f"{today}, `python packages/hpu-sim/bench/published/judge.py --write`, predicted, not measured.\n",
+        headline(judged),
+        "### Every published value\n",
+        every(judged),
+        "### Ratios\n",
+        ratios(judged),
+        "### Without each rule\n",
+        ablations(judged),
+        "### Products\n",
+        product_tables(),
+    ]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Judge, and print or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the record")
+    options = parser.parse_args()
+    text = render()
+    if options.write:
+        before = RECORD.read_text(encoding="utf-8")
+        pattern = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
+        RECORD.write_text(pattern.sub(lambda _: f"{_BEGIN}\n\n{text}\n{_END}", before), encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Recorded steps as JSON, in the fit of the model of time."""
+"""Recorded steps as JSON, by which the model of time is judged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hpu_sim.prediction.time_model import Mode, predict
 if TYPE_CHECKING:
     import pytest
 
-_FIT = Path(__file__).parents[2] / "bench" / "published"
+_PUBLISHED = Path(__file__).parents[2] / "bench" / "published"
 
 
 def test_a_step_has_the_same_time_after_a_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(_FIT)
+    monkeypatch.syspath_prepend(_PUBLISHED)
     encoding = importlib.import_module("encoding")
     operations = [
         Operation(

@@ -1,7 +1,8 @@
-"""Roofline, fusion, streams, host and collectives of the time model."""
+"""Roofline, engines, host and collectives of the time model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import from_ranges, hardware, usable_memory
-from hpu_sim.prediction.recording import Collective, Operation, Recording, StepRecording
-from hpu_sim.prediction.time_model import mode_of, padding, predict, step_seconds, timeline
+from hpu_sim.prediction.recording import Collective, Operation, Product, Recording, StepRecording
+from hpu_sim.prediction.time_model import mode_of, predict, products_seconds, timeline
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.time_model import Mode
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
 _SIZE = 1 << 30
 
 
-def _operation(
+def _operation(  # noqa: PLR0913 - the fields that tests vary
     *,
     name: str = "aten.op",
     flops: int = 0,
     reads: tuple[int, ...] = (),
     writes: tuple[int, ...] = (),
     size: int = _SIZE,
+    matmul_size: int = 1024,
     **kwargs: Any,
 ) -> Operation:
-    matmul = (1, 1024, 1024, 1024) if flops else None
+    matmul = (1, matmul_size, matmul_size, matmul_size) if flops else None
     return Operation(
         name,
         "forward",
@@ -46,112 +48,6 @@ def _operation(
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
     return predict(StepRecording(operations), generation, 8, "lazy" if fuse else "eager", "slow").seconds
-
-
-def _bytes(operations: list[Operation], **kwargs: Any) -> float:
-    """Return the bytes that a step takes to the memory, by the time of a device without any other limit."""
-    free = {
-        "vector_instructions": (1e-9, 1e-9),
-        "kernel_seconds": (0.0, 0.0),
-        "start_seconds": (0.0, 0.0),
-        "trace_seconds": (0.0, 0.0),
-        "launch_seconds": (0.0, 0.0),
-        "graph_seconds": (0.0, 0.0),
-        "sync_seconds": (0.0, 0.0),
-        "engine_overlap": (0.0, 0.0),
-    }
-    device = from_ranges("GAUDI2", "middle", free)
-    step = StepRecording(operations, **kwargs)
-    return timeline(step, device, 8, mode="lazy").seconds * device.memory_rate * device.vector_efficiency
-
-
-def test_a_chain_of_elementwise_operators_reads_and_writes_once() -> None:
-    chain = [_operation(reads=(number,), writes=(number + 1,)) for number in range(4)]
-
-    assert _bytes(chain) == pytest.approx(2 * _SIZE)
-    assert _seconds(chain, fuse=False) == pytest.approx(4 * _seconds(chain[:1], fuse=False), rel=0.02)
-
-
-def test_a_value_that_is_needed_later_is_written() -> None:
-    chain = [_operation(reads=(0,), writes=(1,)), _operation(reads=(1,), writes=(2,))]
-    later = [*chain, _operation(flops=1, reads=(1,))]
-
-    assert _bytes(later) == pytest.approx(4 * _SIZE)
-
-
-def _reduced(size: int) -> list[Operation]:
-    """Return operators that scale a tensor of some bytes by its norm."""
-    norm, last = _operation(name="aten.norm", reads=(1,), size=size), _operation(writes=(3,), size=size)
-    norm.writes, last.reads = ((2, 4),), ((1, size), (2, 4))
-    return [_operation(reads=(0,), writes=(1,), size=size), norm, last]
-
-
-def test_a_chain_ends_where_the_reduction_of_a_whole_tensor_is_read() -> None:
-    """The norm of 1 GiB needs all of its input before the next operator has a value, so that reads it again."""
-    assert _bytes(_reduced(_SIZE)) == pytest.approx(4 * _SIZE, rel=1e-4)
-
-
-def test_a_reduction_that_nothing_reads_ends_no_chain() -> None:
-    first, norm, last = _reduced(_SIZE)
-    last.reads = ((1, _SIZE),)
-
-    assert _bytes([first, norm, last]) == pytest.approx(2 * _SIZE, rel=1e-4)
-
-
-def test_small_reductions_stay_on_the_chip() -> None:
-    size = 1 << 20
-
-    assert _bytes(_reduced(size)) == pytest.approx(2 * size, rel=1e-4)
-
-
-def test_reductions_beyond_the_memory_of_the_chip_end_a_chain() -> None:
-    """Gaudi 2 has 48 MiB: three tensors of 20 MiB no longer fit, and are read again to be scaled."""
-    size = 20 << 20
-    norms = [_operation(name="aten.norm", reads=(each,), size=size) for each in range(3)]
-    scaled = [_operation(writes=(20 + each,), size=size) for each in range(3)]
-    for index, (norm, last) in enumerate(zip(norms, scaled, strict=True)):
-        norm.writes, last.reads = ((10 + index, 4),), ((index, size), (10, 4))
-
-    assert _bytes([*norms[:2], *scaled[:2]]) == pytest.approx(4 * size, rel=1e-3)
-    assert _bytes([*norms, *scaled]) == pytest.approx(9 * size, rel=1e-3)
-
-
-def test_a_softmax_of_any_size_stays_in_a_chain() -> None:
-    """A row at a time is on the chip."""
-    chain = [
-        _operation(reads=(0,), writes=(1,)),
-        _operation(name="aten._softmax", reads=(1,), writes=(2,)),
-        _operation(reads=(2,), writes=(3,)),
-    ]
-
-    assert _bytes(chain) == pytest.approx(2 * _SIZE)
-
-
-@pytest.mark.parametrize(("size", "accesses"), [(_SIZE, 4), (1 << 20, 2)])
-def test_a_chain_ends_after_an_operator_that_moves_elements_of_more_than_the_chip_has(size: int, accesses: int) -> None:
-    chain = [
-        _operation(reads=(0,), writes=(1,), size=size),
-        _operation(name="aten.roll", reads=(1,), writes=(2,), size=size),
-        _operation(reads=(2,), writes=(3,), size=size),
-    ]
-
-    assert _bytes(chain) == pytest.approx(accesses * size)
-
-
-@pytest.mark.parametrize("event", ["mark_step", "collective"])
-def test_a_chain_ends_with_its_graph(event: str) -> None:
-    chain = [_operation(reads=(0,), writes=(1,)), _operation(reads=(1,), writes=(2,))]
-    call = Collective("allreduce", "forward", 0, 0, (0,), is_async=True, after=1)
-    ends: dict[str, Any] = {"graph_ends": [1]} if event == "mark_step" else {"collectives": [call]}
-
-    assert _bytes(chain, **ends) == pytest.approx(4 * _SIZE)
-
-
-def test_a_long_chain_is_limited_by_the_vector_engines() -> None:
-    chain = [_operation(reads=(number,), writes=(number + 1,)) for number in range(40)]
-
-    (span,) = (each for each in predict(StepRecording(chain), "GAUDI2", 8, "lazy", "slow").spans if each.name != "idle")
-    assert span.bound == "vector engines"
 
 
 def _random_operations() -> st.SearchStrategy[list[Operation]]:
@@ -178,13 +74,14 @@ def _random_operations() -> st.SearchStrategy[list[Operation]]:
     operations=_random_operations(),
     generation=st.sampled_from(["GAUDI", "GAUDI2", "GAUDI3"]),
     mode=st.sampled_from(["eager", "lazy", "compile"]),
-    overlap=st.floats(0, 1),
+    parts=st.floats(1, 1e9),
 )
 def test_no_step_is_faster_than_the_roofline(
-    operations: list[Operation], generation: str, mode: Any, overlap: float
+    operations: list[Operation], generation: str, mode: Any, parts: float
 ) -> None:
     """Even with all efficiencies at their ends: not faster than its arithmetic, nor than what must be read."""
-    device = from_ranges(generation, "fast", {"engine_overlap": (overlap, overlap)})
+    overlap = dict.fromkeys(("pipeline_parts", "bundle_slices"), (parts, parts))
+    device = from_ranges(generation, "fast", overlap)
     step = StepRecording(operations)
 
     seconds = timeline(step, device, 8, mode=mode).seconds
@@ -209,7 +106,8 @@ def test_vector_work_without_a_product_beside_it_is_not_hidden() -> None:
 def test_a_product_with_few_operations_is_limited_by_memory() -> None:
     step = StepRecording([_operation(flops=1, reads=(0,))])
 
-    assert predict(step, "GAUDI3", 8, "lazy", "slow").spans[0].bound == "memory"
+    (span,) = (each for each in predict(step, "GAUDI3", 8, "lazy", "slow").spans if each.engine)
+    assert span.bound == "memory"
 
 
 @pytest.mark.parametrize(("mode", "starts"), [("eager", 3), ("lazy", 1)])
@@ -231,8 +129,93 @@ def test_memory_bandwidth_tells_generations_apart_where_memory_limits() -> None:
     assert ratio == pytest.approx(3.67 / 2.46, rel=0.01)
 
 
-def test_padding_counts_every_dimension() -> None:
-    assert padding((8, 128, 100, 64), "bfloat16") == pytest.approx(1.28 * 2)
+def _pair(*, is_linked: bool) -> list[Operation]:
+    """Return a product of about 1 ms on GAUDI2, and vector work of about 1 ms, which may read its result."""
+    size = 1 << 29
+    product = Operation(
+        "aten.mm", "forward", "", "bfloat16", 1, (1, 8192, 8192, 3072), (), ((1, size),), 0
+    )  # fmt: skip
+    # A second reader, so that neither the fuser nor a bundle keeps the value.
+    return [product, _operation(reads=(1 if is_linked else 7,), writes=(2,), size=size)]
+
+
+@pytest.mark.parametrize("mode", ["eager", "lazy"])
+def test_neighbours_on_two_engines_run_beside_each_other_in_a_graph(mode: Mode) -> None:
+    """All of the shorter one is hidden, but for the first part of what it waits for; nothing in eager mode."""
+    alone = [predict(StepRecording([each]), "GAUDI2", 8, "eager").seconds for each in _pair(is_linked=False)]
+
+    apart = predict(StepRecording(_pair(is_linked=False)), "GAUDI2", 8, mode).seconds
+    linked = predict(StepRecording(_pair(is_linked=True)), "GAUDI2", 8, mode).seconds
+
+    if mode == "eager":
+        assert apart == linked == pytest.approx(sum(alone), rel=0.01)
+    else:
+        assert apart == pytest.approx(max(alone), rel=0.05)
+        assert max(alone) < linked < sum(alone)
+
+
+def test_a_kernel_does_not_run_beside_one_that_is_further_back() -> None:
+    """Of three kernels that need nothing of each other, the third begins when the first has ended."""
+    first, second = _pair(is_linked=False)
+    third = _operation(name="aten.copy_", reads=(8,), writes=(9,), size=1 << 20)
+    spans = [each for each in predict(StepRecording([first, second, third]), "GAUDI2", 8, "lazy").spans if each.engine]
+
+    end_of_first = spans[0].end
+    assert spans[1].began < end_of_first
+    assert spans[2].began >= end_of_first
+
+
+def test_engines_share_the_memory() -> None:
+    """Two kernels that the memory limits take as long beside each other as one after the other."""
+    product = _operation(flops=1, reads=(0,), writes=(1,))
+    product.products = (Product(1, 8, 8, 8),)
+    work = _operation(reads=(2,), writes=(3,))
+
+    both = predict(StepRecording([product, work]), "GAUDI2", 8, "lazy").seconds
+
+    assert both >= 4 * _SIZE / hardware("GAUDI2", "middle").memory_rate
+
+
+def test_special_functions_limit_the_vector_engines() -> None:
+    simple, special = (
+        predict(StepRecording([_operation(name=name, reads=(0,), writes=(1,))]), "GAUDI2", 8, "lazy").spans[-1]
+        for name in ("aten.add", "aten.gelu")
+    )
+
+    assert (simple.bound, special.bound) == ("memory", "vector engines")
+    assert special.seconds > simple.seconds
+
+
+def test_fused_attention_has_the_vector_work_of_its_scores() -> None:
+    """They never leave the chip, but the vector engines take their exponentials."""
+    products = (Product(128, 4096, 4096, 64, "abt"), Product(128, 4096, 64, 4096))
+    attention = _operation(name="aten._scaled_dot_product_flash_attention", flops=1, reads=(0,), size=1 << 20)
+    attention.products = products
+
+    (span,) = (each for each in predict(StepRecording([attention]), "GAUDI2", 8, "lazy").spans if each.engine)
+
+    device = hardware("GAUDI2", "middle")
+    assert span.seconds >= 2 * 128 * 4096**2 * device.special_cycles / device.vector_rate
+
+
+def test_a_depthwise_convolution_is_vector_work() -> None:
+    """512 products with one column each would leave the matrix engine empty."""
+    convolution = _operation(name="aten.convolution", flops=1 << 34, reads=(0,), writes=(1,))
+    convolution.products = (Product(512, 1 << 14, 1, 9),)
+
+    (span,) = (each for each in predict(StepRecording([convolution]), "GAUDI2", 8, "lazy").spans if each.engine)
+
+    assert span.engine == "vector"
+
+
+def test_a_transpose_between_graphs_runs_on_the_copy_engine() -> None:
+    copy = _operation(name="aten.clone", reads=(0,), writes=(1,), rows=(2, 4096))
+    engines = {
+        generation: [each.engine for each in predict(StepRecording([copy]), generation, 8, "lazy").spans if each.engine]
+        for generation in ("GAUDI2", "GAUDI3")
+    }
+
+    assert engines == {"GAUDI2": ["copy"], "GAUDI3": ["matrix"]}
 
 
 def test_an_asynchronous_collective_runs_beside_computation() -> None:
@@ -275,6 +258,17 @@ def test_one_rank_sends_all_to_one_other(name: str) -> None:
 
     expected = device.collective_seconds + (1 << 30) / device.peer_rate
     assert collective_seconds(call, 8, device) == pytest.approx(expected)
+
+
+def test_pcie_cards_are_linked_in_groups_of_four() -> None:
+    """Six links per pair instead of three, and a switch between the groups."""
+    device = hardware("GAUDI2", "middle")
+    pcie = replace(device, box=4, peer_rate=device.peer_rate * 7 / 3)
+    call = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=0)
+
+    four = replace(call, ranks=tuple(range(4)))
+    assert collective_seconds(four, 8, pcie) < collective_seconds(four, 8, device)
+    assert collective_seconds(call, 8, pcie) > 2 * collective_seconds(call, 8, device)
 
 
 def _small(count: int, **kwargs: Any) -> StepRecording:
@@ -337,6 +331,15 @@ def test_graphs_are_counted() -> None:
     assert count_graphs(StepRecording([*forward, *backward, *forward]), is_lazy=False) == 2
 
 
+def test_products_have_a_time_without_the_limit_of_power() -> None:
+    device = hardware("GAUDI3", "middle")
+    product = _operation(flops=1, matmul_size=8192)
+
+    found = products_seconds(StepRecording([product, _operation(reads=(0,), writes=(1,))]), device)
+
+    assert found == pytest.approx(2 * 8192**3 / 1677.7e12, rel=0.01)
+
+
 def test_a_recording_is_predicted_in_its_own_mode() -> None:
     step = _small(1000)
     recording = Recording(("",), 0, 1, 1, compiled=True, steps=[step])
@@ -348,16 +351,12 @@ def test_a_recording_is_predicted_in_its_own_mode() -> None:
 
 
 def test_products_in_float8_have_their_own_peak() -> None:
-    """With their casts, they take a little more than half the time."""
-    product = _operation(flops=1 << 44, reads=(0,), writes=(1,), size=1024)
+    product = _operation(flops=1, reads=(0,), writes=(1,), size=1024)
+    product.products = (Product(1, 8192, 8192, 8192),)
     half = _seconds([product])
     product.dtype = "float8"
-    recorded = _seconds([product])
-    product.dtype = "bfloat16"
-    assumed = step_seconds(StepRecording([product]), hardware("GAUDI2", "slow"), 8, mode="lazy", float8=True)
 
-    assert recorded == pytest.approx(half * 432 / 865, rel=0.05)
-    assert recorded < assumed < half
+    assert _seconds([product]) == pytest.approx(half * 432 / 865, rel=0.05)
 
 
 def test_a_host_sync_drains_the_queue() -> None:

@@ -25,7 +25,7 @@ from hpu_sim.plan.schema import (
 from hpu_sim.prediction import fusion, reserve
 from hpu_sim.prediction.hardware import hardware, usable_memory
 from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.time_model import mode_of, predict
+from hpu_sim.prediction.time_model import mode_of, predict, products_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -84,8 +84,8 @@ def strategy_plan(
         graphs=graphs,
         inputs=tuple(InputPlan(*each) for each in step.inputs),
         usable_bytes=usable,
-        verdict=reserve.verdict(memory.peak_bytes, usable, recording.world_size),
-        reserves=reserve.reserves(memory.peak_bytes, usable, recording.world_size),
+        verdict=reserve.verdict(memory.peak_bytes, usable),
+        reserves=reserve.reserves(memory.peak_bytes),
         memory=memory,
         collectives=_collectives(step, recording.devices),
         time=TimePlan(
@@ -95,6 +95,7 @@ def strategy_plan(
             _bounds(timeline),
             costs.width_shares(seconds),
             _compilation(graphs, generation),
+            products_seconds(step, hardware(generation, "middle")),
         ),
         spans=tuple(_lanes(timeline)),
         modules=_modules(timeline, step),
@@ -104,7 +105,7 @@ def strategy_plan(
         ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, seconds.middle),),
         accumulate=recording.accumulate,
         rate=rate_plan(recording, generation, seconds, planned_samples),
-        costs=costs.costs(recording, timeline),
+        costs=costs.costs(recording, timeline, generation),
         history=_history(recording),
         loader_seconds=step.loader_seconds,
         worker_seconds=step.worker_seconds,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.plan.module_names import OUTSIDE, user_name
 from hpu_sim.plan.schema import CostPlan
-from hpu_sim.prediction.time_model import padding
+from hpu_sim.prediction import matrix_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,9 +27,12 @@ NETWORK: Final = "waiting for collectives"
 # What the uncertain figures of the hardware stand for.
 _CAUSES: Final = {
     "matrix_efficiency": "rate of the matrix engine",
-    "vector_efficiency": "rate of the memory",
-    "vector_instructions": "rate of the vector engines",
-    "engine_overlap": "overlap of the engines",
+    "writeout": "rate of the matrix engine",
+    "memory_efficiency": "rate of the memory",
+    "load_cycles": "rate of the vector engines",
+    "special_cycles": "rate of the vector engines",
+    "pipeline_parts": "overlap of the engines",
+    "bundle_slices": "overlap of the engines",
     "kernel_seconds": "start of kernels",
     "start_seconds": "start of graphs",
     "trace_seconds": "tracing by the host",
@@ -41,19 +44,21 @@ _CAUSES: Final = {
     "in_box_efficiency": "collectives",
     "between_boxes_efficiency": "collectives",
 }
-# Products that are padded by less are not worth a word.
-_PADDED: Final = 1.1
+# Products that fill more of the engine are not worth a word.
+_FULL: Final = 0.9
 
 
-def costs(recording: Recording, timeline: Timeline) -> tuple[CostPlan, ...]:
-    """Return the largest costs of a step."""
+def costs(recording: Recording, timeline: Timeline, generation: str) -> tuple[CostPlan, ...]:
+    """Return the largest costs of a step on a generation."""
     found = {**by_name(_named(timeline)), NETWORK: (timeline.exposed, "network")}
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in recording.steady.operations:
         operations[OPTIMIZER if each.phase == "optimizer" else user_name(each.module) or OUTSIDE].append(each)
     lines = {user_name(module): line for module, line in reversed(recording.lines.items())}
     return tuple(
-        CostPlan(name, bound, seconds, _explain(name, bound, operations[name], recording), lines.get(name, ""))
+        CostPlan(
+            name, bound, seconds, _explain(name, bound, operations[name], recording, generation), lines.get(name, "")
+        )
         for name, (seconds, bound) in sorted(found.items(), key=lambda item: -item[1][0])[:MAX_COSTS]
         if seconds > 0
     )
@@ -91,7 +96,7 @@ def _named(timeline: Timeline) -> Iterator[tuple[str, Span]]:
             yield user_name(span.module) or OUTSIDE, span
 
 
-def _explain(name: str, bound: str, operations: list[Operation], recording: Recording) -> str:
+def _explain(name: str, bound: str, operations: list[Operation], recording: Recording, generation: str) -> str:
     if name == NETWORK:
         return _explain_network(recording.steady)
     if name == HOST:
@@ -99,15 +104,16 @@ def _explain(name: str, bound: str, operations: list[Operation], recording: Reco
         how = "one by one" if not (recording.lazy or recording.compiled) else "as graphs"
         fetches = " and fetches batches" if recording.steady.loader_seconds else ""
         return f"the host launches {count} operators {how}{fetches}, slower than the card; a larger batch hides it"
-    products = [each for each in operations if each.matmul is not None]
+    products = [each for each in operations if each.products]
     if bound == "matrix engine" and products:
         largest = max(products, key=lambda each: each.flops)
-        batch, rows, columns, inner = largest.matmul or (1, 1, 1, 1)
+        batch, rows, columns, inner = largest.products[0][:4]
         shape = f"{rows} x {inner} by {inner} x {columns}" + (f", {batch} times" if batch > 1 else "")
         flops = sum(each.flops for each in operations)
-        factor = padding((batch, rows, columns, inner), largest.dtype)
-        padded = f"; padding to the engine's size makes it {factor:.1f} times as long" if factor > _PADDED else ""
-        return f"{flops / 1e12:.3g} TFLOP of {largest.dtype}, the largest product {shape}{padded}"
+        item = 4 if largest.dtype == "float32" else 2
+        share = matrix_engine.share_of_peak(largest.products[0], largest.dtype, item, generation)
+        filled = f"; it fills {share:.0%} of the engine" if share < _FULL else ""
+        return f"{flops / 1e12:.3g} TFLOP of {largest.dtype}, the largest product {shape}{filled}"
     moved = sum(each.bytes for each in operations)
     most = Counter[str]()
     for each in operations:

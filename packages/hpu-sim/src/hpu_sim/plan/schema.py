@@ -95,6 +95,7 @@ class TimePlan:
         bounds: Share of the step by what limits it: matrix engine, vector engines, memory, network, host.
         width_shares: Share of each cause in the squared width of the range, the largest first.
         compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
+        products_seconds: Seconds of the matrix engine at its full clock.
     """
 
     fast_seconds: float
@@ -103,6 +104,7 @@ class TimePlan:
     bounds: dict[str, float]
     width_shares: dict[str, float]
     compilation_seconds: tuple[float, float]
+    products_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def find_batch(
 
     Memory grows linearly with the batch, so two plans give an estimate, and further ones correct it.
     """
-    fitting = fitting_bytes(usable_memory(generation), options.world_size)
+    fitting = fitting_bytes(usable_memory(generation))
 
     def plan(size: int) -> tuple[Recording, int]:
         found = record(dataclasses.replace(options, batch_size=size))
@@ -115,7 +115,7 @@ class _Search:
         self._recording = recording
         self._generation = generation
         self._usable = usable_memory(generation)
-        self._fitting = fitting_bytes(self._usable, recording.world_size)
+        self._fitting = fitting_bytes(self._usable)
         self._peak = memory_plan(recording).peak_bytes
         self._is_replicated = recording.strategy in _REPLICATED
         self.left_out: list[str] = []
@@ -200,7 +200,7 @@ class _Search:
             return None
         low, high = per_sample((changed, self._generation), (self._recording, self._generation))
         cost = [f"{low:.2f} to {high:.2f} times the predicted time per sample", *([change.note] if change.note else [])]
-        fits = peak <= fitting_bytes(self._usable, changed.world_size)
+        fits = peak <= fitting_bytes(self._usable)
         return Advice(self._title(change.settings), peak, fits, "; ".join(cost), change.settings, math.sqrt(low * high))
 
     @contextlib.contextmanager

@@ -6,7 +6,7 @@ They are measured on the card, in one of two files:
   ``shape`` (M, K and N of a product) or ``bytes`` (of a copied tensor, or of each rank's tensor of a collective),
   ``ranks``, ``seconds``, and ``simulated`` if no card was measured;
 - the report of ``hpu-profiler report --json`` of a real step. With the plan of the same program, it also gives the
-  efficiency of the matrix engine and of the memory; without one, that of collectives.
+  efficiency of the matrix engine; without one, that of collectives.
 
 The schema of the points is ``hpu_sim/data/calibration.schema.json``.
 """
@@ -18,12 +18,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.prediction import matrix_engine
 from hpu_sim.prediction.collectives import passes_of
-from hpu_sim.prediction.hardware import BOX, at, hardware, ranges
-from hpu_sim.prediction.time_model import padding
+from hpu_sim.prediction.hardware import from_ranges, ranges
+from hpu_sim.prediction.recording import Product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from hpu_sim.prediction.hardware import Hardware
 
 # A measured figure varies between runs.
 _NOISE: Final = 1.05
@@ -109,25 +112,28 @@ def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator
             yield name, value
 
 
+def _card(generation: str) -> Hardware:
+    """Return a card whose memory and links reach their peaks."""
+    return from_ranges(generation, "middle", dict.fromkeys(("memory_efficiency", "in_box_efficiency"), (1.0, 1.0)))
+
+
 def _matmul(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
     rows, inner, columns = point["shape"]
-    device = hardware(generation, "middle")
     dtype = str(point["dtype"]).removeprefix("torch.")
     dtype = "float8" if dtype.startswith("float8") else dtype
-    flops = 2 * rows * inner * columns * padding((1, rows, columns, inner), dtype)
-    if dtype not in device.matrix_flops or seconds < _SHORTEST_PRODUCT:
+    if dtype not in _card(generation).matrix_flops or seconds < _SHORTEST_PRODUCT:
         return None
-    return float(flops / (device.matrix_flops[dtype] * seconds))
+    item = 4 if dtype == "float32" else 2
+    return matrix_engine.seconds(Product(1, rows, columns, inner), dtype, item, generation) / seconds
 
 
 def _bandwidth(point: Mapping[str, Any], seconds: float, generation: str) -> float:
-    return 2 * float(point["bytes"]) / seconds / hardware(generation, "middle").memory_rate
+    return 2 * float(point["bytes"]) / seconds / _card(generation).memory_rate
 
 
 def _host(point: Mapping[str, Any], seconds: float, generation: str) -> float:
-    """Return the seconds of the host, which the model multiplies by the generation's factor."""
-    factor = 1.0 if point["kind"] == "host_read" else at(ranges(generation)["host_factor"], "middle")
-    return seconds / factor
+    del point, generation
+    return seconds
 
 
 def _collective(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
@@ -141,18 +147,16 @@ def _collective(point: Mapping[str, Any], seconds: float, generation: str) -> fl
 
 def _share_of_links(seconds: float, size: float, ranks: int, generation: str) -> float | None:
     """Return the efficiency of links that carry some bytes to each other card; None outside of a box."""
-    device = hardware(generation, "middle")
-    if not 1 < ranks <= BOX or seconds < _SHORTEST_COLLECTIVE * device.collective_seconds:
+    card = _card(generation)
+    if not 1 < ranks <= card.box or seconds < _SHORTEST_COLLECTIVE * card.collective_seconds:
         return None
-    rate = size / (seconds - device.collective_seconds)
-    # The model's rate is that of the middle of the range.
-    return rate / device.peer_rate * at(ranges(generation)["in_box_efficiency"], "middle")
+    return size / (seconds - card.collective_seconds) / card.peer_rate
 
 
 #: Kinds of points: the range that each of them narrows, and the function of its value.
 KINDS: Final[dict[str, tuple[str, Callable[[Mapping[str, Any], float, str], float | None]]]] = {
     "matmul": ("matrix_efficiency", _matmul),
-    "bandwidth": ("vector_efficiency", _bandwidth),
+    "bandwidth": ("memory_efficiency", _bandwidth),
     "launch": ("launch_seconds", _host),
     "graph_launch": ("graph_seconds", _host),
     "host_read": ("sync_seconds", _host),
@@ -176,7 +180,7 @@ def _of_report(
             if value is not None:
                 yield "in_box_efficiency", value
         if plan is not None:
-            yield from _of_engines(rank, _planned(plan, generation), generation)
+            yield from _of_engines(rank, _planned(plan, generation))
 
 
 def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
@@ -186,18 +190,16 @@ def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
     raise ValueError(f"the plan has no strategy on {generation}")
 
 
-def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any], generation: str) -> Iterator[tuple[str, float]]:
-    """Yield what the busy time of the engines in a step says about the planned work."""
-    device = hardware(generation, "middle")
+def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield what the busy time of the matrix engine in a step says about the planned products.
+
+    The vector engines' says nothing: instructions, rows, fusion and the memory have figures of their own.
+    """
     steps = max(len(rank.get("step_stats", ())), 1)
     busy = {each["engine"]: each["busy_time"] * _US / steps for each in rank["engines"]}
-    dtype = "float32" if planned["precision"].startswith("32") else "bfloat16"
-    time = planned["time"]
-    planned_seconds = {name: share * time["seconds"] for name, share in time["bounds"].items()}
-    if busy.get("MME") and planned_seconds.get("matrix engine"):
-        yield "matrix_efficiency", planned["flops"] / (device.matrix_flops[dtype] * busy["MME"])
-    if busy.get("TPC") and planned_seconds.get("memory"):
-        yield "vector_efficiency", device.vector_efficiency * planned_seconds["memory"] / busy["TPC"]
+    planned_seconds = planned["time"]["products_seconds"]
+    if busy.get("MME") and planned_seconds:
+        yield "matrix_efficiency", planned_seconds / busy["MME"]
 
 
 def to_json(narrowed: Iterable[Narrowed], generation: str) -> str:

@@ -18,9 +18,11 @@ TraceEvent = dict[str, Any]
 
 _DEVICE_PID: Final = 0
 _HOST_PID: Final = 1
-# The matrix engine (MME) runs products and convolutions; the vector engines (TPC) run the rest.
-_TRACKS: Final = ("MME", "TPC", "NIC")
-_MME, _TPC, _NIC = range(len(_TRACKS))
+# The matrix engine (MME) runs products and convolutions, the DMA engines (EDMA) transposes, the vector engines (TPC)
+# the rest.
+_TRACKS: Final = ("MME", "TPC", "NIC", "EDMA")
+_MME, _TPC, _NIC, _EDMA = range(len(_TRACKS))
+_TRACK_OF: Final = {"matrix": _MME, "vector": _TPC, "copy": _EDMA}
 _US_PER_SECOND: Final = 1e6
 _TICKS_PER_US: Final = 1024
 
@@ -70,7 +72,7 @@ def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the ra
 def _metadata_events() -> list[TraceEvent]:
     metadata: list[tuple[str, int, int, dict[str, Any]]] = [
         ("process_name", _DEVICE_PID, 0, {"name": f"/device:HPU:0 ({PREDICTED})"}),
-        ("process_labels", _DEVICE_PID, 0, {"labels": f"{PREDICTED}: slow end of the range"}),
+        ("process_labels", _DEVICE_PID, 0, {"labels": f"{PREDICTED}: middle of the range"}),
         ("process_name", _HOST_PID, _HOST_PID, {"name": f"host ({PREDICTED})"}),
         *(("thread_name", _DEVICE_PID, track, {"name": name}) for track, name in enumerate(_TRACKS)),
     ]
@@ -95,8 +97,9 @@ def _device_event(span: Span, launch: int) -> TraceEvent:
     if span.stream == "network":
         args["bytes"] = span.bytes
         return _event("kernel", f"hccl:{span.name}", _DEVICE_PID, _NIC, span.start, span.end, args)
-    track = _MME if span.flops else _TPC
-    return _event("kernel", _operator_name(span.name), _DEVICE_PID, track, span.start, span.end, args)
+    # Engines run beside each other: from when a kernel began.
+    track = _TRACK_OF[span.engine]
+    return _event("kernel", _operator_name(span.name), _DEVICE_PID, track, span.began, span.end, args)
 
 
 def _operator_name(name: str) -> str:

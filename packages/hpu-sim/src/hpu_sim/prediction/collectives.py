@@ -31,13 +31,14 @@ def passes_of(name: str) -> int:
 def collective_seconds(collective: Collective, devices: int, hardware: Hardware) -> float:
     """Return the time of a collective.
 
-    Within a box every pair of devices has its own links. A group over several boxes first works within each box. Every
-    device then sends its share between boxes.
+    Within a box every pair of devices has its own links, over which each sends its parts in one hop (HCL 1.21,
+    ``collective_states.cpp``). A group over several boxes first works within each box. Every device then sends its
+    share between boxes.
     """
     ranks = len(collective.ranks)
     if ranks == 1:
         return 0.0
-    boxes = len({rank // devices for rank in collective.ranks})
+    boxes = len({rank // min(devices, hardware.box) for rank in collective.ranks})
     size = collective.total_bytes
     if collective.name in _POINT_TO_POINT:
         return hardware.collective_seconds + size / (hardware.outside_rate if boxes > 1 else hardware.peer_rate)

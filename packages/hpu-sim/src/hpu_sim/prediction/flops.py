@@ -86,7 +86,7 @@ def _convolutions(name: str, args: tuple[Any, ...], result: Any) -> tuple[Produc
     groups, is_transposed = (args[9], args[7]) if is_backward else (args[8], args[6])
     small, large = (image, gradient) if is_transposed else (gradient, image)
     positions = small.shape[0] * math.prod(small.shape[2:])
-    # Of a weight, the first dimension has the channels of the smaller image, as in a convolution that is not transposed.
+    # The first dimension of a weight has the channels of the smaller image, transposed or not.
     wide, narrow = weight.shape[0] // groups, weight.shape[1]
     taps = math.prod(weight.shape[2:])
     gather = Product(groups, positions, wide, taps * narrow)

@@ -6,8 +6,8 @@ The rules are those of Intel's published graph compiler (HabanaAI/Intel_Gaudi3_S
   (``gc/passes/tpc_fuser.cpp``). A value with a second use, such as one that the backward pass needs, ends it, and so
   does an operator with two results. A softmax or a norm is a kernel of its own.
 - Concatenations, and copies that keep the innermost dimension, are views; so are transposes of operands of products.
-- A product, what makes its operands and what uses its result run in slices (``pipeline_bundlizer``): values between them
-  stay on the chip. The cache of GAUDI3 keeps them for reading, and writes them back.
+- A product, what makes its operands and what uses its result run in slices (``pipeline_bundlizer``): values between
+  them stay on the chip. The cache of GAUDI3 keeps them for reading, and writes them back.
 - A row that is no multiple of a line of the memory costs whole lines (``gc/fcd_ops_utils.cpp``).
 
 A graph ends at ``mark_step``, a collective, a value that the host reads, and an operator that waits for a collective.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.prediction import matrix_engine
@@ -41,15 +41,17 @@ _WHOLE: Final = (
 )  # fmt: skip
 # Parts of names of operators with special functions, or with random numbers.
 _SPECIAL: Final = (
-    "exp", "log", "tanh", "gelu", "sigmoid", "silu", "erf", "softmax", "pow", "sqrt", "div", "reciprocal", "norm", "sin",
-    "cos", "mish", "softplus", "dropout", "bernoulli", "rand", "uniform", "elu",
+    "exp", "log", "tanh", "gelu", "sigmoid", "silu", "erf", "softmax", "pow", "sqrt", "div", "reciprocal", "norm",
+    "sin", "cos", "mish", "softplus", "dropout", "bernoulli", "rand", "uniform", "elu",
 )  # fmt: skip
 _VIEWS: Final = frozenset({"cat", "stack"})
 _COPIES: Final = frozenset({"clone", "contiguous", "copy", "_to_copy"})
 # Casts change the size of a value by at most this factor.
 _CAST: Final = 4
-# Nodes of a bundle, and slices of a value in it (`pipeline_bundlizer.h`, `brain_conf.cpp`).
+# Nodes before and after the product of a bundle, products of one operand, and slices of a value
+# (`pipeline_bundlizer.h`, `brain_conf.cpp`).
 _NODES: Final = 12
+_SHARING: Final = 3
 _SLICES: Final = 64
 # Most inputs and outputs of a kernel (`gc_interface.h`).
 _TENSORS: Final = 16
@@ -71,7 +73,7 @@ class Kernel:
         simple: Bytes of the vectors of all operators that need an instruction.
         special: Bytes of those with special functions.
         depends: Kernels of its segment whose results it reads, and whether these stay on the chip.
-        bundle: First kernel of those that are cut into slices with it.
+        bundle: First product of those that are cut into slices with it; itself where it is alone.
     """
 
     first: int
@@ -289,20 +291,94 @@ def _kernels(
 ) -> tuple[Kernel, ...]:
     kernel_of = {member: number for number, group in enumerate(groups) for member in group}
     is_product = [any(_is_product(operations[member]) for member in group) for group in groups]
+    bundles = list(range(len(groups)))
+    if fuse:
+        bundles = _Bundles(groups, kernel_of, is_product, values, layers=2 if device.writes_back else 1).found
     found = []
     for number, group in enumerate(groups):
-        traffic = _Traffic(number, kernel_of, is_product, values, device, fuse=fuse)
+        traffic = _Traffic(number, kernel_of, is_product, bundles, values, device)
         for member in group:
             traffic.add(member)
-        kernel = traffic.kernel(tuple(operations[member] for member in group), group[-1])
-        bundle = min((found[each].bundle for each, stays in kernel.depends if stays), default=number)
-        bundle = bundle if number - bundle <= _NODES else number
-        found.append(replace(kernel, bundle=bundle))
+        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1]))
     return tuple(found)
 
 
+class _Bundles:
+    """Kernels that are cut into slices together: products, what makes their operands, and what uses their results.
+
+    A kernel is in one bundle, that of the first product that reaches it.
+
+    Attributes:
+        found: First product of the bundle of each kernel; the kernel itself where it is alone.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Sequence[int]],
+        kernel_of: dict[int, int],
+        is_product: Sequence[bool],
+        values: _Values,
+        *,
+        layers: int,
+    ) -> None:
+        self._groups, self._kernel_of, self._is_product, self._values = groups, kernel_of, is_product, values
+        self.found = list(range(len(groups)))
+        self._taken: set[int] = set()
+        for number in range(len(groups)):
+            if is_product[number] and number not in self._taken:
+                self._bundle(number, layers)
+
+    def _bundle(self, first: int, layers: int) -> None:
+        self._take(first, first)
+        products = [first]
+        for layer in range(layers):
+            # Products of the same operand.
+            for product in list(products):
+                for reader in self._readers(self._values.reads, product):
+                    if len(products) < _SHARING + layer and self._is_product[reader] and self._take(reader, first):
+                        products.append(reader)
+            makers = list(products)
+            while makers:
+                found = self._makers(makers.pop())
+                makers += [each for each in found if not self._is_product[each] and self._take(each, first)]
+            users = [each for product in products for each in self._readers(self._values.writes, product)]
+            users = [each for each in users if not self._is_product[each] and self._take(each, first)]
+            # GAUDI3 goes on from the scores of attention to the product that reads them.
+            products = [
+                each
+                for user in users
+                for each in self._readers(self._values.writes, user)
+                if layer + 1 < layers and self._is_product[each] and self._take(each, first)
+            ]
+
+    def _take(self, number: int, first: int) -> bool:
+        if number in self._taken or abs(number - first) > _NODES:
+            return False
+        self._taken.add(number)
+        self.found[number] = first
+        return True
+
+    def _readers(self, accesses: list[tuple[_Access, ...]], number: int) -> list[int]:
+        """Return the kernels that read what a kernel reads, or writes, in order."""
+        found = {
+            self._kernel_of.get(reader, -1)
+            for member in self._groups[number]
+            for each in accesses[member]
+            for reader in self._values.values[each.value].consumers
+        }
+        return sorted(each for each in found if each >= 0 and each != number)
+
+    def _makers(self, number: int) -> set[int]:
+        found = {
+            self._kernel_of.get(self._values.values[each.value].producer, number)
+            for member in self._groups[number]
+            for each in self._values.reads[member]
+        }
+        return found - {number}
+
+
 def _is_product(operation: Operation) -> bool:
-    return bool(operation.products) and not _is_depthwise(operation.products[0])
+    return bool(operation.flops) and not any(map(_is_depthwise, operation.products[:1]))
 
 
 def _is_depthwise(product: Product) -> bool:
@@ -313,18 +389,17 @@ def _is_depthwise(product: Product) -> bool:
 class _Traffic:
     """What a kernel reads and writes, and what of it stays on the chip."""
 
-    def __init__(  # noqa: PLR0913 - what the segment's kernels share
+    def __init__(  # noqa: PLR0913, PLR0917 - what the segment's kernels share
         self,
         number: int,
         kernel_of: dict[int, int],
         is_product: Sequence[bool],
+        bundles: Sequence[int],
         values: _Values,
         device: Hardware,
-        *,
-        fuse: bool,
     ) -> None:
         self._number, self._kernel_of, self._is_product = number, kernel_of, is_product
-        self._values, self._device, self._fuse = values, device, fuse
+        self._bundles, self._values, self._device = bundles, values, device
         self._reads: dict[int, _Access] = {}
         self._written: dict[int, _Access] = {}
         self._members: set[int] = set()
@@ -371,15 +446,16 @@ class _Traffic:
         if not is_product and len(operations) == 1 and self._is_transpose(operations[0]):
             engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
         edges = tuple((kernel, all(stays)) for kernel, stays in depends.items())
-        return Kernel(position, operations, engine, size, loaded, stored, simple, special, edges)
+        bundle = self._bundles[self._number]
+        return Kernel(position, operations, engine, size, loaded, stored, simple, special, edges, bundle)
 
     def _stays(self, value: _Value, access: _Access, reader: int | None) -> bool:
         """Return whether a value that one kernel makes stays on the chip until another one reads it."""
         producer = self._kernel_of.get(value.producer)
-        if not self._fuse or producer is None or reader is None or not 0 < reader - producer <= _NODES:
+        if producer is None or reader is None or reader == producer:
             return False
         fits = 2 * access.bytes / _SLICES <= self._device.sram_bytes
-        return fits and (self._is_product[producer] or self._is_product[reader])
+        return fits and self._bundles[producer] == self._bundles[reader]
 
     @staticmethod
     def _is_transpose(operation: Operation) -> bool:
@@ -398,7 +474,9 @@ def _instructions(operations: Sequence[Operation], values: _Values, positions: S
     simple = special = 0.0
     for operation, position in zip(operations, positions, strict=True):
         name = operation.name.rpartition(".")[2]
-        size = max((_in_units(each, VECTOR) for each in (*values.reads[position], *values.writes[position])), default=0.0)
+        size = max(
+            (_in_units(each, VECTOR) for each in (*values.reads[position], *values.writes[position])), default=0.0
+        )
         if operation.products and "scaled_dot_product" in name:
             # The scores of fused attention stay on the chip; backward has their gradient as well.
             scores, *others = operation.products
@@ -440,4 +518,3 @@ def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
         if is_lazy or operations[start].phase != "optimizer"
     }
     return len(graphs)
-

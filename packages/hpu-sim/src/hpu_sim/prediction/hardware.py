@@ -28,10 +28,6 @@ CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 # Its range is no error of a step.
 _NOT_OF_A_STEP: Final = "compilation_seconds"
 
-#: Number of devices of a box, all of which are linked.
-BOX: Final = 8
-#: Cards of a box that are linked in a machine with PCIe cards, and the links of each pair of 24 in all.
-GROUP_OF_PCIE: Final = 4
 # Ranges that hold for all generations, by their names in the file and here.
 _COMMON: Final = (
     "memory_efficiency", "writeout", "load_cycles", "special_cycles", "pipeline_parts", "bundle_slices",
@@ -63,6 +59,7 @@ class Hardware:
         graph_seconds: Host time to launch a graph.
         sync_seconds: Round trip of a host-device synchronization.
         collective_seconds: Fixed time of a collective.
+        box: Devices that have links to each other: 8, and 4 of PCIe cards.
         peer_rate: Bytes per second to one other device of the box.
         outside_rate: Bytes per second to other boxes.
         compilation_seconds: Time to compile a large graph.
@@ -89,6 +86,7 @@ class Hardware:
     graph_seconds: float
     sync_seconds: float
     collective_seconds: float
+    box: int
     peer_rate: float
     outside_rate: float
     compilation_seconds: float
@@ -160,6 +158,7 @@ def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple
             return float(entry["value"])
         return at(changed.get(name) or entry["range"], estimate)
 
+    box = int(own["box"]["value"])
     figures = {name: end(name) for name in _COMMON}
     efficiency = figures.pop("memory_efficiency")
     return Hardware(
@@ -169,7 +168,8 @@ def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple
         memory_rate=efficiency * own["memory_bytes_per_second"]["value"],
         copy_rate=float(own["copy_bytes_per_second"]["value"]),
         vector_rate=float(own["vector_bytes_per_second"]["value"]),
-        peer_rate=end("in_box_efficiency") * own["in_box_bytes_per_second"]["value"] / (BOX - 1),
+        box=box,
+        peer_rate=end("in_box_efficiency") * own["in_box_bytes_per_second"]["value"] / (box - 1),
         outside_rate=end("between_boxes_efficiency") * own["between_boxes_bytes_per_second"]["value"],
         sram_bytes=int(own["sram_bytes"]["value"]),
         line_bytes=int(own["line_bytes"]["value"]),

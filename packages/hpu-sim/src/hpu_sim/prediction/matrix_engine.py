@@ -1,8 +1,9 @@
 """Cycles of a matrix product on the engines (MME) of a generation, by the rules of Intel's published engine library.
 
-The engines hold the accumulators of a tile, W columns by H rows of the result, and pass over K. A *geometry* is a way to
-place the engines side by side and on top of each other. The compiler takes the geometry with the fewest cycles, where a
-tile needs K cycles, but at least those in which the engine writes a tile out. Small products of a batch share a tile.
+The engines hold the accumulators of a tile, W columns by H rows of the result, and pass over K. A *geometry* is a way
+to place the engines side by side and on top of each other. The compiler takes the geometry with the fewest cycles,
+where a tile needs K cycles, but at least those in which the engine writes a tile out. Small products of a batch share a
+tile.
 
 Source: HabanaAI/Intel_Gaudi3_Software at e6cef1c, ``synapse/mme``: ``gaudi{,2,3}_geo_attr.cpp``,
 ``common_geo_attr.cpp`` and ``mme_brain.cpp``; the clocks are those of its ``*_mme_hal_reader.h``. Its own numbers rank
@@ -63,7 +64,8 @@ class Engines:
 
 
 #: Engines by generation. float32 of GAUDI2 has 6 cycles, where the adder trees have 4: with those it would reach 108
-#: TFLOP/s, and 69.7 were measured (stas00/ml-engineering). float32 of GAUDI runs through arrays of a quarter of the size.
+#: TFLOP/s, and 69.7 were measured (stas00/ml-engineering). float32 of GAUDI runs through arrays of a quarter of the
+#: size.
 ENGINES: Final = {
     "GAUDI": Engines(
         1.8e9,
@@ -181,15 +183,18 @@ def share_of_peak(product: Product, dtype: str, item: int, generation: str, vali
     >>> share_of_peak(Product(1, 4096, 4096, 128), "bfloat16", 2, "GAUDI2")
     0.5
     """
+    return math.prod(product[:4]) / peak(dtype, generation) / seconds(product, dtype, item, generation, valid)
+
+
+def peak(dtype: str, generation: str) -> float:
+    """Return the products of two numbers per second at the engine's full clock."""
     engines = ENGINES[generation]
     area = max(each.width * each.height for each in _geometries(dtype, generation))
-    rate = area / engines.cycles.get(dtype, engines.cycles["float32"]) * engines.clock
-    work = math.prod(product[:4])
-    return work / rate / seconds(product, dtype, item, generation, valid)
+    return area / engines.cycles.get(dtype, engines.cycles["float32"]) * engines.clock
 
 
 @functools.lru_cache(maxsize=4096)
-def place(product: Product, dtype: str, generation: str, geometry: str = "") -> Placement:
+def place(product: Product, dtype: str, generation: str, geometry: str = "", *, reuses: bool = True) -> Placement:
     """Return the placement with the fewest cycles by the library's own constants.
 
     Args:
@@ -197,6 +202,7 @@ def place(product: Product, dtype: str, generation: str, geometry: str = "") -> 
         dtype: Type of the operands.
         generation: Generation.
         geometry: Name of a geometry to take; empty to choose.
+        reuses: Whether operands are kept for several tiles.
     """
     engines = ENGINES[generation]
     found = _geometries(dtype, generation)
@@ -207,15 +213,15 @@ def place(product: Product, dtype: str, generation: str, geometry: str = "") -> 
     area = max(each.width * each.height for each in found)
     # The library counts a cycle per element of K, and results of two bytes.
     inner, written = _padded(product, dtype, generation), area * 2 / engines.written
-    placements = [_placed(product, each, dtype, generation) for each in found]
+    placements = [_placed(product, each, dtype, generation, reuses=reuses) for each in found]
     return min(placements, key=lambda each: each.cycles(inner, written))
 
 
 def reads(product: Product, dtype: str, generation: str, chip: int, size: tuple[int, int]) -> tuple[int, int]:
     """Return how often the operands of a product are fetched from the card's memory.
 
-    One operand is fetched once. The other one is fetched for each row, or column, of tiles, unless it stays on the chip:
-    the compiler cuts the first one into slices that fit there beside the next slice.
+    One operand is fetched once. The other one is fetched for each row, or column, of tiles, unless it stays on the
+    chip: the compiler cuts the first one into slices that fit there beside the next slice.
 
     Args:
         product: Product.
@@ -263,24 +269,28 @@ def _preferred(product: Product, found: tuple[Geometry, ...]) -> tuple[Geometry,
     return tuple(each for each in found if each.name == name)
 
 
-def _placed(product: Product, geometry: Geometry, dtype: str, generation: str) -> Placement:
+def _placed(product: Product, geometry: Geometry, dtype: str, generation: str, *, reuses: bool) -> Placement:
     width, height, concurrent, is_split = _shared(product, geometry, dtype, generation)
     batches = -(-product.batch // concurrent)
     tiles_across, tiles_down = -(-product.columns // width), -(-product.rows // height)
     slow, slowness = 0, 1.0
     if generation == "GAUDI2" and dtype not in {"float32", "tf32"}:
-        slow, slowness = _port_limit(product, geometry.name, dtype, (tiles_across, tiles_down), is_split=is_split)
-    tiles = batches * concurrent * tiles_across * tiles_down
+        tiles = tiles_across, tiles_down
+        slow, slowness = _port_limit(product, geometry.name, dtype, tiles, is_split=is_split, reuses=reuses)
     parts = concurrent if product.is_weight_gradient and generation == "GAUDI2" else 1
-    filling = product.batch * parts * product.rows * product.columns / (tiles * width * height)
+    filling = (
+        product.batch
+        * parts
+        * product.rows
+        * product.columns
+        / (batches * concurrent * tiles_across * tiles_down * width * height)
+    )
     return Placement(
         geometry.name, width, height, concurrent, tiles_across, tiles_down, slow, slowness, batches, min(filling, 1.0)
     )
 
 
-def _shared(
-    product: Product, geometry: Geometry, dtype: str, generation: str
-) -> tuple[int, int, int, bool]:
+def _shared(product: Product, geometry: Geometry, dtype: str, generation: str) -> tuple[int, int, int, bool]:
     """Return width and height of one product's tile, how many share the engines, and whether one is split."""
     rows, columns = product.rows, product.columns
     across, stacked, concurrent = geometry.across, geometry.stacked, 1
@@ -324,8 +334,8 @@ def _inside(product: Product, geometry: str, dtype: str, generation: str) -> int
     return 2 if columns <= most_columns and rows <= most_rows else 1
 
 
-def _port_limit(
-    product: Product, geometry: str, dtype: str, tiles: tuple[int, int], *, is_split: bool
+def _port_limit(  # noqa: PLR0913 - the conditions of the library
+    product: Product, geometry: str, dtype: str, tiles: tuple[int, int], *, is_split: bool, reuses: bool
 ) -> tuple[int, float]:
     """Return the tiles of GAUDI2's narrow geometries, which need ten ports of eight, and how much slower they are."""
     across, down = tiles
@@ -336,7 +346,7 @@ def _port_limit(
     if is_tall and is_first and product.rows <= 192 and dtype != "float8":  # noqa: PLR2004 - the library's
         return 0, 1.0
     slow = (down if across > 1 else 1) if is_tall else (across if down > 1 else 1)
-    if product.inner > ENGINES["GAUDI2"].held:
+    if reuses and product.inner > ENGINES["GAUDI2"].held:
         # Operands are then kept for four tiles only.
         slow = min(slow * -(-(across if is_tall else down) // 4), across * down)
     if product.layout == "atb":

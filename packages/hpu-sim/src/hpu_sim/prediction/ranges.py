@@ -1,7 +1,8 @@
 """Range of a predicted step, or of the ratio of two, by the independent errors of the figures of the hardware.
 
-Each error moves its figure to the ends of its range. The changes add in quadrature, with what no figure explains. In the ratio of two strategies, generations or batch sizes,
-which a choice needs, an error moves both predictions at once, so that most of it cancels.
+Each error moves its figure to the ends of its range. The changes add in quadrature, with what no figure explains. In
+the ratio of two strategies, generations or batch sizes, which a choice needs, an error moves both predictions at once,
+so that most of it cancels.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Operation:
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
         is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
             kernels.
-        products: Matrix products that it consists of; empty for one that is only ``matmul``.
+        products: Matrix products that it consists of; by default that of ``matmul``.
         rows: Bytes that are contiguous in each of ``reads`` and then of ``writes``: those of the innermost dimension,
             or of an element where that dimension is not the contiguous one. Empty if unknown.
     """
@@ -99,6 +99,11 @@ class Operation:
     is_launched: bool = True
     products: tuple[Product, ...] = ()
     rows: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the product of ``matmul`` where no others are given."""
+        if not self.products and self.matmul is not None:
+            self.products = (Product(*self.matmul),)
 
     @property
     def bytes(self) -> int:

@@ -1,10 +1,10 @@
 """Time of a recorded step: what each engine does when, the network, and the host that launches it.
 
 Nothing here is measured. Kernels and their bytes are those of :mod:`hpu_sim.prediction.fusion`, the cycles of products
-those of :mod:`hpu_sim.prediction.matrix_engine`. A kernel of the vector engines (TPC) takes the longest of its bytes, of
-its loads and stores, and of its instructions. Engines work beside each other: a kernel begins when the first part of what
-it reads is there, and ends a part of itself after that, as the compiler cuts nodes into parts. Memory is one for all of
-them. In eager mode, one operator runs at a time.
+those of :mod:`hpu_sim.prediction.matrix_engine`. A kernel of the vector engines (TPC) takes the longest of its bytes,
+of its loads and stores, and of its instructions. Neighbours on two engines, and kernels of a bundle, run beside each
+other: one begins when the first part of what it reads is there, and ends a part of itself after that, as the compiler
+cuts nodes into parts. Memory is one for all of them. In eager mode, one operator runs at a time.
 
 The host traces or launches operators before the card runs them: one by one in eager mode, a graph at a time in lazy
 mode and under ``torch.compile``. It runs ahead until it reads a value. The predicted step is a steady one, which begins
@@ -126,6 +126,12 @@ def timeline(step: StepRecording, device: Hardware, devices: int, *, mode: Mode)
     return schedule.result()
 
 
+def products_seconds(step: StepRecording, device: Hardware) -> float:
+    """Return the time of all products of a step on the matrix engine at its full clock."""
+    device = replace(device, matrix_efficiency=1.0)
+    return sum(_product_seconds(each, device) for each in step.operations if each.flops)
+
+
 def step_seconds(
     step: StepRecording, device: Hardware, devices: int, *, mode: Mode, parts: tuple[Segment, ...] | None = None
 ) -> float:
@@ -160,8 +166,7 @@ class _Schedule:
             [sum(each.is_launched for each in kernel.operations) for kernel in part.kernels] for part in parts
         ]
         self._network_times = [
-            collective_seconds(each, devices, device)
-            + each.copied_bytes / device.memory_rate
+            collective_seconds(each, devices, device) + each.copied_bytes / device.memory_rate
             for each in step.collectives
         ]
         self._host = self._clock = self._network = self._end = 0.0
@@ -274,7 +279,7 @@ class _Schedule:
             self._clock = moment
 
     def _placed(self, part: Segment) -> list[_Placed]:
-        """Return when the kernels of a segment run, relative to its start; each to its own where they run one by one."""
+        """Return when kernels of a segment run, relative to its start, or to their own where they run one by one."""
         device = self._device
         works = [_work(kernel, device) for kernel in part.kernels]
         if not part.kernels:
@@ -283,13 +288,20 @@ class _Schedule:
             return [_Placed(0.0, device.start_seconds + work.seconds, work.limit) for work in works]
         found: list[_Placed] = []
         free: dict[str, float] = {}
-        memory = done = device.start_seconds
+        memory = device.start_seconds
+        # Latest ends of kernels before the last one, of two bundles.
+        latest = other_latest = (-1, device.start_seconds)
         for number, (kernel, work) in enumerate(zip(part.kernels, works, strict=True)):
+            if number > 1:
+                known = part.kernels[number - 2].bundle, found[number - 2].end
+                if known[1] > latest[1]:
+                    other_latest = latest if latest[0] != known[0] else other_latest
+                    latest = known
+                elif known[1] > other_latest[1] and known[0] != latest[0]:
+                    other_latest = known
             # A kernel runs beside the one before it, and beside those of its bundle.
-            begin = max(free.get(kernel.engine, 0.0), done)
-            for before, other in zip(found[kernel.bundle : number - 1], part.kernels[kernel.bundle :], strict=False):
-                begin = max(begin, before.end if other.bundle != kernel.bundle else 0.0)
-            end = 0.0
+            before_it = other_latest if latest[0] == kernel.bundle else latest
+            begin, end = max(free.get(kernel.engine, 0.0), before_it[1]), 0.0
             for index, stays in kernel.depends:
                 other, before = part.kernels[index], found[index]
                 if other.engine == kernel.engine:
@@ -301,8 +313,6 @@ class _Schedule:
             end = max(end, begin + work.seconds, memory)
             free[kernel.engine] = end
             found.append(_Placed(begin, end, work.limit))
-            oldest = part.kernels[number + 1].bundle if number + 1 < len(works) else 0
-            done = max([done, *(each.end for each in found[max(oldest - 13, 0) : oldest])]) if oldest else done
         return found
 
 
@@ -353,7 +363,7 @@ def _work(kernel: Kernel, device: Hardware) -> _Work:
     )
     times = {"matrix engine": 0.0, "vector engines": cycles / device.vector_rate, "memory": memory}
     if kernel.engine == "matrix":
-        times["matrix engine"] = sum(_product_seconds(each, device) for each in kernel.operations if each.products)
+        times["matrix engine"] = sum(_product_seconds(each, device) for each in kernel.operations)
     limit = max(times, key=times.__getitem__)
     seconds = times[limit]
     if kernel.engine == "matrix":
@@ -363,9 +373,13 @@ def _work(kernel: Kernel, device: Hardware) -> _Work:
 
 def _product_seconds(operation: Operation, device: Hardware) -> float:
     """Return the time of the products of an operator on the matrix engine."""
+    if not operation.products:
+        peak = device.matrix_flops.get(operation.dtype) or device.matrix_flops["float32"]
+        return operation.flops / peak / device.matrix_efficiency
     # A product in float8 has a result in bfloat16.
     item = max(_ITEM_BYTES.get(operation.dtype, 4), 2)
-    return sum(
+    seconds = (
         matrix_engine.seconds(each, operation.dtype, item, device.generation, device.writeout)
         for each in operation.products
-    ) / device.matrix_efficiency
+    )
+    return sum(seconds) / device.matrix_efficiency

@@ -197,23 +197,23 @@ def _uncaught_errors(report: Report) -> Iterable[Finding]:
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
-    verdicts = {record.rank: _verdict(record, len(report.ranks)) for record in report.ranks}
+    verdicts = {record.rank: _verdict(record) for record in report.ranks}
     for verdict, title in (("no", "Peak memory does not fit on a card"), ("tight", "Peak memory is tight")):
         ranks = [rank for rank, found in verdicts.items() if found == verdict]
         if ranks:
             yield Finding(
                 "error",
                 title,
-                f"{_format_ranks(ranks)}. Workspaces of recipes, buffers of HCCL and fragments need memory as well, "
+                f"{_format_ranks(ranks)}. Workspaces of recipes and fragments need memory as well, "
                 "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
                 (),
             )
 
 
-def _verdict(record: RankRecord, ranks: int) -> reserve.Verdict:
+def _verdict(record: RankRecord) -> reserve.Verdict:
     machine = record.machine
     usable = usable_memory(machine.generation, machine.memory_bytes)
-    return reserve.verdict(record.totals["peak_bytes"], usable, ranks)
+    return reserve.verdict(record.totals["peak_bytes"], usable)
 
 
 def limitations(report: Report) -> tuple[str, ...]:
