@@ -1,4 +1,4 @@
-"""The demo of the README, benchmarks, and the fit of the planner."""
+"""The demo of the README, benchmarks, and what judges the planner."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def bench(session: nox.Session, package: Package) -> None:
 
 
 @nox.session(default=False)
-def fit(session: nox.Session) -> None:
-    """Fit the planner's model of time to published speeds, and cross-validate it; `-- --write` writes its record."""
+def judge(session: nox.Session) -> None:
+    """Judge the planner's model of time by published speeds; `-- --write` writes its record."""
     package = PACKAGES["hpu-sim"]
-    install(session, package.name, *package.groups["fit"])
-    session.run("python", "packages/hpu-sim/bench/published/fit.py", *session.posargs)
+    install(session, package.name, *test_requirements(package))
+    session.run("python", "packages/hpu-sim/bench/published/judge.py", *session.posargs)

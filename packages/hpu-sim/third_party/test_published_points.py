@@ -1,4 +1,4 @@
-"""The recordings to which the planner's model of time is fitted are those of the programs beside them."""
+"""The recordings by which the planner's model of time is judged are those of the programs beside them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_a_small_point_is_recorded_as_before() -> None:
 
     (point,) = (each for each in record.points() if each["id"] == "H020")
 
-    before = json.loads(gzip.decompress(record.path(point, 2).read_bytes()))
+    before = json.loads(gzip.decompress(record.path(point).read_bytes()))
 
-    assert json.loads(json.dumps(record.features(point, 2))) == before
+    assert json.loads(json.dumps(record.features(point))) == before

@@ -71,11 +71,11 @@ def since_torch(major: int, minor: int) -> Callable[[Callable[[], None]], Callab
 @contextlib.contextmanager
 def strict_device() -> Iterator[None]:
     """Make the device strict."""
-    runtime.set_strict(native(), enabled=True)
+    runtime.set_strict(native(), "GAUDI2", enabled=True)
     try:
         yield
     finally:
-        runtime.set_strict(native(), enabled=False)
+        runtime.set_strict(native(), "GAUDI2", enabled=False)
 
 
 def check_a_strict_device_ignores_tags() -> None:

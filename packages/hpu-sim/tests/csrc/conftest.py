@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run the test on a strict device."""
     monkeypatch.setattr(runtime._state, "config", dataclasses.replace(runtime.active_config(), strict=True))
-    runtime.set_strict(native(), enabled=True)
+    runtime.set_strict(native(), "GAUDI2", enabled=True)
     yield
-    runtime.set_strict(native(), enabled=False)
+    runtime.set_strict(native(), "GAUDI2", enabled=False)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import torch
 
-from hpu_sim.device.memory_rules import SMALL_SLAB, WORKSPACE
+from hpu_sim.device.memory_rules import WORKSPACE, small_slab
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def fragments(output_of: Callable[..., str]) -> dict[str, object]:
 
 def test_the_largest_free_chunk_is_less_than_the_free_memory(fragments: dict[str, object]) -> None:
     """It is the chunk at the end, behind nine blocks and four holes of 1 MiB."""
-    assert fragments["largest before"] == 16 * 2**20 - SMALL_SLAB - WORKSPACE - 9 * 2**20
+    assert fragments["largest before"] == 16 * 2**20 - small_slab("GAUDI2") - WORKSPACE - 9 * 2**20
 
 
 def test_a_handle_may_exceed_the_memory(fragments: dict[str, object]) -> None:
@@ -144,3 +144,21 @@ def test_blocks_move_before_the_memory_is_exhausted(fragments: dict[str, object]
 def test_the_error_of_exhausted_memory_is_the_bridges(fragments: dict[str, object]) -> None:
     text = "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::6291456 (6)MB"
     assert str(fragments["error"]).startswith(text)
+
+
+_ROUNDED: Final = """
+import torch
+
+before = torch.hpu.memory_allocated()
+x = torch.zeros(513, dtype=torch.uint8, device="hpu")
+print(before, torch.hpu.memory_allocated() - before)
+"""
+
+
+@pytest.mark.parametrize(("generation", "charged"), [("GAUDI2", 640), ("GAUDI3", 768)])
+def test_blocks_are_multiples_of_the_generation(output_of: Callable[..., str], generation: str, charged: int) -> None:
+    """128 bytes, and 256 on GAUDI3, whose slab of small blocks is twice as large."""
+    output = output_of(_ROUNDED, HPU_SIM_DEVICES="1", HPU_SIM_STRICT="1", HPU_SIM_GENERATION=generation)
+
+    before, grown = map(int, output.splitlines()[-1].split())
+    assert (before - WORKSPACE, grown) == (small_slab(generation), charged)

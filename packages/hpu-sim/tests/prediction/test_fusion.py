@@ -16,13 +16,13 @@ _SIZE = 1 << 30
 def _operation(
     name: str, reads: tuple[int, ...], writes: tuple[int, ...], size: int = _SIZE, **kwargs: Any
 ) -> Operation:
-    accesses = (tuple((each, size) for each in group) for group in (reads, writes))
-    return Operation(f"aten.{name}", "forward", "", "bfloat16", 0, None, *accesses, 0, **kwargs)
+    read, written = (tuple((each, size) for each in group) for group in (reads, writes))
+    return Operation(f"aten.{name}", "forward", "", "bfloat16", 0, None, read, written, 0, **kwargs)
 
 
 def _product(reads: tuple[int, ...], writes: tuple[int, ...], size: int = _SIZE, edge: int = 1024) -> Operation:
-    accesses = (tuple((each, size) for each in group) for group in (reads, writes))
-    return Operation("aten.mm", "forward", "", "bfloat16", 2 * edge**3, (1, edge, edge, edge), *accesses, 0)
+    read, written = (tuple((each, size) for each in group) for group in (reads, writes))
+    return Operation("aten.mm", "forward", "", "bfloat16", 2 * edge**3, (1, edge, edge, edge), read, written, 0)
 
 
 def _kernels(operations: list[Operation], generation: str = "GAUDI2", **kwargs: Any) -> list[Kernel]:

@@ -1,19 +1,15 @@
 """Rules of the bridge's memory pool, by which strict mode counts the memory in use.
 
-The rules are those of the published bridge 1.19 with its default pool strategy 4 (``backend/synapse_helpers``). The
-alignment is an attribute of the device that no published source states; 128 bytes is an assumption. A block is charged
-at its first use: an empty tensor is only a handle.
+The rules are those of the published bridge 1.19 with its default pool strategy 4 (``backend/synapse_helpers``), which
+reads the alignment from the device. A block is charged at its first use: an empty tensor is only a handle.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Unit to which blocks are rounded up, in bytes; assumed.
-ALIGNMENT: Final = 128
-#: Memory that is in use from the start, and from which blocks below two alignments come: they change counts, but not
-#: the memory in use.
-SMALL_SLAB: Final = 6144 * ALIGNMENT
+#: Unit to which blocks are rounded up, in bytes (``hal.h`` of HabanaAI/Intel_Gaudi3_Software at e6cef1c).
+ALIGNMENT: Final = {"GAUDI": 128, "GAUDI2": 128, "GAUDI3": 256}
 #: Workspace of recipes that is in use from the start. Recipes extend it by an amount that no published source states.
 WORKSPACE: Final = 4 << 20
 #: Bytes. A free chunk that exceeds a request by less than these is handed out whole if the request fills it to
@@ -21,3 +17,11 @@ WORKSPACE: Final = 4 << 20
 MAX_SLACK: Final = 128 << 20
 #: Share of a free chunk.
 MIN_FILLING: Final = 0.9
+
+
+def small_slab(generation: str) -> int:
+    """Return the memory that is in use from the start, and from which blocks below two alignments come.
+
+    They change counts, but not the memory in use.
+    """
+    return 6144 * ALIGNMENT[generation]

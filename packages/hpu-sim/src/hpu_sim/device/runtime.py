@@ -115,12 +115,12 @@ def acquire_device() -> None:
                 _acquire_device()
 
 
-def set_strict(native: Native, *, enabled: bool) -> None:
-    """Make a device strict, or end that."""
+def set_strict(native: Native, generation: str, *, enabled: bool) -> None:
+    """Make a device of a generation strict, or end that."""
     native.set_strict(
         enabled,
-        memory_rules.ALIGNMENT,
-        memory_rules.SMALL_SLAB,
+        memory_rules.ALIGNMENT[generation],
+        memory_rules.small_slab(generation),
         memory_rules.WORKSPACE,
         memory_rules.MAX_SLACK,
         memory_rules.MIN_FILLING,

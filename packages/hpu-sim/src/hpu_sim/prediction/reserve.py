@@ -37,7 +37,7 @@ def reserves(peak: int) -> tuple[Reserve, ...]:
         peak: Highest memory of tensors, in bytes.
     """
     return tuple(
-        Reserve(entry["name"], *(int(end * peak) for end in entry["range"]), entry["source"])
+        Reserve(entry["name"], int(entry["range"][0] * peak), int(entry["range"][1] * peak), entry["source"])
         for entry in memory_entries()
     )
 

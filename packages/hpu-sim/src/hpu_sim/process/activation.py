@@ -113,7 +113,7 @@ def _initialize(config: SimConfig) -> None:
     native.set_cpu_placement(cpu_placement(os.environ.get(PLACE_ON_CPU_VARIABLE, "")))
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
-    runtime.set_strict(native, enabled=config.strict)
+    runtime.set_strict(native, config.generation, enabled=config.strict)
     if config.strict and not faulthandler.is_enabled():
         # A host that reads device memory dies; this prints its line.
         faulthandler.enable()
