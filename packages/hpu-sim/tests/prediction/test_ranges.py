@@ -50,6 +50,18 @@ def test_a_range_has_the_figures_that_limit_the_step_and_what_they_do_not_explai
     assert math.log(found.high / found.middle) > unexplained()
 
 
+def test_what_may_only_slow_a_step_moves_its_middle() -> None:
+    """The host is faster than the card with all figures in the middle, and slower at the slow end."""
+    recording = _recording(400, product=True)
+    recording.steady.graph_ends.append(400)
+
+    found = _range(recording)
+
+    assert found.shares["trace_seconds"] > 0.1
+    assert found.at_middles < found.middle
+    assert found.middle**2 == pytest.approx(found.low * found.high)
+
+
 def test_what_is_uncertain_about_both_cancels() -> None:
     """Twice the same work takes twice as long, within what the ranges do not explain."""
     found = ratio((_recording(200, product=True), "GAUDI2"), (_recording(100, product=True), "GAUDI2"))
@@ -83,7 +95,7 @@ def test_a_calibrated_card_has_a_narrower_range(monkeypatch: pytest.MonkeyPatch,
 def test_a_part_of_a_step_has_a_range_as_wide() -> None:
     found = _range(_recording(2))
 
-    assert found.of_part(found.middle / 2) == pytest.approx((found.low / 2, found.high / 2))
+    assert found.of_part(found.at_middles / 2) == pytest.approx((found.low / 2, found.high / 2))
 
 
 def test_every_figure_of_a_step_moves_to_the_ends_of_its_range() -> None:

@@ -33,23 +33,32 @@ class Range:
 
     Attributes:
         low: Low end.
-        middle: With all figures in the middle of their ranges.
         high: High end.
+        at_middles: With all figures in the middle of their ranges.
         shares: Share of each figure in the squared width, the largest first.
     """
 
     low: float
-    middle: float
     high: float
+    at_middles: float
     shares: Mapping[str, float]
+
+    @property
+    def middle(self) -> float:
+        """Geometric middle, about the median of the errors.
+
+        A step is as long as the longest of what limits it, so that errors make it slower by more than faster. With all
+        figures in the middle it is therefore faster than in the middle of its range.
+        """
+        return math.sqrt(self.low * self.high)
 
     def at_least(self, number: float) -> Range:
         """Return the range of the larger of this number and another one, which is known."""
-        return Range(max(self.low, number), max(self.middle, number), max(self.high, number), self.shares)
+        return Range(*(max(each, number) for each in (self.low, self.high, self.at_middles)), self.shares)
 
     def of_part(self, part: float) -> tuple[float, float]:
         """Return the ends of a part of the number, whose range is as wide."""
-        share = part / self.middle if self.middle else 0.0
+        share = part / self.at_middles if self.at_middles else 0.0
         return share * self.low, share * self.high
 
 
@@ -90,8 +99,8 @@ def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: flo
     ordered = sorted(shares, key=lambda name: -shares[name])
     return Range(
         middle * math.exp(-math.sqrt(below)),
-        middle,
         middle * math.exp(math.sqrt(above)),
+        middle,
         {name: shares[name] / total for name in ordered if total},
     )
 
