@@ -146,18 +146,14 @@ def headline(judged: Sequence[Judged]) -> str:
     rows = []
     for name, group in groups.items():
         errors = sorted(abs(each.error) for each in group)
-        rows.append(
-            (
-                name,
-                str(len(group)),
-                f"{statistics.median(errors):.0%}",
-                f"{errors[math.ceil(0.9 * len(errors)) - 1]:.0%}",
-                f"{errors[-1]:.0%}",
-                f"{statistics.median(each.error for each in group):+.0%}",
-                f"{statistics.mean(each.is_inside for each in group):.0%}",
-                f"{statistics.median(each.width for each in group):.2f}",
-            )
+        high = errors[math.ceil(0.9 * len(errors)) - 1]
+        signed = statistics.median(each.error for each in group)
+        shares = f"{statistics.median(errors):.0%}", f"{high:.0%}", f"{errors[-1]:.0%}", f"{signed:+.0%}"
+        inside, width = (
+            statistics.mean(each.is_inside for each in group),
+            statistics.median(each.width for each in group),
         )
+        rows.append((name, str(len(group)), *shares, f"{inside:.0%}", f"{width:.2f}"))
     names = ("values", "n", "median error", "90th percentile", "worst", "with its sign", "inside", "median width")
     return table(names, rows)
 
@@ -181,17 +177,7 @@ def every(judged: Sequence[Judged]) -> str:
 
 
 def _describe(job: dict[str, Any]) -> str:
-    size = f"{job['batch']} x {job['length']}" if job.get("length") else str(job["batch"])
-    words = [
-        f"{job['accumulate']} x {size}" if job.get("accumulate", 1) > 1 else size,
-        {"head": "head only"}.get(job.get("train", ""), job.get("train", "")),
-        f"{job['cards']} cards" if job.get("cards", 1) > 1 else "1 card",
-        f"ZeRO-{job['zero']}" if job.get("zero") else "",
-        "float8" if job.get("float8") else "",
-        "recomputed" if job.get("recompute") else "",
-        job.get("mode", "lazy"),
-    ]
-    return ", ".join(word for word in words if word)
+    return ", ".join(name if value is True else f"{name} {value}" for name, value in job.items() if value is not False)
 
 
 def ratios(judged: Sequence[Judged]) -> str:
@@ -256,9 +242,9 @@ def ablations(judged: Sequence[Judged]) -> str:
                 seconds = step_seconds(recording.steady, device, _DEVICES, mode=mode_of(recording))
                 errors.append(seconds / each.seconds - 1)
         sizes = [abs(error) for error in errors]
-        cells = (statistics.median(sizes), statistics.median(errors), max(sizes))
-        rows.append((name, f"{cells[0]:.1%}", f"{cells[1]:+.1%}", f"{cells[2]:.0%}"))
-    return table(("without", "median error", "with its sign", "worst"), rows)
+        median, signed = statistics.median(sizes), statistics.median(errors)
+        rows.append((name, f"{median:.1%}", f"{signed:+.1%}", f"{max(sizes):.0%}"))
+    return table(("without (every figure in the middle)", "median error", "with its sign", "worst"), rows)
 
 
 def product_tables() -> str:

@@ -255,7 +255,8 @@ def program(model: Model, job: Job) -> Callable[[], None]:
                             loss = network(**batch).loss
                         if job.splits_passes:
                             mark_step()
-                        loss.backward()
+                        with _float8(job):  # For what is recomputed.
+                            loss.backward()
                         mark_step()
                 if not job.no_optimizer:
                     clip.clip_norm(trained)

@@ -8,6 +8,7 @@ from hpu_sim.plan.session import Options
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
 from hpu_sim.prediction.reserve import fitting_bytes
+from hpu_sim.prediction.zero import STAGES
 
 _GIB = 1 << 30
 
@@ -64,8 +65,12 @@ def test_changes_that_fit_come_first_by_time_per_sample() -> None:
     fitting = [each for each in advice if each.fits]
     assert fitting
     assert list(advice[: len(fitting)]) == fitting
-    times = [each.relative for each in fitting if "offload" not in each.title]
-    assert times == sorted(times)
+    known = [each for each in fitting if "offload" not in each.title]
+    is_zero = [each.settings.get("strategy") in STAGES for each in known]
+    assert is_zero == sorted(is_zero)
+    for group in (False, True):
+        times = [each.relative for each, found in zip(known, is_zero, strict=True) if found is group]
+        assert times == sorted(times)
 
 
 def test_changes_are_combined_if_none_fits_alone() -> None:

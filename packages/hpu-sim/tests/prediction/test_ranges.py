@@ -52,8 +52,10 @@ def test_a_range_has_the_figures_that_limit_the_step_and_what_they_do_not_explai
 
 def test_what_may_only_slow_a_step_moves_its_middle() -> None:
     """The host is faster than the card with all figures in the middle, and slower at the slow end."""
-    recording = _recording(400, product=True)
-    recording.steady.graph_ends.append(400)
+    recording = _recording(100, product=True)
+    small = Operation("aten.op", "forward", "", "bfloat16", 0, None, ((2, 64),), ((3, 64),), 0)
+    recording.steady.operations += [small] * 1000
+    recording.steady.graph_ends.append(1100)
 
     found = _range(recording)
 

@@ -64,9 +64,10 @@ def strategy_plan(
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
     mode = mode_of(recording)
-    timeline = predict(step, generation, recording.devices, mode)
+    found = step_range(step, generation, recording.devices, mode)
+    timeline = predict(step, generation, recording.devices, mode).scaled(found.middle)
     fed = recording.accumulate * batch_size(recording) / loader_rate if loader_rate else 0.0
-    seconds = step_range(step, generation, recording.devices, mode).at_least(fed)
+    seconds = found.at_least(fed)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     graphs = fusion.count_graphs(step, is_lazy=recording.lazy) if recording.lazy or recording.compiled else None

@@ -75,8 +75,8 @@ def advise(
 ) -> tuple[tuple[Advice, ...], tuple[str, ...]]:
     """Return changes that need less memory, and why others are left out.
 
-    First come those that fit, each group by predicted time per sample. Every change is planned. If none fits alone,
-    combinations are planned until one fits.
+    First come those that fit, each group by predicted time per sample. ZeRO comes after what the model can rank. Every
+    change is planned. If none fits alone, combinations are planned until one fits.
     """
     search = _Search(record, options, recording, generation)
     found = [advice for change in search.changes() if (advice := search.plan(change)) is not None]
@@ -87,7 +87,12 @@ def advise(
                 found.append(combined)
                 if combined.fits:
                     break
-    found.sort(key=lambda each: (not each.fits, "offload" in each.title, each.relative))
+
+    def rank(advice: Advice) -> tuple[bool, bool, bool, float]:
+        is_zero = advice.settings.get("strategy") in zero.STAGES
+        return not advice.fits, "offload" in advice.title, is_zero, advice.relative
+
+    found.sort(key=rank)
     return tuple(found), tuple(dict.fromkeys(search.left_out))
 
 

@@ -92,6 +92,16 @@ class Timeline:
     exposed: float
     host: float
 
+    def scaled(self, seconds: float) -> Timeline:
+        """Return the timeline stretched to a duration, such as the middle of a step's range."""
+        factor = seconds / self.seconds if self.seconds else 1.0
+
+        def stretch(span: Span) -> Span:
+            return replace(span, start=span.start * factor, end=span.end * factor, began=span.began * factor)
+
+        spans, host_spans = (tuple(map(stretch, each)) for each in (self.spans, self.host_spans))
+        return Timeline(seconds, spans, host_spans, self.exposed * factor, self.host * factor)
+
 
 def mode_of(recording: Recording) -> Mode:
     """Return how the host launches the operators of a recorded program."""

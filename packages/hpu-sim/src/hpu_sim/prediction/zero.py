@@ -63,6 +63,12 @@ class Zero:
     synchronizes: bool = True
 
 
+#: What published ratios say of a comparison of strategies (docs/records/planner.md).
+UNRANKED: Final = (
+    "Whether ZeRO is faster than DDP is not known: with ZeRO-2, published steps of Gemma 2B on 8 cards took 1.24 times "
+    "(Gaudi 2) and 1.18 times (Gaudi 3) as long as with DDP, which the model of time does not explain."
+)
+
 #: Stages by the names of Lightning's strategies, and of those that only a configuration has.
 STAGES: Final = {
     "deepspeed": Zero(2, offload=False),
@@ -117,7 +123,7 @@ def apply(recording: Recording, name: str, zero: Zero | None = None) -> Recordin
         "ZeRO is modelled, not executed: states as on hpu-deepspeed's memory page, collectives as in DeepSpeed 0.19.8, "
         f"buckets of {format_int(zero.reduce_bucket)} elements, forward and backward as recorded."
     )
-    notes = [*recording.notes, note]
+    notes = [*recording.notes, note, UNRANKED]
     if zero.offload or zero.offload_parameters:
         notes.append("The time of work on the host and of transfers for offload is not predicted.")
     return dataclasses.replace(
