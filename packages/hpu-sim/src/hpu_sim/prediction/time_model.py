@@ -51,7 +51,8 @@ class Span:
         flops: Floating-point operations of a matrix product; 0 for all others.
         bytes: Bytes that this rank contributes to a collective; 0 for all others.
         frame: Line of the program that waits for the device; empty for all others.
-        began: When an engine began with a kernel, of which ``start`` to ``end`` is the part that nothing else hides.
+        began: When an engine began with a kernel. ``start`` to ``end`` is the part that nothing before it hides, with
+            what it waits for.
         engine: Engine of a kernel: "matrix", "vector" or "copy".
     """
 
@@ -356,7 +357,7 @@ def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, start: float, en
     name = f"{first.name} and {len(others)} more" if others else first.name
     flops = sum(each.flops for each in kernel.operations)
     began = min(begin + placed.begin, end)
-    place = first.phase, first.module, placed.limit, max(start, began), end
+    place = first.phase, first.module, placed.limit, start, end
     return Span("compute", name, *place, flops, began=began, engine=kernel.engine)
 
 
