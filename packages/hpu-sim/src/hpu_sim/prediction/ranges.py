@@ -54,7 +54,8 @@ class Range:
 
     def at_least(self, number: float) -> Range:
         """Return the range of the larger of this number and another one, which is known."""
-        return Range(*(max(each, number) for each in (self.low, self.high, self.at_middles)), self.shares)
+        low, high, at_middles = (max(each, number) for each in (self.low, self.high, self.at_middles))
+        return Range(low, high, at_middles, self.shares)
 
     def of_part(self, part: float) -> tuple[float, float]:
         """Return the ends of a part of the number, whose range is as wide."""
