@@ -138,6 +138,18 @@ def test_report_has_what_was_tried(
     assert not list(tmp_path.rglob(".scratch-*"))
 
 
+@pytest.mark.parametrize("arguments", [["verify", "--json"], ["--json", "verify"]])
+def test_report_is_printed_as_json(
+    run_two: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """As of each command."""
+    found = run_two()
+    monkeypatch.setattr(command, "run", lambda *_, **__: found)
+
+    result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "other")])
+    assert (result.exit_code, json.loads(result.output)) == (0, found)
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_nothing_is_left_of_a_report_that_cannot_be_written(
     run_two: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
@@ -169,7 +181,7 @@ def test_machine_without_a_card(
 
     result = CliRunner().invoke(main, ["verify", "--out", str(tmp_path / "report")])
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
