@@ -53,7 +53,7 @@ class _Command(click.Command):
 @click.option("--compile-seconds", default=25.0, show_default=True, help="Time to compile a graph.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
 @click.option(
-    "--json", "json_to", metavar="FILE", help="Print JSON instead of a table, or write it to a file (--json=FILE)."
+    "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of a table, or write it to a file (--json=FILE)."
 )
 def plan(  # noqa: PLR0913, PLR0917 - one per option
     file: Path,

@@ -62,7 +62,7 @@ class _CouldNotRunError(click.ClickException):
 @click.option(
     "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
 )
-@click.option("--json", "json_to", metavar="FILE", help=f"{_JSON[:-1]}; that of one machine is one line.")
+@click.option("--json", "json_to", metavar="[=FILE]", help=f"{_JSON[:-1]}; that of one machine is one line.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem.")
 @click.version_option(__version__, prog_name="hpu-doctor")
 @click.pass_context
@@ -94,7 +94,7 @@ def main(context: click.Context, all_nodes: bool, json_to: str | None, quiet: bo
 
 @main.command(short_help="Compare machines by their reports.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("r", errors="replace"))
-@click.option("--json", "json_to", metavar="FILE", help=_JSON)
+@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
 @click.pass_context
 def compare(context: click.Context, files: tuple[TextIO, ...], json_to: str | None) -> None:
     """Compare the reports of `hpu-doctor --json` in FILEs, of one machine or more each.
@@ -107,7 +107,7 @@ def compare(context: click.Context, files: tuple[TextIO, ...], json_to: str | No
 
 @main.command(short_help="Explain known errors in a text or a log.")
 @click.argument("message", metavar="[TEXT|FILE]", required=False)
-@click.option("--json", "json_to", metavar="FILE", help=_JSON)
+@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
 @click.pass_context
 def explain(context: click.Context, message: str | None, json_to: str | None) -> None:
     """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
@@ -142,7 +142,7 @@ def explain(context: click.Context, message: str | None, json_to: str | None) ->
     show_default=True,
     help="Report ranks or links this many times slower than the median.",
 )
-@click.option("--json", "json_to", metavar="FILE", help=_JSON)
+@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
 @click.pass_context
 def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
     """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
@@ -198,7 +198,7 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
 @click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
 @click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
 @click.option("--fork", is_flag=True, help="Fork the programs from one process, which is safe on simulated cards only.")
-@click.option("--json", "json_to", metavar="FILE", help=f"{_JSON[:-1]}; the folder has it anyway.")
+@click.option("--json", "json_to", metavar="[=FILE]", help=f"{_JSON[:-1]}; the folder has it anyway.")
 @click.pass_context
 def verify(
     context: click.Context, /, folder: Path, names: tuple[str, ...], json_to: str | None, **options: Any
@@ -234,7 +234,7 @@ def verify(
 @main.command(short_help="Find what a program for CUDA has to change.")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--fix", "is_fixing", is_flag=True, help="Change what keeps its meaning; the files are overwritten.")
-@click.option("--json", "json_to", metavar="FILE", help=_JSON)
+@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
 @click.pass_context
 def migrate(context: click.Context, paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> None:
     """Find the CUDA idioms in FILEs or folders, and in the modules beside them that they import.

@@ -60,7 +60,7 @@ def main() -> None:
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
 @click.option("--html", type=_FILE, help="Also write an HTML page to this file.")
 @click.option(
-    "--json", "json_to", metavar="FILE", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
+    "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
 )
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
 def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, rows: int) -> None:
@@ -85,7 +85,7 @@ def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, row
 @click.argument("before", type=_PATH)
 @click.argument("after", type=_PATH)
 @click.option(
-    "--json", "json_to", metavar="FILE", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
+    "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
 )
 @click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
 def diff(before: Path, after: Path, json_to: str | None, rows: int) -> None:
