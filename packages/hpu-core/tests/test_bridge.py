@@ -318,6 +318,21 @@ def test_optional_module(name: str, found: bool, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.usefixtures("no_bridge")
+def test_load_media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The media loader is a wheel of its own, which an installed bridge may lack."""
+    _install_bridge(tmp_path, monkeypatch, "")
+    with pytest.raises(ModuleNotFoundError, match="mediapipe"):
+        bridge.load_media("fn")
+    folder = tmp_path / "habana_frameworks" / "mediapipe"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "fn.py").write_text("answer = 42")
+    importlib.invalidate_caches()
+
+    assert bridge.load_media("fn").answer == 42
+
+
+@pytest.mark.usefixtures("no_bridge")
 def test_error_without_transformer_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _bridge_with(tmp_path, monkeypatch, "experimental/transformer_engine", "import intel_transformer_engine")
 

@@ -11,14 +11,17 @@ from hpu_sim.device import features, runtime
 @pytest.mark.parametrize(
     ("release", "names"),
     [
-        ("1.10.0", {"hmp"}),
-        ("1.11.0", {"hmp"}),
-        ("1.12.1", {"hmp", "hmp_float16"}),
-        ("1.13.0", {"hmp_float16"}),
+        ("1.10.0", {"hmp", "media_uses_getargspec"}),
+        ("1.11.0", {"hmp", "media_uses_getargspec"}),
+        ("1.12.1", {"hmp", "hmp_float16", "media_uses_getargspec"}),
+        ("1.13.0", {"hmp_float16", "media_uses_getargspec"}),
         ("1.18.0", {"hmp_float16"}),
         ("1.19.2", {"hmp_float16", "entry_point", "separate_transformer_engine"}),
         ("1.20.0", {"hmp_float16", "entry_point", "separate_transformer_engine", "after_1_19"}),
-        ("1.24.2", {"hmp_float16", "entry_point", "separate_transformer_engine", "after_1_19"}),
+        (
+            "1.24.2",
+            {"hmp_float16", "entry_point", "separate_transformer_engine", "after_1_19", "mixed_resnet_iterator"},
+        ),
     ],
 )
 def test_a_release_has_its_features(release: str, names: set[str]) -> None:

@@ -49,11 +49,11 @@ def render(report: Report) -> str:
     parts = [title, *align([_COLUMNS, *rows], str.rjust)]
     parts += _compiled_graphs(report)
     parts += _clock(report)
-    parts += [f"  {line}" for line in loader_lines(report)]
     for finding in findings(report)[:MAX_FINDINGS]:
         parts += _format_finding(finding)
     parts += [f"  note: {limitation}" for limitation in limitations(report)]
     parts += _leniences(report)
+    parts += [f"  {line}" for line in loader_lines(report)]
     return "\n".join(parts) + "\n"
 
 
