@@ -29,7 +29,7 @@ from record import FOLDER, path, points
 from hpu_sim.prediction import fusion, matrix_engine, zero
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.ranges import Range, ratio, step_range
-from hpu_sim.prediction.recording import Recording
+from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import mode_of, step_seconds
 
 if TYPE_CHECKING:
@@ -57,14 +57,7 @@ PAIRS: Final = (
 
 @dataclass(frozen=True)
 class Judged:
-    """Published value and its prediction.
-
-    Attributes:
-        point: What was trained.
-        generation: Generation of the cards.
-        seconds: Published seconds of a step.
-        predicted: Prediction.
-    """
+    """Published seconds of a step, and their prediction."""
 
     point: dict[str, Any]
     generation: str
@@ -263,8 +256,6 @@ def product_tables() -> str:
 
 
 def _measured_seconds(product: matrix_engine.Product, dtype: str) -> float:
-    from hpu_sim.prediction.recording import Operation, StepRecording
-
     item = 1 if dtype == "float8" else 2
     sizes = (product.rows * product.inner * item, product.inner * product.columns * item)
     reads = tuple(enumerate(sizes))

@@ -126,6 +126,11 @@ MODELS: Final = {
          "decoder_ffn_dim": 3072, "vocab_size": 51865},
     ),
 }  # fmt: skip
+_HEADS: Final = {
+    "Swin": "ForImageClassification", "ViT": "ForImageClassification", "AST": "ForAudioClassification",
+    "Wav2Vec2": "ForSequenceClassification", "Esm": "ForSequenceClassification",
+    "Roberta": "ForQuestionAnswering", "Whisper": "ForConditionalGeneration",
+}  # fmt: skip
 _CAUSAL: Final = frozenset({"Gemma", "Llama", "Mistral", "Qwen2"})
 # Models whose norms and rotations are the bridge's kernels in optimum-habana (seen in 1.17).
 _WITH_KERNELS: Final = frozenset({"Llama", "Mistral", "Qwen2"})
@@ -146,15 +151,7 @@ def make_model(model: Model, job: Job) -> nn.Module:
     config = getattr(transformers, f"{model.kind}Config")(**sizes)
     # Under `_attention`, "sdpa" is one operator.
     config._attn_implementation = "sdpa" if job.fused_attention else "eager"  # noqa: SLF001 - as `from_pretrained` does
-    suffix = {
-        "Swin": "ForImageClassification",
-        "ViT": "ForImageClassification",
-        "AST": "ForAudioClassification",
-        "Wav2Vec2": "ForSequenceClassification",
-        "Esm": "ForSequenceClassification",
-        "Roberta": "ForQuestionAnswering",
-        "Whisper": "ForConditionalGeneration",
-    }.get(model.kind, "ForCausalLM")
+    suffix = _HEADS.get(model.kind, "ForCausalLM")
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, job.weights))
     try:
