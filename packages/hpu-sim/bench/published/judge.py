@@ -75,11 +75,6 @@ class Judged:
         return self.predicted.low <= self.seconds <= self.predicted.high
 
     @property
-    def width(self) -> float:
-        """High end divided by the low one."""
-        return self.predicted.high / self.predicted.low
-
-    @property
     def is_known(self) -> bool:
         """Whether all of the host's preparation of a sample is known."""
         return self.point.get("loader") not in {"audio", "features"}
@@ -144,7 +139,7 @@ def headline(judged: Sequence[Judged]) -> str:
         shares = f"{statistics.median(errors):.0%}", f"{high:.0%}", f"{errors[-1]:.0%}", f"{signed:+.0%}"
         inside, width = (
             statistics.mean(each.is_inside for each in group),
-            statistics.median(each.width for each in group),
+            statistics.median(each.predicted.high / each.predicted.low for each in group),
         )
         rows.append((name, str(len(group)), *shares, f"{inside:.0%}", f"{width:.2f}"))
     names = ("values", "n", "median error", "90th percentile", "worst", "with its sign", "inside", "median width")

@@ -230,7 +230,7 @@ def program(model: Model, job: Job) -> Callable[[], None]:
         from habana_frameworks.torch.hpex.normalization import FusedClipNorm
         from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
-        mark_step = core.mark_step if job.mode == "lazy" else _nothing
+        mark_step = core.mark_step if job.mode == "lazy" else lambda: None
         bare = make_model(model, job).to("hpu")
         network: nn.Module = bare
         trained = [each for each in bare.parameters() if each.requires_grad]
@@ -274,10 +274,6 @@ def _float8(job: Job) -> contextlib.AbstractContextManager[None]:
 
     context: contextlib.AbstractContextManager[None] = te.fp8_autocast(enabled=True)
     return context
-
-
-def _nothing() -> None:
-    """Do nothing: only lazy mode has graphs to end."""
 
 
 def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
