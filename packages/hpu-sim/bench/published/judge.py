@@ -29,7 +29,7 @@ from record import FOLDER, path, points
 from hpu_sim.prediction import fusion, matrix_engine, zero
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.ranges import Range, ratio, step_range
-from hpu_sim.prediction.recording import Operation, Recording, StepRecording
+from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
 from hpu_sim.prediction.time_model import mode_of, step_seconds
 
 if TYPE_CHECKING:
@@ -190,9 +190,9 @@ def ratios(judged: Sequence[Judged]) -> str:
     return f"{text}\n{summary}\n"
 
 
-def _peak_seconds(product: matrix_engine.Product, dtype: str, item: int, generation: str, valid: float = 0.5) -> float:
+def _peak_seconds(product: Product, dtype: str, item: int, generation: str, valid: float = 0.5) -> float:
     del item, valid
-    return math.prod(product[:4]) / matrix_engine.peak(dtype, generation)
+    return float(math.prod(product[:4]) / matrix_engine.peak(dtype, generation))
 
 
 def _alone(_operations: Any, _values: Any, start: int, end: int) -> list[list[int]]:
@@ -250,7 +250,7 @@ def product_tables() -> str:
     return f"{text}\n{table(names, rows)}"
 
 
-def _measured_seconds(product: matrix_engine.Product, dtype: str) -> float:
+def _measured_seconds(product: Product, dtype: str) -> float:
     item = 1 if dtype == "float8" else 2
     sizes = (product.rows * product.inner * item, product.inner * product.columns * item)
     reads = tuple(enumerate(sizes))
