@@ -25,6 +25,6 @@ def test_a_log_has_a_line_for_each_file(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_an_error_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "none.ckpt"), "--to", str(tmp_path / "out")]) == 1
+    assert main([str(tmp_path / "none.ckpt"), "--to", str(tmp_path / "out")]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("hpu-export: error: the checkpoint must exist, got")

@@ -405,7 +405,7 @@ def no_initialized_flag() -> None:
     delete(f"{HPU}is_initialized")
 
 
-@breaks("card-reaches-itself")
+@breaks("card-is-no-peer-of-itself")
 def no_peers() -> None:
     replace(f"{HPU}can_device_access_peer", returning(False))
 
