@@ -495,7 +495,7 @@ def test_auto_options_are_left_out(config: dict[str, Any], left: dict[str, Any],
 
 @pytest.mark.parametrize(("precision", "enabled"), [("16-mixed", (True, False)), ("bf16-true", (False, True))])
 def test_auto_precision_is_that_of_the_trainer(precision: str, enabled: tuple[bool, bool]) -> None:
-    config = {"fp16": {"enabled": "auto", "loss_scale": 0}, "bf16": {"enabled": "auto"}}
+    config: dict[str, Any] = {"fp16": {"enabled": "auto", "loss_scale": 0}, "bf16": {"enabled": "auto"}}
     _config.resolve_precision(config, precision)
 
     assert (config["fp16"]["enabled"], config["bf16"]["enabled"]) == enabled
@@ -530,13 +530,17 @@ def _write_optimizer_states(folder: Path, ranks: int) -> None:
         (folder / "checkpoint" / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
 
 
+# torch's types want a Dataset.
+_ROWS: Any = range(8)
+
+
 @pytest.mark.parametrize(
     ("loader_of_training", "size"),
     [
-        (DataLoader(range(8), batch_size=4), 4),
-        (DataLoader(range(8), batch_size=None), 1),
-        (DataLoader(range(8), batch_sampler=[[0, 1], [2]]), 1),
-        ([DataLoader(range(8), batch_size=4)], 1),
+        (DataLoader(_ROWS, batch_size=4), 4),
+        (DataLoader(_ROWS, batch_size=None), 1),
+        (DataLoader(_ROWS, batch_sampler=[[0, 1], [2]]), 1),
+        ([DataLoader(_ROWS, batch_size=4)], 1),
     ],
     ids=["batch size", "None", "own batches", "several"],
 )
