@@ -69,7 +69,7 @@ def _name(rank: int) -> str:
         [_rank(0, 11, "backward"), *(_rank(rank, pending=True, progress=0, heard=0) for rank in (1, 2))],
         [_rank(0), _rank(1, exit_reason="exit code 0", training=False)],
         [_rank(0), _rank(1, exit_reason="exit code 0", closed=True)],
-        [_rank(0, pending=True, progress=0), _rank(1, training=False)],
+        [_rank(0, pending=True, progress=NOW - 99), _rank(1, training=False)],
         [_rank(0, scope="evaluation step", progress=0), _rank(1, closed=True)],
         [_rank(0, error="ValueError: no"), _rank(1, error="ValueError: no")],
         [_rank(0, 11, "backward"), _rank(1, error="ValueError: no")],
@@ -131,6 +131,13 @@ def test_a_rank_that_left_is_named_when_another_waits_for_it(
 
     where = " during backward" if "scope" in waiting else ""
     assert failure == RankFailure(f"{_name(1)} {cause}; {_name(0)} waits for it{where}", rank=1)
+
+
+def test_a_rank_that_left_is_named_when_the_device_of_another_waits_in_an_evaluation() -> None:
+    """As FSDP's, which gathers parameters. Other ranks may evaluate different numbers of batches."""
+    failure = _detect(_rank(0, pending=True, progress=NOW - 101), _rank(1, training=False))
+
+    assert failure == RankFailure(f"{_name(1)} {_LEFT}; {_name(0)} waits for it", rank=1)
 
 
 def test_a_rank_that_left_is_named_when_another_is_in_a_wait_that_it_did_not_enter() -> None:

@@ -93,7 +93,7 @@ class Progress(NamedTuple):
         moves: How often the host has entered or left a scope.
         steps: Optimizer steps that the host has finished.
         batch: Batches of the next optimizer step that it has entered.
-        stage: 0 between steps, 1 in the forward pass, 2 from the backward pass on.
+        stage: 0 before the forward pass of training, 1 in it, 2 from the backward pass on.
         scope: Index in `SCOPES`.
         waits: How many calls that wait for all ranks, such as barriers, it has entered.
         recorded: Events that it has recorded behind its steps.
@@ -415,7 +415,9 @@ def _peer_of_gone_rank(ranks: Sequence[RankState], now: float, timeouts: Timeout
             if rank.waiting_for(now) <= timeouts.heartbeat_interval:
                 continue
             is_in_wait = own.call is not None or own.pending_error is not None
-            if own.progress.place > other.place or (is_in_wait and own.next_wait > other.waits):
+            is_ahead = own.progress.place > other.place or (is_in_wait and own.next_wait > other.waits)
+            # Ranks may evaluate different numbers of batches, with or without each other.
+            if is_ahead or (rank.is_held and rank.waiting_for(now) >= timeouts.stall):
                 cause = _LEFT if beat.error is None else f"failed: {beat.error}"
                 message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
                 return RankFailure(message, peer.info.rank)

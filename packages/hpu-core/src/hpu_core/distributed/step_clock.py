@@ -156,8 +156,6 @@ class StepClock:
         elif name == "backward":
             # Fabric has no hook around the forward pass.
             batch, stage = batch + (stage != 1), 2
-        elif name == "evaluation step":
-            stage = max(stage, 1)
         self._set(moves=before.moves + 1, steps=steps, batch=batch, stage=stage, scope=SCOPES.index(name))
 
     def _leave(self, name: str, before: Progress) -> None:
@@ -165,8 +163,6 @@ class StepClock:
         steps, batch, stage = now.place
         if name == "optimizer step":
             steps, batch, stage = steps + 1, 0, 0
-        elif name == "evaluation step":
-            stage = before.stage
         self._set(moves=now.moves + 1, steps=steps, batch=batch, stage=stage, scope=before.scope)
 
     def _set(self, **values: int) -> None:
