@@ -127,22 +127,20 @@ def check_a_strict_device_adds_a_byte_to_an_odd_number_of_bytes() -> None:
     assert (before, tuple(x.shape), x.flatten().tolist()) == ((4,), (3, 1), [1, 1, 1])
 
 
-def check_a_strict_device_waits_in_is_completed() -> None:
-    """Check that it is true although the other rank starts later. In eager mode."""
-    machine = runtime.active_config()
+def check_is_completed_is_true_at_once() -> None:
+    """Check that it is true although the other rank has not launched it: the device waits, and the host does not."""
     store = dist.distributed_c10d._get_default_store()
     x = card(RANK + 1)
     if RANK == 1:
-        store.wait(["launched"])
-    work = dist.all_reduce(x, async_op=True)
-    if RANK == 0:
-        store.set("launched", "1")
-    native().configure(machine.devices, False, machine.memory_bytes, runtime.acquire_device)
+        store.wait(["asked"])
     with strict_device():
-        is_completed = work.is_completed()
-    native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
+        work = dist.all_reduce(x, async_op=True)
+        assert work is not None
+        answers = (work.is_completed(), work.get_future().done(), work.wait())
+        if RANK == 0:
+            store.set("asked", "1")
 
-    assert is_completed
+    assert answers == (True, True, True)
     assert x.item() == 3
 
 
@@ -339,8 +337,9 @@ def check_reduce_scatter_tensor() -> None:
 
     with int64_on_device():
         dist.reduce_scatter_tensor(x, card(2**40, 1, dtype=torch.int64))
+        total = x.item()
 
-    assert x.item() == (2**41, 2)[RANK]
+    assert total == (2**41, 2)[RANK]
 
 
 def check_lazy_mode_drops_the_high_bits_of_int64() -> None:
@@ -881,24 +880,16 @@ def check_batch_statistics_of_all_ranks() -> None:
     torch.testing.assert_close(model.running_mean.cpu(), torch.tensor([0.9 * 5 + 0.1 * 1]))
 
 
-def check_async_mode_defers_outputs_until_they_are_waited_for() -> None:
-    """Check that a missing wait leaves old values, and that a wait for the work or the device brings the new ones."""
-    native().set_execution_mode("later")
-    try:
-        reduced = card(RANK + 1)
-        work = dist.all_reduce(reduced, async_op=True)
-        assert work is not None
-        assert reduced.item() == RANK + 1
-        work.wait()
+def check_a_read_waits_for_a_collective_that_nobody_waits_for() -> None:
+    """Check that reads have the results of collectives by address, as on the bridge."""
+    reduced, gathered = card(RANK + 1), torch.zeros(SIZE, device="hpu")
+    with strict_device():
+        dist.all_reduce(reduced, async_op=True)
         assert reduced.item() == 3
+        dist.all_gather_into_tensor(gathered, reduced + RANK, async_op=True)
 
-        gathered = torch.zeros(SIZE, device="hpu")
-        dist.all_gather_into_tensor(gathered, card(RANK + 1), async_op=True)
-        assert gathered.tolist() == [0, 0]
-        native().synchronize()
-        assert gathered.tolist() == [1, 2]
-    finally:
-        native().set_execution_mode("now")
+    assert reduced.item() == 3
+    assert gathered.tolist() == [3, 4]
 
 
 def report() -> dict[str, str]:

@@ -347,8 +347,9 @@ def test_an_operator_does_not_inherit_properties_of_a_deregistered_one(
     """A new operator may get the schema address of the one before, and has other tags and more arguments."""
     for _ in range(20):
         for schema, tags, host_syncs in (
-            ("(Tensor x) -> Tensor", (torch.Tag.data_dependent_output,), 1),
-            ("(Tensor x, Tensor? y=None, int[] z=[]) -> Tensor", (), 0),
+            # Each is one more, as an operator that a card runs on the CPU.
+            ("(Tensor x) -> Tensor", (torch.Tag.data_dependent_output,), 2),
+            ("(Tensor x, Tensor? y=None, int[] z=[]) -> Tensor", (), 1),
         ):
             library = torch.library.Library(f"hpu_sim_test_fallback_{next(_ids)}", "FRAGMENT")
             library.define(f"op{schema}", tags=tags)
@@ -424,3 +425,10 @@ def test_a_mode_is_written_to_outputs() -> None:
     torch.mode(torch.tensor([1.0, 2.0, 2.0], device="hpu"), out=(values, indices))
 
     assert (values.item(), indices.item()) == (2, 2)
+
+
+@pytest.mark.parametrize("write", [lambda a, x: a.add_(x), lambda a, x: torch.add(x, x, out=a)], ids=["add_", "out"])
+def test_a_tensor_of_the_host_is_no_target(write: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
+    """Also one without dimensions, which may be an input."""
+    with pytest.raises(RuntimeError, match="at least two devices"):
+        write(torch.tensor(1.0), torch.tensor(2.0, device="hpu"))

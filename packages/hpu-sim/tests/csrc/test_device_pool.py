@@ -102,12 +102,14 @@ handle = torch.empty(2**60, dtype=torch.uint8, device="hpu")
 report["handle"] = handle.numel()
 try:
     handle.fill_(1)
+    torch.hpu.synchronize()
 except RuntimeError as error:
     report["error of the handle"] = str(error).splitlines()[0]
 large = torch.zeros(4 * MIB, dtype=torch.uint8, device="hpu")
 report["defragmentations"] = dict(torch.hpu.metric_global("memory_defragmentation").stats())
 try:
     torch.zeros(6 * MIB, dtype=torch.uint8, device="hpu")
+    torch.hpu.synchronize()
 except RuntimeError as error:
     report["error"] = str(error).splitlines()[0]
 report["kept"] = [int(each[:8].sum()) for each in tensors]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from habana_frameworks.torch import hpu
 
+from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -16,21 +17,29 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("pipelined")
 
 _OUT_OF_BOUNDS: Final = "index 7 is out of bounds"
+_NO_MEMORY: Final = r"^\[Rank:0\] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::12 "
 
 
 def _fail() -> torch.Tensor:
-    """Launch an operator whose arguments pass all checks, and whose execution fails."""
+    """Launch an operator whose arguments pass all checks, and whose kernel fails."""
     return torch.ones(3, device="hpu")[torch.tensor([7], device="hpu")]
+
+
+def _run_out_of_memory() -> torch.Tensor:
+    """Launch an operator whose execution finds no memory, which is known before its kernel runs."""
+    x = torch.ones(3, device="hpu")
+    native().fail_allocation(1)
+    return x.exp()
 
 
 def test_an_error_of_an_execution_is_raised_by_the_third_operator_after_it() -> None:
     """The operators between are lost."""
     x = torch.zeros(2, device="hpu")
-    _fail()
+    _run_out_of_memory()
     x.add_(1)
     x.add_(1)
 
-    with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
+    with pytest.raises(RuntimeError, match=_NO_MEMORY):
         x.add_(1)
     assert x.tolist() == [0, 0]
 
@@ -46,7 +55,9 @@ def test_a_lost_operator_has_a_result() -> None:
 
 _JOINS: Final[dict[str, Callable[[], object]]] = {
     "synchronize": hpu.synchronize,
-    "item": lambda: native().join_pipeline(),
+    "item": lambda: torch.zeros(1, device="hpu").item(),
+    "compilation": lambda: native().join_pipeline(),
+    "event": lambda: hpu.Event().record(),
     "copy to the device": lambda: torch.ones(1).to("hpu"),
     "seed": lambda: torch.manual_seed(0),
 }
@@ -54,14 +65,30 @@ _JOINS: Final[dict[str, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("join", _JOINS)
 def test_a_wait_of_the_host_raises_the_error(join: str) -> None:
-    _fail()
+    _run_out_of_memory()
 
-    with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
+    with pytest.raises(RuntimeError, match=_NO_MEMORY):
         _JOINS[join]()
 
 
-def test_the_error_names_its_operator_and_the_line_that_launched_it() -> None:
+@pytest.mark.parametrize("wait", ["synchronize", "item"])
+def test_an_error_of_a_kernel_is_raised_where_the_host_waits_for_the_device(wait: str) -> None:
+    _fail()
+
+    with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
+        _JOINS[wait]()
+
+
+def test_the_error_names_its_operator() -> None:
     """Which a card cannot."""
+    _fail()
+
+    with pytest.raises(IndexError, match=r"raised late: .* is aten::index; HPU_SIM_STRICT=1 names its line"):
+        hpu.synchronize()
+
+
+@pytest.mark.usefixtures("strict")
+def test_the_error_of_a_strict_device_names_the_line_that_launched_its_operator() -> None:
     _fail()
 
     with pytest.raises(IndexError, match=rf"raised late: .* is aten::index, launched at {__file__}:\d+ \(simulated\)"):
@@ -82,26 +109,19 @@ def test_errors_of_arguments_are_raised_by_their_operator() -> None:
 
 
 def test_running_out_of_memory_is_late() -> None:
-    x = torch.ones(3, device="hpu")
-    native().fail_allocation(1)
-    x.exp()
+    x = _run_out_of_memory()
 
-    with pytest.raises(
-        RuntimeError, match=r"^\[Rank:0\] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::12 "
-    ):
+    with pytest.raises(RuntimeError, match=_NO_MEMORY):
         x.cpu()
 
 
-def test_lazy_mode_has_no_pipeline(request: pytest.FixtureRequest) -> None:
-    """Errors are raised by their operator."""
-    del request
-    from hpu_sim.device import runtime
-
+def test_lazy_mode_has_no_pipeline() -> None:
+    """What is known at the call is raised by it."""
     machine = runtime.active_config()
     native().configure(machine.devices, True, machine.memory_bytes, runtime.acquire_device)
 
-    with pytest.raises(IndexError):
-        _fail()
+    with pytest.raises(RuntimeError, match=_NO_MEMORY):
+        _run_out_of_memory()
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")

@@ -11,7 +11,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
-#include "deferred.h"
 #include "fork_safety.h"
 #include "released_later.h"
 #include "strict.h"
@@ -119,7 +118,9 @@ struct DeviceBlock {
   Charge charge;
   bool is_halved = false;
   std::atomic<bool> is_committed{false};
-  std::mutex mutex;  // held while the memory is committed
+  std::atomic<bool> is_pending{false};
+  StreamEvent pending;
+  std::mutex mutex;  // of `charge`, while the memory is committed, and of `pending`
 
   explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {}
 
@@ -170,9 +171,13 @@ DeviceBlock& block_of(const c10::DataPtr& data) {
   return *static_cast<DeviceBlock*>(data.get_context());
 }
 
-// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, or the system's;
-// on ARM it is the system's.
+// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, with page tables of
+// four and of five levels; on ARM it is the system's.
+#ifdef __x86_64__
+constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
+#else
 constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
+#endif
 
 void* device_address(void* host) {
   const auto address = reinterpret_cast<uintptr_t>(host);
@@ -261,6 +266,16 @@ class DeviceAllocator final : public AllocatorBase {
 DeviceAllocator device_allocator_instance;
 
 REGISTER_ALLOCATOR(c10::DeviceType::HPU, &device_allocator_instance);
+
+c10::Storage wrap_device_ptr(c10::DataPtr data) {
+  const size_t bytes = block_of(data).cpu->nbytes();
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      std::move(data),
+      &device_allocator_instance,
+      /*resizable=*/true);
+}
 
 }  // namespace
 
@@ -362,6 +377,28 @@ void commit(const c10::Storage& hpu) {
   }
 }
 
+StreamEvent pending_event(const c10::Storage& hpu) {
+  if (is_foreign(hpu) || !block_of(hpu.data_ptr()).is_pending.load(std::memory_order_acquire)) {
+    return {};
+  }
+  auto& block = block_of(hpu.data_ptr());
+  const std::lock_guard<std::mutex> lock(block.mutex);
+  return block.pending;
+}
+
+void set_pending_event(const c10::Storage& hpu, const StreamEvent& event) {
+  if (!is_foreign(hpu)) {
+    auto& block = block_of(hpu.data_ptr());
+    const std::lock_guard<std::mutex> lock(block.mutex);
+    block.pending = event;
+    block.is_pending = true;
+  }
+}
+
+bool is_foreign(const c10::Storage& hpu) {
+  return !owns(hpu.data_ptr());
+}
+
 void store_in_half(const c10::Storage& hpu) {
   if (owns(hpu.data_ptr())) {
     block_of(hpu.data_ptr()).is_halved = true;
@@ -369,29 +406,17 @@ void store_in_half(const c10::Storage& hpu) {
 }
 
 c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved) {
-  const size_t bytes = cpu.nbytes();
   c10::DataPtr data = make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
   block_of(data).is_halved = is_halved;
   block_of(data).commit();
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      bytes,
-      std::move(data),
-      &device_allocator_instance,
-      /*resizable=*/true);
+  return wrap_device_ptr(std::move(data));
 }
 
 c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {
-  const size_t bytes = cpu.nbytes();
-  void* data = device_address(mutable_bytes(*cpu.unsafeGetStorageImpl()));
-  auto* owner = new c10::Storage(std::move(cpu));
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      bytes,
-      c10::DataPtr(
-          data, owner, [](void* storage) { delete static_cast<c10::Storage*>(storage); }, kDevice),
-      &device_allocator_instance,
-      /*resizable=*/true);
+  c10::DataPtr data = make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
+  block_of(data).is_committed = true;  // With a charge of nothing.
+  ++stats.num_allocs;
+  return wrap_device_ptr(std::move(data));
 }
 
 c10::Storage cpu_storage(const c10::Storage& hpu) {
@@ -433,9 +458,10 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   const auto grown = try_record_alloc(block.bytes());
   if (!grown.has_value()) {
     // The old memory is freed already, so the new DataPtr stays, with the size that the limit allows.
-    stats.in_use += charge.bytes;
     const int64_t growth = static_cast<int64_t>(cpu->nbytes() - before);
     cpu->set_nbytes(before);
+    block.charge = find_memory(block.bytes()).value_or(Charge{charge.bytes});
+    stats.in_use += block.charge.bytes;
     return growth;
   }
   block.charge = *grown;
@@ -449,14 +475,14 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   if (bytes <= before) {
     return;
   }
-  // A copy into the old memory would be lost.
-  deferred_copies().run_for(hpu);
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
   block_of(grown).is_halved = owns(hpu.data_ptr()) && block_of(hpu.data_ptr()).is_halved;
   if (before != 0) {
     commit(hpu);
     block_of(grown).commit();
-    std::memcpy(host_address(grown.get()), host_address(hpu.data()), before);
+    run_on_device("aten::resize_", [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
+      std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
+    });
   }
   auto* impl = hpu.unsafeGetStorageImpl();
   impl->set_data_ptr_noswap(std::move(grown));

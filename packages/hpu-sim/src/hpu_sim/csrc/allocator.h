@@ -14,6 +14,7 @@
 #include <c10/core/Storage.h>
 
 #include "device_pool.h"
+#include "stream.h"
 
 namespace hpu_sim {
 
@@ -66,6 +67,14 @@ void commit(const c10::Storage& hpu);
 // Makes a storage count half of its bytes, for elements that the device stores in half as many. To be called before its
 // memory is committed.
 void store_in_half(const c10::Storage& hpu);
+
+// A collective that still uses the memory of a storage: as on the bridge, which orders by addresses, whatever uses the
+// memory next waits for it.
+StreamEvent pending_event(const c10::Storage& hpu);
+void set_pending_event(const c10::Storage& hpu, const StreamEvent& event);
+
+// Returns whether the memory of a storage was not allocated here.
+bool is_foreign(const c10::Storage& hpu);
 
 // Returns an hpu storage that aliases `cpu`, and counts half of its bytes if `is_halved`. Throws torch's
 // OutOfMemoryError beyond the memory limit.

@@ -7,15 +7,15 @@
 #include "alias.h"
 #include "allocator.h"
 #include "counters.h"
-#include "deferred.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "execution.h"
 #include "graph.h"
 #include "pinned_allocator.h"
-#include "pipeline.h"
 #include "recipe_key.h"
+#include "released_later.h"
+#include "stream.h"
 #include "strict.h"
 
 namespace hpu_sim {
@@ -34,6 +34,16 @@ void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& c
   }
 }
 
+// Makes the current stream wait for a collective that uses the memory of a tensor.
+void order_after_collective(const at::Tensor& tensor) {
+  if (execution_mode() == ExecutionMode::kLater && is_hpu_tensor(tensor)) {
+    const auto pending = pending_event(tensor.storage());
+    if (!pending.is_reached()) {
+      current_stream()->wait_for(pending);
+    }
+  }
+}
+
 void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const bool from_device = is_hpu_tensor(source);
   if (from_device && is_hpu_tensor(target)) {
@@ -46,10 +56,11 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
   } else if (from_device) {
     ++counters().d2h_copies;
     counters().d2h_bytes += num_bytes(source);
-    // On the bridge a copy to the host is asynchronous into pinned memory only.
-    if (non_blocking && is_pinned(target.storage().data())) {
+    // On the bridge a copy that does not block is asynchronous into pageable memory as well.
+    if (non_blocking && (is_pinned(target.storage().data()) || execution_mode() == ExecutionMode::kLater)) {
       graph_recorder().flush();
     } else {
+      order_after_collective(source);
       record_host_sync("copy to host");
     }
     report_copy("d2h", source, target);
@@ -59,7 +70,7 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
       check_range_from_host(source);
     }
     if (!non_blocking || is_pinned(source.storage().data())) {
-      pipeline().join();
+      join_pipeline();
     }
     rotate_sampling_window();
     ++counters().h2d_copies;
@@ -76,34 +87,54 @@ const char* direction(const at::Tensor& source, const at::Tensor& target) {
   return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
 }
 
-// Defers a copy between host and device; false for one that is synchronous on the bridge.
-bool try_defer(const at::Tensor& self, const at::Tensor& source) {
-  if (!is_hpu_tensor(source)) {
-    // The eager pipeline copies pageable memory to a staging buffer first.
-    const bool is_staged = Pipeline::is_on() && !is_pinned(source.storage().data());
-    deferred_copies().push(as_cpu_alias(self), is_staged ? source.clone() : source.detach(), /*is_to_device=*/true);
-    return true;
+void write_to_device(const at::Tensor& target, const at::Tensor& source) {
+  target.copy_(source);
+  round_to_stored(target);
+}
+
+// Launches a copy in the current stream.
+void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  static_cast<void>(source.expand(self.sizes()));  // Throws if the shapes do not match.
+  order_after_collective(self);
+  order_after_collective(source);
+  const auto stream = current_stream();
+  if (!is_hpu_tensor(self)) {
+    const auto staging = at::empty(source.sizes(), source.options().device(at::kCPU));
+    const auto from = as_cpu_alias(source);
+    const auto event = stream->push(
+        "aten::copy_", [staging, from] { staging.copy_(from); }, WorkKind::kCopy);
+    land_after(event, [target = self.detach(), staging] { target.copy_(staging); });
+    return;
   }
-  if (!is_hpu_tensor(self) && is_pinned(self.storage().data())) {
-    // Later operators of the device must not change what is copied.
-    deferred_copies().push(self.detach(), as_cpu_alias(source).clone(), /*is_to_device=*/false);
-    return true;
+  const auto target = as_cpu_alias(self);
+  if (is_hpu_tensor(source)) {
+    stream->push("aten::copy_", [target, from = as_cpu_alias(source)] { write_to_device(target, from); });
+  } else if (non_blocking && is_pinned(source.storage().data())) {
+    // The host may change the source until the copy has run.
+    stream->push(
+        "aten::copy_",
+        [target, from = source.detach()]() mutable {
+          write_to_device(target, from);
+          released_later().keep(ReleasedLater::Object::reclaim(from.unsafeReleaseTensorImpl()));
+        },
+        WorkKind::kCopy);
+  } else {
+    stream->push("aten::copy_", [target, from = source.clone()] { write_to_device(target, from); });
   }
-  return false;
 }
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   ensure_acquired();
   record_copy(source, self, non_blocking);
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
-  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
+  const auto mode = execution_mode();
+  if (C10_UNLIKELY(mode == ExecutionMode::kNever)) {
     return self;
   }
-  deferred_copies().run_for(is_hpu_tensor(source) ? source : self);
-  if (C10_UNLIKELY(is_async() && non_blocking) && try_defer(self, source)) {
+  if (C10_UNLIKELY(mode == ExecutionMode::kLater) && (non_blocking || is_hpu_tensor(self))) {
+    copy_later(self, source, non_blocking);
     return self;
   }
-  deferred_copies().run_for(self);
   const at::Tensor target = as_cpu(self);
   target.copy_(as_cpu(source));
   if (is_hpu_tensor(self)) {
@@ -142,6 +173,7 @@ void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blockin
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
+  order_after_collective(self);
   record_host_sync("aten::_local_scalar_dense");
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
   if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {

@@ -4,7 +4,6 @@
 #include "dtypes.h"
 #include "graph.h"
 #include "guard.h"
-#include "pipeline.h"
 
 namespace hpu_sim {
 
@@ -21,18 +20,18 @@ Counters& counters() {
 }
 
 void record_host_sync(const std::string& op, const char* kind) {
-  record_host_sync(op, is_async() ? deferred_copies().clock_of(current_stream_id()) : StreamClock{}, kind);
+  record_host_sync(op, execution_mode() == ExecutionMode::kLater ? current_stream()->record() : StreamEvent{}, kind);
 }
 
-void record_host_sync(const std::string& op, const StreamClock& clock, const char* kind) {
+void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind) {
   ++counters().host_syncs;
   graph_recorder().flush();
-  deferred_copies().run_up_to(clock);
   rotate_sampling_window();
   if (is_observed()) {
     notify({kind, op, ""});
   }
-  pipeline().join();
+  wait_on_host(event);
+  join_pipeline();
 }
 
 }  // namespace hpu_sim

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "deferred.h"
+#include "stream.h"
 
 namespace hpu_sim {
 
@@ -24,10 +24,10 @@ struct Counters {
 Counters& counters();
 
 // Records a host-device synchronization caused by `op`, as a diagnostic of this kind. In lazy mode it flushes the
-// graph. The deferred copies that the current stream comes after take effect, and a late error is raised.
+// graph. Blocks until the current stream has run, and raises a late error.
 void record_host_sync(const std::string& op, const char* kind = "host_sync");
 
-// Records one that waits for `clock`.
-void record_host_sync(const std::string& op, const StreamClock& clock, const char* kind = "host_sync");
+// Records one that waits for `event`.
+void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind = "host_sync");
 
 }  // namespace hpu_sim

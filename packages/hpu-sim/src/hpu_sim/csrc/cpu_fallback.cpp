@@ -1,5 +1,6 @@
 #include "cpu_fallback.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <unordered_set>
@@ -13,7 +14,7 @@
 #include "allocator.h"
 #include "autograd_threads.h"
 #include "counters.h"
-#include "deferred.h"
+#include "cpu_placement.h"
 #include "device_trace.h"
 #include "diagnostics.h"
 #include "dtypes.h"
@@ -22,8 +23,8 @@
 #include "graph.h"
 #include "ivalue_tensors.h"
 #include "low_precision.h"
-#include "pipeline.h"
 #include "recipe_key.h"
+#include "stream.h"
 #include "strict.h"
 #include "torch_compat.h"
 
@@ -76,6 +77,50 @@ bool has_card_strides(const at::Tensor& result, const std::string& name) {
                                            result.is_contiguous(at::MemoryFormat::ChannelsLast3d)));
 }
 
+bool is_view(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return std::any_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
+bool returns_tensors(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return std::all_of(returns.begin(), returns.end(), [](const c10::Argument& result) {
+    return result.type()->isSubtypeOf(*c10::TensorType::get()) ||
+           result.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
+}
+
+// Calls `function` on each pair of tensors in two values of one type.
+template <typename Function>
+void for_each_pair(const c10::IValue& left, const c10::IValue& right, const Function& function) {
+  if (left.isTensor()) {
+    function(left.toTensor(), right.toTensor());
+  } else if (left.isTensorList()) {
+    const auto lefts = left.toTensorVector();
+    const auto rights = right.toTensorVector();
+    for (size_t i = 0; i < lefts.size(); ++i) {
+      function(lefts[i], rights[i]);
+    }
+  }
+}
+
+// Copies what a kernel has returned to what the program got before, unless that is an argument.
+void write_result(const c10::OperatorHandle& op, const at::Tensor& target, const at::Tensor& result) {
+  if (!target.defined() || target.is_same(result)) {
+    return;
+  }
+  TORCH_INTERNAL_ASSERT(
+      target.sizes() == result.sizes() && target.scalar_type() == result.scalar_type(),
+      op.operator_name(),
+      " returns ",
+      describe(result),
+      ", and its Meta kernel ",
+      describe(target));
+  target.copy_(result);
+}
+
 // One call of an operator: aliases its inputs as CPU tensors, runs the CPU kernel, aliases the outputs as hpu tensors.
 class CpuFallbackCall {
  public:
@@ -84,7 +129,7 @@ class CpuFallbackCall {
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
     const size_t first = first_ = stack_.size() - arguments.size();
-    mode_ = pipeline().enqueue() ? ExecutionMode::kNever : execution_mode();
+    mode_ = is_next_call_lost() ? ExecutionMode::kNever : execution_mode();
     for (size_t i = 0; i < arguments.size(); ++i) {
       alias_input(stack_[first + i], arguments[i], i);
     }
@@ -97,17 +142,22 @@ class CpuFallbackCall {
       graph_recorder().add({op_hash, hash_arguments(op_, values), op_.operator_name().name, describe});
     }
     if (C10_UNLIKELY(is_synchronizing())) {
+      wait_for_arguments();
       record_host_sync(op_.operator_name().name);
     }
   }
 
-  // Replaces the arguments by the results. The one place that decides whether the kernel runs.
+  // Replaces the arguments by the results. The one place that decides when the kernel runs.
   void run() {
-    if (C10_UNLIKELY(mode_ == ExecutionMode::kNever) && infer_results(op_, stack_)) {
-      return;
-    }
-    if (has_failed_commit_) {
-      pipeline().join();  // There is no memory to run on.
+    if (C10_UNLIKELY(mode_ != ExecutionMode::kNow)) {
+      if (mode_ == ExecutionMode::kNever ? infer_results(op_, stack_) : prepare_later()) {
+        return;
+      }
+      if (has_failed_commit_) {
+        join_pipeline();  // There is no memory to run on.
+      }
+      wait_for_arguments();
+      mode_ = ExecutionMode::kNow;
     }
     run_now();
   }
@@ -116,6 +166,27 @@ class CpuFallbackCall {
     const size_t count = op_.schema().returns().size();
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
       replace_tensors(stack_[i], [this](at::Tensor tensor) { return as_hpu_output(std::move(tensor)); });
+    }
+    if (later_ != nullptr && !has_failed_commit_) {
+      enqueue();
+    }
+  }
+
+  // Runs as `run` does for a call that cannot run later.
+  void run_on_host() {
+    if (mode_ == ExecutionMode::kLater) {
+      wait_for_arguments();
+      mode_ = ExecutionMode::kNow;
+    }
+    run();
+  }
+
+  // Blocks until all that the arguments depend on has run.
+  void wait_for_arguments() {
+    if (execution_mode() == ExecutionMode::kLater && !is_view(op_)) {
+      const auto stream = current_stream();
+      order(*stream);
+      wait_on_host(stream->record());
     }
   }
 
@@ -128,19 +199,8 @@ class CpuFallbackCall {
 
   void run_now() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
-    const bool is_queued = Pipeline::is_on();
-    const torch::jit::Stack arguments = is_queued ? arguments_on_stack() : torch::jit::Stack();
     try {
-      if (C10_UNLIKELY(has_low_precision_)) {
-        redispatch_low_precision(op_, stack_);
-      } else {
-        op_.redispatchBoxed(kCpuKeys, &stack_);
-      }
-    } catch (const c10::Error&) {
-      sync_written_args();
-      if (!is_queued || !fail_late(arguments)) {
-        throw;
-      }
+      run_kernel(op_, stack_, has_low_precision_);
     } catch (...) {
       sync_written_args();
       throw;
@@ -157,20 +217,90 @@ class CpuFallbackCall {
     }
   }
 
-  torch::jit::Stack arguments_on_stack() const {
-    return {stack_.end() - static_cast<std::ptrdiff_t>(op_.schema().arguments().size()), stack_.end()};
+  static void run_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack, bool has_low_precision) {
+    if (C10_UNLIKELY(has_low_precision)) {
+      redispatch_low_precision(op, stack);
+    } else {
+      op.redispatchBoxed(kCpuKeys, &stack);
+    }
   }
 
-  // Keeps the error of a kernel whose arguments pass the checks of the calling thread. Returns false if they do not.
-  bool fail_late(const torch::jit::Stack& arguments) {
-    torch::jit::Stack results = arguments;
-    if (!infer_results(op_, results)) {
+  // Replaces the arguments by results that the kernel fills later. Returns false for a call that cannot run later: it
+  // needs Python, or its results' metadata depends on data.
+  bool prepare_later() {
+    const std::string& name = op_.operator_name().name;
+    if (has_foreign_memory_ || name.rfind("aten::", 0) != 0 || is_view(op_) || !returns_tensors(op_) ||
+        name == "aten::_pack_padded_sequence") {
       return false;
     }
-    pipeline().fail(op_.operator_name().name, std::current_exception());
-    stack_.resize(first_);
-    stack_.insert(stack_.end(), results.begin(), results.end());
+    torch::jit::Stack arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    if (op_.schema().returns().empty()) {
+      stack_.resize(first_);  // As of operators on lists in place.
+    } else if (!infer_results(op_, stack_)) {
+      return false;
+    }
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      replace_tensors(stack_[i], [this](const at::Tensor& tensor) { return with_card_strides(tensor); });
+    }
+    torch::jit::Stack results(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    later_ = [op = op_,
+              has_low_precision = has_low_precision_,
+              thread = is_traced() ? current_thread_id() : 0,
+              arguments = std::move(arguments),
+              results = std::move(results),
+              written = written_in_half()]() mutable {
+      const ScopedTraceEvent event("kernel", op.operator_name().name.c_str(), 0, thread);
+      run_kernel(op, arguments, has_low_precision);
+      for (size_t i = 0; i < results.size(); ++i) {
+        for_each_pair(results[i], arguments[i], [&op](const at::Tensor& target, const at::Tensor& result) {
+          write_result(op, target, result);
+          if (target.defined()) {
+            round_to_stored(target);
+          }
+        });
+      }
+      for (const auto& tensor : written) {
+        round_to_stored(tensor);
+      }
+    };
     return true;
+  }
+
+  void enqueue() {
+    const auto stream = current_stream();
+    order(*stream);
+    const auto event = stream->push(op_.operator_name().name.c_str(), std::move(later_));
+    if (generator_.defined()) {
+      set_last_draw(generator_, event);
+    }
+  }
+
+  void order(Stream& stream) {
+    for (const auto& event : pending_) {
+      stream.wait_for(event);
+    }
+    pending_.clear();
+  }
+
+  // A result of a strict device is contiguous.
+  at::Tensor with_card_strides(const at::Tensor& result) const {
+    if (!is_strict() || !result.defined() || has_card_strides(result, op_.operator_name().name) ||
+        std::any_of(aliased_args_.begin(), aliased_args_.end(), [&](const auto& arg) {
+          return arg.cpu.storage().is_alias_of(result.storage());
+        })) {
+      return result;
+    }
+    return at::empty(result.sizes(), result.options());
+  }
+
+  std::vector<at::Tensor> written_in_half() const {
+    std::vector<at::Tensor> tensors;
+    for (const auto& arg : aliased_args_) {
+      if (arg.written && is_stored_in_half(arg.cpu.scalar_type())) {
+        tensors.push_back(arg.cpu);
+      }
+    }
+    return tensors;
   }
 
   // Commits the memory of an argument, or keeps the error: an empty tensor is a handle until the device uses it.
@@ -178,10 +308,10 @@ class CpuFallbackCall {
     try {
       commit(tensor.storage());
     } catch (const c10::Error&) {
-      if (!Pipeline::is_on()) {
+      if (!has_pipeline()) {
         throw;
       }
-      pipeline().fail(op_.operator_name().name, std::current_exception());
+      keep_error(op_.operator_name().name.c_str(), std::current_exception(), launching_line());
       mode_ = ExecutionMode::kNever;
       has_failed_commit_ = true;
     }
@@ -209,13 +339,20 @@ class CpuFallbackCall {
       return tensor;
     }
     if (!is_hpu_tensor(tensor)) {
-      if (tensor.dim() > 0 && tensor.device().is_cpu() && !allows_cpu_tensor(argument)) {
+      const bool is_number = tensor.dim() == 0 && !is_written(argument);
+      if (tensor.device().is_cpu() && !is_number && !allows_cpu_tensor(argument)) {
         cpu_argument_ = &argument;
         cpu_index_ = index;
       }
-      return tensor;
+      return mode_ == ExecutionMode::kLater ? as_snapshot(tensor) : tensor;
     }
-    deferred_copies().run_for(tensor);
+    if (C10_UNLIKELY(mode_ == ExecutionMode::kLater)) {
+      has_foreign_memory_ |= is_foreign(tensor.storage());
+      auto pending = pending_event(tensor.storage());
+      if (!pending.is_reached()) {
+        pending_.push_back(std::move(pending));
+      }
+    }
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
     commit_argument(tensor);
@@ -233,14 +370,21 @@ class CpuFallbackCall {
     } else if (value.isGenerator()) {
       value = unwrap_generator(value.toGenerator());
     } else if (value.isNone() && argument.name() == "generator") {
-      value = cpu_generator(default_generator());
+      generator_ = default_generator();
+      value = cpu_generator(generator_);
     }
+  }
+
+  // The program may change its tensor before the kernel reads it. Numbers of the program are no tensors of its own.
+  static at::Tensor as_snapshot(const at::Tensor& tensor) {
+    return tensor.device().is_cpu() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor.clone() : tensor;
   }
 
   at::Generator unwrap_generator(const at::Generator& generator) {
     const bool is_hpu = generator.device().type() == c10::DeviceType::HPU;
     has_cpu_generator_ = !is_hpu;
     has_hpu_generator_ = is_hpu;
+    generator_ = is_hpu ? generator : at::Generator();
     return is_hpu ? cpu_generator(generator) : generator;
   }
 
@@ -319,7 +463,9 @@ class CpuFallbackCall {
         count_lenience(Lenience::kStridedResult);
       }
     }
-    round_to_stored(cpu);
+    if (mode_ == ExecutionMode::kNow) {
+      round_to_stored(cpu);
+    }
     auto hpu_storage = wrap_result(storage, is_stored_in_half(cpu.scalar_type()));
     if (op_.schema().returns().size() > 1) {
       output_storages_.emplace_back(std::move(storage), hpu_storage);
@@ -330,13 +476,14 @@ class CpuFallbackCall {
   // Returns an hpu storage for a result. If the memory is exhausted, the execution fails, which does not free its
   // handle.
   c10::Storage wrap_result(const c10::Storage& cpu, bool is_halved) {
-    if (C10_LIKELY(!Pipeline::is_on())) {
+    if (C10_LIKELY(!has_pipeline())) {
       return wrap_cpu_storage(cpu, is_halved);
     }
     try {
       return wrap_cpu_storage(cpu, is_halved);
     } catch (const c10::Error&) {
-      pipeline().fail(op_.operator_name().name, std::current_exception());
+      keep_error(op_.operator_name().name.c_str(), std::current_exception(), launching_line());
+      has_failed_commit_ = true;
       return wrap_cpu_storage_uncounted(cpu);
     }
   }
@@ -347,9 +494,13 @@ class CpuFallbackCall {
   size_t cpu_index_ = 0;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
+  c10::SmallVector<StreamEvent, 2> pending_;
+  std::function<void()> later_;
+  at::Generator generator_;
   const c10::Argument* cpu_argument_ = nullptr;
   ExecutionMode mode_ = ExecutionMode::kNow;
   bool has_failed_commit_ = false;
+  bool has_foreign_memory_ = false;
   bool has_mask_index_ = false;
   bool has_low_precision_ = false;
   bool has_hpu_device_arg_ = false;
@@ -368,8 +519,20 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   call.alias_outputs_as_hpu();
 }
 
+void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ensure_acquired();
+  CpuFallbackCall call(op, *stack);
+  call.alias_inputs_as_cpu();
+  call.run_on_host();
+  call.alias_outputs_as_hpu();
+}
+
+void fallback_of_any_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  is_custom_on_cpu(op) ? run_on_cpu(op, stack) : cpu_fallback(op, stack);
+}
+
 TORCH_LIBRARY_IMPL(_, HPU, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback_of_any_operator>());
 }
 
 TORCH_LIBRARY_IMPL(_, SparseHPU, m) {

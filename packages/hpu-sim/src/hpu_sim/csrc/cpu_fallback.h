@@ -18,4 +18,7 @@ inline bool is_written(const c10::Argument& argument) {
 // tensors. Nothing is copied, and the numbers equal the CPU's bit for bit.
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// The same, for an operator that a card runs on the CPU: its arguments are read first, so that the host waits.
+void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
 }  // namespace hpu_sim

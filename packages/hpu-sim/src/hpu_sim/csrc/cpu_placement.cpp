@@ -29,12 +29,30 @@ std::atomic<bool> is_capturing{false};
 
 // Written before the first operator runs.
 std::unordered_set<c10::OperatorName> operators_on_cpu;
+std::unordered_set<std::string> operators_on_device;
 DeviceDtypes dtypes_on_device;
 
 std::map<std::string, int64_t>& counts() {
   static auto* instance = new std::map<std::string, int64_t>();
   return *instance;
 }
+
+std::string base_name(const c10::OperatorName& name) {
+  std::string base = name.name.substr(name.name.find("::") + 2);
+  base.erase(base.find_last_not_of('_') + 1);
+  return base;
+}
+
+bool runs_on_cpu(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  return name.name.rfind("aten::", 0) == 0 && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::HPU) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+         operators_on_device.count(base_name(name)) == 0;
+}
+
+}  // namespace
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
@@ -55,34 +73,23 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
         " is not yet supported on HPU. PT_HPU_PLACE_ON_CPU does not let it run on the CPU (simulated).");
   }
   record_host_sync(name, "cpu_fallback");
-  cpu_fallback(op, stack);
+  cpu_fallback_on_host(op, stack);
 }
 
-std::string base_name(const c10::OperatorName& name) {
-  std::string base = name.name.substr(std::string("aten::").size());
-  base.erase(base.find_last_not_of('_') + 1);
-  return base;
-}
-
-bool runs_on_cpu(const c10::OperatorHandle& op, const std::unordered_set<std::string>& device_operators) {
+bool is_custom_on_cpu(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
-  return name.name.rfind("aten::", 0) == 0 && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::HPU) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
-         device_operators.count(base_name(name)) == 0;
+  return name.name.rfind("aten::", 0) != 0 && operators_on_device.count(base_name(name)) == 0;
 }
-
-}  // namespace
 
 void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes) {
+  operators_on_device = device_operators;
   dtypes_on_device = std::move(device_dtypes);
   // Never destroyed: the destructor unregisters, and torch's dispatcher may be gone at exit.
   static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::HPU, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (op.has_value() && runs_on_cpu(*op, device_operators)) {
+    if (op.has_value() && runs_on_cpu(*op)) {
       library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
       operators_on_cpu.insert(name);
     }

@@ -20,6 +20,12 @@ using DeviceDtypes = std::unordered_map<std::string, std::unordered_set<std::str
 // `register_explicit_fallbacks`.
 void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes);
 
+// Boxed kernel for an operator that has none on a card: runs on the CPU, as a host-device synchronization.
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Returns whether an operator of the program's own, or of a library, has no kernel on a card.
+bool is_custom_on_cpu(const c10::OperatorHandle& op);
+
 // Returns whether a card has a kernel of the operator for a dtype.
 bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype);
 

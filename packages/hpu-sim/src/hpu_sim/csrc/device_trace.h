@@ -44,15 +44,16 @@ void record_trace_event(TraceEvent event);
 // Records the time between its construction and its destruction.
 class ScopedTraceEvent {
  public:
-  // `name` must outlive the object.
-  ScopedTraceEvent(const char* kind, const char* name, int64_t bytes = 0) : kind_(kind), name_(name), bytes_(bytes) {
+  // `name` must outlive the object. `thread` launched the event; 0 for this one.
+  ScopedTraceEvent(const char* kind, const char* name, int64_t bytes = 0, int64_t thread = 0)
+      : kind_(kind), name_(name), bytes_(bytes), thread_(thread) {
     if (is_traced()) {
       start_ns_ = now_ns();
     }
   }
   ~ScopedTraceEvent() {
     if (start_ns_ != 0) {
-      record_trace_event({kind_, name_, start_ns_, now_ns(), current_thread_id(), bytes_});
+      record_trace_event({kind_, name_, start_ns_, now_ns(), thread_ == 0 ? current_thread_id() : thread_, bytes_});
     }
   }
   ScopedTraceEvent(const ScopedTraceEvent&) = delete;
@@ -62,6 +63,7 @@ class ScopedTraceEvent {
   const char* kind_;
   const char* name_;
   int64_t bytes_;
+  int64_t thread_;
   int64_t start_ns_ = 0;
 };
 

@@ -26,7 +26,10 @@ class MetaCall {
 
   // Runs the checks of the operator, and returns its results on the CPU.
   torch::jit::Stack run() {
-    op_.callBoxed(&arguments_);
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &arguments_);
+    for (const auto& [cpu, meta] : pairs_) {
+      TORCH_CHECK(cpu.sizes() == meta.sizes() && cpu.strides() == meta.strides(), "a resized argument");
+    }
     for (auto& value : arguments_) {
       replace_tensors(value, [this](const at::Tensor& tensor) { return cpu_of(tensor); });
     }
@@ -86,6 +89,9 @@ class MetaCall {
 bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   torch::jit::Stack results;
   size_t first = 0;
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    return false;
+  }
   try {
     MetaCall call(op, stack);
     first = call.first();

@@ -10,7 +10,7 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::array<std::vector<std::mutex*>, 2> by_order;
+  std::array<std::vector<std::mutex*>, 3> by_order;
 };
 
 Registry& registry() {

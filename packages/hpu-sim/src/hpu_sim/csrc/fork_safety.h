@@ -6,7 +6,7 @@
 namespace hpu_sim {
 
 // Order in which a fork locks mutexes: that in which threads nest them.
-enum class ForkOrder { kOuter, kInner };
+enum class ForkOrder { kOutermost, kOuter, kInner };
 
 // A mutex that every fork holds. Without that, a child has a mutex for ever locked if another thread of its parent held
 // it, and a worker of a DataLoader that frees pinned memory hangs. It must not be destroyed.

@@ -5,24 +5,33 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "allocator.h"
-#include "pipeline.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
 
 // A CPU mt19937 generator with the device type hpu. The bridge has the same state.
+//
+// Work that runs later draws from the CPU generator of its launch. A new seed or state therefore is one of a new CPU
+// generator, and reading the state waits for that work.
 class HPUGeneratorImpl final : public c10::GeneratorImpl {
  public:
   explicit HPUGeneratorImpl(at::Generator cpu)
       : c10::GeneratorImpl(kDevice, c10::DispatchKeySet(c10::DispatchKey::HPU)), cpu_(std::move(cpu)) {}
 
-  const at::Generator& cpu() const { return cpu_; }
+  at::Generator cpu() const {
+    const std::lock_guard<std::mutex> lock(cpu_mutex_);
+    return cpu_;
+  }
+
+  void set_last_draw(const StreamEvent& event) {
+    const std::lock_guard<std::mutex> lock(cpu_mutex_);
+    last_draw_ = event;
+  }
 
   void set_current_seed(uint64_t seed) override {
-    pipeline().join();
-    const auto lock = lock_state();
-    cpu_.set_current_seed(seed);
+    join_pipeline();
+    renew().set_current_seed(seed);
   }
 #if HPU_SIM_TORCH >= 201
   // The state has no offset. Pickling gets it and sets it again.
@@ -32,34 +41,47 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
   uint64_t get_offset() const override { return 0; }
 #endif
   uint64_t current_seed() const override {
-    const auto lock = lock_state();
-    return cpu_.current_seed();
+    auto cpu_generator = cpu();
+    const std::lock_guard<std::mutex> lock(cpu_generator.mutex());
+    return cpu_generator.current_seed();
   }
-  uint64_t seed() override {
-    const auto lock = lock_state();
-    return cpu_.seed();
-  }
-  void set_state(const c10::TensorImpl& state) override {
-    const auto lock = lock_state();
-    cpu_.unsafeGetGeneratorImpl()->set_state(state);
-  }
+  uint64_t seed() override { return renew().seed(); }
+  void set_state(const c10::TensorImpl& state) override { renew().unsafeGetGeneratorImpl()->set_state(state); }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    const auto lock = lock_state();
-    return cpu_.unsafeGetGeneratorImpl()->get_state();
+    auto cpu = drawn();
+    const std::lock_guard<std::mutex> lock(cpu.mutex());
+    return cpu.unsafeGetGeneratorImpl()->get_state();
   }
 
  private:
   HPUGeneratorImpl* clone_impl() const override {
-    const auto lock = lock_state();
-    return new HPUGeneratorImpl(cpu_.clone());
+    auto cpu = drawn();
+    const std::lock_guard<std::mutex> lock(cpu.mutex());
+    return new HPUGeneratorImpl(cpu.clone());
+  }
+
+  at::Generator renew() {
+    const std::lock_guard<std::mutex> lock(cpu_mutex_);
+    cpu_ = at::detail::createCPUGenerator();
+    last_draw_ = {};
+    return cpu_;
+  }
+
+  // Returns the CPU generator after all draws.
+  at::Generator drawn() const {
+    StreamEvent last_draw;
+    {
+      const std::lock_guard<std::mutex> lock(cpu_mutex_);
+      last_draw = last_draw_;
+    }
+    wait_on_host(last_draw);
+    return cpu();
   }
 
   // Torch locks this generator, but CPU kernels draw from `cpu_` and lock that one.
-  std::unique_lock<std::mutex> lock_state() const {
-    return std::unique_lock<std::mutex>(cpu_.unsafeGetGeneratorImpl()->mutex_);
-  }
-
+  mutable std::mutex cpu_mutex_;  // of the members below
   at::Generator cpu_;
+  StreamEvent last_draw_;
 };
 
 }  // namespace
@@ -72,6 +94,10 @@ const at::Generator& default_generator() {
 
 at::Generator new_generator() {
   return at::make_generator<HPUGeneratorImpl>(at::detail::createCPUGenerator());
+}
+
+void set_last_draw(const at::Generator& hpu, const StreamEvent& event) {
+  static_cast<HPUGeneratorImpl*>(hpu.unsafeGetGeneratorImpl())->set_last_draw(event);
 }
 
 at::Generator cpu_generator(const at::Generator& hpu) {

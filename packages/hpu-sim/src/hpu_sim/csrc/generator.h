@@ -3,12 +3,17 @@
 
 #include <ATen/core/Generator.h>
 
+#include "stream.h"
+
 namespace hpu_sim {
 
 // Returns the generator of operators that are given none. A process has one, as it has one device.
 const at::Generator& default_generator();
 
 at::Generator new_generator();
+
+// Notes that work which draws from `hpu` has run when `event` is reached.
+void set_last_draw(const at::Generator& hpu, const StreamEvent& event);
 
 // Returns the CPU generator that holds the state of `hpu`. CPU kernels accept no other kind.
 at::Generator cpu_generator(const at::Generator& hpu);

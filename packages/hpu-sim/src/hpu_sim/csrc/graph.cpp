@@ -3,6 +3,12 @@
 #include "device_trace.h"
 
 namespace hpu_sim {
+namespace {
+
+// About 100 MB. A program whose every graph is new must not fill the host's memory: later causes are not reported.
+constexpr size_t kMaxPrefixes = 1'000'000;
+
+}  // namespace
 
 void GraphRecorder::add(const GraphNode& node) {
   std::optional<Diagnostic> miss;
@@ -21,7 +27,7 @@ void GraphRecorder::add(const GraphNode& node) {
 }
 
 std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node) {
-  if (!known_prefixes_.insert(graph_hash_).second) {
+  if (known_prefixes_.size() >= kMaxPrefixes || !known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;
   }
   std::string arguments = node.describe_arguments();

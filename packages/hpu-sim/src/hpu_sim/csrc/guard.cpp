@@ -1,7 +1,7 @@
-// Devices, streams and events. Kernels finish before their call returns, so the only pending work of a stream is that
-// of deferred.h, and an event is a timestamp and what it comes after.
+// Devices, streams and events.
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -9,10 +9,10 @@
 
 #include "allocator.h"
 #include "counters.h"
-#include "deferred.h"
 #include "diagnostics.h"
+#include "graph.h"
 #include "guard.h"
-#include "hccl_work.h"
+#include "stream.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -20,17 +20,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct EventTimestamp {
-  Clock::time_point recorded;
-  StreamClock comes_after;
+// The time at which the device reaches an event.
+using ReachedAt = std::shared_ptr<std::atomic<Clock::rep>>;
+
+struct RecordedEvent {
+  StreamEvent event;
+  ReachedAt reached_at;
 };
+
+bool is_asynchronous() {
+  return execution_mode() == ExecutionMode::kLater;
+}
+
+RecordedEvent& recorded(void* event) {
+  return *static_cast<RecordedEvent*>(event);
+}
 
 std::atomic<int> device_count{1};
 
-// The bridge has a pool of 32 streams, used round-robin.
-constexpr c10::StreamId kStreamPoolSize = 32;
 std::atomic<c10::StreamId> next_stream{0};
-thread_local c10::StreamId current_stream = 0;
+thread_local c10::StreamId current_id = 0;
 
 class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -51,7 +60,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 #endif
 
   c10::Stream getStream(c10::Device /*device*/) const HPU_SIM_STREAM_NOEXCEPT override {
-    return c10::Stream(c10::Stream::UNSAFE, kDevice, current_stream);
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, current_id);
   }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override {
     return c10::Stream(c10::Stream::DEFAULT, kDevice);
@@ -66,53 +75,89 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 #endif
   c10::Stream exchangeStream(c10::Stream stream) const HPU_SIM_STREAM_NOEXCEPT override {
     const auto previous = getStream(kDevice);
-    current_stream = stream.id();
+    current_id = stream.id();
     return previous;
   }
-  // Reporting completion makes the deferred copies before it visible.
   bool queryStream(const c10::Stream& stream) const override {
-    deferred_copies().run_up_to(deferred_copies().clock_of(stream.id()));
-    return true;
+    if (!is_asynchronous()) {
+      return true;
+    }
+    const BridgeLock lock(stream_mutex());
+    join_pipeline();
+    return has_happened(stream_of(stream.id())->record());
   }
+  // As in the bridge, nothing can be launched while a thread waits here for the default stream.
   void synchronizeStream(const c10::Stream& stream) const override {
-    record_host_sync("Stream.synchronize", deferred_copies().clock_of(stream.id()));
+    if (!is_asynchronous()) {
+      record_host_sync("Stream.synchronize", StreamEvent{});
+    } else if (stream.id() == 0) {
+      const BridgeLock lock(stream_mutex());
+      record_host_sync("Stream.synchronize", stream_of(0)->record());
+    } else {
+      record_host_sync("Stream.synchronize", stream_of(stream.id())->record());
+    }
   }
 
   void record(
       void** event, const c10::Stream& stream, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
+    const BridgeLock lock(event_mutex());
     if (*event == nullptr) {
-      *event = new EventTimestamp();
+      *event = new RecordedEvent();
     }
-    *static_cast<EventTimestamp*>(*event) = {Clock::now(), deferred_copies().clock_of(stream.id())};
+    const auto reached_at = std::make_shared<std::atomic<Clock::rep>>(0);
+    const auto stamp = [reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
+    if (is_asynchronous()) {
+      join_pipeline();
+      graph_recorder().flush();
+      recorded(*event) = {stream_of(stream.id())->push("record", stamp), reached_at};
+    } else {
+      stamp();
+      recorded(*event) = {StreamEvent{}, reached_at};
+    }
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) {
-      deferred_copies().order_after(stream.id(), static_cast<EventTimestamp*>(event)->comes_after);
+    if (event != nullptr && is_asynchronous()) {
+      join_pipeline();
+      stream_of(stream.id())->wait_for(recorded(event).event);
     }
   }
   bool queryEvent(void* event) const override {
-    if (event != nullptr) {
-      deferred_copies().run_up_to(static_cast<EventTimestamp*>(event)->comes_after);
-    }
-    return true;
+    const BridgeLock lock(event_mutex());
+    return event == nullptr || has_happened(recorded(event).event);
   }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
-    delete static_cast<EventTimestamp*>(event);
+    delete static_cast<RecordedEvent*>(event);
   }
 #if HPU_SIM_TORCH >= 204
+  // As in the bridge, all other calls on events wait while a thread waits here.
   void synchronizeEvent(void* event) const override {
-    record_host_sync(
-        "Event.synchronize", event == nullptr ? StreamClock{} : static_cast<EventTimestamp*>(event)->comes_after);
+    const BridgeLock lock(event_mutex());
+    record_host_sync("Event.synchronize", event == nullptr ? StreamEvent{} : recorded(event).event);
   }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
+    const BridgeLock lock(event_mutex());
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
-    const auto elapsed = static_cast<EventTimestamp*>(end)->recorded - static_cast<EventTimestamp*>(start)->recorded;
+    TORCH_CHECK(
+        recorded(start).event.is_reached() && recorded(end).event.is_reached(),
+        "Both events must have happened before their times can be compared: synchronize the later one.");
+    const Clock::duration elapsed(*recorded(end).reached_at - *recorded(start).reached_at);
     return std::chrono::duration<double, std::milli>(elapsed).count();
   }
 #endif
 #if HPU_SIM_TORCH >= 205
   void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_device(); }
 #endif
+
+ private:
+  // Starts what comes before an event, and lands copies to the host.
+  static bool has_happened(const StreamEvent& event) {
+    if (event.stream != nullptr) {
+      event.stream->start(event.number);
+    }
+    const bool is_reached = event.is_reached();
+    land();
+    return is_reached;
+  }
 };
 
 C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
@@ -128,9 +173,9 @@ void check_device_index(c10::DeviceIndex index) {
 }
 
 void synchronize_device() {
-  record_host_sync("synchronize");
-  deferred_copies().run_all();
-  wait_for_collectives();
+  record_host_sync("synchronize", StreamEvent{});
+  wait_for_device(/*keeps_gil=*/true);
+  join_pipeline();
 }
 
 void set_device_count(int count) {
@@ -142,15 +187,15 @@ int get_device_count() {
 }
 
 int64_t current_stream_id() {
-  return current_stream;
+  return current_id;
 }
 
 void set_current_stream_id(int64_t id) {
-  current_stream = id;
+  current_id = id;
 }
 
 int64_t new_stream_id() {
-  return next_stream++ % kStreamPoolSize + 1;
+  return next_stream++ % (kNumStreams - 1) + 1;
 }
 
 }  // namespace hpu_sim

@@ -16,8 +16,8 @@ void synchronize_device();
 void set_device_count(int count);
 int get_device_count();
 
-// Stream ids: 0 is the default stream, the others come from a pool as on the bridge. For torch releases without
-// torch.Stream for hpu.
+// Stream ids: 0 is the default stream, the others come from a pool of 32, used round-robin, as on the bridge.
+inline constexpr int64_t kNumStreams = 33;
 int64_t current_stream_id();
 void set_current_stream_id(int64_t id);
 int64_t new_stream_id();

@@ -1,12 +1,17 @@
 // The "hccl" process group backend: gloo under the bridge's rules.
 #pragma once
 
-#include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <memory>
+
+#include "hccl_communicator.h"
 
 namespace hpu_sim {
 
-c10::intrusive_ptr<c10d::Backend> make_hccl_backend(c10::intrusive_ptr<c10d::Backend> gloo);
+BackendPtr make_hccl_backend(int rank, int size, std::shared_ptr<Communicator> communicator);
+
+// Waits for all process groups, as the bridge does at exit: for a barrier of the hosts of each, and for the device.
+// Does not return if a rank has died.
+void finish_collectives();
 
 // Registers hpu kernels for the operators of torch.distributed. To be called once.
 void register_collectives();

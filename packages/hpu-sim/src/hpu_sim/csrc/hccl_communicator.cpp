@@ -1,11 +1,16 @@
 #include "hccl_communicator.h"
 
+#include <chrono>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include <c10/core/GeneratorImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include "stream.h"
 
 namespace hpu_sim {
 namespace {
@@ -39,20 +44,62 @@ bool has_suffix(const std::string& text, const std::string& suffix) {
       "once>\", store).");
 }
 
+// HCCL's own limit; hcl_global_conf.cpp:534 of HCL 1.21.
+constexpr std::chrono::seconds kInitLimit(120);
+constexpr std::chrono::milliseconds kStorePoll(5);
+
+// Blocks until a condition of the store holds. Torch's own wait would keep other threads from the store.
+void poll_store(const std::function<bool()>& holds) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!holds()) {
+    TORCH_CHECK(
+        std::chrono::steady_clock::now() - start < kInitLimit,
+        "hcclCommInitRank failed: not all ranks have come within ",
+        kInitLimit.count(),
+        " s (simulated)");
+    std::this_thread::sleep_for(kStorePoll);
+  }
+}
+
 }  // namespace
 
 StorePtr join_communicator(const StorePtr& store, int rank, int size) {
+  const bool is_polled = execution_mode() == ExecutionMode::kLater;
   if (store->add(kIdKey + "/joined/" + std::to_string(rank), 1) > 1) {
     throw_stale_id(store->check({kIdKey}) ? store->get_to_str(kIdKey) : "(not set)", rank);
   }
   if (rank == 0) {
     store->set(kIdKey, create_id(size));
   }
+  if (is_polled) {
+    poll_store([&] { return store->check({kIdKey}); });
+  }
   const std::string id = store->get_to_str(kIdKey);
   if (!has_suffix(id, size_suffix(size))) {
     throw_stale_id(id, rank);
   }
-  return c10::make_intrusive<c10d::PrefixStore>(id, store);
+  auto joined = c10::make_intrusive<c10d::PrefixStore>(id, store);
+  if (is_polled) {
+    joined->add("arrived", 1);
+    poll_store([&] { return joined->add("arrived", 0) >= size; });
+  }
+  return joined;
+}
+
+c10d::Backend& Communicator::gloo() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (gloo_ == nullptr) {
+    const auto store = join_communicator(store_, rank_, size_);
+    run_with_gil([&] {
+      try {
+        gloo_ = connect_(store);
+      } catch (const std::exception& error) {
+        TORCH_CHECK(false, "hcclCommInitRank failed: ", error.what());
+      }
+      connect_ = nullptr;
+    });
+  }
+  return *gloo_;
 }
 
 }  // namespace hpu_sim

@@ -1,10 +1,15 @@
-// Exchange of the communicator id through the store of a process group.
+// Communicator of a process group: a gloo backend, made at its first use as HCCL's is.
 #pragma once
 
+#include <functional>
+#include <mutex>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace hpu_sim {
 
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // Joins the communicator of `store` and returns the store over which its ranks connect: `store` under a prefix that
@@ -14,5 +19,26 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 // store that has served another process group still holds the id of that one, and the ranks that read it hang or fail
 // to connect. Here every rank counts its joins in the store, and throws on the second one.
 StorePtr join_communicator(const StorePtr& store, int rank, int size);
+
+class Communicator {
+ public:
+  // `connect` returns the gloo backend over a store. It needs Python's lock.
+  Communicator(StorePtr store, int rank, int size, std::function<BackendPtr(const StorePtr&)> connect)
+      : store_(std::move(store)), rank_(rank), size_(size), connect_(std::move(connect)) {}
+
+  c10d::Store& store() { return *store_; }
+
+  // Returns the gloo backend. The first call joins the communicator. If kernels run later, it is one of work: it blocks
+  // until all ranks have come, and throws if that takes longer than HCCL's limit.
+  c10d::Backend& gloo();
+
+ private:
+  StorePtr store_;
+  int rank_;
+  int size_;
+  std::function<BackendPtr(const StorePtr&)> connect_;
+  std::mutex mutex_;
+  BackendPtr gloo_;
+};
 
 }  // namespace hpu_sim

@@ -1,6 +1,7 @@
 #include "hccl_tensors.h"
 
 #include <algorithm>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -9,7 +10,6 @@
 
 #include "alias.h"
 #include "allocator.h"
-#include "deferred.h"
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "strict.h"
@@ -52,10 +52,7 @@ at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
   }
   check_dtype(name, tensor.scalar_type());
   const c10::InferenceMode off(false);
-  deferred_copies().run_for(tensor);
-  auto alias = as_cpu_alias(tensor);
-  narrow_to_stored(alias);
-  return alias;
+  return as_cpu_alias(tensor);
 }
 
 template <typename Items, typename Function>
@@ -67,10 +64,6 @@ std::vector<std::invoke_result_t<Function, typename Items::const_reference>> map
     results.push_back(function(item));
   }
   return results;
-}
-
-Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors) {
-  return map(tensors, [name](const at::Tensor& tensor) { return as_checked_cpu_alias(name, tensor); });
 }
 
 Tensors as_float(const Tensors& tensors) {
@@ -92,6 +85,14 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  const c10::InferenceMode off(false);
+  narrow_to_stored(tensor);
+  return tensor.unsqueeze(-1).view(at::kByte);
+}
+
+}  // namespace
+
 // Also false for tensors of several dtypes: gloo reduces them in one buffer.
 bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes) {
   return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
@@ -99,7 +100,13 @@ bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes) {
   });
 }
 
-}  // namespace
+Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors) {
+  return map(tensors, [name](const at::Tensor& tensor) { return as_checked_cpu_alias(name, tensor); });
+}
+
+TensorLists as_checked_cpu_alias(const char* name, const TensorLists& lists) {
+  return map(lists, [name](const Tensors& list) { return as_checked_cpu_alias(name, list); });
+}
 
 void check_reduction(const char* name, const c10d::ReduceOp& op) {
   switch (op) {
@@ -151,34 +158,25 @@ void unflatten_into(const at::Tensor& flat, const Tensors& tensors) {
   }
 }
 
-at::Tensor as_bytes(const char* name, const at::Tensor& tensor) {
+Tensors as_bytes(const Tensors& tensors) {
+  return map(tensors, [](const at::Tensor& tensor) { return as_bytes(tensor); });
+}
+
+TensorLists as_bytes(const TensorLists& lists) {
+  return map(lists, [](const Tensors& list) { return as_bytes(list); });
+}
+
+Tensors as_input_bytes(const Tensors& tensors) {
   const c10::InferenceMode off(false);
-  return as_checked_cpu_alias(name, tensor).unsqueeze(-1).view(at::kByte);
+  return map(tensors, [](const at::Tensor& tensor) { return as_bytes(tensor).contiguous(); });
 }
 
-Tensors as_bytes(const char* name, const Tensors& tensors) {
-  return map(tensors, [name](const at::Tensor& tensor) { return as_bytes(name, tensor); });
-}
-
-TensorLists as_bytes(const char* name, const TensorLists& lists) {
-  return map(lists, [name](const Tensors& list) { return as_bytes(name, list); });
-}
-
-at::Tensor as_input_bytes(const char* name, const at::Tensor& tensor) {
-  const c10::InferenceMode off(false);
-  return as_bytes(name, tensor).contiguous();
-}
-
-Tensors as_input_bytes(const char* name, const Tensors& tensors) {
-  return map(tensors, [name](const at::Tensor& tensor) { return as_input_bytes(name, tensor); });
-}
-
-TensorLists as_input_bytes(const char* name, const TensorLists& lists) {
-  return map(lists, [name](const Tensors& list) { return as_input_bytes(name, list); });
+TensorLists as_input_bytes(const TensorLists& lists) {
+  return map(lists, [](const Tensors& list) { return as_input_bytes(list); });
 }
 
 at::Tensor OutputBuffers::add(at::Tensor alias) {
-  if (!is_async() && alias.is_contiguous()) {
+  if (alias.is_contiguous()) {
     return alias;
   }
   const c10::InferenceMode off(false);
@@ -225,78 +223,76 @@ OddBytePadding::OddBytePadding(const Tensors& tensors) {
   }
 }
 
-std::function<void()> OddBytePadding::add(std::function<void()> on_completed) const {
+std::function<void()> OddBytePadding::add() const {
   if (padded_.empty()) {
-    return on_completed;
+    return nullptr;
   }
   std::vector<std::vector<int64_t>> sizes;
   for (const auto& tensor : padded_) {
     sizes.push_back(tensor.sizes().vec());
     tensor.unsafeGetTensorImpl()->set_sizes_contiguous({tensor.numel() + 1});
   }
-  return [on_completed = std::move(on_completed), padded = padded_, sizes = std::move(sizes)] {
-    if (on_completed) {
-      on_completed();
-    }
+  return [padded = padded_, sizes = std::move(sizes)] {
     for (size_t i = 0; i < padded.size(); ++i) {
       padded[i].unsafeGetTensorImpl()->set_sizes_contiguous(sizes[i]);
     }
   };
 }
 
-Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors) {
-  check_reduction(name, op);
-  auto aliases = as_checked_cpu_alias(name, tensors);
-  if (are_native(aliases, NativeReduceDtypes::kFloats)) {
-    OutputBuffers outputs;
-    auto buffers = outputs.add(std::move(aliases));
-    return {std::move(buffers), outputs.copy_back(), /*is_converted=*/false};
+Reduction make_allreduce(Tensors tensors) {
+  for (const auto& tensor : tensors) {
+    narrow_to_stored(tensor);
   }
-  auto buffers = as_float(aliases);
-  auto copy_back = [aliases, buffers] {
-    for (size_t i = 0; i < aliases.size(); ++i) {
-      aliases[i].copy_(buffers[i]);
-      narrow_to_stored(aliases[i]);
+  if (are_native(tensors, NativeReduceDtypes::kFloats)) {
+    OutputBuffers outputs;
+    auto buffers = outputs.add(std::move(tensors));
+    return {std::move(buffers), outputs.copy_back()};
+  }
+  auto buffers = as_float(tensors);
+  auto copy_back = [tensors, buffers] {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].copy_(buffers[i]);
+      narrow_to_stored(tensors[i]);
     }
   };
-  return {std::move(buffers), std::move(copy_back), /*is_converted=*/true};
+  return {std::move(buffers), std::move(copy_back)};
 }
 
-Reduction make_reduce_scatter(
-    const char* name,
-    const c10d::ReduceOp& op,
-    const Tensors& outputs,
-    const TensorLists& inputs,
-    NativeReduceDtypes native_dtypes,
-    int rank,
-    int size) {
-  check_reduction(name, op);
-  const c10::InferenceMode off(false);
-  auto aliases = as_checked_cpu_alias(name, outputs);
-  auto buffers = map(inputs, [&](const Tensors& parts) { return flatten(as_checked_cpu_alias(name, parts)); });
-  for (size_t i = 0; i < aliases.size(); ++i) {
+void check_reduce_scatter(const char* name, const Tensors& outputs, const TensorLists& inputs, int size) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto sizes = numels(inputs[i]);
+    const auto numel = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
     TORCH_CHECK(
-        buffers[i].numel() == aliases[i].numel() * size,
+        numel == outputs[i].numel() * size,
         name,
         ": input tensor must be the same size as output size times world size, got ",
-        buffers[i].numel(),
+        numel,
         " elements for ",
-        aliases[i].numel(),
+        outputs[i].numel(),
         " times ",
         size);
   }
-  const bool is_converted = !are_native(buffers, native_dtypes);
-  if (is_converted) {
+}
+
+Reduction make_reduce_scatter(
+    const Tensors& outputs, const TensorLists& inputs, NativeReduceDtypes native_dtypes, int rank) {
+  auto buffers = map(inputs, [](const Tensors& parts) {
+    for (const auto& part : parts) {
+      narrow_to_stored(part);
+    }
+    return flatten(parts);
+  });
+  if (!are_native(buffers, native_dtypes)) {
     buffers = as_float(buffers);
   }
-  auto copy_part = [aliases, buffers, rank] {
-    for (size_t i = 0; i < aliases.size(); ++i) {
-      const auto numel = aliases[i].numel();
-      aliases[i].copy_(buffers[i].narrow(0, rank * numel, numel).view(aliases[i].sizes()));
-      narrow_to_stored(aliases[i]);
+  auto copy_part = [outputs, buffers, rank] {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto numel = outputs[i].numel();
+      outputs[i].copy_(buffers[i].narrow(0, rank * numel, numel).view(outputs[i].sizes()));
+      narrow_to_stored(outputs[i]);
     }
   };
-  return {std::move(buffers), std::move(copy_part), is_converted};
+  return {std::move(buffers), std::move(copy_part)};
 }
 
 }  // namespace hpu_sim

@@ -20,6 +20,11 @@ Tensors concat_lists(const TensorLists& lists);
 // Returns a list of one tensor per tensor.
 TensorLists as_lists(const Tensors& tensors);
 
+// Returns CPU tensors over the memory of a collective's hpu tensors. The functions below take such. Throws for dtypes
+// that HCCL lacks, and tensors of other devices.
+Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors);
+TensorLists as_checked_cpu_alias(const char* name, const TensorLists& lists);
+
 // Returns the bytes of a contiguous tensor as one row per element: collectives on a single tensor split it by elements,
 // whatever its shape.
 at::Tensor as_rows(const at::Tensor& bytes);
@@ -32,17 +37,15 @@ void unflatten_into(const at::Tensor& flat, const Tensors& tensors);
 
 // Returns a view as bytes, for collectives that copy bits: gloo does not have every dtype. The bytes of an element are
 // a new last dimension, so that tensors are still split along the first one.
-at::Tensor as_bytes(const char* name, const at::Tensor& tensor);
-Tensors as_bytes(const char* name, const Tensors& tensors);
-TensorLists as_bytes(const char* name, const TensorLists& lists);
+Tensors as_bytes(const Tensors& tensors);
+TensorLists as_bytes(const TensorLists& lists);
 
 // Returns `as_bytes` of an input. Gloo reads memory in its order, so other tensors than contiguous ones are copied.
-at::Tensor as_input_bytes(const char* name, const at::Tensor& tensor);
-Tensors as_input_bytes(const char* name, const Tensors& tensors);
-TensorLists as_input_bytes(const char* name, const TensorLists& lists);
+Tensors as_input_bytes(const Tensors& tensors);
+TensorLists as_input_bytes(const TensorLists& lists);
 
-// What gloo writes the results of a collective to: aliases of the caller's tensors, or copies of them, from which
-// `copy_back` copies once the work is waited for. Copies serve HPU_SIM_ASYNC, and tensors that are not contiguous.
+// What gloo writes the results of a collective to: aliases of the caller's tensors, or copies of those that are not
+// contiguous, from which `copy_back` copies once the work is waited for.
 class OutputBuffers {
  public:
   at::Tensor add(at::Tensor alias);
@@ -63,8 +66,8 @@ class OddBytePadding {
  public:
   explicit OddBytePadding(const Tensors& tensors);
 
-  // Adds the elements. Returns a function that calls `on_completed`, if not empty, and restores the sizes.
-  std::function<void()> add(std::function<void()> on_completed) const;
+  // Adds the elements. Returns a function that restores the sizes; empty if there are none.
+  std::function<void()> add() const;
 
  private:
   Tensors padded_;
@@ -81,27 +84,24 @@ enum class NativeReduceDtypes {
 struct Reduction {
   Tensors buffers;
   std::function<void()> on_completed;  // copies results from the buffers to the outputs; empty if they are the outputs
-
-  // As in the bridge, other dtypes than the native ones are reduced in float32, so float64 and integers beyond 2^24
-  // lose precision, and the caller waits for the result.
-  bool is_converted;
 };
+
+// Returns whether HCCL reduces the tensors as they are. As in the bridge, others are reduced in float32, so float64 and
+// integers beyond 2^24 lose precision, and the stream of the caller waits for the result.
+bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes);
 
 // Throws the bridge's error for a reduction that HCCL lacks.
 void check_reduction(const char* name, const c10d::ReduceOp& op);
 
 // Returns the reduction of an allreduce or reduce in place.
-Reduction make_allreduce(const char* name, const c10d::ReduceOp& op, const Tensors& tensors);
+Reduction make_allreduce(Tensors tensors);
+
+// Throws if the inputs of a reduce_scatter are not the outputs of all ranks.
+void check_reduce_scatter(const char* name, const Tensors& outputs, const TensorLists& inputs, int size);
 
 // Returns the reduction of a reduce_scatter: an allreduce of flattened copies of `inputs`, a list per output, from
 // which each output gets the part of `rank`. Gloo's own reduce_scatter works the same way, but has no future.
 Reduction make_reduce_scatter(
-    const char* name,
-    const c10d::ReduceOp& op,
-    const Tensors& outputs,
-    const TensorLists& inputs,
-    NativeReduceDtypes native_dtypes,
-    int rank,
-    int size);
+    const Tensors& outputs, const TensorLists& inputs, NativeReduceDtypes native_dtypes, int rank);
 
 }  // namespace hpu_sim

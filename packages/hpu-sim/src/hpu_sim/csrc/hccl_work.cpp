@@ -6,28 +6,14 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include "deferred.h"
 #include "device_trace.h"
-#include "fork_safety.h"
-#include "graph.h"
 #include "released_later.h"
-#include "strict.h"
 
 namespace hpu_sim {
 namespace {
 
 // Set between `start_collective_event` and the construction of the work; `start_ns` is 0 otherwise.
 thread_local TraceEvent started_event{};
-
-ForkSafeMutex& unwaited_mutex() {
-  static auto* instance = new ForkSafeMutex();
-  return *instance;
-}
-
-std::vector<std::weak_ptr<PendingWork>>& unwaited_works() {
-  static auto* works = new std::vector<std::weak_ptr<PendingWork>>();
-  return *works;
-}
 
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
@@ -38,13 +24,7 @@ class HcclWork final : public c10d::Work {
     trace_until_completed(type);
   }
 
-  // The bridge's waits in eager mode, and is always true.
-  bool isCompleted() override {
-    if (is_strict() && !graph_recorder().lazy()) {
-      synchronize();
-    }
-    return pending_->is_completed();
-  }
+  bool isCompleted() override { return pending_->is_completed(); }
   bool isSuccess() const override { return gloo().isSuccess(); }
   std::exception_ptr exception() const override { return gloo().exception(); }
   int sourceRank() const override { return gloo().sourceRank(); }
@@ -114,7 +94,59 @@ class HcclWork final : public c10d::Work {
   TraceEvent event_until_wait_{};
 };
 
+class LaunchedWork final : public c10d::Work {
+ public:
+  LaunchedWork(c10d::OpType type, Tensors outputs, StreamEvent event, std::function<void()> on_waited)
+      : c10d::Work(-1, type),
+        outputs_(std::move(outputs)),
+        event_(std::move(event)),
+        on_waited_(std::move(on_waited)) {}
+
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return true; }
+  std::exception_ptr exception() const override { return nullptr; }
+  Tensors result() override { return outputs_; }
+  void synchronize() override { wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds /*timeout*/) override {
+    if (execution_mode() == ExecutionMode::kLater) {
+      current_stream()->wait_for(event_);
+    }
+    if (const auto on_waited = std::exchange(on_waited_, nullptr)) {
+      on_waited();
+    }
+    return true;
+  }
+  FuturePtr getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(outputs_));
+    return future;
+  }
+
+ private:
+  Tensors outputs_;
+  StreamEvent event_;
+  std::function<void()> on_waited_;
+};
+
 #if HPU_SIM_TORCH >= 201
+// As the bridge's, it only has waits: it never says that it is complete, and has no future.
+class LaunchedCoalescedWork final : public c10d::Work {
+ public:
+  explicit LaunchedCoalescedWork(std::vector<WorkPtr> works)
+      : c10d::Work(-1, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  void synchronize() override { wait(kNoTimeout); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (const auto& work : works_) {
+      work->wait(timeout);
+    }
+    return true;
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
 class CoalescedWork final : public c10d::Work {
  public:
   explicit CoalescedWork(std::vector<WorkPtr> works)
@@ -193,18 +225,13 @@ void PendingWork::finish() {
       on_completed_();
       on_completed_ = nullptr;  // Releases the buffers.
     }
-    is_finished_ = true;
   });
-}
-
-bool PendingWork::is_done() {
-  return is_async() ? is_finished_.load() : is_completed();
 }
 
 PendingWorkPtr WorkQueue::push(WorkPtr gloo, std::function<void()> on_completed) {
   auto work = std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (!pending_.empty() && pending_.front()->is_done()) {
+  while (!pending_.empty() && pending_.front()->is_completed()) {
     pending_.pop_front();
   }
   pending_.push_back(work);
@@ -238,36 +265,24 @@ void start_collective_event(const char* name, int64_t bytes) {
   started_event = {"collective", name, now_ns(), 0, current_thread_id(), bytes};
 }
 
-void wait_for_collectives() {
-  std::vector<std::weak_ptr<PendingWork>> works;
-  {
-    const std::lock_guard<std::mutex> lock(unwaited_mutex());
-    works.swap(unwaited_works());
-  }
-  for (const auto& each : works) {
-    if (const auto work = each.lock()) {
-      work->wait();
-    }
-  }
-}
-
 WorkPtr make_hccl_work(
     c10d::OpType type, WorkPtr gloo, Tensors outputs, WorkQueuePtr queue, std::function<void()> on_completed) {
   released_later().release();
   auto pending = queue ? queue->push(std::move(gloo), std::move(on_completed))
                        : std::make_shared<PendingWork>(std::move(gloo), std::move(on_completed));
-  if (C10_UNLIKELY(is_async())) {
-    const std::lock_guard<std::mutex> lock(unwaited_mutex());
-    auto& works = unwaited_works();
-    works.erase(
-        std::remove_if(works.begin(), works.end(), [](const auto& work) { return work.expired(); }), works.end());
-    works.push_back(pending);
-  }
   return c10::make_intrusive<HcclWork>(type, std::move(pending), std::move(outputs), std::move(queue));
+}
+
+WorkPtr make_launched_work(
+    c10d::OpType type, Tensors outputs, const StreamEvent& event, std::function<void()> on_waited) {
+  return c10::make_intrusive<LaunchedWork>(type, std::move(outputs), event, std::move(on_waited));
 }
 
 #if HPU_SIM_TORCH >= 201
 WorkPtr make_coalesced_work(std::vector<WorkPtr> works) {
+  if (execution_mode() != ExecutionMode::kNow) {
+    return c10::make_intrusive<LaunchedCoalescedWork>(std::move(works));
+  }
   return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 #endif

@@ -1,7 +1,6 @@
 // c10d works of hccl, and their order within a process group.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "hccl_tensors.h"
+#include "stream.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -28,14 +28,10 @@ class PendingWork {
   // Calls `on_completed`, unless it was called before. Gloo's work must have succeeded.
   void finish();
 
-  // Returns whether the work can be forgotten: it is completed, and with HPU_SIM_ASYNC also waited for.
-  bool is_done();
-
  private:
   WorkPtr gloo_;
   std::function<void()> on_completed_;
   std::once_flag finish_once_;
-  std::atomic<bool> is_finished_{false};
 };
 
 using PendingWorkPtr = std::shared_ptr<PendingWork>;
@@ -63,9 +59,6 @@ class WorkQueue {
 
 using WorkQueuePtr = std::shared_ptr<WorkQueue>;
 
-// Waits for the works that no thread has waited for yet. Only HPU_SIM_ASYNC needs it.
-void wait_for_collectives();
-
 // Starts the trace event of the collective that this thread is about to launch. To be called while a profile is
 // recorded.
 void start_collective_event(const char* name, int64_t bytes);
@@ -78,6 +71,11 @@ WorkPtr make_hccl_work(
     Tensors outputs,
     WorkQueuePtr queue = nullptr,
     std::function<void()> on_completed = nullptr);
+
+// Returns a work that ends with `event`, as the bridge's: all but `wait` says that it is complete, and waiting makes the
+// current stream wait. `on_waited` is called by the first wait; it may be empty.
+WorkPtr make_launched_work(
+    c10d::OpType type, Tensors outputs, const StreamEvent& event, std::function<void()> on_waited);
 
 #if HPU_SIM_TORCH >= 201
 // Returns one work for all of `works`, the result of coalescing.

@@ -7,7 +7,6 @@
 #include "autograd_threads.h"
 #include "counters.h"
 #include "cpu_placement.h"
-#include "deferred.h"
 #include "device_pool.h"
 #include "device_trace.h"
 #include "diagnostics.h"
@@ -20,7 +19,7 @@
 #include "hccl.h"
 #include "hccl_communicator.h"
 #include "hooks.h"
-#include "pipeline.h"
+#include "stream.h"
 #include "strict.h"
 
 namespace py = pybind11;
@@ -127,6 +126,7 @@ std::map<std::string, int64_t> lenience_counts() {
 using TraceEventTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
 
 std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
+  hpu_sim::wait_for_device(/*keeps_gil=*/false);
   const auto trace = hpu_sim::stop_device_trace();
   std::vector<TraceEventTuple> events;
   events.reserve(trace.events.size());
@@ -195,7 +195,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       hpu_sim::notify({kind.c_str(), op, detail});
     }
   });
-  m.def("join_pipeline", [] { hpu_sim::pipeline().join(); });
+  m.def("join_pipeline", &hpu_sim::join_pipeline);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("set_execution_mode", [](const std::string& name) {
     using hpu_sim::ExecutionMode;
@@ -205,9 +205,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or never, got ", name);
     hpu_sim::set_execution_mode(found->second);
   });
-  m.def("finish_copies", [] { hpu_sim::deferred_copies().run_all(); });
+  m.def("wait_for_device", [] { hpu_sim::wait_for_device(/*keeps_gil=*/false); });
+  m.def("finish_collectives", &hpu_sim::finish_collectives, py::call_guard<py::gil_scoped_release>());
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
-  m.def("synchronize", &hpu_sim::synchronize_device, py::call_guard<py::gil_scoped_release>());
+  m.def("synchronize", &hpu_sim::synchronize_device);  // As the bridge, it keeps Python's lock.
   m.def("stats", &stats);
   m.def("reset_stats", &reset_stats);
   m.def("start_device_trace", &hpu_sim::start_device_trace);
@@ -222,5 +223,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
   m.def("join_hccl_communicator", &hpu_sim::join_communicator, py::call_guard<py::gil_scoped_release>());
-  m.def("make_hccl_backend", &hpu_sim::make_hccl_backend);
+  m.def(
+      "make_hccl_backend",
+      [](hpu_sim::StorePtr store, int rank, int size, const py::function& connect) {
+        // Destroyed with Python's lock, in `Communicator::gloo`, or never.
+        auto* function = new py::function(connect);
+        const py::gil_scoped_release no_gil;
+        const auto connect_once = [function](const hpu_sim::StorePtr& joined) {
+          const std::unique_ptr<py::function> owned(function);
+          return (*owned)(joined).cast<hpu_sim::BackendPtr>();
+        };
+        return hpu_sim::make_hccl_backend(
+            rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
+      });
 }

@@ -171,6 +171,11 @@ def is_strict(environment: Mapping[str, str]) -> bool:
     return environment.get(STRICT_VARIABLE, "") not in {"", "0"}
 
 
+def is_asynchronous(environment: Mapping[str, str]) -> bool:
+    """Return whether ``HPU_SIM_ASYNC`` makes the device as asynchronous as a card."""
+    return environment.get(ASYNC_VARIABLE, "") not in {"", "0"}
+
+
 def cpu_placement(value: str) -> frozenset[str] | None:
     """Return the operators that a value of ``PT_HPU_PLACE_ON_CPU`` lets run on the CPU, or None for all.
 

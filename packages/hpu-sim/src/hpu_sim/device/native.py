@@ -71,7 +71,7 @@ class Native(Protocol):
         """Report an event of the bridge's Python code to the listener, if any."""
 
     def join_pipeline(self) -> None:
-        """Raise the late error of an operator, if any; ``csrc/pipeline.h``."""
+        """Raise the late error of an operator, if any; ``csrc/stream.h``."""
 
     def check_not_lazy(self, op: str, alternative: str) -> None:
         """Raise the bridge's error for a function that it has in eager mode only.
@@ -87,8 +87,11 @@ class Native(Protocol):
     def set_execution_mode(self, mode: ExecutionMode) -> None:
         """Set when the kernels of operators run; ``csrc/execution.h``."""
 
-    def finish_copies(self) -> None:
-        """Complete all deferred copies."""
+    def wait_for_device(self) -> None:
+        """Wait until all streams have run, without Python's lock."""
+
+    def finish_collectives(self) -> None:
+        """Wait for all process groups, as the bridge does at exit; ``csrc/hccl.h``."""
 
     def mark_step(self) -> None:
         """End the current graph and run it."""
@@ -153,5 +156,16 @@ class Native(Protocol):
             RuntimeError: If the store holds the stale id of another process group.
         """
 
-    def make_hccl_backend(self, gloo: Backend) -> Backend:
-        """Return an hccl backend that runs its collectives on a gloo backend."""
+    def make_hccl_backend(self, store: Store, rank: int, size: int, connect: Callable[[Store], Backend]) -> Backend:
+        """Return an hccl backend that runs its collectives on a gloo backend.
+
+        Args:
+            store: Store of the process group, for the communicator's id and barriers.
+            rank: Rank in the process group.
+            size: Number of ranks.
+            connect: Function that returns the gloo backend over a store. It is called here, or at the first collective
+                if kernels run later.
+
+        Raises:
+            RuntimeError: If the store holds the stale id of another process group.
+        """

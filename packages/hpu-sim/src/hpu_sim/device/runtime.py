@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpu_sim.device import device_lock, memory_rules
+from hpu_sim.device.config import is_asynchronous
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +117,9 @@ def acquire_device() -> None:
 
 
 def set_strict(native: Native, generation: str, *, enabled: bool) -> None:
-    """Make a device of a generation strict, or end that."""
+    """Make a device of a generation strict, and thereby asynchronous, or end that."""
+    native.wait_for_device()
+    native.set_execution_mode("later" if enabled or is_asynchronous(os.environ) else "now")
     native.set_strict(
         enabled,
         memory_rules.ALIGNMENT[generation],
@@ -169,10 +172,11 @@ def _set_checkpoint_device_type() -> None:
 
 
 def _drain_at_exit() -> None:
-    """Drain the autograd engine before shutdown."""
+    """Drain the autograd engine and the device before shutdown."""
     # A forked child has none of its parent's threads.
     if _state.lock is not None:
         native().drain_autograd_engine()
+        native().finish_collectives()
 
 
 def _release_after_fork() -> None:

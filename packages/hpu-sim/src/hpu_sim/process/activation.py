@@ -15,7 +15,6 @@ from hpu_sim.common import frames
 from hpu_sim.data import op_support
 from hpu_sim.device import features, machine_id, runtime
 from hpu_sim.device.config import (
-    ASYNC_VARIABLE,
     DEFAULT_GENERATION,
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
@@ -118,7 +117,6 @@ def _initialize(config: SimConfig) -> None:
         # A host that reads device memory dies; this prints its line.
         faulthandler.enable()
     native.set_locator(frames.program_line)
-    native.set_execution_mode("now" if os.environ.get(ASYNC_VARIABLE, "") in {"", "0"} else "later")
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))

@@ -16,7 +16,7 @@ from hpu_sim.device.runtime import native
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch._C._distributed_c10d import Backend
+    from torch._C._distributed_c10d import Backend, Store
 
 _NAME: Final = "hccl"
 # The bridge never times out. Gloo, which runs the simulated collectives, requires a timeout.
@@ -77,13 +77,16 @@ def _create_process_group(options: Any, pg_options: Any = None) -> Backend:  # n
     from torch.distributed import ProcessGroupGloo
 
     gloo_class: Any = ProcessGroupGloo
-    gloo_options = gloo_class._Options()  # noqa: SLF001 - torch's only way to set gloo's address
-    gloo_options._timeout = _TIMEOUT  # noqa: SLF001 - as above
-    gloo_options._devices = _gloo_devices(gloo_class)  # noqa: SLF001 - as above
     rank, size = options.group_rank, options.group_size
-    store = native().join_hccl_communicator(options.store, rank, size)
-    gloo: Backend = gloo_class(store, rank, size, gloo_options)
-    return native().make_hccl_backend(gloo)
+
+    def connect(store: Store) -> Backend:
+        gloo_options = gloo_class._Options()  # noqa: SLF001 - torch's only way to set gloo's address
+        gloo_options._timeout = _TIMEOUT  # noqa: SLF001 - as above
+        gloo_options._devices = _gloo_devices(gloo_class)  # noqa: SLF001 - as above
+        gloo: Backend = gloo_class(store, rank, size, gloo_options)
+        return gloo
+
+    return native().make_hccl_backend(options.store, rank, size, connect)
 
 
 def _gloo_devices(gloo_class: Any) -> list[Any]:

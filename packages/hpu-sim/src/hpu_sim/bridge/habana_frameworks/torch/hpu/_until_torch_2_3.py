@@ -35,11 +35,11 @@ class HostEvent:
 
     def wait(self, stream: torch.Stream | None = None) -> None:  # noqa: ARG002 - as above
         """Make later work of ``stream`` wait for the event."""
-        native().finish_copies()
+        native().wait_for_device()
 
     def query(self) -> bool:
         """Return True: the work before the event has completed."""
-        native().finish_copies()
+        native().wait_for_device()
         return True
 
     def synchronize(self) -> None:
@@ -64,7 +64,7 @@ class HostStream(torch.Stream):
 
     def query(self) -> bool:
         """Return True: the work of the stream has completed."""
-        native().finish_copies()
+        native().wait_for_device()
         return True
 
     def synchronize(self) -> None:
@@ -73,11 +73,11 @@ class HostStream(torch.Stream):
 
     def wait_event(self, event: torch.Event) -> None:  # noqa: ARG002 - as above
         """Make later work of the stream wait for ``event``."""
-        native().finish_copies()
+        native().wait_for_device()
 
     def wait_stream(self, stream: torch.Stream) -> None:  # noqa: ARG002 - as above
         """Make later work of the stream wait for the work of ``stream``."""
-        native().finish_copies()
+        native().wait_for_device()
 
 
 if TYPE_CHECKING:

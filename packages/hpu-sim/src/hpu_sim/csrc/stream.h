@@ -1,0 +1,167 @@
+// Streams of the device in ExecutionMode::kLater: queues of work, each with a thread that runs it in order.
+//
+// No work needs Python's lock, because `torch.hpu.synchronize` holds it while it waits. No work destroys an object of
+// the program, for the same reason.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "execution.h"
+
+namespace hpu_sim {
+
+class Stream;
+using StreamPtr = std::shared_ptr<Stream>;
+
+// A position in a stream, reached when all work before it has run. The default one is always reached.
+struct StreamEvent {
+  StreamPtr stream;
+  uint64_t number = 0;
+
+  bool is_reached() const;
+};
+
+enum class WorkKind : uint8_t {
+  kKernel,  // computes; a fork of the process waits for its end
+  kWait,    // waits, for other streams or other ranks
+  kCopy,    // a kernel that starts only if other work follows or something waits for it: as late as on a busy card
+};
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  static StreamPtr create();
+
+  // Appends work. `op` names it in its error, and must outlive it.
+  StreamEvent push(const char* op, std::function<void()> work, WorkKind kind = WorkKind::kKernel);
+
+  // Makes later work wait for `event`, and starts what comes before it.
+  void wait_for(const StreamEvent& event);
+
+  // Returns the position after all work that was appended.
+  StreamEvent record();
+
+  // Starts the work up to `number`.
+  void start(uint64_t number);
+
+  // Blocks until `number` is reached, or for at most `limit`. Returns whether it is reached.
+  bool wait_until(uint64_t number, std::chrono::milliseconds limit);
+  bool has_reached(uint64_t number) const { return num_done_.load(std::memory_order_acquire) >= number; }
+
+  // Returns whether started work is left.
+  bool is_busy();
+
+  // Ends the thread after the last work.
+  void close();
+
+ private:
+  struct Work {
+    const char* op = nullptr;
+    std::string line;  // of the program, in strict mode
+    std::function<void()> run;
+    WorkKind kind = WorkKind::kKernel;
+  };
+
+  void run();
+  void run_work(const Work& work);
+
+  std::mutex mutex_;
+  std::condition_variable pushed_;
+  std::condition_variable reached_;
+  std::deque<Work> work_;
+  uint64_t num_pushed_ = 0;
+  uint64_t num_started_ = 0;
+  std::atomic<uint64_t> num_done_{0};
+  bool is_closed_ = false;
+};
+
+// Returns the stream with an id of guard.h. Its default stream is that of id 0.
+StreamPtr stream_of(int64_t id);
+
+// Returns the stream of the calling thread. Blocks while a thread synchronizes the default stream.
+StreamPtr current_stream();
+
+// Runs work of the calling thread by the execution mode: now, or later in the current stream.
+void run_on_device(const char* op, std::function<void()> work);
+
+// Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`.
+void wait_on_host(const StreamEvent& event, bool keeps_gil = false);
+
+// Blocks until all streams have run, with Python's lock as it is.
+void wait_for_device(bool keeps_gil);
+
+// Lets a copy to the host write its target: when the host has waited, for whatever, after the copy has run.
+void land_after(const StreamEvent& event, std::function<void()> write);
+void land();
+
+// Runs `function` with Python's lock, which a thread in `torch.hpu.synchronize` then lends. For work.
+void run_with_gil(const std::function<void()>& function);
+
+// Holds a mutex of the bridge. A thread that waits for it keeps Python's lock, if it has that.
+class BridgeLock {
+ public:
+  explicit BridgeLock(std::mutex& mutex);
+  ~BridgeLock() { mutex_.unlock(); }
+  BridgeLock(const BridgeLock&) = delete;
+  BridgeLock& operator=(const BridgeLock&) = delete;
+
+ private:
+  std::mutex& mutex_;
+};
+
+// Held during Event.synchronize, and needed by all other calls on events.
+std::mutex& event_mutex();
+// Held during Stream.synchronize of the default stream, and needed by every launch.
+std::mutex& stream_mutex();
+
+// Blocks for ever, as work of which another rank has died.
+[[noreturn]] void stay_stuck();
+
+// Starts Synapse's watch: without progress of any stream for 600 s, or the microseconds of SCAL_TIMEOUT_NO_PROGRESS,
+// it ends the process. SCAL_DISABLE_TIMEOUT disables it.
+void start_progress_watch();
+
+// Errors of the eager pipeline. The calling thread checks an operator's arguments; then the operator passes three
+// threads: lowering, compilation and execution. A thread keeps the error of its operator, and raises it in the thread
+// before when that one enqueues the next operator, which is lost. An error thus reaches the program in the third
+// operator after it, or where the host joins the pipeline. The simulator says which operator failed, and in strict mode
+// which line launched it; a card cannot.
+
+// Returns whether errors come late: in lazy mode, those that are known at the call are raised by it.
+bool has_pipeline();
+
+// Keeps an error of `op`, launched by `line`. The newest replaces an older one.
+void keep_error(const char* op, std::exception_ptr error, const std::string& line);
+
+// Returns the line that this thread runs.
+std::string launching_line();
+
+inline std::atomic<bool> has_kept_error{false};
+bool advance_kept_error();
+void throw_kept_error();
+
+// Enqueues an operator. Returns whether it is lost. Throws the error that has reached the calling thread.
+inline bool is_next_call_lost() {
+  return C10_UNLIKELY(has_kept_error.load(std::memory_order_relaxed)) && advance_kept_error();
+}
+
+// Throws the kept error, if any.
+inline void join_pipeline() {
+  if (C10_UNLIKELY(has_kept_error.load(std::memory_order_relaxed))) {
+    throw_kept_error();
+  }
+}
+
+// Sets the function that returns the line of the program that this thread runs.
+void set_locator(std::string (*locate)());
+
+}  // namespace hpu_sim
