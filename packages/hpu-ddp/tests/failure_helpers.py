@@ -15,5 +15,5 @@ RANK = r"rank {rank} \(pid \d+ on \S+\)"
 
 
 def has_rank_error(output: str, rank: int, cause: str) -> bool:
-    """Return whether the output has a RankFailedError that names this rank and cause."""
-    return re.search(f"RankFailedError: {RANK.format(rank=rank)} {cause}", output) is not None
+    """Return whether the output names this rank and cause, in a RankFailedError or by a rank that is held."""
+    return re.search(f"(RankFailedError|aborting): {RANK.format(rank=rank)} {cause}", output) is not None
