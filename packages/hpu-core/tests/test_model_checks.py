@@ -63,7 +63,7 @@ def test_callback_with_whole_parameters_is_named() -> None:
 class _Sharding(SingleHPUStrategy):
     """Strategy that shards parameters."""
 
-    gathers_parameters = True
+    shards_parameters = True
 
 
 @pytest.mark.parametrize(("ranks", "is_error"), [(1, False), (2, True)])

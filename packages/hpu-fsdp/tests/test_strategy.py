@@ -11,6 +11,7 @@ import torch
 from packaging.version import Version
 from torch.distributed.fsdp import ShardingStrategy
 
+import hpu_fsdp
 from hpu_core import HPUAccelerator, HPUCheckpointIO, frameworks
 from hpu_fsdp import (
     FabricHPUFSDPPrecision,
@@ -192,3 +193,8 @@ def test_a_checkpoint_plugin_is_refused_by_fabric() -> None:
     strategy = FabricHPUFSDPStrategy()
     with pytest.raises(NotImplementedError, match="does not support setting a `CheckpointIO` plugin"):
         strategy.checkpoint_io = HPUCheckpointIO()
+
+
+@pytest.mark.parametrize("kind", [HPUFSDPStrategy, hpu_fsdp.HPUModelParallelStrategy])
+def test_callbacks_that_need_whole_parameters_are_checked(kind: Any) -> None:
+    assert kind.shards_parameters

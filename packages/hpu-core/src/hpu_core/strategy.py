@@ -35,8 +35,8 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     """
 
     @property
-    def gathers_parameters(self) -> bool:
-        """Whether a forward pass gathers parameters, which are sharded over the cards otherwise."""
+    def shards_parameters(self) -> bool:
+        """Whether each card holds a part of the parameters."""
         return False
 
     def setup(self, trainer: "Trainer") -> None:
@@ -51,7 +51,7 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         # Not when it is attached: `configure_model` follows that.
         reject_inductor(trainer.lightning_module)
         check_model(trainer.lightning_module, trains=trainer.training)
-        if self.gathers_parameters and trainer.world_size > 1:
+        if self.shards_parameters and trainer.world_size > 1:
             check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         super().setup(trainer)
 

@@ -202,6 +202,11 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         self._inference_options = _inference.take_options(self.config, inference, own_options)
 
     @property
+    def shards_parameters(self) -> bool:
+        """Whether each card holds a part of the parameters, as in stage 3."""
+        return bool(self.zero_stage_3)
+
+    @property
     def handles_gradient_accumulation(self) -> bool:
         """Whether DeepSpeed decides after which batches to step; it does not, Lightning does."""
         return False

@@ -53,6 +53,7 @@ class HPUModelParallelStrategy(
 
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
+    shards_parameters = True
 
     def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
         self,

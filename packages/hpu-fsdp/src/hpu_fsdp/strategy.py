@@ -76,6 +76,7 @@ class HPUFSDPStrategy(
 
     strategy_name = "hpu_fsdp"
     weights_key = "model"
+    shards_parameters = True
     precision_plugin_for = HPUFSDPPrecision
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.

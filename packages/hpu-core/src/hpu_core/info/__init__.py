@@ -42,7 +42,9 @@ def main() -> None:
         epilog="It opens no card, so it can run during training. The exit code is 0 if training can start, 1 if it "
         "cannot, and 2 if that could not be found out. hpu-doctor checks more.",
     )
-    parser.add_argument("--json", metavar="[=FILE]", help="print the report as JSON, or write it to a file (--json=FILE)")
+    parser.add_argument(
+        "--json", metavar="[=FILE]", help="print the report as JSON, or write it to a file (--json=FILE)"
+    )
     parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     options, rest = parser.parse_known_args(mark_json(sys.argv[1:]))
