@@ -57,6 +57,7 @@ void poll_store(const std::function<bool()>& holds) {
         "hcclCommInitRank failed: not all ranks have come within ",
         kInitLimit.count(),
         " s (simulated)");
+    note_progress();
     std::this_thread::sleep_for(kStorePoll);
   }
 }

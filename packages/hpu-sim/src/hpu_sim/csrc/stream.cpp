@@ -217,7 +217,7 @@ void Stream::run() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++num_done_;
-      ++device().num_done;
+      note_progress();
     }
     reached_.notify_all();
   }
@@ -363,6 +363,10 @@ void start_progress_watch() {
     return true;
   }();
   static_cast<void>(is_started);
+}
+
+void note_progress() {
+  ++device().num_done;
 }
 
 bool has_pipeline() {

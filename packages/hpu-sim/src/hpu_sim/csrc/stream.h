@@ -130,6 +130,9 @@ std::mutex& stream_mutex();
 // it ends the process. SCAL_DISABLE_TIMEOUT disables it.
 void start_progress_watch();
 
+// Counts as progress, for waits that Synapse does not watch.
+void note_progress();
+
 // Errors of the eager pipeline. The calling thread checks an operator's arguments; then the operator passes three
 // threads: lowering, compilation and execution. A thread keeps the error of its operator, and raises it in the thread
 // before when that one enqueues the next operator, which is lost. An error thus reaches the program in the third
