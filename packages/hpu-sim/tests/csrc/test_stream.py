@@ -1,4 +1,4 @@
-"""Opt-in asynchrony: a missing wait gives wrong numbers."""
+"""csrc/stream.cpp: a missing wait gives wrong numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STREAM_WAITS: Final[dict[str, Callable[[torch.Stream], object]]] = {
     "for an event of it": lambda side: hpu.current_stream().wait_event(side.record_event()),
     "the event makes it wait": lambda side: side.record_event().wait(hpu.current_stream()),
     "on the host": lambda side: side.synchronize(),
-    "on the host, by asking": lambda side: side.query(),
+    "on the host, by asking": lambda side: list(iter(side.query, True)),
 }
 
 
