@@ -94,6 +94,12 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
 
 _FSDP = _TRAINER.replace('devices="auto"', 'devices="auto", strategy="hpu_fsdp"')
 
+_DEEPSPEED = (
+    _TRAINER.replace("{", "{{")
+    .replace("}", "}}")
+    .replace('devices="auto"', 'devices="auto", precision="bf16-mixed", strategy="hpu_deepspeed_stage_{}"')
+)
+
 _TENSOR_PARALLEL = _TRAINER.replace(
     'devices="auto"', 'devices="auto", strategy=HPUModelParallelStrategy(data_parallel_size=1, tensor_parallel_size=2)'
 ).replace(
@@ -119,6 +125,8 @@ from hpu_fsdp import HPUModelParallelStrategy
         pytest.param(_TRAINER, 2, id="trainer", marks=pytest.mark.slow),
         pytest.param(_FSDP, 2, id="FSDP", marks=pytest.mark.slow),
         pytest.param(_TENSOR_PARALLEL, 2, id="tensor parallel", marks=pytest.mark.slow),
+        pytest.param(_DEEPSPEED.format(1), 2, id="ZeRO-1", marks=pytest.mark.slow),
+        pytest.param(_DEEPSPEED.format(3), 2, id="ZeRO-3", marks=pytest.mark.slow),
         pytest.param(_FABRIC, 1, id="fabric"),
     ],
 )
@@ -186,5 +194,5 @@ def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
-    assert "14 passed" in done.stdout
+    assert "17 passed" in done.stdout
     assert "skipped" not in done.stdout

@@ -34,7 +34,7 @@ def test_peak_memory_is_that_of_the_device(model: str) -> None:
     recording = record_call(functools.partial(train, MODELS[model]), Options())
     planned = memory_plan(recording).peak_bytes
 
-    assert planned == pytest.approx(run_on_device(MODELS[model]), rel=0.01)
+    assert planned == run_on_device(MODELS[model])
 
 
 def test_flops_of_an_mlp_are_those_of_the_formula() -> None:
@@ -45,16 +45,16 @@ def test_flops_of_an_mlp_are_those_of_the_formula() -> None:
 
 
 def test_large_weights_are_not_allocated() -> None:
-    """A layer of 64 TiB is planned on any machine."""
+    """A layer of 16 TiB is planned on any machine."""
 
     def program() -> None:
-        layer = nn.Linear(1 << 22, 1 << 22, bias=False)
+        layer = nn.Linear(1 << 21, 1 << 21, bias=False)
         with plan.step():
-            layer.to("hpu")(torch.rand(1, 1 << 22).to("hpu")).sum().backward()
+            layer.to("hpu")(torch.rand(1, 1 << 21).to("hpu")).sum().backward()
 
     recording = record_call(program, Options())
 
-    assert memory_plan(recording).at_peak["parameters"] == 1 << 46
+    assert memory_plan(recording).at_peak["parameters"] == 1 << 44
 
 
 def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +85,7 @@ def _train_rank(wrap: str) -> list[dict[str, int]]:
     return train(MODELS["mlp"], wrap=wrap)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
 def test_collectives_and_memory_are_those_of_two_ranks(wrap: str, tmp_path: Path) -> None:
     """Every step has the same number of collectives with the same bytes, and the peak is the same."""
@@ -98,4 +99,4 @@ def test_collectives_and_memory_are_those_of_two_ranks(wrap: str, tmp_path: Path
     ]
     planned = [(len(step.collectives), sum(each.bytes for each in step.collectives)) for step in recording.steps]
     assert planned[1:] == per_step[: len(planned) - 1]
-    assert memory_plan(recording).peak_bytes == pytest.approx(measured[-1]["peak_bytes"], rel=0.01)
+    assert memory_plan(recording).peak_bytes == measured[-1]["peak_bytes"]

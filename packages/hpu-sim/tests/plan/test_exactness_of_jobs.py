@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.needs_torch("2.8", "interfaces for the planner"),
     pytest.mark.slow,
+    pytest.mark.usefixtures("eager"),
     pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`"),
 ]

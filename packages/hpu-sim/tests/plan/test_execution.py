@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import gc
 import os
-import sys
-import types
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,7 +103,7 @@ def test_reading_a_value_names_the_line() -> None:
 def test_numpy_in_a_step_names_the_line() -> None:
     recording = _plan(lambda x: x.cpu().numpy())
 
-    assert [(read.operator, read.count) for read in recording.host_reads] == [("_to_copy", 1)]
+    assert [(read.operator, read.count) for read in recording.host_reads] == [("copy_", 1)]
 
 
 def test_a_shape_that_depends_on_data_is_refused() -> None:
@@ -117,7 +116,7 @@ def test_an_operator_without_a_shape_function_is_refused(
 ) -> None:
     library = make_library("hpu_sim_test_plan")
     library.define("custom(Tensor x) -> Tensor")
-    library.impl("custom", lambda x: x, "HPU")
+    library.impl("custom", lambda x: x, "CPU")
 
     with pytest.raises(plan.PlanError, match=r"register one with torch\.library\.register_fake"):
         _plan(torch.ops.hpu_sim_test_plan.custom)
@@ -150,30 +149,52 @@ def test_an_average_that_hccl_refuses_is_noted() -> None:
     assert "set_force_sum_reduction_for_comms(True)" in note
 
 
-def test_an_engine_of_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = types.ModuleType("deepspeed")
-    monkeypatch.setitem(sys.modules, "deepspeed", engine)
-    monkeypatch.setattr(engine, "initialize", lambda: None, raising=False)
+def test_memory_without_data_can_be_addressed() -> None:
+    """Code in C++ that reads from an address finds zeros, and does not end the process."""
+    import ctypes
 
-    def program() -> None:
-        engine.initialize()
+    found: list[int] = []
 
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: `deepspeed.initialize` reads the data"):
-        record_call(program, Options())
-
-
-def test_memory_of_a_fake_tensor_names_the_line() -> None:
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
-        _plan(lambda x: x.data_ptr())
-
-
-def test_memory_that_a_library_reads_first_hides_no_line() -> None:
-    """By itself, torch warns once in a process."""
-    read = types.FunctionType((lambda x: x.data_ptr()).__code__, {"__name__": "torch.library"})
+    def read(data: torch.Tensor) -> None:
+        large = data.new_empty(1 << 24)
+        found.append(ctypes.c_int64.from_address(large.data_ptr()).value)
 
     _plan(read)
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
-        _plan(lambda x: x.data_ptr())
+
+    assert found == [0, 0]
+
+
+def test_large_weights_of_a_module_take_no_memory_of_the_host() -> None:
+    """Initialization and copies between devices run on nothing."""
+
+    def program() -> None:
+        with plan.step():
+            layer = nn.Linear(1 << 18, 1 << 16)
+            nn.init.normal_(layer.weight)
+            assert layer.weight.device.type == "cpu"
+            layer.to("hpu").weight.cpu().mul_(2)
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    record_call(program, Options())
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+
+
+def test_a_number_of_the_host_keeps_its_value() -> None:
+    """Frameworks compare lengths and flags over ranks."""
+    read: list[object] = []
+
+    def program() -> None:
+        with plan.step():
+            lengths = torch.tensor([3, 5], device="hpu")
+            flag = torch.tensor(1, device="hpu")
+            dist.all_reduce(flag)
+            read.extend((lengths.tolist(), bool(flag == 4), (lengths + 1).tolist()))
+
+    record_call(program, Options(devices=4))
+
+    # What is computed with more than one number is made up.
+    assert read == [[3, 5], True, [1, 1]]
 
 
 def test_a_program_without_a_step_is_refused() -> None:
@@ -441,13 +462,14 @@ def test_a_module_keeps_its_name_in_a_wrapper() -> None:
     assert recording.lines["Model.head"].startswith(__file__)
 
 
-def test_a_custom_operator_without_a_fake_names_the_line() -> None:
+def test_a_custom_operator_of_others_needs_no_shape_function() -> None:
     @torch.library.custom_op("hpu_sim_test_plan::triple", mutates_args=())
     def triple(inputs: torch.Tensor) -> torch.Tensor:
         return inputs * 3
 
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: .*register_fake"):
-        _plan(triple)
+    recording = _plan(triple)
+
+    assert [each.name for each in recording.steady.operations] == ["aten.fill_", "aten.mul"]
 
 
 def test_a_module_compiled_within_counts_as_compiled() -> None:
@@ -513,14 +535,6 @@ def test_a_callback_that_needs_a_number_of_epochs_is_planned() -> None:
         trainer.fit(Scheduled())
 
     assert len(record_call(program, Options()).steps) == 2
-
-
-def test_a_kernel_in_cpp_that_reads_memory_names_the_line() -> None:
-    def kernel(inputs: torch.Tensor) -> None:
-        raise RuntimeError("The tensor has a non-zero number of elements, but its data is not allocated yet.")
-
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the program needs the data"):
-        _plan(kernel)
 
 
 def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

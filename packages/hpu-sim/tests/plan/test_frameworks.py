@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("hpu_core")
 pytest.importorskip("lightning", exc_type=ImportError)
+import torchmetrics
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import DeviceStatsMonitor
 from lightning.pytorch.loggers import CSVLogger
@@ -35,7 +36,7 @@ pytestmark = [
 class _Module(LightningModule):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(8, 8)
+        self.layer: nn.Module = nn.Linear(8, 8)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss: torch.Tensor = self.layer(batch[0]).mean()
@@ -142,3 +143,66 @@ def test_fabric_may_be_launched_by_its_command_line() -> None:
             optimizer.step()
 
     assert len(record_call(program, Options(devices=2)).steps) == 3
+
+
+class _Late(_Module):
+    """Module whose blocks are made in `configure_model`."""
+
+    def configure_model(self) -> None:
+        self.layer = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Tanh()) for _ in range(8)])
+
+
+def test_blocks_that_configure_model_makes_are_recomputed() -> None:
+    peaks = [
+        max(sum(each.by_category) for each in _fit(_Late(), Options(checkpoint=count, batch_size=4096)).steady.samples)
+        for count in (0, 8)
+    ]
+
+    assert peaks[1] < 0.75 * peaks[0]
+
+
+def test_a_metric_that_needs_values_is_left_out() -> None:
+    class Masked(torchmetrics.Metric):
+        total: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_state("total", torch.zeros(1), dist_reduce_fx="sum")
+
+        def update(self, values: torch.Tensor) -> None:
+            self.total = self.total + values[values > 0].sum()
+
+        def compute(self) -> Any:
+            return self.total
+
+    class Measured(_Module):
+        def configure_model(self) -> None:
+            self.metric = Masked()
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.metric.update(batch[0])
+            return super().training_step(batch, batch_idx)
+
+    recording = _fit(Measured(), Options())
+
+    assert "The metric Masked needs values, and is left out." in recording.notes
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.filterwarnings("ignore")
+def test_deepspeed_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stage 3 reduces gradients to parts, and gathers small parameters after the step; the optimizer has its state.
+
+    It keeps process groups, and runs once in a process.
+    """
+    pytest.importorskip("hpu_deepspeed")
+    # ZeRO-3 replaces it for the process.
+    monkeypatch.setattr(nn.functional, "linear", nn.functional.linear)
+    recording = _fit(_Module(), Options(devices=2, strategy="deepspeed_stage_3"), precision="bf16-mixed")
+
+    calls = {(each.name, each.phase) for each in recording.steady.collectives}
+    assert (recording.strategy, recording.parameters) == ("deepspeed_stage_3", 72)
+    assert {("reduce_scatter_base", "backward"), ("allgather_base", "optimizer")} <= calls
+    assert recording.steady.samples[-1].by_category[2] >= 2 * 4 * 72 // 2
+    assert "optimizer" in {each.phase for each in recording.steady.operations}
+    assert not any("modelled" in note for note in recording.notes)

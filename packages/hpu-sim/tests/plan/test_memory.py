@@ -91,6 +91,7 @@ def test_modules_beyond_the_largest_are_one_row() -> None:
     assert rows[-1].name == "other modules"
 
 
+@pytest.mark.usefixtures("eager")
 def test_storage_that_grows_later_belongs_to_the_module_that_grew_it() -> None:
     """FSDP makes empty storage first, makes it a parameter, and gives it a size then."""
 

@@ -183,6 +183,7 @@ def test_ranks_with_equal_shards_have_one_plan(recording: Recording) -> None:
     assert representatives(recording) == ()
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
     """FSDP2 gives the last of 3 ranks fewer of 10 classes; its plan is beside that of rank 0."""
     recordings = {
@@ -219,7 +220,7 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
     script.write_text('import torch\n\n\ndef main():\n    {}["data"]\n\n\nmain()\n')
     config = runtime.active_config()
 
-    code = command.run([config], [Options()], str(script), ())
+    code = command.run([config], [Options()], str(script), (), outputs=command.Outputs())
 
     shown = capsys.readouterr().err
     assert code == 2
@@ -244,5 +245,5 @@ def test_a_script_that_cannot_be_planned_has_an_exit_code_of_its_own(
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
 
-    assert command.run([runtime.active_config()], [Options()], str(script), ()) == 2
+    assert command.run([runtime.active_config()], [Options()], str(script), (), outputs=command.Outputs()) == 2
     assert "without a training step" in capsys.readouterr().err

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.search import advise, find_batch
 from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
 from hpu_sim.prediction.reserve import fitting_bytes
@@ -36,6 +39,22 @@ def test_the_largest_batch_fits_and_the_next_one_does_not() -> None:
     options, recording = found
     assert options.batch_size == (fitting_bytes(usable_memory("GAUDI2")) - 8 * _GIB) // (3 * _GIB)
     assert memory_plan(recording).peak_bytes <= fitting_bytes(usable_memory("GAUDI2"))
+
+
+def test_a_peak_that_depends_on_the_batch_only_when_it_is_large_finds_it() -> None:
+    """A copy of the parameters hides the activations of small batches: the first two plans have the same peak."""
+
+    def record(options: Options) -> Recording:
+        recording = _record(dataclasses.replace(options, batch_size=1))
+        hidden = max(40 * _GIB, (options.batch_size or 1) * (_GIB >> 8))
+        sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, hidden, 0, 0, 0))
+        recording.steps[0].samples = [sample]
+        return recording
+
+    found = find_batch(record, Options(), "GAUDI2")
+
+    assert found is not None
+    assert found[0].batch_size == (fitting_bytes(usable_memory("GAUDI2")) - 8 * _GIB) // (_GIB >> 8)
 
 
 def test_no_batch_fits_if_the_states_do_not() -> None:
@@ -82,7 +101,7 @@ def test_changes_are_combined_if_none_fits_alone() -> None:
         activations = int(100 * _GIB * (1 - min(options.checkpoint, 8) / 12))
         recording.steady.samples = [MemorySample(1, "forward", (32 * _GIB, 32 * _GIB, 64 * _GIB, activations, 0, 0, 0))]
         recording.steady.inputs = ()
-        return recording
+        return zero.apply(recording, options.strategy) if options.strategy in zero.STAGES else recording
 
     options = Options(devices=8)
     (first, *others), _ = advise(record, options, record(options), "GAUDI2")

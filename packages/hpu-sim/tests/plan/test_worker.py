@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,10 @@ from hpu_sim.plan.worker import Worker
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
+pytestmark = [
+    pytest.mark.needs_torch("2.8", "interfaces for the planner"),
+    pytest.mark.usefixtures("without_device"),
+]
 
 _STEP = """
 import torch
@@ -85,3 +89,27 @@ def test_progress_names_the_step(tmp_path: Path) -> None:
 
     assert shown[0] == "starting"
     assert "step 2 of 2, forward" in shown
+
+
+def test_what_the_first_candidate_imported_of_a_framework_is_there_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A framework is imported once, by the planner; what the program has of its own is imported in each process."""
+    count = tmp_path / "count"
+    for name in ("framework_of_test", "own_of_test"):
+        (tmp_path / f"{name}.py").write_text(
+            f"with open({str(count)!r}, 'a') as file:\n    file.write({name!r} + ' ')\n"
+        )
+    worker = _worker(tmp_path, "import framework_of_test, own_of_test\n" + _STEP)
+    monkeypatch.setattr("hpu_sim.plan.worker._FRAMEWORKS", {"framework_of_test"})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "framework_of_test", None)
+    del sys.modules["framework_of_test"]
+
+    for rank in range(3):
+        worker.record(Options(rank=rank, devices=3))
+
+    imported = count.read_text().split()
+    # The first process, and the planner.
+    assert imported.count("framework_of_test") == 2
+    assert imported.count("own_of_test") == 3

@@ -50,7 +50,7 @@ def test_the_clock_changes_no_counter() -> None:
 def test_a_run_of_two_steps_has_no_clock() -> None:
     clock = StepClock(runtime.active_config())
     _run(clock, steps=2)
-    clock.__exit__(None, None, None)  # type: ignore[no-untyped-call] # torch's
+    clock.close()
 
     assert clock.clock is None
 
@@ -74,3 +74,29 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
     assert trace["distributedInfo"]["rank"] == 1
     assert clock.clock.fast_seconds < step["dur"] / 1e6 < clock.clock.slow_seconds
     assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
+
+
+def test_the_clock_knows_the_optimizer_and_the_end_of_graphs() -> None:
+    """Its closure is no part of the optimizer, and a fused one is one launch."""
+    from habana_frameworks.torch import core
+    from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+
+    clock = StepClock(runtime.active_config())
+    model = nn.Linear(8, 8).to("hpu")
+    optimizer = FusedAdamW(model.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(torch.ones(4, 8, device="hpu")).sum()
+        loss.backward()
+        core.mark_step()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+        clock.on_optimizer_step(optimizer)
+
+    step = clock.step
+    assert {each.phase for each in step.operations if each.matmul} == {"forward", "backward"}
+    assert sum(each.is_launched for each in step.operations if each.phase == "optimizer") == 1
+    assert len(step.graph_ends) == 1

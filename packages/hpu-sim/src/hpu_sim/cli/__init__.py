@@ -6,9 +6,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from hpu_sim.__about__ import __version__
 from hpu_sim.device import machine_id
@@ -24,6 +25,9 @@ from hpu_sim.device.config import (
 from hpu_sim.device.machine_id import MACHINE_VARIABLE
 from hpu_sim.plan.calibrate import PlanCommand
 from hpu_sim.process import signal_forwarding, subprocess_env
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -137,6 +141,19 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     return [command]
 
 
+_OPTIONS_OF_SCRIPTS: Final = (
+    "devices",
+    "nodes",
+    "strategy",
+    "compare",
+    "precision",
+    "batch_size",
+    "rank",
+    "compiled",
+    "find_batch",
+)
+
+
 @main.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--devices", default=1, show_default=True, type=click.IntRange(1, 8), help="Cards per box, 1 to 8.")
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of boxes.")
@@ -189,9 +206,19 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     metavar="FILE",
     help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
 )
-@click.argument("program", metavar="SCRIPT", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--save",
+    "recording_path",
+    default=None,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what was recorded: `hpu-sim plan FILE` plans it again, without SCRIPT, on other generations.",
+)
+@click.argument("program", metavar="SCRIPT", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
 def plan(  # noqa: PLR0913 - one argument per option
+    context: click.Context,
     *,
     devices: int,
     nodes: int,
@@ -210,24 +237,36 @@ def plan(  # noqa: PLR0913 - one argument per option
     html_path: Path | None,
     json_path: Path | None,
     trace_path: Path | None,
-    program: str,
+    recording_path: Path | None,
+    program: Path,
     arguments: tuple[str, ...],
 ) -> None:
     """Predict memory and step time of a script on many cards.
 
-    SCRIPT runs as one rank of NODES x DEVICES until its training steps are known. Its tensors on cards have no data.
+    SCRIPT runs as one rank of NODES x DEVICES until its training steps are known, on simulated cards whose kernels
+    never run: its tensors on cards have no data. SCRIPT may be a recording that an earlier plan saved.
     The exit code is 0 if a plan fits in memory, 1 if none does, and 2 if SCRIPT cannot be planned. Everything is
     predicted, and nothing is measured.
     """
     from hpu_sim.plan import command
     from hpu_sim.plan.session import Options
+    from hpu_sim.prediction import recording_file
     from hpu_sim.prediction.hardware import calibrated
 
+    outputs = command.Outputs(html_path, json_path, trace_path, recording_path)
     try:
         configs = [SimConfig.create(devices, each.strip(), release) for each in generation.split(",")]
         calibrated(configs[0].generation)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    if recording_file.is_recording(program):
+        _refuse_given(context, _OPTIONS_OF_SCRIPTS)
+        try:
+            recordings = recording_file.load(program)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        options = Options(planned_samples=samples, loader_rate=loader_rate)
+        sys.exit(command.run_recordings(recordings, [each.generation for each in configs], options, outputs))
     strategies: list[str | None] = [None]
     if strategy or compare:
         strategies = [each.strip() for each in strategy.split(",")] if strategy else list(command.COMPARED)
@@ -261,14 +300,20 @@ def plan(  # noqa: PLR0913 - one argument per option
     code = command.run(
         configs,
         choices,
-        program,
+        str(program),
         arguments,
         shows_output=show_output,
-        html_path=html_path,
-        json_path=json_path,
-        trace_path=trace_path,
+        outputs=outputs,
     )
     sys.exit(code)
+
+
+def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
+    """Refuse options that would need the script of a recording to run again."""
+    given = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        options = {each.name: each.opts[-1] for each in context.command.params}
+        raise click.UsageError(f"`{options[given[0]]}` needs the script: a recording is what one choice of it did")
 
 
 @main.command()

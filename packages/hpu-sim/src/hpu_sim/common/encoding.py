@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from typing import Any, Final, Literal, TypeVar
@@ -25,17 +26,24 @@ def from_dict(kind: type[_T], data: Any) -> _T:
         raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
 
 
-def _from_dict(kind: Any, data: Any) -> Any:
+_hints = functools.cache(typing.get_type_hints)
+
+
+def _from_dict(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return per kind of type
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints(kind)
         return kind(
             **{field.name: _from_dict(hints[field.name], data[field.name]) for field in dataclasses.fields(kind)}
         )
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return kind(*(_from_dict(hint, item) for hint, item in zip(_hints(kind).values(), data, strict=True)))
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return _checked(data, data in arguments)
     if origin is dict:
         return {_from_dict(arguments[0], key): _from_dict(arguments[1], value) for key, value in data.items()}
+    if origin is list:
+        return [_from_dict(arguments[0], item) for item in _checked(data, isinstance(data, list))]
     if origin is tuple:
         _checked(data, isinstance(data, (list, tuple)))
         kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments

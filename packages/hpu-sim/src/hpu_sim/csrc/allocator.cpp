@@ -12,6 +12,8 @@
 #include <c10/util/Exception.h>
 
 #include "fork_safety.h"
+#include "never.h"
+#include "recorder.h"
 #include "released_later.h"
 #include "strict.h"
 #include "torch_compat.h"
@@ -41,7 +43,8 @@ void atomic_max(std::atomic<int64_t>& maximum, int64_t value) {
 
 // Called before host memory is allocated, because the host may run out of memory where the device must.
 void check_capacity(int64_t bytes) {
-  if (bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed)) {
+  if (!is_never() &&
+      bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed)) {
     throw_out_of_memory(bytes);
   }
 }
@@ -82,7 +85,8 @@ std::optional<Charge> find_memory(int64_t bytes) {
     const auto block = strict_pool().pool.allocate(bytes);
     return block.has_value() ? std::make_optional(Charge{block->bytes, block->id}) : std::nullopt;
   }
-  if (stats.in_use.load(std::memory_order_relaxed) + bytes > stats.limit.load(std::memory_order_relaxed)) {
+  if (!is_never() &&
+      stats.in_use.load(std::memory_order_relaxed) + bytes > stats.limit.load(std::memory_order_relaxed)) {
     return std::nullopt;
   }
   return Charge{bytes, 0};
@@ -121,8 +125,12 @@ struct DeviceBlock {
   std::atomic<bool> is_pending{false};
   StreamEvent pending;
   std::mutex mutex;  // of `charge`, while the memory is committed, and of `pending`
+  KnownValue value;
 
-  explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {}
+  explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {
+    static std::atomic<int64_t> count{0};
+    value.number = ++count;
+  }
 
   int64_t bytes() const { return static_cast<int64_t>(cpu->nbytes()) / (is_halved ? 2 : 1); }
 
@@ -138,6 +146,7 @@ struct DeviceBlock {
       }
       charge = *found;
       is_committed = true;
+      record_memory(value.number, charge.bytes);
     }
     return true;
   }
@@ -152,6 +161,7 @@ struct DeviceBlock {
     if (is_committed.exchange(false)) {
       release_memory(charge);
       ++stats.num_frees;
+      record_memory(value.number, -charge.bytes);
     }
   }
 };
@@ -171,8 +181,8 @@ DeviceBlock& block_of(const c10::DataPtr& data) {
   return *static_cast<DeviceBlock*>(data.get_context());
 }
 
-// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, with page tables of
-// four and of five levels; on ARM it is the system's.
+// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, with page tables
+// of four and of five levels; on ARM it is the system's.
 #ifdef __x86_64__
 constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
 #else
@@ -195,12 +205,15 @@ c10::DataPtr make_device_ptr(CpuStoragePtr cpu) {
 
 CpuStoragePtr make_cpu_storage(size_t bytes) {
   return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, c10::GetCPUAllocator(), /*resizable=*/true);
+      c10::StorageImpl::use_byte_size_t(),
+      bytes,
+      is_never() ? reserving_allocator() : c10::GetCPUAllocator(),
+      /*resizable=*/true);
 }
 
 // Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
 CpuStoragePtr make_handle(size_t bytes) {
-  if (static_cast<int64_t>(bytes) <= stats.limit.load(std::memory_order_relaxed)) {
+  if (is_never() || static_cast<int64_t>(bytes) <= stats.limit.load(std::memory_order_relaxed)) {
     return make_cpu_storage(bytes);
   }
   return c10::make_intrusive<c10::StorageImpl>(
@@ -227,7 +240,9 @@ class DeviceAllocator final : public AllocatorBase {
 
 #if HPU_SIM_TORCH >= 203
   void copy_data(void* destination, const void* source, size_t bytes) const override {
-    std::memcpy(host_address(destination), host_address(source), bytes);
+    if (!is_never()) {
+      std::memcpy(host_address(destination), host_address(source), bytes);
+    }
   }
 #endif
 
@@ -399,6 +414,10 @@ bool is_foreign(const c10::Storage& hpu) {
   return !owns(hpu.data_ptr());
 }
 
+KnownValue* known_value(const c10::Storage& hpu) {
+  return owns(hpu.data_ptr()) ? &block_of(hpu.data_ptr()).value : nullptr;
+}
+
 void store_in_half(const c10::Storage& hpu) {
   if (owns(hpu.data_ptr())) {
     block_of(hpu.data_ptr()).is_halved = true;
@@ -465,6 +484,7 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
     return growth;
   }
   block.charge = *grown;
+  record_memory(block.value.number, grown->bytes - charge.bytes);
   ++stats.num_frees;
   impl->set_nbytes(cpu->nbytes());
   return 0;
@@ -480,9 +500,11 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   if (before != 0) {
     commit(hpu);
     block_of(grown).commit();
-    run_on_device("aten::resize_", [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
-      std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
-    });
+    if (!is_never()) {
+      run_on_device("aten::resize_", [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
+        std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
+      });
+    }
   }
   auto* impl = hpu.unsafeGetStorageImpl();
   impl->set_data_ptr_noswap(std::move(grown));

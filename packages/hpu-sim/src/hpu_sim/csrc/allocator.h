@@ -34,6 +34,16 @@ struct MemoryStats {
   int64_t num_defragmentations = 0;
 };
 
+// What is known of a storage of the device.
+struct KnownValue {
+  int64_t number = 0;     // counts storages
+  bool is_known = false;  // in a plan, whether its memory has the value of its only element; see never.h
+  int8_t assumed = -1;    // 0 or 1: the value that a plan assumes of all elements
+};
+
+// Returns null for a storage over foreign memory.
+KnownValue* known_value(const c10::Storage& hpu);
+
 MemoryStats memory_stats();
 void reset_peak_memory();
 void reset_accumulated_memory();

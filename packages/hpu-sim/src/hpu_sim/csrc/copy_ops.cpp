@@ -12,8 +12,10 @@
 #include "dtypes.h"
 #include "execution.h"
 #include "graph.h"
+#include "never.h"
 #include "pinned_allocator.h"
 #include "recipe_key.h"
+#include "recorder.h"
 #include "released_later.h"
 #include "stream.h"
 #include "strict.h"
@@ -101,8 +103,7 @@ void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_block
   if (!is_hpu_tensor(self)) {
     const auto staging = at::empty(source.sizes(), source.options().device(at::kCPU));
     const auto from = as_cpu_alias(source);
-    const auto event = stream->push(
-        "aten::copy_", [staging, from] { staging.copy_(from); }, WorkKind::kCopy);
+    const auto event = stream->push("aten::copy_", [staging, from] { staging.copy_(from); }, WorkKind::kCopy);
     land_after(event, [target = self.detach(), staging] { target.copy_(staging); });
     return;
   }
@@ -123,9 +124,14 @@ void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_block
   }
 }
 
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+at::Tensor& copy_unrecorded(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   ensure_acquired();
-  record_copy(source, self, non_blocking);
+  if (is_hpu_tensor(self) || is_hpu_tensor(source)) {
+    record_copy(source, self, non_blocking);
+  }
+  if (is_never()) {
+    return copy_without_data(self, source);
+  }
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
   const auto mode = execution_mode();
   if (C10_UNLIKELY(mode == ExecutionMode::kNever)) {
@@ -139,6 +145,15 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   target.copy_(as_cpu(source));
   if (is_hpu_tensor(self)) {
     round_to_stored(target);
+  }
+  return self;
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  copy_unrecorded(self, source, non_blocking);
+  if (is_recorded()) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+    record_event("operator", op, {self, source, non_blocking}, {self});
   }
   return self;
 }
@@ -170,7 +185,7 @@ void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blockin
 }
 #endif
 
-at::Scalar local_scalar_dense(const at::Tensor& self) {
+at::Scalar read(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
   order_after_collective(self);
@@ -179,7 +194,16 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
     return at::zeros({}, self.options().device(at::kCPU)).item();
   }
-  return at::_local_scalar_dense(as_cpu_alias(self));
+  return is_never() ? read_element(self) : at::_local_scalar_dense(as_cpu_alias(self));
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const at::Scalar value = read(self);
+  if (is_recorded()) {
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", "");
+    record_event("read", op, {self}, {value});
+  }
+  return value;
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {

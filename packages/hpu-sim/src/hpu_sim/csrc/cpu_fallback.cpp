@@ -23,7 +23,9 @@
 #include "graph.h"
 #include "ivalue_tensors.h"
 #include "low_precision.h"
+#include "never.h"
 #include "recipe_key.h"
+#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 #include "torch_compat.h"
@@ -513,13 +515,31 @@ class CpuFallbackCall {
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ensure_acquired();
   sync_intraop_threads();
-  CpuFallbackCall call(op, *stack);
-  call.alias_inputs_as_cpu();
-  call.run();
-  call.alias_outputs_as_hpu();
+  const auto end = [&](size_t count) { return stack->end() - static_cast<std::ptrdiff_t>(count); };
+  torch::jit::Stack arguments;
+  const bool is_heard = is_recorded();
+  if (is_heard) {
+    arguments.assign(end(op.schema().arguments().size()), stack->end());
+  }
+  if (!is_never() || !lose_forever(op, *stack)) {
+    CpuFallbackCall call(op, *stack);
+    call.alias_inputs_as_cpu();
+    call.run();
+    call.alias_outputs_as_hpu();
+    if (is_never()) {
+      know_results(op, *stack);
+    }
+  }
+  if (is_heard) {
+    record_event("operator", op, arguments, {end(op.schema().returns().size()), stack->end()});
+  }
 }
 
 void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (is_never()) {
+    cpu_fallback(op, stack);
+    return;
+  }
   ensure_acquired();
   CpuFallbackCall call(op, *stack);
   call.alias_inputs_as_cpu();

@@ -12,7 +12,7 @@ namespace hpu_sim {
 enum class ExecutionMode : uint8_t {
   kNow,    // on the calling thread, before its call returns
   kLater,  // as asynchronous as a card
-  kNever,  // a plan, or a forked child in strict mode, which has none of the threads that run operators on a card
+  kNever,  // a forked child in strict mode, which has none of the threads that run operators on a card; see never.h too
 };
 
 inline std::atomic<ExecutionMode> current_execution_mode{ExecutionMode::kNow};

@@ -25,6 +25,8 @@
 #include "graph.h"
 #include "hccl_tensors.h"
 #include "hccl_work.h"
+#include "never.h"
+#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 #include "torch_compat.h"
@@ -44,18 +46,11 @@ int64_t num_bytes(const Tensors& tensors) {
   return bytes;
 }
 
-void record_collective(const char* name, const Tensors& payload) {
-  // The other ranks read results of the graph.
-  graph_recorder().flush();
-  const int64_t bytes = num_bytes(payload);
-  ++counters().collectives;
-  counters().collective_bytes += bytes;
-  if (C10_UNLIKELY(is_traced()) && execution_mode() == ExecutionMode::kNow) {
-    start_collective_event(name, bytes);
-  }
-  if (C10_UNLIKELY(is_observed())) {
-    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
-  }
+// Returns a process group with this backend as its CPU backend, which torch's collectives for CPU tensors look up.
+c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group(const BackendPtr& backend) {
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(backend->getRank(), backend->getSize());
+  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  return group;
 }
 
 // What a collective has started: gloo's work, and what is left to do after it.
@@ -106,16 +101,6 @@ class HcclBackend final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "hccl"; }
 
-  // Returns a process group with this backend as its CPU backend, which torch's collectives for CPU tensors look up.
-  c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group() {
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(getRank(), getSize());
-    group->setBackend(
-        c10::DeviceType::CPU,
-        c10d::ProcessGroup::BackendType::CUSTOM,
-        c10::intrusive_ptr<HcclBackend>::unsafe_reclaim_from_nonowning(this));
-    return group;
-  }
-
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     const OddBytePadding padding(tensors);
     auto aliases = as_checked_cpu_alias("broadcast", tensors);
@@ -130,9 +115,11 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return run_reduction(
-        "allreduce", options.reduceOp, c10d::OpType::ALLREDUCE, tensors, [options](c10d::Backend& gloo, Tensors& buffers) {
-          return gloo.allreduce(buffers, options);
-        });
+        "allreduce",
+        options.reduceOp,
+        c10d::OpType::ALLREDUCE,
+        tensors,
+        [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.allreduce(buffers, options); });
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
@@ -294,8 +281,7 @@ class HcclBackend final : public c10d::Backend {
           OutputBuffers buffers;
           auto received = buffers.add(as_bytes(to)).front();
           auto sent = as_input_bytes(from).front();
-          return Started{
-              gloo.alltoall_base(received, sent, output_split, input_split, options), buffers.copy_back()};
+          return Started{gloo.alltoall_base(received, sent, output_split, input_split, options), buffers.copy_back()};
         });
   }
 
@@ -403,9 +389,7 @@ class HcclBackend final : public c10d::Backend {
     std::function<void()> on_waited = nullptr;
   };
 
-  static bool is_point_to_point(c10d::OpType type) {
-    return type == c10d::OpType::SEND || type == c10d::OpType::RECV;
-  }
+  static bool is_point_to_point(c10d::OpType type) { return type == c10d::OpType::SEND || type == c10d::OpType::RECV; }
 
   // Returns the work of `call`, which `start` starts.
   WorkPtr launch(const Call& call, Start start) {
@@ -437,8 +421,8 @@ class HcclBackend final : public c10d::Backend {
     const auto state = std::make_shared<Started>();
     const auto start_ns = std::make_shared<int64_t>(0);
     first.push(call.name, [communicator = communicator_] { communicator->gloo(); }, WorkKind::kWait);
-    const auto started = first.push(
-        call.name, [communicator = communicator_, state, start_ns, start = std::move(start)] {
+    const auto started =
+        first.push(call.name, [communicator = communicator_, state, start_ns, start = std::move(start)] {
           const c10::InferenceMode off(false);
           *start_ns = is_traced() ? now_ns() : 0;
           *state = start(communicator->gloo());
@@ -458,8 +442,7 @@ class HcclBackend final : public c10d::Backend {
         },
         WorkKind::kWait);
     const auto event = last.push(
-        call.name,
-        [state, start_ns, name = call.name, thread = current_thread_id(), bytes = num_bytes(call.payload)] {
+        call.name, [state, start_ns, name = call.name, thread = current_thread_id(), bytes = num_bytes(call.payload)] {
           const c10::InferenceMode off(false);
           if (state->on_completed) {
             state->on_completed();
@@ -617,20 +600,27 @@ class PythonTLSGuard {
 
 // Boxed kernel for every collective of every torch release. It only replaces the process group.
 void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const PythonTLSGuard guard;
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
+  if (is_recorded()) {
+    record_event("operator", op, {stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end()}, {});
+  }
+  const PythonTLSGuard guard;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "process_group") {
       auto& value = (*stack)[first + i];
       auto backend = value.toCustomClass<c10d::ProcessGroup>()->getBackend(c10::DeviceType::HPU);
+      if (is_never()) {
+        value = c10::IValue(as_cpu_group(backend));
+        continue;
+      }
       auto* hccl = dynamic_cast<HcclBackend*>(backend.get());
       TORCH_CHECK(
           hccl != nullptr,
           "collectives on hpu tensors need the hccl backend, got a process group with the backend ",
           backend->getBackendName(),
           ".");
-      value = c10::IValue(hccl->as_cpu_group());
+      value = c10::IValue(as_cpu_group(backend));
     }
   }
   // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch writes to an
@@ -640,6 +630,20 @@ void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 }  // namespace
+
+void record_collective(const char* name, const Tensors& payload) {
+  // The other ranks read results of the graph.
+  graph_recorder().flush();
+  const int64_t bytes = num_bytes(payload);
+  ++counters().collectives;
+  counters().collective_bytes += bytes;
+  if (C10_UNLIKELY(is_traced()) && execution_mode() == ExecutionMode::kNow) {
+    start_collective_event(name, bytes);
+  }
+  if (C10_UNLIKELY(is_observed())) {
+    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
+  }
+}
 
 BackendPtr make_hccl_backend(int rank, int size, std::shared_ptr<Communicator> communicator) {
   return c10::make_intrusive<HcclBackend>(rank, size, std::move(communicator));

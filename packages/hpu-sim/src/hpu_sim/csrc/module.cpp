@@ -1,4 +1,6 @@
 // Python bindings, typed by `hpu_sim.device.native`.
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
@@ -18,7 +20,11 @@
 #include "guard.h"
 #include "hccl.h"
 #include "hccl_communicator.h"
+#include "hccl_never.h"
 #include "hooks.h"
+#include "ivalue_tensors.h"
+#include "never.h"
+#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 
@@ -62,6 +68,69 @@ void set_listener(const std::optional<py::function>& listener) {
     listener_function() = *listener;
   }
   hpu_sim::set_listener(listener.has_value() ? &call_listener_function : nullptr);
+}
+
+py::function& recorder_function() {
+  static auto* function = new py::function();
+  return *function;
+}
+
+// Tensors of their own, which share storages: a Python object of a tensor would change who may reuse its memory.
+py::tuple as_recorded(const torch::jit::Stack& values) {
+  py::tuple result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    c10::IValue value = values[i].isGenerator() ? c10::IValue() : values[i];
+    hpu_sim::replace_tensors(value, [](const at::Tensor& tensor) {
+      return tensor.defined() ? at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
+                                    c10::VariableVersion(0), /*allow_tensor_metadata_change=*/false))
+                              : tensor;
+    });
+    result[i] = torch::jit::toPyObject(std::move(value));
+  }
+  return result;
+}
+
+void call_recorder_function(
+    const char* kind,
+    const c10::OperatorHandle& op,
+    const torch::jit::Stack& arguments,
+    const torch::jit::Stack& results) {
+  const py::gil_scoped_acquire gil;
+  const auto& name = op.operator_name();
+  try {
+    recorder_function()(kind, name.name, name.overload_name, as_recorded(arguments), as_recorded(results));
+  } catch (py::error_already_set& error) {
+    // Of an autograd thread too.
+    error.restore();
+    python_error kept;
+    kept.persist();
+    throw kept;
+  }
+}
+
+void set_recorder(const std::optional<py::function>& recorder) {
+  if (recorder.has_value()) {
+    recorder_function() = *recorder;
+  }
+  hpu_sim::set_recorder(recorder.has_value() ? &call_recorder_function : nullptr);
+}
+
+void set_never(bool enabled, py::function is_reserved_on_host) {
+  static auto* function = new py::function();
+  *function = std::move(is_reserved_on_host);
+  hpu_sim::set_never(enabled, [] {
+    const py::gil_scoped_acquire gil;
+    return (*function)().cast<bool>();
+  });
+}
+
+std::vector<int64_t> storage_numbers(const std::vector<at::Tensor>& tensors) {
+  std::vector<int64_t> result;
+  result.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    result.push_back(tensor.has_storage() ? hpu_sim::storage_number(tensor.storage()) : 0);
+  }
+  return result;
 }
 
 bool register_autocast(const std::string& name, const std::string& policy) {
@@ -223,17 +292,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
   m.def("join_hccl_communicator", &hpu_sim::join_communicator, py::call_guard<py::gil_scoped_release>());
-  m.def(
-      "make_hccl_backend",
-      [](hpu_sim::StorePtr store, int rank, int size, const py::function& connect) {
-        // Destroyed with Python's lock, in `Communicator::gloo`, or never.
-        auto* function = new py::function(connect);
-        const py::gil_scoped_release no_gil;
-        const auto connect_once = [function](const hpu_sim::StorePtr& joined) {
-          const std::unique_ptr<py::function> owned(function);
-          return (*owned)(joined).cast<hpu_sim::BackendPtr>();
-        };
-        return hpu_sim::make_hccl_backend(
-            rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
-      });
+  m.def("make_hccl_backend", [](hpu_sim::StorePtr store, int rank, int size, const py::function& connect) {
+    // Destroyed with Python's lock, in `Communicator::gloo`, or never.
+    auto* function = new py::function(connect);
+    const py::gil_scoped_release no_gil;
+    const auto connect_once = [function](const hpu_sim::StorePtr& joined) {
+      const std::unique_ptr<py::function> owned(function);
+      return (*owned)(joined).cast<hpu_sim::BackendPtr>();
+    };
+    return hpu_sim::make_hccl_backend(
+        rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
+  });
+  m.def("make_never_backend", &hpu_sim::make_never_backend);
+  m.def("set_never", &set_never);
+  m.def("assume", &hpu_sim::assume);
+  m.def("set_recorder", &set_recorder);
+  m.def("take_memory_changes", &hpu_sim::take_memory_changes);
+  m.def("storage_numbers", &storage_numbers);
 }

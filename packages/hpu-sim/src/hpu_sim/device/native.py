@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
     from torch._C._distributed_c10d import Backend, Store
@@ -155,6 +155,29 @@ class Native(Protocol):
         Raises:
             RuntimeError: If the store holds the stale id of another process group.
         """
+
+    def make_never_backend(self, rank: int, size: int) -> Backend:
+        """Return the backend of a rank of a plan, which exchanges nothing; ``csrc/hccl_never.h``."""
+
+    def set_never(self, enabled: bool, is_reserved_on_host: Callable[[], bool]) -> None:
+        """Set whether no kernel runs; ``csrc/never.h``.
+
+        Args:
+            enabled: Whether none runs.
+            is_reserved_on_host: Function that returns whether a large CPU tensor that is being made has no memory.
+        """
+
+    def assume(self, tensor: torch.Tensor, value: bool) -> None:
+        """Have reads of a tensor return a value, where no kernel runs."""
+
+    def set_recorder(self, recorder: Callable[[str, str, str, tuple[Any, ...], tuple[Any, ...]], None] | None) -> None:
+        """Call ``recorder(kind, name, overload, arguments, results)`` for each event of ``csrc/recorder.h``."""
+
+    def take_memory_changes(self) -> list[tuple[int, int]]:
+        """Return the number of the storage and the bytes of each allocation and release since the last call."""
+
+    def storage_numbers(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the numbers of the storages of tensors; those of the device are above 0."""
 
     def make_hccl_backend(self, store: Store, rank: int, size: int, connect: Callable[[Store], Backend]) -> Backend:
         """Return an hccl backend that runs its collectives on a gloo backend.

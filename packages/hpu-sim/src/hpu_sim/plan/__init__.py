@@ -14,7 +14,7 @@ A program without a Trainer marks its training step, which has no effect outside
         with plan.step():
             train(batch)
 
-The data flow one way: ``session`` runs the program on ``fake_device``, which records;
+The data flow one way: ``session`` runs the program on ``device``, which records;
 the models of memory, collectives and time read the recording; ``compare`` makes plans of it, which
 are rendered as text, JSON and HTML. Importing this package imports neither torch nor Lightning.
 """

@@ -32,12 +32,52 @@ if TYPE_CHECKING:
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 
 
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """Files that a plan is written to, beside the table on the terminal.
+
+    Attributes:
+        html: Page; None for none, as of all of them.
+        json: Plan as JSON.
+        trace: Predicted step as a Chrome trace.
+        recording: Recordings, of which a plan can be made again.
+    """
+
+    html: Path | None = None
+    json: Path | None = None
+    trace: Path | None = None
+    recording: Path | None = None
+
+    def write(self, plan: Plan, recordings: Sequence[Recording], traced: Recording) -> None:
+        """Write the files and the table.
+
+        Args:
+            plan: Plan.
+            recordings: What it was made of.
+            traced: Recording whose step is traced.
+        """
+        from hpu_sim.plan import html, text
+        from hpu_sim.prediction import chrome_trace, recording_file
+
+        if self.html is not None:
+            self.html.write_text(html.render(plan), encoding="utf-8")
+        if self.json is not None:
+            self.json.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+        if self.trace is not None:
+            trace = chrome_trace.trace_of_recording(traced, plan.strategies[0].generation)
+            self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
+        if self.recording is not None:
+            recording_file.save(recordings, self.recording)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(text.render(plan, width))
+
+
 def make_planner(record: Callable[[Options], Recording]) -> Callable[[Options], Recording]:
     """Return a function that records a program, which runs again for each choice that changes what it does."""
 
     @functools.cache
     def plan(options: Options) -> Recording:
-        if options.strategy in zero.STAGES:
+        if options.strategy in zero.STAGES and zero.is_modelled(options.strategy):
             return zero.apply(plan(dataclasses.replace(options, strategy="auto")), options.strategy)
         return record(options)
 
@@ -51,26 +91,20 @@ def run(  # noqa: PLR0913 - one argument per option
     arguments: Sequence[str],
     *,
     shows_output: bool = False,
-    html_path: Path | None = None,
-    json_path: Path | None = None,
-    trace_path: Path | None = None,
+    outputs: Outputs,
 ) -> int:
     """Plan a program, print the table and return 0 if a plan fits, 1 if none does, 2 if it cannot be planned."""
     first = configs[0]
     activation.activate(first.devices, first.generation, first.release.version)
 
-    from hpu_sim.plan import html, text
-    from hpu_sim.prediction import chrome_trace
-
     progress = Progress()
     planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
-    trace = None
     try:
         plans = _make_plans(planner, choices, [each.generation for each in configs])
         plan = Plan(command=planner(choices[0]).command, strategies=tuple(each for _, each in plans))
-        if trace_path is not None:
-            traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
-            trace = chrome_trace.trace_of_recording(traced, first.generation)
+        ranks = [dataclasses.replace(options, rank=rank.rank) for options, each in plans for rank in each.ranks]
+        recordings = [planner(each) for each in dict.fromkeys(ranks)]
+        traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
     except PlanError as error:
         progress.end()
         click.echo(f"Error: {error}", err=True)
@@ -80,15 +114,35 @@ def run(  # noqa: PLR0913 - one argument per option
         click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
         return CANNOT_PLAN
     progress.end()
-    if html_path is not None:
-        html_path.write_text(html.render(plan), encoding="utf-8")
-    if json_path is not None:
-        json_path.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
-    if trace_path is not None:
-        trace_path.write_text(json.dumps(trace) + "\n", encoding="utf-8")
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write(text.render(plan, width))
+    outputs.write(plan, recordings, traced)
     return 0 if plan.fits else DOES_NOT_FIT
+
+
+def run_recordings(
+    recordings: Sequence[Recording], generations: Sequence[str], options: Options, outputs: Outputs
+) -> int:
+    """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
+    from hpu_sim.plan import compare
+
+    plans = []
+    given = options.planned_samples, options.loader_rate
+    groups: dict[tuple[str, int, int, str], list[Recording]] = {}
+    for each in recordings:
+        groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
+    for group in groups.values():
+        for generation in generations:
+            ranks = [compare.strategy_plan(each, generation, *given) for each in group]
+            plans.append(_worst(ranks))
+    plan = Plan(command=recordings[0].command, strategies=tuple(plans))
+    traced = next(each for each in recordings if each.rank == plans[0].rank)
+    outputs.write(plan, recordings, traced)
+    return 0 if plan.fits else DOES_NOT_FIT
+
+
+def _worst(plans: Sequence[StrategyPlan]) -> StrategyPlan:
+    """Return the plan of the rank with most memory."""
+    worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
+    return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
 def with_ranks(
@@ -102,9 +156,7 @@ def with_ranks(
     if not options.only_rank and recording.strategy not in zero.STAGES:
         recordings += [record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording)]
     given = options.planned_samples, options.loader_rate
-    plans = [compare.strategy_plan(each, generation, *given) for each in recordings]
-    worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
-    return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
+    return _worst([compare.strategy_plan(each, generation, *given) for each in recordings])
 
 
 def _make_plans(

@@ -1,4 +1,4 @@
-"""Recording of a program, which runs as one rank of a job on the fake device until its steps are known."""
+"""Recording of a program, which runs as one rank of a job until its steps are known; no kernel runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import batches, bridge_kernels, frameworks, patches
+from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
 from hpu_sim.prediction import torch_tools, zero
@@ -26,7 +26,7 @@ def record(
     options: Options,
     on_progress: Callable[[str], None] | None = None,
 ) -> Recording:
-    """Run a program on the fake device until its steps are recorded.
+    """Run a program on a device without kernels until its steps are recorded.
 
     Args:
         program: Python file.
@@ -49,7 +49,7 @@ def record(
 def record_call(
     call: Any, options: Options, command: Sequence[str] = (), on_progress: Callable[[str], None] | None = None
 ) -> Recording:
-    """Call a function on the fake device until its steps are recorded.
+    """Call a function on a device without kernels until its steps are recorded.
 
     Raises:
         PlanError: If the program cannot be planned.
@@ -60,13 +60,11 @@ def record_call(
     try:
         with (
             set_current(session),
-            torch_tools.warnings_filtered(),
             _rank_variables(options),
             patches.applied(session),
             batches.observed(session.batches, session.loader_batch_size),
             frameworks.taken_over(session),
-            bridge_kernels.applied(device),
-            device,
+            device.used(),
         ):
             call()
     except PlanComplete:
@@ -126,6 +124,9 @@ def _rank_variables(options: Options) -> Iterator[None]:
         RANK=str(options.rank),
         WORLD_SIZE=str(options.world_size),
     )
+    if options.world_size > 1:
+        # As the bridge does when it is imported, which it was before.
+        os.environ["HLS_MODULE_ID"] = str(local_rank)
     try:
         yield
     finally:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hpu_sim.plan.fake_device import FakeDevice
+    from hpu_sim.plan.device import PlanDevice
 
 
-def replace_layers(replace: Callable[[Any, str, Any], None], device: FakeDevice) -> None:
+def replace_layers(replace: Callable[[Any, str, Any], None], device: PlanDevice) -> None:
     """Replace what the simulated layers compute, by a function that sets an attribute for the time of a plan."""
     import torch
     from habana_frameworks.torch.hpex.experimental._te_impl import linear, scaling

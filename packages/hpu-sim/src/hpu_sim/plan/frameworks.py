@@ -11,11 +11,11 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.common import frames, post_import
-from hpu_sim.plan import blocks, errors, loggers, patches
+from hpu_sim.common import post_import
+from hpu_sim.plan import blocks, errors, loggers
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.session import is_compiled
-from hpu_sim.prediction import zero
+from hpu_sim.prediction import bridge_kernels, zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def taken_over(session: Session) -> Iterator[None]:
 
         def replace(owner: Any, **methods: Any) -> None:
             for name, method in methods.items() if active else ():
-                patches.replace(stack, owner, name, method)
+                bridge_kernels.replace(stack, owner, name, method)
 
         def replace_trainer(name: str) -> None:
             trainer = sys.modules[name].Trainer
@@ -67,10 +67,17 @@ def taken_over(session: Session) -> Iterator[None]:
                 _validate_launched=_launch,
             )
 
+        def replace_metrics() -> None:
+            metric = sys.modules["torchmetrics"].Metric
+            replace(metric, _wrap_update=_without_update(metric._wrap_update, session))  # noqa: SLF001 - no public seam
+
         def replace_deepspeed() -> None:
-            replace(sys.modules["deepspeed"], initialize=_refuse_deepspeed)
+            engine = sys.modules["deepspeed"].DeepSpeedEngine
+            for name, phase in (("backward", "backward"), ("step", "optimizer")):
+                replace(engine, **{name: _as_part(getattr(engine, name), phase, session)})
 
         post_import.after_import("deepspeed", replace_deepspeed)
+        post_import.after_import("torchmetrics", replace_metrics)
         for name in _TRAINERS:
             post_import.after_import(name, functools.partial(replace_trainer, name))
         for name in _FABRICS:
@@ -90,9 +97,8 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
         kwargs["num_nodes"] = options.nodes
         if options.strategy is not None:
             kwargs["strategy"] = options.strategy
-        elif _is_deepspeed(kwargs.get("strategy")):
-            session.zero_config = getattr(kwargs["strategy"], "config", None)
-            session.zero = _zero_name(kwargs.pop("strategy"))
+        elif _is_deepspeed(kwargs.get("strategy")) and zero.is_modelled(*_zero_of(kwargs["strategy"])):
+            session.zero, session.zero_config = _zero_of(kwargs.pop("strategy"))
         elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
             kwargs.pop("strategy")
         if options.precision is not None:
@@ -118,33 +124,51 @@ def _launch(fabric: Any) -> None:
         fabric.launch()
 
 
-def _refuse_deepspeed(*args: Any, **kwargs: Any) -> None:
-    """Refuse an engine of DeepSpeed, which reads the data of tensors.
+def _without_update(wrap: Any, session: Session) -> Any:
+    """Leave out updates of metrics that need values, which training does not."""
 
-    Raises:
-        PlanError: Always.
-    """
-    del args, kwargs
-    raise PlanError(
-        "`deepspeed.initialize` reads the data of tensors, which a plan does not have: train with Lightning's Trainer, "
-        "and plan `--strategy deepspeed_stage_3`, which is modelled and not executed",
-        frames.program_line(),
-    )
+    @functools.wraps(wrap)
+    def wrap_update(self: Any, update: Any) -> Any:
+        wrapped = wrap(self, update)
+
+        @functools.wraps(wrapped)
+        def call(*args: Any, **kwargs: Any) -> None:
+            try:
+                wrapped(*args, **kwargs)
+            except PlanError:
+                session.device.error = None
+                session.device.notes.add(f"The metric {type(self).__name__} needs values, and is left out.")
+
+        return call
+
+    return wrap_update
+
+
+def _as_part(method: Any, phase: Any, session: Session) -> Any:
+    """Count all that a method of DeepSpeed's engine does as a part of the step, such as reductions after autograd."""
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with session.device.during(phase):
+            return method(*args, **kwargs)
+
+    return call
 
 
 def _is_deepspeed(strategy: Any) -> bool:
     return "deepspeed" in (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
 
 
-def _zero_name(strategy: Any) -> str:
-    """Return the name in :data:`hpu_sim.prediction.zero.STAGES` of a strategy of DeepSpeed, a name or an object."""
+def _zero_of(strategy: Any) -> tuple[str, dict[str, Any] | None]:
+    """Return the name in :data:`hpu_sim.prediction.zero.STAGES` of a strategy of DeepSpeed, and its configuration."""
     if isinstance(strategy, str):
         name = strategy.replace("hpu_deepspeed", "deepspeed")
-        return name if name in zero.STAGES else "deepspeed"
-    config = (getattr(strategy, "config", None) or {}).get("zero_optimization", {})
+        return name if name in zero.STAGES else "deepspeed", None
+    whole = getattr(strategy, "config", None)
+    config = (whole or {}).get("zero_optimization", {})
     name = f"deepspeed_stage_{config.get('stage', 2)}"
     offloads = "offload_optimizer" in config
-    return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name
+    return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name, whole
 
 
 def _fit(original: Any, session: Session, package: str) -> Any:
@@ -154,13 +178,27 @@ def _fit(original: Any, session: Session, package: str) -> Any:
         session.fits = True
         session.mark()
         if session.options.checkpoint:
-            blocks.checkpoint(model, session.options.checkpoint)
+            _recompute_blocks(model, session.options.checkpoint)
         if session.options.precision == "fp8":
             _convert_to_float8(self, model)
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 
     return fit
+
+
+def _recompute_blocks(model: Any, count: int) -> None:
+    """Recompute the first repeated blocks of a model, which `configure_model` may make."""
+    if blocks.repeated(model):
+        blocks.checkpoint(model, count)
+        return
+    configure = model.configure_model
+
+    def configure_model() -> None:
+        configure()
+        blocks.checkpoint(model, count)
+
+    model.configure_model = configure_model
 
 
 def _convert_to_float8(trainer: Any, model: Any) -> None:
@@ -252,6 +290,8 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     if trainer.fit_loop.epoch_loop.max_steps > 0:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
+    if _is_deepspeed(trainer.strategy):
+        recording.strategy, _ = _zero_of(trainer.strategy)
     recording.precision = str(trainer.precision)
     divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
     if isinstance(divided, int) and divided > 1:
@@ -284,15 +324,9 @@ def _make_callback(base: type[Any], session: Session) -> Any:
                 self.micro_batches = 0
                 session.begin_step(batch)
             self.micro_batches += 1
-            session.device.tracker.in_closure = True
-
-        def on_before_optimizer_step(self, *args: Any) -> None:
-            del args
-            session.device.tracker.in_closure = False
 
         def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
             del args
-            session.device.tracker.in_closure = False
             if trainer.global_step != self.step_before:
                 self.has_step = False
                 session.end_step(self.micro_batches)

@@ -317,6 +317,11 @@ class StrategyPlan:
     relative: tuple[float, float] | None = None
 
     @property
+    def batch_size(self) -> int:
+        """Samples of a rank's batch; 0 if it is not known."""
+        return next((each.shape[0] for each in self.inputs if each.shape), 0)
+
+    @property
     def fits(self) -> bool:
         """Whether the peak fits with the whole reserve."""
         return self.verdict == "fits"

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from hpu_sim.plan.session import Options
     from hpu_sim.prediction.recording import Recording
 
-# Corrections of the linear estimate of the largest batch.
-_MAX_CORRECTIONS: Final = 4
+# Plans in search of the largest batch, beside the first one, and the factor by which a batch grows at most.
+_MAX_PLANS: Final = 8
+_MAX_GROWTH: Final = 64
 # Strategies that replicate the model, around which ZeRO can be modelled.
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 _OFFLOADED: Final = "the optimizer runs on the host, of which the time is not predicted"
@@ -33,7 +34,8 @@ def find_batch(
 ) -> tuple[Options, Recording] | None:
     """Return options and recording of the largest batch that fits with the whole reserve; None if no batch does.
 
-    Memory grows linearly with the batch, so two plans give an estimate, and further ones correct it.
+    Memory grows about linearly with the batch, so the last two plans give an estimate of the next one. It may be flat
+    for small batches, which a copy of the parameters hides: what fits so far is at most multiplied.
     """
     fitting = fitting_bytes(usable_memory(generation))
 
@@ -41,26 +43,33 @@ def find_batch(
         found = record(dataclasses.replace(options, batch_size=size))
         return found, memory_plan(found).peak_bytes
 
-    first, first_peak = plan(1)
-    if first_peak > fitting:
+    found, peak = plan(1)
+    if peak > fitting:
         return None
-    if largest == 1:
-        return dataclasses.replace(options, batch_size=1), first
-    _, second_peak = plan(2)
-    best, size = (1, first), 2
-    slope = max(second_peak - first_peak, 1)
-    estimate = 1 + (fitting - first_peak) // slope
-    for _ in range(_MAX_CORRECTIONS):
-        size = max(int(estimate), 1) if largest is None else min(max(int(estimate), 1), largest)
+    best, too_large, size = (1, found, peak), (0, 0), 2
+    for _ in range(_MAX_PLANS):
+        size = size if largest is None else min(size, largest)
         if size <= best[0]:
             break
-        candidate, peak = plan(size)
+        found, peak = plan(size)
+        before = best[0], best[2]
         if peak <= fitting:
-            best = size, candidate
-            estimate = size + (fitting - peak) // slope
+            best = size, found, peak
         else:
-            estimate = size - max(-(-(peak - fitting) // slope), 1)
+            too_large = size, peak
+        size = _next_size(before if peak <= fitting else (best[0], best[2]), (size, peak), fitting)
+        size = min(size, best[0] * _MAX_GROWTH)
+        if too_large[0]:
+            size = min(max(size, best[0] + 1), too_large[0] - 1)
     return dataclasses.replace(options, batch_size=best[0]), best[1]
+
+
+def _next_size(first: tuple[int, int], second: tuple[int, int], fitting: int) -> int:
+    """Return the largest batch that fits, by the line through the sizes and peaks of two others."""
+    slope = (second[1] - first[1]) / (second[0] - first[0])
+    if slope <= 0:
+        return second[0] * _MAX_GROWTH
+    return int(second[0] + (fitting - second[1]) / slope)
 
 
 def per_sample(of: tuple[Recording, str], to: tuple[Recording, str]) -> tuple[float, float]:
@@ -180,16 +189,17 @@ class _Search:
     def _apply(self, settings: dict[str, str]) -> Recording:
         """Return the recording with settings."""
         strategy = settings.get("strategy")
+        is_modelled = strategy in zero.STAGES and zero.is_modelled(strategy)
         options = dataclasses.replace(
             self._options,
             checkpoint=int(settings.get("checkpoint", self._options.checkpoint)),
             batch_size=int(settings["batch_size"]) if "batch_size" in settings else self._options.batch_size,
             precision=settings.get("precision", self._options.precision),
             nodes=int(settings.get("nodes", self._options.nodes)),
-            strategy=self._options.strategy if strategy is None or strategy in zero.STAGES else strategy,
+            strategy=self._options.strategy if strategy is None or is_modelled else strategy,
         )
         recording = self._record(options)
-        return zero.apply(recording, strategy) if strategy in zero.STAGES else recording
+        return zero.apply(recording, strategy) if strategy and is_modelled else recording
 
     def plan(self, change: _Change) -> Advice | None:
         """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""

@@ -57,10 +57,10 @@ class Options:
 
 
 class Session:
-    """One program's run on the fake device.
+    """One program's run on the device of a plan.
 
     Attributes:
-        device: Fake device.
+        device: Device.
         recording: What is known so far.
         has_ddp: Whether the model is wrapped in DistributedDataParallel.
         fits: Whether the program has called ``Trainer.fit``.
@@ -74,9 +74,9 @@ class Session:
     def __init__(
         self, options: Options, command: Sequence[str], on_progress: Callable[[str], None] | None = None
     ) -> None:
-        from hpu_sim.plan.fake_device import FakeDevice
+        from hpu_sim.plan.device import PlanDevice
 
-        self.device = FakeDevice(self._on_root_module, self._show_progress)
+        self.device = PlanDevice(self._on_root_module, self._show_progress)
         self._on_progress = on_progress
         self.batches = Batches()
         self.options = options
@@ -105,7 +105,6 @@ class Session:
         step = StepRecording(inputs=_describe(batch))
         self._has_batch = batch is not None
         self.recording.steps.append(step)
-        self.device.host_reads.clear()
         self.device.begin(step)
 
     def end_step(self, micro_batches: int | None = None) -> None:
@@ -168,7 +167,7 @@ class Session:
 
         if isinstance(module, DistributedDataParallel):
             self.has_ddp = True
-        if self.recording.parameters == 0:
+        if self.recording.parameters == 0 and not self.fits:
             if self.options.checkpoint:
                 blocks.checkpoint(module, self.options.checkpoint)
             self.describe_model(module)
@@ -179,8 +178,12 @@ class Session:
     def describe_model(self, model: torch.nn.Module) -> None:
         """Record the size of a model, and name its modules for the operators."""
         parameters = list({id(each): each for each in model.parameters()}.values())
-        self.recording.parameters = sum(each.numel() for each in parameters)
-        self.recording.trainable = sum(each.numel() for each in parameters if each.requires_grad)
+        # ZeRO-3 keeps the size of a parameter that it has partitioned.
+        numbers = [getattr(each, "ds_numel", each.numel()) for each in parameters]
+        self.recording.parameters = sum(numbers)
+        self.recording.trainable = sum(
+            number for number, each in zip(numbers, parameters, strict=True) if each.requires_grad
+        )
         sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
         self.recording.largest_module = max(sizes, default=0)
         compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
@@ -190,8 +193,7 @@ class Session:
         self.recording.blocks = blocks.describe(model)
         if compiled and not self.recording.compiled:
             self.device.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
-        self.device.tracker.name_modules(model)
-        self.device.tracker.track_external(model)
+        self.device.memory.name_modules(model)
 
     def result(self) -> Recording:
         """Return the recording.
@@ -199,7 +201,7 @@ class Session:
         Raises:
             PlanError: If no step was recorded.
         """
-        self.device.end()
+        self.device.finish()
         if self._followed is not None and not self.is_marked:
             # The last step may have no end.
             del self.recording.steps[self._ended :]

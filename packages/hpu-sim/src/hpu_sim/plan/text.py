@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
-_COLUMNS: Final = ("strategy", "generation", "peak memory", "fits", "step")
+_COLUMNS: Final = ("strategy", "generation", "batch", "peak memory", "fits", "step")
 _VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 # Smaller shares of a range, and parts of a step, are not worth a word.
 _SMALL: Final = 0.05
@@ -42,7 +42,7 @@ def render(plan: Plan, width: int | None = None) -> str:
     last = "samples/s" if is_single else "time per sample"
     parts = [title, *align([(*_COLUMNS, last), *(_row(each, is_single=is_single) for each in plan.strategies)])]
     for each in plan.strategies:
-        parts += _details(each) if is_single else _limits(each)
+        parts += _details(each) if is_single else (*_limits(each), *_rate(each))
     for each in plan.strategies:
         parts += _advice(each)
     notes = dict.fromkeys(note for each in plan.strategies for note in each.notes)
@@ -67,6 +67,7 @@ def _row(each: StrategyPlan, *, is_single: bool) -> tuple[str, ...]:
     return (
         each.strategy,
         each.generation,
+        str(each.batch_size) if each.batch_size else "-",
         format_bytes(each.memory.peak_bytes),
         _VERDICTS[each.verdict],
         format_range(each.time.fast_seconds, each.time.slow_seconds),

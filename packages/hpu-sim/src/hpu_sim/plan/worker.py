@@ -1,17 +1,21 @@
 """Processes that record programs: each candidate has one of its own, which is a fork of the planner's.
 
 A program that is run twice in one process meets what its first run left: modules, environments, process groups. The
-fork has torch imported already, so a process costs little.
+planner imports the frameworks that the first process imported, so that every further one finds them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
+import io
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -25,6 +29,11 @@ if TYPE_CHECKING:
     from hpu_sim.plan.session import Options
     from hpu_sim.prediction.recording import Recording
 
+# Packages that take long to import, and do the same whenever they are.
+_FRAMEWORKS: Final = frozenset(
+    {"accelerate", "deepspeed", "lightning", "peft", "pytorch_lightning", "torch", "torchmetrics", "torchvision",
+     "transformers"}
+)  # fmt: skip
 # Lines of the program's own output that follow an error.
 _LINES_SHOWN: Final = 20
 # PR_SET_PDEATHSIG of Linux.
@@ -92,6 +101,8 @@ class Worker:
                 self._on_progress(options, value)
             elif kind == "folder":
                 self._folders.add(value)
+            elif kind == "imported":
+                _import(value)
             else:
                 ended = kind, value
 
@@ -118,6 +129,7 @@ class Worker:
             end = "error", ProgramError(errors.describe(error))
         sys.stdout.flush()
         sys.stderr.flush()
+        sender.send(("imported", [name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS]))
         sender.send(end)
         sender.close()
 
@@ -134,6 +146,21 @@ class Worker:
                 sender.send(("folder", made))
 
         os.mkdir = mkdir
+
+
+def _import(names: Sequence[str]) -> None:
+    """Import modules of frameworks, in the order in which a program did."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        for name in names:
+            if name not in sys.modules:
+                # Some names stand for no module, and some modules need what the program did before.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(name)
 
 
 def _end_with_parent() -> None:

@@ -1,19 +1,24 @@
-"""Recorder of operators and collectives, for dispatch modes on fake tensors and on real ones."""
+"""Recorder of the device's events: operators, copies, collectives and reads of the host, in a run and in a plan.
+
+The device reports them itself (``csrc/recorder.h``), so what a plan records is what a run does.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch.utils._pytree import tree_flatten
-from torch.utils.weak import WeakIdKeyDictionary
 
-from hpu_sim.prediction import torch_tools
+from hpu_sim.device import runtime
+from hpu_sim.prediction import bridge_kernels, torch_tools
 from hpu_sim.prediction.flops import count_flops, products_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Callable, Iterator
 
     from hpu_sim.prediction.recording import Phase
 
@@ -31,14 +36,6 @@ _SECOND_ARGUMENT: Final = frozenset(
         "reduce_scatter_tensor_coalesced_",
     }
 )
-# Names of functional collectives among those of the simulator's counters.
-_FUNCTIONAL: Final = {
-    "all_reduce": "allreduce",
-    "all_gather_into_tensor": "allgather_base",
-    "reduce_scatter_tensor": "reduce_scatter_base",
-    "all_to_all_single": "alltoall_base",
-    "broadcast": "broadcast",
-}
 # Operators that run nothing on the device.
 _WITHOUT_WORK: Final = frozenset(
     {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty"}
@@ -50,6 +47,8 @@ _OVERWRITING: Final = frozenset({
 })  # fmt: skip
 # Operators that read only the selected rows of their first tensor.
 _GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
+# Operators whose result the host reads.
+_READS: Final = frozenset({"equal"})
 
 
 class OperationRecorder:
@@ -61,19 +60,82 @@ class OperationRecorder:
     """
 
     def __init__(self) -> None:
+        self.native = runtime.native()
         self._formulas = torch_tools.flop_formulas()
-        self._storage_ids: Any = WeakIdKeyDictionary()
-        self._next_storage = 0
+        self._functions: dict[tuple[str, str], Any] = {}
         self._pending: dict[int, int] = {}
         self.step = StepRecording()
         self.notes: set[str] = set()
         # Operators so far of the fused kernel that is being recorded; None outside of one.
         self._parts: int | None = None
+        self._newest = 0
+        self._optimizers = 0
+        self._phases: list[Phase] = []
+
+    @contextlib.contextmanager
+    def listening(self, *, decomposes_attention: bool) -> Iterator[None]:
+        """Take the device's events, and know which of them are an optimizer's or a fused kernel's.
+
+        Args:
+            decomposes_attention: Whether torch's attention takes the path that it has on a card. It changes numbers.
+        """
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(bridge_kernels.applied(self, decomposes_attention=decomposes_attention))
+            stack.callback(register_optimizer_step_pre_hook(self._begin_optimizer).remove)
+            stack.callback(register_optimizer_step_post_hook(self._end_optimizer).remove)
+            self.native.set_recorder(self._on_event)
+            stack.callback(self.native.set_recorder, None)
+            yield
+
+    def _begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Begin an optimizer's step, whose closure, if any, is no part of it."""
+        self.before_optimizer(optimizer)
+        self._optimizers += 1
+
+        def outside(closure: Callable[[], Any]) -> Callable[[], Any]:
+            def call() -> Any:
+                self._optimizers -= 1
+                try:
+                    return closure()
+                finally:
+                    self._optimizers += 1
+                    self.before_optimizer(optimizer)
+
+            return call
+
+        args = (args[0], *(outside(each) if callable(each) else each for each in args[1:]))
+        return args, {name: outside(each) if name == "closure" and each else each for name, each in kwargs.items()}
+
+    def _end_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        del args, kwargs
+        self._optimizers -= 1
+        self.after_optimizer(optimizer)
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Count what happens as a part of the step, whatever it is."""
+        self._phases.append(phase)
+        try:
+            yield
+        finally:
+            self._phases.pop()
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take an optimizer that is about to step."""
+
+    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take an optimizer that has stepped."""
 
     @property
     def phase(self) -> Phase:
         """Part of the step."""
-        return "forward"
+        if self._optimizers > 0:
+            return "optimizer"
+        if self._phases:
+            return self._phases[-1]
+        return "backward" if torch_tools.is_backward() else "forward"
 
     @property
     def module(self) -> str:
@@ -83,8 +145,11 @@ class OperationRecorder:
     def on_communication(self, tensor: torch.Tensor) -> None:
         """Take a tensor of a collective."""
 
-    def record_host_copy(self, name: str) -> None:
-        """Record a copy to the host."""
+    def on_read(self, name: str, value: Any) -> None:
+        """Take a read of the host, and its value, None for a copy."""
+
+    def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
+        """Take an operator whose result has no shape in a plan."""
 
     def begin_kernel(self) -> None:
         """Record operators as parts of one kernel from now on."""
@@ -94,6 +159,10 @@ class OperationRecorder:
         """Record every operator as a kernel again."""
         self._parts = None
 
+    def mark_step(self) -> None:
+        """Record the end of a graph."""
+        self.step.graph_ends.append(len(self.step.operations))
+
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
         self._pending.clear()
@@ -102,36 +171,53 @@ class OperationRecorder:
         """Record that the host waits for the device."""
         self.step.operations.append(host_read(self.phase, self.module, frame))
 
-    def storage_id(self, tensor: torch.Tensor) -> int:
-        """Return the number of a tensor's storage."""
-        storage = tensor.untyped_storage()
-        found = self._storage_ids.get(storage)
+    def _function(self, name: str, overload: str) -> Any:
+        found = self._functions.get((name, overload))
         if found is None:
-            found = self._storage_ids[storage] = self._next_storage
-            self._next_storage += 1
-        return int(found)
+            namespace, plain = name.split("::")
+            found = getattr(getattr(getattr(torch.ops, namespace), plain), overload or "default")
+            self._functions[name, overload] = found
+        return found
 
-    def record_operation(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def _on_event(self, kind: str, name: str, overload: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """Take an event of the device; ``csrc/recorder.h`` lists their kinds."""
+        plain = name.partition("::")[2]
+        if kind in {"dynamic", "shapeless"}:
+            self.on_unplannable(str(self._function(name, overload)), is_dynamic=kind == "dynamic")
+        elif kind == "read" or plain in _READS:
+            if any(each.device.type == "hpu" for each in _tensors(values)):
+                self.on_read(plain, results[0])
+        elif name.startswith("c10d::"):
+            self._record_c10d(self._function(name, overload), plain, values)
+        else:
+            self.record_operation(self._function(name, overload), plain, values, results)
+
+    def record_operation(self, func: Any, name: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Record an operator, unless it has no tensor on the device or only makes a view."""
-        inputs = torch_tools.tensors_in((args, kwargs))
-        outputs = torch_tools.tensors_in(result)
+        inputs = _tensors(values)
+        outputs = _tensors(results)
         if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
             return
-        if any(each.device.type != "hpu" for each in outputs) and name in {"_to_copy", "copy_"}:
-            self.record_host_copy(name)
+        if name == "copy_" and outputs[0].device.type != "hpu":
+            self.on_read(name, None)
             return
         if func.is_view or name in _WITHOUT_WORK:
             return
-        reads = tuple((self.storage_id(each), _read_bytes(each)) for each in inputs)
+        numbers = self.native.storage_numbers([*inputs, *outputs])
+        reads = tuple((number, _read_bytes(each)) for number, each in zip(numbers, inputs, strict=False))
         rows = [_row_bytes(each) for each in (*inputs, *outputs)]
-        writes = tuple((self.storage_id(each), _nbytes(each)) for each in outputs)
+        writes = tuple((number, _nbytes(each)) for number, each in zip(numbers[len(inputs) :], outputs, strict=True))
         if name in _GATHERS and reads and writes:
             reads = ((reads[0][0], writes[0][1]), *reads[1:])
         waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
         if name in _OVERWRITING:
             reads, rows = reads[1:], rows[1:]
+        if name == "copy_" and writes[0][0] > self._newest:
+            # Into memory that nothing has used yet: torch's `clone` or `to`, which are copies on every device.
+            name = "clone" if inputs[0].dtype == inputs[1].dtype else "_to_copy"
+        self._newest = max(self._newest, *numbers)
+        args, kwargs = _arguments(func, values)
+        result = results[0] if len(results) == 1 else results
         flops = count_flops(self._formulas, func, args, kwargs, result)
         key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
         products = products_of(name, args, result) if flops else ()
@@ -156,60 +242,51 @@ class OperationRecorder:
         if self._parts is not None:
             self._parts += 1
 
-    def record_c10d(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _record_c10d(self, func: Any, name: str, args: tuple[Any, ...]) -> None:
         """Record a collective of a process group."""
-        tensors = torch_tools.tensors_in((args, kwargs))
-        values = named_arguments(func, args, kwargs)
+        tensors = _tensors(args)
+        values = dict(zip((each.name for each in func._schema.arguments), args, strict=True))  # noqa: SLF001 - the only list of them
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
             self.notes.add(
                 "A reduce-scatter is not a sum, and HCCL refuses averages: call FSDP2's "
                 "`set_force_sum_reduction_for_comms(True)` on every sharded module."
             )
-        if name != "barrier" and any(each.device.type == "hpu" for each in tensors):
-            payload = args[1] if name in _SECOND_ARGUMENT else args[0]
-            self._record_collective(
-                name.strip("_").removesuffix("_"),
-                tree_flatten(payload)[0],
-                tensors,
-                torch_tools.group_ranks(values["process_group"]),
-                is_async=bool(values.get("async_op", True)),
-            )
-
-    def record_functional(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Record a functional collective."""
-        values = named_arguments(func, args, kwargs)
-        plain = name.removesuffix("_").removesuffix("_coalesced").removesuffix("_out")
-        first, *others = values.values()
-        payload = torch_tools.tensors_in(first)
-        tensors = [*payload, *torch_tools.tensors_in((others, result))]
-        ranks = torch_tools.group_ranks(values["group_name"])
-        self._record_collective(_FUNCTIONAL.get(plain, plain), payload, tensors, ranks, is_async=True)
-
-    def _record_collective(
-        self,
-        name: str,
-        payload: list[torch.Tensor],
-        tensors: list[torch.Tensor],
-        ranks: tuple[int, ...],
-        *,
-        is_async: bool,
-    ) -> None:
+        if name == "barrier" or not any(each.device.type == "hpu" for each in tensors):
+            return
+        payload = tree_flatten(args[1] if name in _SECOND_ARGUMENT else args[0])[0]
         size = sum(_nbytes(each) for each in payload)
-        total = max(size, *(_nbytes(each) for each in tensors))
-        for tensor in tensors:
+        for tensor, number in zip(tensors, self.native.storage_numbers(tensors), strict=True):
             self.on_communication(tensor)
-            self._pending[self.storage_id(tensor)] = len(self.step.collectives)
+            self._pending[number] = len(self.step.collectives)
         self.step.collectives.append(
-            Collective(name, self.phase, size, total, ranks, is_async, len(self.step.operations))
+            Collective(
+                name.strip("_"),
+                self.phase,
+                size,
+                max(size, *(_nbytes(each) for each in tensors)),
+                torch_tools.group_ranks(values["process_group"]),
+                bool(values.get("async_op", True)),
+                len(self.step.operations),
+            )
         )
 
 
-def named_arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by name, in the order of its schema."""
-    names = [argument.name for argument in func._schema.arguments]  # noqa: SLF001 - the only list of them
-    return dict(zip(names, args, strict=False)) | kwargs
+def _arguments(func: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of an operator as a call has them."""
+    schema = func._schema.arguments  # noqa: SLF001 - the only list of them
+    count = sum(not each.kwarg_only for each in schema)
+    return values[:count], {each.name: value for each, value in zip(schema[count:], values[count:], strict=True)}
+
+
+def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
+    """Return the tensors among arguments or results, and in lists of them."""
+    found: list[torch.Tensor] = []
+    for each in values:
+        if isinstance(each, torch.Tensor):
+            found.append(each)
+        elif isinstance(each, (list, tuple)):
+            found += _tensors(tuple(each))
+    return found
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

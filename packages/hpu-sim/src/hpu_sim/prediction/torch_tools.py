@@ -1,7 +1,4 @@
-"""Private names of torch that the planner uses, in one place: fake tensors, the fake process group and memory tracking.
-
-They are in ``torch.distributed._tools`` and ``torch._subclasses``, which torch 2.8 and newer have in this form.
-"""
+"""Private names of torch that the planner uses, in one place; torch 2.8 and newer have them in this form."""
 
 from __future__ import annotations
 
@@ -9,11 +6,7 @@ import contextlib
 import functools
 import importlib
 import re
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any, Final
-
-from hpu_sim.common import frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,15 +17,9 @@ if TYPE_CHECKING:
 #: First release of torch whose tools the planner was written for.
 MINIMUM_TORCH: Final = (2, 8)
 
-# Files whose frames are between an operator's caller and a dispatch mode.
-_DISPATCH_FILES: Final = (
-    *frames.DISPATCHERS,
-    "torch/distributed/_tools/mem_tracker.py",
-    "hpu_sim/plan/fake_device.py",
-    "hpu_sim/plan/memory_tracker.py",
-)
-# Libraries that compare addresses of tensors, which are all 0 in a plan, to find shared memory.
-_READS_ADDRESSES: Final = r"(torch|lightning|pytorch_lightning|lightning_fabric|transformers|accelerate|peft)(\.|$)"
+_stores: Final[list[Any]] = []
+#: Name of the process group backend of a plan.
+PLANNED: Final = "hpu_sim_plan"
 # Value of SUM in torch's C++ enumeration of reductions.
 _SUM: Final = 0
 
@@ -54,51 +41,60 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
-def fake_tensor_module() -> ModuleType:
-    """Return torch's module of fake tensors: ``FakeTensor``, ``FakeTensorMode`` and their exceptions."""
-    import torch._subclasses.fake_tensor as module
+def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:
+    """Make a default process group of one rank in this process.
 
-    return module
-
-
-def clear_fake_memo(fake_mode: Any) -> None:
-    """Drop the fake mode's weak references to tensors, which keep ``torch.utils.swap_tensors`` from swapping them."""
-    converter = fake_mode.fake_tensor_converter.meta_converter
-    converter.tensor_memo.clear()
-    converter.describer.lookup_tensor.clear()
-
-
-def init_fake_process_group(rank: int, world_size: int, initialize: Callable[..., None] | None = None) -> None:
-    """Make a default process group whose collectives do nothing."""
+    Args:
+        make: Function that makes a backend of a rank and a size.
+        initialize: torch's function.
+        rank: Rank.
+        size: Number of ranks.
+    """
     import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    (initialize or dist.init_process_group)("fake", rank=rank, world_size=world_size, store=FakeStore())
+    if PLANNED not in dist.Backend.backend_list:
+        dist.Backend.register_backend(
+            PLANNED,
+            lambda options, *_: make(options.group_rank, options.group_size),
+            extended_api=True,
+            devices=["cpu", "hpu"],
+        )
+    # torch keeps the object in C++ alone, which has none of its methods.
+    _stores[:] = [_store_class()()]
+    initialize(PLANNED, rank=rank, world_size=size, store=_stores[0])
 
 
 @functools.cache
-def finished_work_class() -> type[Any]:
-    """Return the class of finished works, whose ``boxed`` returns one as an operator of ``torch.ops.c10d`` does."""
-    import torch
-    from torch._C._distributed_c10d import Work
+def _store_class() -> type[Any]:
+    """Return the class of a store of one rank: what another one would have set is what this one has."""
+    from torch._C._distributed_c10d import Store
 
-    class FinishedWork(Work):
-        """Finished work of a collective, whose future has its tensors: DDP's reducer asks for them."""
+    base: Any = Store
 
-        def __init__(self, tensors: Any) -> None:
+    class PlanStore(base):  # type: ignore[misc] # torch's class is Any here
+        """Store whose other ranks set the same as this one."""
+
+        def __init__(self) -> None:
             super().__init__()
-            self.tensors = tensors
+            self._values: dict[str, bytes] = {}
 
-        def wait(self, timeout: Any = None) -> bool:
-            del timeout
-            return True
+        def set(self, key: str, value: str | bytes) -> None:
+            self._values[key] = self._values[key.rpartition("/")[0] + "/*"] = (
+                value.encode() if isinstance(value, str) else bytes(value)
+            )
 
-        def get_future(self) -> torch.futures.Future[Any]:
-            future: torch.futures.Future[Any] = torch.futures.Future()
-            future.set_result(self.tensors)
-            return future
+        def get(self, key: str) -> bytes:
+            return self._values.get(key) or self._values.get(key.rpartition("/")[0] + "/*", b"")
 
-    return FinishedWork
+        def add(self, key: str, number: int) -> int:
+            total = int(self._values.get(key, b"0")) + number
+            self._values[key] = str(total).encode()
+            return total
+
+        def wait(self, *keys: Any) -> None:
+            del keys
+
+    return PlanStore
 
 
 class Chunks:
@@ -130,21 +126,18 @@ class Chunks:
 
 
 def fsdp_replacements() -> Iterator[tuple[ModuleType, str, Any]]:
-    """Yield functions of FSDP2 and FSDP1 that this module replaces: their module, their name and the replacement."""
-    for module, name, value in (
-        ("torch.distributed.fsdp._fully_shard._fsdp_param", "_chunk_with_empty", Chunks),
-        ("torch.distributed.fsdp._flat_param", "_same_storage", same_storage),
-    ):
-        with contextlib.suppress(ImportError):
-            found = importlib.import_module(module)
-            if hasattr(found, name):
-                yield found, name, value
+    """Yield functions of FSDP2 that this module replaces: their module, their name and the replacement."""
+    with contextlib.suppress(ImportError):
+        found = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
+        if hasattr(found, "_chunk_with_empty"):
+            yield found, "_chunk_with_empty", Chunks
 
 
-def same_storage(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether two tensors have the same storage; FSDP1 compares addresses, which fake tensors do not have."""
-    storages = [getattr(each, "_local_tensor", each).untyped_storage() for each in (first, second)]
-    return bool(storages[0]._cdata == storages[1]._cdata)  # noqa: SLF001 - the only identity of a storage
+def has_data(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has data in a plan: it is on the host, and not reserved."""
+    import torch
+
+    return not torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.HPU)  # noqa: SLF001 - the only list of them
 
 
 def group_ranks(group: Any) -> tuple[int, ...]:
@@ -164,66 +157,13 @@ def is_sum(operation: Any) -> bool:
     return bool(operation.op() == _SUM)
 
 
-def is_innermost_mode(mode: Any) -> bool:
-    """Return whether a dispatch mode is the last one that was entered."""
-    from torch.utils._python_dispatch import _get_current_dispatch_mode
-
-    return _get_current_dispatch_mode() is mode
-
-
-def is_last_reference(tensor: torch.Tensor) -> bool:
-    """Return whether nothing but this tensor holds its storage."""
-    import torch
-
-    storage = tensor.untyped_storage()
-    # The tensor, and the Python object of its storage.
-    return bool(torch._C._storage_Use_Count(storage._cdata) <= 2)  # noqa: SLF001, PLR2004 - as above
-
-
-def is_called_by_autograd_engine() -> bool:
-    """Return whether the autograd engine called the operator, and not a function in Python or one of its nodes."""
-    frame = _calling_frame()
-    return frame is None or frame.f_code.co_name == "_engine_run_backward"
-
-
-def is_called_by_ddp() -> bool:
-    """Return whether DistributedDataParallel called the operator: its reducer in C++ has no frames of its own."""
-    frame = _calling_frame()
-    return frame is not None and frame.f_code.co_filename.endswith("torch/nn/parallel/distributed.py")
-
-
-def _calling_frame() -> Any:
-    """Return the frame that called the operator which a dispatch mode handles; None if code in C++ did."""
-    frame: Any = sys._getframe(3)  # noqa: SLF001 - `inspect` is too slow for every operator
-    while frame is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
-        frame = frame.f_back
-    return frame
-
-
 @contextlib.contextmanager
-def warnings_filtered() -> Iterator[None]:
-    """Ignore warnings of torch's own code about fake tensors, and raise that about their missing addresses elsewhere.
-
-    Code in C++ that reads from such an address would crash. torch by itself warns of a process's first access alone.
-    """
+def without_compilation() -> Iterator[None]:
+    """Run what ``torch.compile`` has made as it is written."""
     import torch
 
-    address = "Accessing the data pointer of FakeTensor"
-    warns_always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", address)
-        warnings.filterwarnings("ignore", address, module=_READS_ADDRESSES)
-        # A module that calls itself, as Lightning's do within DistributedDataParallel. torch also changes how warnings
-        # are shown then.
-        warnings.filterwarnings("ignore", "The module hierarchy tracking")
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
-        formats = warnings.formatwarning
-        try:
-            yield
-        finally:
-            warnings.formatwarning = formats
-            torch.set_warn_always(warns_always)
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def loader_iterator_class() -> type[Any]:
@@ -234,11 +174,7 @@ def loader_iterator_class() -> type[Any]:
 
 
 def batch_fetcher(iterator: Any) -> Callable[[Any], Any] | None:
-    """Return the function that makes a DataLoader's batch of indices; None if its dataset is a stream.
-
-    It runs without the dispatch modes of a plan, which would take most of the time.
-    """
-    from torch.utils._python_dispatch import _disable_current_modes
+    """Return the function that makes a DataLoader's batch of indices; None if its dataset is a stream."""
     from torch.utils.data.dataloader import _DatasetKind
 
     if iterator._dataset_kind != _DatasetKind.Map:  # noqa: SLF001 - no public name tells it
@@ -250,11 +186,7 @@ def batch_fetcher(iterator: Any) -> Callable[[Any], Any] | None:
         iterator._collate_fn,  # noqa: SLF001 - as above
         drop_last=False,
     )
-
-    def fetch(indices: Any) -> Any:
-        with _disable_current_modes():
-            return fetcher.fetch(indices)
-
+    fetch: Callable[[Any], Any] = fetcher.fetch
     return fetch
 
 
@@ -311,10 +243,3 @@ def module_tracker_class() -> type[Any]:
             return pop_if_known
 
     return ModuleTracker
-
-
-def mem_tracker_names() -> tuple[Any, Any, Any]:
-    """Return torch's memory tracker, its categories and its kinds of updates."""
-    from torch.distributed._tools import mem_tracker
-
-    return mem_tracker.MemTracker, mem_tracker._MemRefType, mem_tracker._UpdateType  # noqa: SLF001 - see above

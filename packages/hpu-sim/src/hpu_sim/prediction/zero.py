@@ -1,14 +1,15 @@
-"""ZeRO as a model: the states and collectives of DeepSpeed around the recorded forward and backward pass.
+"""ZeRO as a model, where DeepSpeed does not run itself: what it keeps on the host has no memory in a plan.
 
-DeepSpeed reads the data of tensors, so it cannot run on a fake device. In 16-bit precision its states are those that
-``packages/hpu-deepspeed/docs/memory.md`` measures on the simulator: 2 bytes of parameters, 2 of gradients and 12 of
-optimizer per parameter. A stage divides some of them by the number of ranks. What waits for what follows DeepSpeed
-0.19.8: ``runtime/zero/stage_1_and_2.py``, ``stage3.py`` and ``partitioned_param_coordinator.py``.
+The states and collectives of a stage take the place of those around the recorded forward and backward pass. In 16-bit
+precision the states are those that ``packages/hpu-deepspeed/docs/memory.md`` measures on the simulator: 2 bytes of
+parameters, 2 of gradients and 12 of optimizer per parameter. What waits for what follows DeepSpeed 0.19.8:
+``runtime/zero/stage_1_and_2.py``, ``stage3.py`` and ``partitioned_param_coordinator.py``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -108,6 +109,16 @@ def from_config(config: Mapping[str, Any] | None, name: str) -> Zero:
         overlaps=bool(stage == 3 if found.get("overlap_comm") is None else found["overlap_comm"]),  # noqa: PLR2004
         synchronizes=timer.get("enabled", True) and timer.get("synchronized", True),
     )
+
+
+def is_modelled(name: str, config: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a strategy is modelled: the optimizer or the parameters are on the host, or DeepSpeed is missing.
+
+    All others run themselves.
+    """
+    found = from_config(config, name)
+    is_missing = any(importlib.util.find_spec(package) is None for package in ("deepspeed", "hpu_deepspeed"))
+    return found.offload or found.offload_parameters or is_missing
 
 
 def apply(recording: Recording, name: str, zero: Zero | None = None) -> Recording:
@@ -218,7 +229,7 @@ def _samples(recording: Recording, step: StepRecording, zero: Zero) -> list[Memo
     for sample in step.samples:
         _, _, _, activations, temporaries, _, others = sample.by_category
         # Those of the optimizer are divided among the ranks.
-        temporaries //= recording.world_size if sample.phase == "optimizer" else 1
+        temporaries //= recording.world_size if sample.phase == "optimizer" and zero.stage else 1
         sizes = (weights, gradients, optimizer, activations, temporaries, buckets, others)
         samples.append(MemorySample(sample.after, sample.phase, sizes))
     return samples

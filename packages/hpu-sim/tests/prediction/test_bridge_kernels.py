@@ -127,8 +127,11 @@ def test_an_operator_that_overwrites_a_tensor_does_not_read_it() -> None:
     operations = record_call(program, Options()).steady.operations
 
     reads = {each.name: len(each.reads) for each in operations if each.name.startswith("aten")}
-    assert {name: reads[f"aten.{name}"] for name in ("copy_", "zero_", "ones_like")} == {
-        "copy_": 1,
-        "zero_": 0,
-        "ones_like": 0,
-    }
+    assert reads == {"aten.fill_": 0, "aten.copy_": 1, "aten.zero_": 0}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attention_that_a_card_decomposes_is_noted(*, fused: bool) -> None:
+    notes = record_call(lambda: _attend(fused=fused), Options()).notes
+
+    assert any("`FusedSDPA` of the bridge is one kernel" in note for note in notes) is not fused

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
-
-from hpu_sim.plan import patches
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,9 +21,22 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.operation_recorder import OperationRecorder
 
 
+#: Note of a plan whose program calls torch's attention.
+DECOMPOSED: Final = (
+    '`scaled_dot_product_attention` of torch, and thus "sdpa" of transformers, is separate operators on a card, which '
+    "write the scores to memory. `FusedSDPA` of the bridge is one kernel."
+)
+
+
 @contextlib.contextmanager
-def applied(recorder: OperationRecorder) -> Iterator[None]:
-    """Record the operators of fused kernels as parts of one launch, and attention by the bridge's paths."""
+def applied(recorder: OperationRecorder, *, decomposes_attention: bool) -> Iterator[None]:
+    """Record the operators of fused kernels as parts of one launch, and attention by the bridge's paths.
+
+    Args:
+        recorder: Recorder.
+        decomposes_attention: Whether attention takes these paths; else that of the CPU, for its numbers.
+    """
+    from habana_frameworks.torch import core
     from habana_frameworks.torch.hpex import kernels
     from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdagrad, FusedAdamW, FusedLamb, FusedSGD
@@ -33,30 +44,63 @@ def applied(recorder: OperationRecorder) -> Iterator[None]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with contextlib.ExitStack() as stack:
-        replace = functools.partial(patches.replace, stack)
+        put = functools.partial(replace, stack)
         for owner in (FusedAdagrad, FusedAdamW, FusedLamb, FusedSGD):
-            replace(owner, "_step", _as_one_kernel(owner._step, recorder))  # noqa: SLF001 - the simulator's own
-        replace(FusedClipNorm, "clip_norm", _as_one_kernel(FusedClipNorm.clip_norm, recorder))
-        replace(nn.functional, "dropout", _as_one_kernel(nn.functional.dropout, recorder))
+            put(owner, "_step", _as_one_kernel(owner._step, recorder))  # noqa: SLF001 - the simulator's own
+        put(FusedClipNorm, "clip_norm", _as_one_kernel(FusedClipNorm.clip_norm, recorder))
+        put(nn.functional, "dropout", _as_one_kernel(nn.functional.dropout, recorder))
         rotations = (
             kernels.RotaryPosEmbeddingHelperV1,
             kernels.RotaryPosEmbeddingHelperV2,
             kernels.RotaryPosEmbeddingHelperV3,
         )
         for owner in (FusedRMSNorm, *rotations):
-            replace(owner, "apply", staticmethod(_as_two_kernels(owner.apply, recorder)))
-        replace(kernels.FusedSDPA, "apply", staticmethod(_as_one_operator(kernels.FusedSDPA.apply)))
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            put(owner, "apply", staticmethod(_as_two_kernels(owner.apply, recorder)))
+        for name in ("mark_step", "iter_mark_step"):
+            put(core, name, _with_end(getattr(core, name), recorder))
+        if decomposes_attention:
+            put(kernels.FusedSDPA, "apply", staticmethod(_as_one_operator(kernels.FusedSDPA.apply, recorder)))
+            attention = nn.functional.scaled_dot_product_attention
+            put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
 
-def _as_one_operator(attention: Callable[..., Any]) -> Callable[..., Any]:
+def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until a stack is closed."""
+    # A static method of a class is restored as one.
+    stack.callback(setattr, owner, name, vars(owner).get(name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def _with_end(mark_step: Callable[..., None], recorder: OperationRecorder) -> Callable[..., None]:
+    @functools.wraps(mark_step)
+    def call(*args: Any, **kwargs: Any) -> None:
+        recorder.mark_step()
+        mark_step(*args, **kwargs)
+
+    return call
+
+
+def _noted(attention: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:
+    @functools.wraps(attention)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder.notes.add(DECOMPOSED)
+        return attention(*args, **kwargs)
+
+    return call
+
+
+def _as_one_operator(attention: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     @functools.wraps(attention)
     def apply(*args: Any, **kwargs: Any) -> Any:
+        notes = set(recorder.notes)
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-            return attention(*args, **kwargs)
+            result = attention(*args, **kwargs)
+        recorder.notes = notes
+        return result
 
     return apply
 

@@ -1,0 +1,164 @@
+"""Device of a plan: the simulated device whose kernels never run, and the recorder of what a program does with it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpu_sim.common import frames
+from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.memory_recorder import MemoryRecorder
+from hpu_sim.prediction.operation_recorder import OperationRecorder
+from hpu_sim.prediction.recording import HostRead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hpu_sim.prediction.recording import Phase, StepRecording
+
+# A loop that waits for a value to change would never end, because the value is made up.
+_MAX_READS_OF_A_LINE: Final = 10_000
+# Operators between two reports of progress.
+_OPERATORS_PER_REPORT: Final = 1000
+
+
+class PlanDevice(OperationRecorder):
+    """Recorder of operators, collectives, memory and reads by module, on a device whose kernels never run."""
+
+    def __init__(self, on_root_module: Callable[[torch.nn.Module], None], on_progress: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_progress = on_progress
+        self._calls = 0
+        self.is_recording = False
+        self.host_reads: dict[tuple[str, str], HostRead] = {}
+        self.error: PlanError | None = None
+        self.is_float8 = False
+        self.lines: dict[str, str] = {}
+        self.memory = MemoryRecorder(self.native, on_root_module)
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Let no kernel run, and record."""
+        self.native.set_never(True, _is_in_constructor)
+        try:
+            with self.listening(decomposes_attention=True), self.memory.following_modules():
+                yield
+        finally:
+            self.native.set_never(False, bool)
+
+    def begin(self, step: StepRecording) -> None:
+        """Record into a step from now on."""
+        self.end()
+        self.memory.finish(self.step)
+        self.step = step
+        self.memory.begin(step)
+        self.forget_pending()
+        self.is_recording = True
+        self.host_reads.clear()
+
+    def end(self) -> None:
+        """Stop recording the step."""
+        self._take_memory()
+        self.is_recording = False
+
+    def finish(self) -> None:
+        """Complete the memory of the last step."""
+        self.end()
+        self.memory.finish(self.step)
+
+    @property
+    def phase(self) -> Phase:
+        """Part of the step."""
+        return super().phase if self.is_recording else "setup"
+
+    @property
+    def module(self) -> str:
+        """Qualified name of the innermost module that runs."""
+        return self.memory.module
+
+    def _take_memory(self) -> None:
+        self.memory.take(self.step, self.phase)
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the gradients that the optimizer reads as such."""
+        self._take_memory()
+        self.memory.mark_gradients(optimizer)
+
+    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count what the optimizer keeps as its state."""
+        self.memory.take(self.step, "optimizer" if self.is_recording else "setup")
+        self.memory.mark_states(optimizer)
+
+    def record_operation(self, func: Any, name: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """Record an operator, and the line of the program that runs its module."""
+        self._calls += 1
+        if self._calls % _OPERATORS_PER_REPORT == 0:
+            self._on_progress()
+        if self.is_recording:
+            count = len(self.step.operations)
+            super().record_operation(func, name, values, results)
+            if len(self.step.operations) > count:
+                operation = self.step.operations[-1]
+                if self.is_float8 and operation.matmul is not None:
+                    operation.dtype = "float8"
+                if operation.phase == "forward" and operation.module not in self.lines:
+                    self.lines[operation.module] = frames.program_line()
+        self._take_memory()
+        if name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
+            self.memory.mark_copy(values[1], values[0])
+
+    def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
+        """Raise an error that names the line.
+
+        Raises:
+            PlanError: Always.
+        """
+        if is_dynamic:
+            raise self._fail(
+                f"the shape of the result of {name} depends on data, which a plan does not have (and on a card it is a "
+                "host sync and a new graph): use a mask, torch.where or a fixed number of elements"
+            )
+        raise self._fail(f"the operator {name} has no shape function: register one with torch.library.register_fake")
+
+    def _fail(self, problem: str) -> PlanError:
+        self.error = PlanError(problem, frames.program_line())
+        return self.error
+
+    def on_read(self, name: str, value: Any) -> None:
+        """Record that the program reads a tensor's data on the host, and the assumed value, None for a copy.
+
+        Raises:
+            PlanError: If the same line has read too often.
+        """
+        if not self.is_recording:
+            return
+        frame = frames.program_frame()
+        location = frames.program_line()
+        source = "" if frame is None else frames.describe_frame(frame, frame.f_lineno).source
+        assumed = "" if value is None else repr(value)
+        count = self.host_reads[location, name].count + 1 if (location, name) in self.host_reads else 1
+        self.host_reads[location, name] = HostRead(location, source, name, assumed, count)
+        if count > _MAX_READS_OF_A_LINE:
+            raise self._fail(
+                f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
+                f"{assumed} each time. Do not plan a loop whose end depends on a value"
+            )
+        self.record_sync(frames.name_in_trace(frame))
+
+    def on_communication(self, tensor: torch.Tensor) -> None:
+        """Count the memory of a collective's tensor as communication."""
+        self._take_memory()
+        self.memory.mark_communication(tensor)
+
+
+def _is_in_constructor() -> bool:
+    """Return whether the constructor of a module makes a tensor."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - `inspect` is too slow for every factory
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
+            return True
+        frame = frame.f_back
+    return False

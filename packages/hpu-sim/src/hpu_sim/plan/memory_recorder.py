@@ -1,0 +1,190 @@
+"""Memory of a plan by category and module.
+
+The device reports each allocation and release (``csrc/recorder.h``). What a storage holds is often known only later: a
+gradient is one once autograd keeps it, and the state of an optimizer is what it still holds after its step. The memory
+over a step is therefore added up when the step is complete, with the last that is known of each storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.recording import CATEGORIES, MemorySample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import torch
+
+    from hpu_sim.device.native import Native
+    from hpu_sim.prediction.recording import Phase, StepRecording
+
+_PARAMETER, _GRADIENT, _STATE, _ACTIVATION, _TEMPORARY, _COMMUNICATION, _ = range(len(CATEGORIES))
+# What is made in each part of a step, unless more is known of it.
+_MADE: Final = {"setup": _ACTIVATION, "forward": _ACTIVATION, "backward": _TEMPORARY, "optimizer": _TEMPORARY}
+
+# Attribute of a parameter whose gradients are followed.
+_HOOKED: Final = "_hpu_sim_follows_gradient"
+
+#: Change of the memory: operators before it, part of the step, number of the storage, and bytes.
+_Change = tuple[int, "Phase", int, int]
+
+
+class MemoryRecorder:
+    """Recorder of the memory of a device.
+
+    Args:
+        native: Device.
+        on_root_module: Function that gets the modules that are called outside of another one.
+    """
+
+    def __init__(self, native: Native, on_root_module: Callable[[torch.nn.Module], None]) -> None:
+        self._native = native
+        self._on_root_module = on_root_module
+        self._tracker = torch_tools.module_tracker_class()()
+        self._changes: list[_Change] = []
+        # Bytes of each storage that was alive when the step began, and category and module of each.
+        self._live: dict[int, int] = {}
+        self._tags: dict[int, tuple[int, str]] = {}
+
+    @contextlib.contextmanager
+    def following_modules(self) -> Iterator[None]:
+        """Know which module runs."""
+        self._tracker.register_user_hooks(self._before_forward, None, None, None)
+        with self._tracker, warnings.catch_warnings():
+            # A module that calls itself, as Lightning's do within DistributedDataParallel.
+            warnings.filterwarnings("ignore", "The module hierarchy tracking")
+            warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+            yield
+
+    @property
+    def module(self) -> str:
+        """Qualified name of the innermost module that runs; empty outside of modules."""
+        names = self._tracker.parents
+        return "" if len(names) == 1 else max((name for name in names if name != "Global"), key=len)
+
+    def name_modules(self, root: torch.nn.Module) -> None:
+        """Give the modules below a root their qualified names, and count their parameters as such."""
+        self._tracker._get_mod_name(root)  # noqa: SLF001 - torch derives names from the first module called
+        for module in root.modules():
+            name = self._tracker.get_known_fqn(module) or ""
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                if tensor.requires_grad and tensor.is_leaf and not hasattr(tensor, _HOOKED):
+                    setattr(tensor, _HOOKED, True)
+                    tensor.register_post_accumulate_grad_hook(self._on_gradient)
+                self._mark(tensor, _PARAMETER, name)
+                gradient = _gradient(tensor)
+                if gradient is not None:
+                    self._mark(gradient, _GRADIENT, name)
+
+    def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
+        del inputs
+        if not self._tracker.is_bw and len(self._tracker.parents) == 2:  # noqa: PLR2004 - global, and this
+            self._on_root_module(module)
+            self.name_modules(module)
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._mark(parameter.grad, _GRADIENT, self._module_of(parameter))
+
+    def mark_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the gradients of an optimizer's parameters as such."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                number = self._number(parameter)
+                category, name = self._tags.get(number, (_PARAMETER, ""))
+                if category != _PARAMETER:
+                    # A copy in higher precision, as DeepSpeed's, is no parameter of a module.
+                    self._tags[number] = _STATE, name
+                if parameter.grad is not None:
+                    self._mark(parameter.grad, _GRADIENT, name)
+
+    def mark_states(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count what an optimizer holds as its state."""
+        for parameter, states in optimizer.state.items():
+            for each in states.values() if isinstance(states, dict) else ():
+                if hasattr(each, "untyped_storage"):
+                    self._mark(each, _STATE, self._module_of(parameter))
+
+    def mark_communication(self, tensor: torch.Tensor) -> None:
+        """Count a tensor as a communication buffer, unless it is a gradient, a parameter or optimizer state."""
+        number = self._number(tensor)
+        category, module = self._tags.get(number, (_PARAMETER, ""))
+        if category in {_ACTIVATION, _TEMPORARY}:
+            self._tags[number] = _COMMUNICATION, module
+
+    def mark_copy(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        """Count a copy of a parameter in another dtype, as autocast makes them, as one more of the parameter."""
+        category, module = self._tags.get(self._number(source), (_ACTIVATION, ""))
+        if category == _PARAMETER:
+            self._mark(copy, _PARAMETER, module)
+
+    def _module_of(self, parameter: torch.Tensor) -> str:
+        return self._tags.get(self._number(parameter), (_PARAMETER, ""))[1]
+
+    def _number(self, tensor: Any) -> int:
+        (number,) = self._native.storage_numbers([getattr(tensor, "_local_tensor", tensor)])
+        return number
+
+    def _mark(self, tensor: Any, category: int, module: str) -> None:
+        number = self._number(tensor)
+        if number > 0:
+            self._tags[number] = category, module
+
+    def take(self, step: StepRecording, phase: Phase) -> None:
+        """Take the changes since the last call as those of a part of the step."""
+        changes = self._native.take_memory_changes()
+        if not changes:
+            return
+        after, module = len(step.operations), self.module
+        for number, change in changes:
+            self._changes.append((after, phase, number, change))
+            if change > 0 and number not in self._tags:
+                self._tags[number] = _MADE[phase], module
+
+    def begin(self, step: StepRecording) -> None:
+        """Begin with the memory that is in use."""
+        step.samples.append(MemorySample(0, "forward", tuple(self._totals())))
+
+    def _totals(self) -> list[int]:
+        totals = [0] * len(CATEGORIES)
+        for number, size in self._live.items():
+            totals[self._tags[number][0]] += size
+        return totals
+
+    def finish(self, step: StepRecording) -> None:
+        """Add up the memory of a step, and its peaks by module."""
+        totals = self._totals()
+        highest: dict[Phase, tuple[int, int]] = {}
+        for index, (after, phase, number, change) in enumerate(self._changes):
+            # Memory from before the plan has no tag, and counts as none.
+            if number in self._tags:
+                totals[self._tags[number][0]] += change
+            step.samples.append(MemorySample(after, phase, tuple(totals)))
+            if sum(totals) > highest.get(phase, (0, 0))[0]:
+                highest[phase] = sum(totals), index
+        moments = {index: phase for phase, (_, index) in highest.items()}
+        for index, (_, _, number, change) in enumerate(self._changes):
+            if number in self._tags:
+                self._live[number] = self._live.get(number, 0) + change
+                if self._live[number] == 0:
+                    del self._live[number]
+            if index in moments:
+                step.peaks[moments[index]] = (highest[moments[index]][0], self._by_module())
+        self._changes = []
+        self._tags = {number: self._tags[number] for number in self._live}
+
+    def _by_module(self) -> dict[tuple[str, int], int]:
+        found: dict[tuple[str, int], int] = {}
+        for number, size in self._live.items():
+            category, module = self._tags[number]
+            found[module, category] = found.get((module, category), 0) + size
+        return found
+
+
+def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of a leaf; None without one."""
+    return tensor.grad if tensor.is_leaf else None

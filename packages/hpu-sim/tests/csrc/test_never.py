@@ -1,0 +1,191 @@
+"""Kernels that never run: results without numbers, on memory that is not touched."""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+
+import hpu_sim
+from hpu_sim.device import runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.needs_torch("2.8", "Meta kernels of a plan")
+
+
+@pytest.fixture(autouse=True)
+def _never() -> Iterator[None]:
+    native = runtime.native()
+    native.set_never(True, lambda: True)
+    yield
+    native.set_never(False, bool)
+
+
+def _step() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to("hpu")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        nn.functional.cross_entropy(model(torch.ones(2, 8, device="hpu")), torch.ones(2, 4, device="hpu")).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _counters() -> dict[str, int]:
+    hpu_sim.reset_stats()
+    before = hpu_sim.stats()
+    _step()
+    runtime.native().mark_step()
+    # The recipes of the first step are known to the second, and a peak of an earlier test to both.
+    names = [name for name in before if "compil" not in name and "lifetime" not in name]
+    return {name: hpu_sim.stats()[name] - before[name] for name in names}
+
+
+def test_memory_copies_and_graphs_are_those_of_a_run() -> None:
+    planned = _counters()
+    runtime.native().set_never(False, bool)
+    run = _counters()
+
+    assert planned == run
+    assert planned["graphs"] > 0
+
+
+def test_no_memory_is_touched() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    data = torch.ones(1 << 32, device="hpu")
+    result = (data * 2 + data).cpu()
+
+    assert (result.shape, result.device.type) == ((1 << 32,), "cpu")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
+
+
+def test_operators_of_the_host_run_on_small_tensors_alone() -> None:
+    small, large = torch.full((2,), 3.0), torch.full((1 << 19,), 3.0)
+
+    assert (small * 2).tolist() == [6.0, 6.0]
+    assert (large * 2).device.type == "cpu"
+    assert not (large * 2).data_ptr() % 16
+    assert large[0].item() == 1.0  # Made up.
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [(torch.float32, 1.0), (torch.bfloat16, 1.0), (torch.int64, 1), (torch.bool, False)]
+)
+def test_a_read_returns_a_placeholder(dtype: torch.dtype, value: object) -> None:
+    data = torch.ones(4, device="hpu").to(dtype)
+
+    assert data[1].item() == value
+    assert data.cpu().tolist() == data.tolist() == [value] * 4
+
+
+def test_what_the_host_wrote_keeps_its_values_until_it_is_changed() -> None:
+    data = torch.tensor([3, 5], device="hpu")
+
+    assert data.clone().tolist() == data.view(2, 1).flatten().tolist() == [3, 5]
+    data += 1
+    assert data.tolist() == [1, 1]
+
+
+def test_one_element_is_computed() -> None:
+    flag = torch.tensor(3, device="hpu")
+
+    assert (flag * 2 + 1).item() == 7
+    assert bool(flag == 3)
+    flag.fill_(9)
+    assert flag.item() == 9
+
+
+def test_an_expanded_element_is_not_computed() -> None:
+    assert (torch.tensor(3.0, device="hpu").expand(1 << 40) * 2).shape == (1 << 40,)
+
+
+def test_flags_stay_false_in_another_dtype() -> None:
+    """DeepSpeed adds the flags of infinite gradients up as numbers."""
+    found = torch.ones(4, device="hpu").isnan()
+
+    assert found.float().max().item() == 0
+    assert found.any().byte().item() == 0
+
+
+def test_an_assumed_value_is_that_of_what_is_derived() -> None:
+    found = torch.ones(4, device="hpu") == 1
+    runtime.native().assume(found, True)
+
+    assert bool(found.all())
+    assert not bool((~found).any())
+    assert bool(found.clone()[1])
+
+
+def test_arguments_are_checked() -> None:
+    data = torch.ones(4, device="hpu")
+
+    with pytest.raises(RuntimeError, match=r"broadcast a dimension of length 3"):
+        data + torch.ones(3, device="hpu")
+    with pytest.raises(
+        RuntimeError, match=r"at least two devices, hpu:0 and cpu! .*argument other in method aten::add"
+    ):
+        data + torch.ones(4)
+    with pytest.raises(NotImplementedError, match=r"aten::nonzero cannot be planned: dynamic"):
+        data.nonzero()
+
+
+def test_views_and_results_share_storages_as_in_a_run() -> None:
+    data = torch.ones(4, 6, device="hpu")
+    before = hpu_sim.stats()["allocated_bytes"]
+
+    assert data[1:, ::2].relu_().untyped_storage().data_ptr() == data.untyped_storage().data_ptr()
+    assert data.add_(1) is data
+    assert hpu_sim.stats()["allocated_bytes"] == before
+    out = torch.empty(0, device="hpu")
+    assert torch.mul(data, 2, out=out) is out
+    assert out.shape == (4, 6)
+    assert hpu_sim.stats()["allocated_bytes"] == before + 4 * 6 * 4
+
+
+def test_the_recorder_gets_operators_and_memory_in_order() -> None:
+    native = runtime.native()
+    events: list[tuple[str, str]] = []
+    changes: list[int] = []
+
+    def record(kind: str, name: str, overload: str, values: object, results: object) -> None:
+        del overload, values, results
+        events.append((kind, name))
+        changes.extend(size for _, size in native.take_memory_changes())
+
+    native.set_recorder(record)
+    try:
+        data = torch.ones(8, device="hpu")
+        data = data * 2
+        data.sum().item()
+    finally:
+        native.set_recorder(None)
+
+    assert events == [
+        ("operator", "aten::fill_"),
+        ("operator", "aten::mul"),
+        ("operator", "aten::sum"),
+        ("read", "aten::_local_scalar_dense"),
+    ]
+    assert changes == [32, 32, -32, 4]
+
+
+def test_an_error_of_the_recorder_reaches_the_program_from_a_backward_pass() -> None:
+    native = runtime.native()
+
+    def record(kind: str, name: str, *_: object) -> None:
+        if name == "aten::threshold_backward":
+            raise LookupError(kind)
+
+    loss = torch.ones(4, device="hpu", requires_grad=True).relu().sum()
+    native.set_recorder(record)
+    try:
+        with pytest.raises(LookupError, match="operator"):
+            loss.backward()
+    finally:
+        native.set_recorder(None)
