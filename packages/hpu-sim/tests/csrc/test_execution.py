@@ -1,0 +1,133 @@
+"""csrc/execution.cpp: kernels that run later give the numbers of kernels that run now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hpu_sim.device.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _perceptron() -> tuple[nn.Module, torch.Tensor]:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 4)), torch.randn(6, 8)
+
+
+def _convolution() -> tuple[nn.Module, torch.Tensor]:
+    layers = (nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+    return nn.Sequential(*layers, nn.Linear(64, 4)), torch.randn(2, 3, 8, 8)
+
+
+def _transformer() -> tuple[nn.Module, torch.Tensor]:
+    return nn.TransformerEncoderLayer(16, nhead=2, dim_feedforward=32, batch_first=True), torch.randn(2, 5, 16)
+
+
+class _Recomputed(nn.Module):
+    """Layers whose dropout is drawn again in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output of the layers."""
+        result: torch.Tensor = checkpoint(self.layers, x, use_reentrant=False)
+        return result
+
+
+_MODELS: Final[dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]]] = {
+    "perceptron": _perceptron,
+    "convolution": _convolution,
+    "transformer": _transformer,
+    "recomputed": lambda: (_Recomputed(), torch.randn(6, 8)),
+}
+
+
+def _train(name: str, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Return the state of a model and its last loss after three steps, on the host."""
+    torch.manual_seed(0)
+    model, x = _MODELS[name]()
+    model.to("hpu")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x = x.to("hpu")
+    loss = torch.zeros(1)
+    for _ in range(3):
+        with torch.autocast("hpu", dtype=dtype, enabled=dtype != torch.float32):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return [value.cpu() for value in (loss.detach(), *model.state_dict().values())]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", _MODELS)
+def test_a_training_has_the_same_numbers_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+    now = _train(name, dtype)
+    native().set_execution_mode("later")
+    try:
+        later = _train(name, dtype)
+    finally:
+        native().wait_for_device()
+        native().set_execution_mode("now")
+
+    assert all(torch.equal(left, right) for left, right in zip(now, later, strict=True))
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_a_new_seed_does_not_change_what_was_launched_before() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1000, device="hpu").cpu()
+
+    torch.manual_seed(1)
+    x = torch.rand(1000, device="hpu")
+    torch.manual_seed(2)
+
+    assert torch.equal(x.cpu(), expected)
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_the_state_of_the_generator_is_that_after_all_draws() -> None:
+    torch.manual_seed(1)
+    before = torch.hpu.get_rng_state()  # type: ignore[attr-defined] # the bridge registers it
+    torch.rand(1000, device="hpu")
+
+    assert not torch.equal(torch.hpu.get_rng_state(), before)  # type: ignore[attr-defined] # as above
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_the_program_may_change_a_number_of_the_host_after_the_call() -> None:
+    number = torch.tensor(2.0)
+    x = torch.ones(1_000_000, device="hpu").mul(number)
+    number.fill_(3)
+
+    assert x.unique().tolist() == [2]
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_memory_that_the_program_frees_lives_until_its_operators_have_run() -> None:
+    """And counts as free at once."""
+    before = native().memory_stats()["in_use"]
+    x = torch.ones(1_000_000, device="hpu")
+    y = x.sum()
+    del x
+
+    assert native().memory_stats()["in_use"] - before < 4_000_000
+    assert y.item() == 1_000_000
+
+
+@pytest.mark.usefixtures("pipelined")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+def test_results_have_the_dtype_of_this_call_and_not_of_one_like_it(dtype: torch.dtype) -> None:
+    """The type of a number is part of what a Meta kernel is remembered by."""
+    x = torch.ones(2, dtype=dtype, device="hpu")
+
+    for number in (1, 1.5, 2, 2.5):
+        assert (x + number).dtype == (torch.ones(2, dtype=dtype) + number).dtype
