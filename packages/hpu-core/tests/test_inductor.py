@@ -61,7 +61,7 @@ def test_other_backends_are_accepted(backend: str) -> None:
     reject_inductor(_COMPILE.from_compiled(torch.compile(Model(), backend=backend)))
 
 
-def test_compilation_that_is_switched_off_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_that_is_switched_off_is_accepted() -> None:
     model: Any = torch.compile(nn.Linear(2, 2))
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
-    reject_inductor(model)
+    with torch._dynamo.config.patch(disable=True):
+        reject_inductor(model)

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpu_core import bridge
 from hpu_ddp import HPUDDPStrategy
 
 from .conftest import OnRanks
@@ -122,16 +121,16 @@ def _barrier_calls() -> list[str]:
     strategy = _strategy()
     calls: list[str] = []
     with (
-        mock.patch.object(bridge, "synchronize", partial(calls.append, "synchronize")),
+        mock.patch.object(strategy.process_groups, "wait_for_device", partial(calls.append, "wait")),
         mock.patch.object(dist, "barrier", partial(calls.append, "barrier")),
     ):
         strategy.barrier("name")
     return calls
 
 
-def test_barrier_synchronizes_devices(on_ranks: OnRanks) -> None:
+def test_barrier_waits_for_devices(on_ranks: OnRanks) -> None:
     """HCCL's own barrier synchronizes only the hosts."""
-    assert on_ranks(_barrier_calls) == [["synchronize", "barrier", "synchronize"]] * 2
+    assert on_ranks(_barrier_calls) == [["wait", "barrier", "wait"]] * 2
 
 
 def test_collectives_return_their_input_before_rendezvous() -> None:

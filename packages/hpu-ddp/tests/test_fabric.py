@@ -209,7 +209,7 @@ def test_an_error_that_a_program_catches_precedes_what_it_saves(run: Run, tmp_pa
 
     assert (done.code, done.leaked_pids) == (1, ())
     assert "[rank 1] failed: KeyError: 'missing feature'" in done.output
-    error = rf"RankFailedError: {RANK.format(rank=1)} failed before gather: KeyError: 'missing feature'"
+    error = rf"RankFailedError: {RANK.format(rank=1)} failed: KeyError: 'missing feature'"
     assert re.search(error, done.output), done.output
     assert (tmp_path / "caught.ckpt").is_file()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_testing import Program, free_port, machine_env
@@ -65,10 +64,8 @@ def test_spawn(run: Run, launched_reports: list[dict[str, Any]]) -> None:
     assert done.code == 0, done.output
     (report,) = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"rank"')]
     assert not report["open"]
-    # The simulator prints a line for each device that a process opens, and none for ranks other than 0 once their rank
-    # is set. Lightning before 2.2 creates the process group, which sets it, before it opens the device.
-    printed = ["0", "1"] if frameworks.current().version >= Version("2.2.dev0") else ["0"]
-    assert sorted(re.findall(r"simulated card (\d) of 2", done.output)) == printed
+    # The simulator prints a line for each device that a process of rank 0 opens. The strategy sets the rank before.
+    assert re.findall(r"simulated card (\d) of 2", done.output) == ["0"]
     assert report["weights"] == launched_reports[0]["weights"]
 
 

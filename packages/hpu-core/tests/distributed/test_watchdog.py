@@ -207,6 +207,9 @@ def test_a_rank_whose_output_nobody_reads_exits(pair: Pair, exits: mock.Mock, mo
     pair.ranks[1].report_failure(ValueError("no such luck"))
     wait()
 
+    deadline = time.monotonic() + _LIMIT
+    while not exits.later.called and time.monotonic() < deadline:
+        pair.ranks[0]._closed.wait(0.01)
     assert exits.later.call_args_list[0] == mock.call(5.0, exit=True, file=mock.ANY)
 
 

@@ -7,8 +7,8 @@
 
 #include <c10/core/GeneratorImpl.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "stream.h"
 

@@ -72,8 +72,8 @@ WorkPtr make_hccl_work(
     WorkQueuePtr queue = nullptr,
     std::function<void()> on_completed = nullptr);
 
-// Returns a work that ends with `event`, as the bridge's: all but `wait` says that it is complete, and waiting makes the
-// current stream wait. `on_waited` is called by the first wait; it may be empty.
+// Returns a work that ends with `event`, as the bridge's: all but `wait` says that it is complete, and waiting makes
+// the current stream wait. `on_waited` is called by the first wait; it may be empty.
 WorkPtr make_launched_work(
     c10d::OpType type, Tensors outputs, const StreamEvent& event, std::function<void()> on_waited);
 

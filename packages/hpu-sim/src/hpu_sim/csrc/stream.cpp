@@ -160,10 +160,7 @@ void Stream::wait_for(const StreamEvent& event) {
     return;
   }
   event.stream->start(event.number);
-  push(
-      "wait",
-      [event] { event.stream->wait_until(event.number, kForever); },
-      WorkKind::kWait);
+  push("wait", [event] { event.stream->wait_until(event.number, kForever); }, WorkKind::kWait);
 }
 
 StreamEvent Stream::record() {
