@@ -6,7 +6,9 @@ import gzip
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from hpu_sim.cli import main
 from hpu_sim.prediction import recording_file
 from hpu_sim.prediction.recording import (
     Collective,
@@ -72,3 +74,14 @@ def test_a_cut_file_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="must be a script, or a recording"):
         recording_file.load(path)
+
+
+def test_options_may_follow_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "plan.rec"
+    recording_file.save([_recording()], path)
+
+    result = CliRunner().invoke(main, ["plan", str(path), "--generation", "GAUDI3"])
+
+    assert result.exit_code == 0, result.output
+    assert "GAUDI3" in result.output
+    assert "GAUDI2" not in result.output

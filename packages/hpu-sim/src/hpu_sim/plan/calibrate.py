@@ -18,14 +18,22 @@ _NAME: Final = "calibrate"
 
 
 class PlanCommand(click.Command):
-    """`hpu-sim plan SCRIPT`, and `hpu-sim plan calibrate FILE` where no script of this name exists."""
+    """`hpu-sim plan SCRIPT`, and `hpu-sim plan calibrate FILE` where no script of this name exists.
+
+    Options may follow a recording, which has no arguments of its own, but not a script.
+    """
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the arguments of the command that the first one names."""
+        from hpu_sim.prediction import recording_file
+
         if args[:1] == [_NAME] and not Path(_NAME).exists():
             return calibrate.make_context(f"{info_name} {_NAME}", args[1:], parent, **extra)
+        if args and Path(args[0]).is_file() and recording_file.is_recording(Path(args[0])):
+            # A recording has no arguments of its own: what follows are options of the plan.
+            args = [*args[1:], args[0]]
         return super().make_context(info_name, args, parent, **extra)
 
 
