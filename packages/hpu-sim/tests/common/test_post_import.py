@@ -96,6 +96,16 @@ def test_a_module_can_have_several_hooks(module: str) -> None:
     assert sorted(seen) == ["first", "second"]
 
 
+def test_hooks_of_a_module_share_a_finder(module: str) -> None:
+    """Each finder searches all others, so that several of one name would take exponential time."""
+    before = len(sys.meta_path)
+    for _ in range(30):
+        after_import(module, lambda: None)
+
+    assert len(sys.meta_path) == before + 1
+    assert importlib.util.find_spec(module) is not None
+
+
 def test_a_missing_module_is_still_missing() -> None:
     """The import fails as it does without a hook."""
     finders = list(sys.meta_path)

@@ -24,8 +24,13 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
     """
     if name in sys.modules:
         callback()
-    else:
-        sys.meta_path.insert(0, _PostImportFinder(name, callback))
+        return
+    for finder in sys.meta_path:
+        # One finder per name: each searches all others, which would take exponential time.
+        if isinstance(finder, _PostImportFinder) and finder.name == name:
+            finder.callbacks.append(callback)
+            return
+    sys.meta_path.insert(0, _PostImportFinder(name, callback))
 
 
 def is_executing(name: str) -> bool:
@@ -37,8 +42,8 @@ class _PostImportFinder(MetaPathFinder):
     """Finder of one module, which wraps the loader that the other finders give it."""
 
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
-        self._name = name
-        self._callback = callback
+        self.name = name
+        self.callbacks = [callback]
         self._is_searching = False
 
     def find_spec(
@@ -46,7 +51,7 @@ class _PostImportFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         """Return the spec of the module with a wrapped loader; None for any other module."""
         del path, target
-        if fullname != self._name or self._is_searching:
+        if fullname != self.name or self._is_searching:
             return None
         self._is_searching = True
         try:
@@ -61,7 +66,8 @@ class _PostImportFinder(MetaPathFinder):
         # Removed only now, because a program may ask for the spec several times before the import.
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._callback()
+            for callback in self.callbacks:
+                callback()
 
 
 class WrappedLoader(Loader):
