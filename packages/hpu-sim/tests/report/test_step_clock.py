@@ -20,13 +20,14 @@ def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to("hpu")
     optimizer = torch.optim.AdamW(model.parameters())
+    if clock is not None:
+        optimizer.register_step_pre_hook(clock.before_optimizer_step)
+        optimizer.register_step_post_hook(lambda *_: clock.on_optimizer_step(optimizer))
     before = hpu_sim.stats()
     for _ in range(steps):
         model(torch.ones(16, 64, device="hpu")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        if clock is not None:
-            clock.on_optimizer_step(optimizer)
     return {name: value - before[name] for name, value in hpu_sim.stats().items() if not name.endswith("bytes")}
 
 

@@ -73,18 +73,20 @@ class OperationRecorder:
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
-    def listening(self, *, decomposes_attention: bool) -> Iterator[None]:
+    def listening(self, *, decomposes_attention: bool, follows_optimizers: bool = True) -> Iterator[None]:
         """Take the device's events, and know which of them are an optimizer's or a fused kernel's.
 
         Args:
             decomposes_attention: Whether torch's attention takes the path that it has on a card. It changes numbers.
+            follows_optimizers: Whether to register torch's hooks of optimizers, which a hook of them must not do.
         """
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(bridge_kernels.applied(self, decomposes_attention=decomposes_attention))
-            stack.callback(register_optimizer_step_pre_hook(self._begin_optimizer).remove)
-            stack.callback(register_optimizer_step_post_hook(self._end_optimizer).remove)
+            if follows_optimizers:
+                stack.callback(register_optimizer_step_pre_hook(self._begin_optimizer).remove)
+                stack.callback(register_optimizer_step_post_hook(self._end_optimizer).remove)
             self.native.set_recorder(self._on_event)
             stack.callback(self.native.set_recorder, None)
             yield

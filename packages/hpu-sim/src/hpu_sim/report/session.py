@@ -92,11 +92,12 @@ class RecordingSession:
 
     def start(self) -> None:
         """Register the hooks for optimizer steps, forks and process exit."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         from hpu_sim.prediction import torch_tools
 
         self._loader.observe(torch_tools.loader_iterator_class())
+        register_optimizer_step_pre_hook(self._before_optimizer_step)
         register_optimizer_step_post_hook(self._on_optimizer_step)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self.finish)
@@ -133,6 +134,9 @@ class RecordingSession:
         self._events += 1
         if self._events % _EVENTS_PER_CHECK == 0:
             self._write_if_due()
+
+    def _before_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        return None if self._clock is None else self._clock.before_optimizer_step(optimizer, args, kwargs)
 
     def _on_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         del args, kwargs

@@ -37,15 +37,21 @@ class StepClock(OperationRecorder):
         self._listening: contextlib.ExitStack | None = None
         self.clock: Clock | None = None
 
+    def before_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Begin the part of an optimizer in the recorded step. Torch calls this hook."""
+        return None if self._listening is None else self._begin_optimizer(optimizer, args, kwargs)
+
     def on_optimizer_step(self, optimizer: Any) -> None:
         """Begin to record after the first steps of the first optimizer, and predict after its next one."""
+        if self._optimizers > 0:
+            self._end_optimizer(optimizer, (), {})
         if self._optimizer not in {None, id(optimizer)} or self.clock is not None:
             return
         self._optimizer = id(optimizer)
         self._steps += 1
         if self._steps == STEPS_BEFORE:
             self._listening = contextlib.ExitStack()
-            self._listening.enter_context(self.listening(decomposes_attention=False))
+            self._listening.enter_context(self.listening(decomposes_attention=False, follows_optimizers=False))
         elif self._listening is not None:
             self.close()
             self.clock = _predict(self.step, self._config)
