@@ -15,14 +15,19 @@ from hpu_sim.report.step_clock import StepClock
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
+def _follow(clock: StepClock, optimizer: torch.optim.Optimizer) -> None:
+    """Call a clock in the hooks of an optimizer, as a recorded run does."""
+    optimizer.register_step_pre_hook(clock.before_optimizer_step)
+    optimizer.register_step_post_hook(lambda *_: clock.on_optimizer_step(optimizer))
+
+
 def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
     """Train with a clock, and return the counters of the run."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to("hpu")
     optimizer = torch.optim.AdamW(model.parameters())
     if clock is not None:
-        optimizer.register_step_pre_hook(clock.before_optimizer_step)
-        optimizer.register_step_post_hook(lambda *_: clock.on_optimizer_step(optimizer))
+        _follow(clock, optimizer)
     before = hpu_sim.stats()
     for _ in range(steps):
         model(torch.ones(16, 64, device="hpu")).sum().backward()
@@ -93,9 +98,9 @@ def test_the_clock_knows_the_optimizer_and_the_end_of_graphs() -> None:
         core.mark_step()
         return loss
 
+    _follow(clock, optimizer)
     for _ in range(3):
         optimizer.step(closure)
-        clock.on_optimizer_step(optimizer)
 
     step = clock.step
     assert {each.phase for each in step.operations if each.matmul} == {"forward", "backward"}
