@@ -1,6 +1,6 @@
 """Import finder for the modules of `lightning_habana` that only re-export names; other modules of it are files."""
 
-import importlib.util
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -12,9 +12,7 @@ from hpu_compat import _lazy, _targets
 
 _ROOT: Final = "lightning_habana"
 
-
-def _has_deepspeed() -> bool:
-    return importlib.util.find_spec("deepspeed") is not None
+_has_deepspeed: Final = functools.partial(_lazy.is_installed, "deepspeed")
 
 
 def _media_loader() -> object:

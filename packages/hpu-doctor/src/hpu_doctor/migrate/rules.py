@@ -52,6 +52,7 @@ _AUTOCAST: Final = Rule(
 _SCALER: Final = Rule(
     advice="bfloat16 needs no scaler; with a Trainer, `precision='bf16-mixed'` does without one", call=SCALER
 )
+_GRAPHS: Final = Rule(advice="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback")
 _DATA_PARALLEL: Final = Rule(advice="Gaudi has one process per card: `Trainer(accelerator='hpu', devices=8)`")
 
 NAMES: Final[dict[str, Rule]] = {
@@ -87,9 +88,9 @@ NAMES: Final[dict[str, Rule]] = {
     "torch.cuda.Event": Rule(advice="`torch.hpu.Event(enable_timing=True)`, which takes no other argument"),
     "torch.cuda.Stream": Rule(advice="`torch.hpu.Stream()`; in lazy mode everything runs in one graph"),
     "torch.cuda.stream": Rule(advice="`torch.hpu.stream(s)`"),
-    "torch.cuda.CUDAGraph": Rule(advice="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback"),
-    "torch.cuda.graph": Rule(advice="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback"),
-    "torch.cuda.make_graphed_callables": Rule(advice="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback"),
+    "torch.cuda.CUDAGraph": _GRAPHS,
+    "torch.cuda.graph": _GRAPHS,
+    "torch.cuda.make_graphed_callables": _GRAPHS,
     "torch.cuda.nvtx": Rule(advice="`torch.profiler.record_function`, with `Trainer(profiler='hpu')`"),
     "torch.cuda.profiler": Rule(advice="`Trainer(profiler='hpu')` of hpu-profiler"),
     "torch.cuda.amp.autocast": _AUTOCAST,
