@@ -21,6 +21,9 @@ INTEGRATION = "integration"
 # Tests start some 250 processes that import torch and Lightning. Python spends half of each process on traversing what
 # was imported, for garbage that is not there. `nox -s slow` keeps Python's settings.
 _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"
+# pytest-timeout interrupts Python alone. A test that holds the GIL for longer than the longest limit of a test ends its
+# suite, with the lines of all threads.
+_LIMIT_OF_HANGS = ("-o", "faulthandler_timeout=1000", "-o", "faulthandler_exit_on_timeout=true")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
@@ -58,7 +61,8 @@ def suite(session: nox.Session, suite: str) -> None:
     install_suite(session, suite)
     add_startup_line(session, "collect_less", _COLLECT_LESS)
     quick = session.posargs == ["--quick"]
-    session.run("pytest", *session.posargs, *(suite_paths(suite) if quick or not session.posargs else ()))
+    paths = suite_paths(suite) if quick or not session.posargs else ()
+    session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)
 
 
 @nox.session(default=False)

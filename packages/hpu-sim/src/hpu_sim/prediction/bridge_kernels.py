@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
-
-    from hpu_sim.prediction.operation_recorder import OperationRecorder
 
 
 #: Note of a plan whose program calls torch's attention.
@@ -28,8 +26,24 @@ DECOMPOSED: Final = (
 )
 
 
+class Recorder(Protocol):
+    """What a recording of operators learns from a kernel."""
+
+    #: Notes of a plan.
+    notes: set[str]
+
+    def begin_kernel(self) -> None:
+        """Begin a kernel: the operators that follow are parts of one launch."""
+
+    def end_kernel(self) -> None:
+        """End the kernel."""
+
+    def mark_step(self) -> None:
+        """End the graph that the bridge gathers."""
+
+
 @contextlib.contextmanager
-def applied(recorder: OperationRecorder, *, decomposes_attention: bool) -> Iterator[None]:
+def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]:
     """Record the operators of fused kernels as parts of one launch, and attention by the bridge's paths.
 
     Args:
@@ -73,7 +87,7 @@ def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> N
     setattr(owner, name, value)
 
 
-def _with_end(mark_step: Callable[..., None], recorder: OperationRecorder) -> Callable[..., None]:
+def _with_end(mark_step: Callable[..., None], recorder: Recorder) -> Callable[..., None]:
     @functools.wraps(mark_step)
     def call(*args: Any, **kwargs: Any) -> None:
         recorder.mark_step()
@@ -82,7 +96,7 @@ def _with_end(mark_step: Callable[..., None], recorder: OperationRecorder) -> Ca
     return call
 
 
-def _noted(attention: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:
+def _noted(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     @functools.wraps(attention)
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder.notes.add(DECOMPOSED)
@@ -91,7 +105,7 @@ def _noted(attention: Callable[..., Any], recorder: OperationRecorder) -> Callab
     return call
 
 
-def _as_one_operator(attention: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:
+def _as_one_operator(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     @functools.wraps(attention)
@@ -105,7 +119,7 @@ def _as_one_operator(attention: Callable[..., Any], recorder: OperationRecorder)
     return apply
 
 
-def _as_one_kernel(original: Callable[..., Any], recorder: OperationRecorder) -> Callable[..., Any]:
+def _as_one_kernel(original: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder.begin_kernel()
@@ -117,7 +131,7 @@ def _as_one_kernel(original: Callable[..., Any], recorder: OperationRecorder) ->
     return call
 
 
-def _as_two_kernels(original: Callable[..., Tensor], recorder: OperationRecorder) -> Callable[..., Tensor]:
+def _as_two_kernels(original: Callable[..., Tensor], recorder: Recorder) -> Callable[..., Tensor]:
     """Return a function whose operators are a kernel in the forward pass, and another in the backward pass.
 
     The autograd engine runs the nodes of one call right after each other: from the gradient of the result to that of
