@@ -367,7 +367,7 @@ def _errors(folder: str) -> dict[str, str]:
         "optimizers by hand": lambda: _fit(make(), ManualTwoOptimizersClassifier()),
         "no optimizer": lambda: _fit(make(), NoOptimizerClassifier()),
         "plugin": lambda: _fit(make(), plugins=[precision("bf16-mixed", "hpu")]),
-        "precision": lambda: HPUDeepSpeedPrecisionPlugin("fp8"),
+        "precision": lambda: HPUDeepSpeedPrecisionPlugin("bf8"),
         "nvme stage": lambda: make(**{**nvme, "stage": 2}, nvme_path=folder),
         "nvme missing": lambda: _fit(make(**nvme, nvme_path="/no/such/disk")),
         "nvme file": lambda: _fit(make(**nvme, nvme_path=str(file))),

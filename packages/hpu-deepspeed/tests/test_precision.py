@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+import torch
 
+from hpu_core import plugins
 from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin
 from hpu_deepspeed._lightning import DeepSpeedPrecision, FabricDeepSpeedPrecision
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
@@ -22,14 +24,21 @@ def test_aliases_are_normalized_as_in_the_trainer(plugin: Any, given: Any, canon
 @pytest.mark.parametrize("plugin", _CLASSES)
 def test_unsupported_precision_is_rejected(plugin: Any) -> None:
     """The error lists the supported precisions."""
-    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or '16-true' with DeepSpeed, got 'bf8'$"):
+    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .* or 'fp8' with DeepSpeed, got 'bf8'$"):
         plugin("bf8")
 
 
 @pytest.mark.parametrize("plugin", _CLASSES)
-def test_fp8_is_rejected_with_the_reason(plugin: Any) -> None:
-    with pytest.raises(ValueError, match=r"got 'fp8', which DeepSpeed does not have: .*; pass 'bf16-mixed', or "):
+def test_fp8_needs_the_package_that_has_it(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "installed", dict)
+    with pytest.raises(ModuleNotFoundError, match=r"`precision='fp8'` on Gaudi needs hpu-precision, which is not"):
         plugin("fp8")
+
+
+@pytest.mark.parametrize("plugin", _CLASSES)
+def test_only_fp8_converts(plugin: Any) -> None:
+    with pytest.raises(ValueError, match="`convert_modules` needs precision='fp8', got a plugin with 'bf16-mixed'"):
+        plugin("bf16-mixed").convert_modules(torch.nn.Linear(16, 16))
 
 
 def test_plugins_derive_from_lightnings() -> None:

@@ -57,7 +57,14 @@ def test_modules_are_constructed_in_the_parameters_dtype(kind: Any, precision: A
 
 
 @BOTH
-@pytest.mark.parametrize("precision", ["fp8", "64-true", "bf8"])
+def test_fp8_needs_the_package_that_has_it(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "installed", dict)
+    with pytest.raises(ModuleNotFoundError, match=r"`precision='fp8'` on Gaudi needs hpu-precision, which is not"):
+        kind("fp8")
+
+
+@BOTH
+@pytest.mark.parametrize("precision", ["64-true", "bf8"])
 def test_unsupported_precision(kind: Any, precision: str) -> None:
     with pytest.raises(ValueError, match=r"`precision` must be"):
         kind(precision)

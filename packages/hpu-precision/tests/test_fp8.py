@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import hpu_core
@@ -234,13 +235,13 @@ class _TiedModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(4, 4)
+        self.first = nn.Linear(16, 16)
         self.shared = self.first
-        self.tied = nn.Linear(4, 4, bias=False)
+        self.tied = nn.Linear(16, 16, bias=False)
         self.tied.weight = self.first.weight
         self.attention = nn.MultiheadAttention(4, 2)
         self.register_module("nothing", None)
-        self.nested = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(4, 2)))
+        self.nested = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(16, 32)))
 
 
 def test_nested_linear_layers_are_replaced(plugin: Any, engine: type[nn.Module]) -> None:
@@ -269,11 +270,43 @@ def test_projection_of_attention_is_not_replaced(plugin: Any, engine: type[nn.Mo
 
 def test_single_linear_layer_returns_a_new_module(plugin: Any, engine: type[nn.Module]) -> None:
     """It cannot be replaced in place."""
-    layer = nn.Linear(4, 4).eval()
+    layer = nn.Linear(16, 16).eval()
     converted = plugin.convert_modules(layer, replace_layers=True)
 
     assert isinstance(converted, engine)
     assert (converted.weight, converted.training) == (layer.weight, False)
+
+
+def test_layers_that_do_not_fit_stay_and_are_named(
+    plugin: Any, engine: type[nn.Module], caplog: pytest.LogCaptureFixture
+) -> None:
+    body, head = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 16)), nn.Linear(16, 10)
+    module = nn.ModuleDict({"body": body, "head": head})
+    with caplog.at_level("INFO"):
+        plugin.convert_modules(module, replace_layers=True)
+
+    assert [type(body[0]), type(body[1]), type(module["head"])] == [engine, engine, nn.Linear]
+    assert "head stay in bf16: sizes of a layer in fp8 are multiples of 16" in caplog.text
+
+
+def test_adapters_stay_in_bf16(plugin: Any, engine: type[nn.Module]) -> None:
+    """Only the layer inside of a layer of LoRA is replaced."""
+    peft = pytest.importorskip("peft", reason="Requires: peft")
+    model = peft.get_peft_model(nn.Sequential(nn.Linear(16, 16)), peft.LoraConfig(r=16, target_modules=["0"]))
+
+    plugin.convert_modules(model, replace_layers=True)
+
+    converted = [name for name, part in model.named_modules() if isinstance(part, engine)]
+    assert converted == ["base_model.model.0.base_layer"]
+    assert model(torch.ones(1, 16)).shape == (1, 16)
+
+
+def test_converted_layer_can_be_initialized_again(plugin: Any, engine: type[nn.Module]) -> None:
+    """Strategies do it with layers on the meta device."""
+    layer = plugin.convert_modules(nn.Linear(16, 16, device="meta"), replace_layers=True)
+    layer.to_empty(device="cpu").reset_parameters()
+
+    assert 0 < layer.weight.abs().max() <= 0.25
 
 
 @pytest.mark.usefixtures("engine")

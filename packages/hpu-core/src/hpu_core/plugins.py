@@ -43,7 +43,7 @@ _PREFIXES: Final = {
     "hpu-fsdp": ("hpu_fsdp", "fsdp", "hpu_model_parallel", "modelparallel"),
 }
 
-_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true")
+_PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true", "fp8")
 # The Trainer's aliases from earlier versions of Lightning.
 _PRECISION_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
@@ -181,13 +181,9 @@ def normalize_precision(precision: object, engine: str) -> Any:
     if name == "64-true":
         raise float64_error(name)
     if name not in _PRECISIONS:
-        advice = (
-            f", which {engine} does not have: the transformer engine takes scales from the weights that a card holds, "
-            "and these share none between cards; pass 'bf16-mixed', or train in fp8 with `strategy='hpu_ddp'`"
-        )
         raise ValueError(
             f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with {engine}, got "
-            f"{precision!r}{advice if name == 'fp8' else ''}"
+            f"{precision!r}"
         )
     return name
 

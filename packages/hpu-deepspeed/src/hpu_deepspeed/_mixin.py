@@ -96,6 +96,9 @@ class HPUDeepSpeedMixin(_Strategy):
         # The Trainer's name for it, and Fabric's.
         plugin = getattr(self, "precision_plugin", None) or self.precision
         _config.resolve_precision(self.config, plugin.precision)
+        if plugin.precision == "fp8":
+            # Lightning does not know it.
+            self.config.setdefault("bf16", {"enabled": True})
         super()._format_config()
         _config.validate_batch_sizes(self.config, self.world_size)
 

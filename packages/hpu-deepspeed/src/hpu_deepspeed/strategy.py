@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
-_PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
+_PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "fp8": torch.bfloat16}
 
 
 class _SkipCudaCheck(DeepSpeedStrategy):

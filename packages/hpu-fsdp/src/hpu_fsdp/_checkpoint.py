@@ -4,7 +4,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,14 @@ from hpu_core import atomic_dir, frameworks
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_fsdp._lightning import FabricFSDPStrategy
 from hpu_fsdp._setup import DEVICE
-from hpu_fsdp._torch import ShardedTensor, empty_shards_on
+from hpu_fsdp._torch import (
+    ShardedTensor,
+    empty_shards_on,
+    extra_states,
+    has_extra_states,
+    loading_extra_states,
+    resized_extra_states,
+)
 from hpu_fsdp._torch_2_4 import gathering_without_cuda, optimizer_states_on
 
 if TYPE_CHECKING:
@@ -131,14 +138,27 @@ class CheckpointMixin(_Strategy):
         self._pending_save = _PendingSave(written, committed)
 
     def _load(
-        self, load_checkpoint: "Callable[..., Any]", path: "_PATH", weights_only: bool | None, *arguments: Any
+        self,
+        load_checkpoint: "Callable[..., Any]",
+        path: "_PATH",
+        weights_only: bool | None,
+        modules: dict[str, Any],
+        *arguments: Any,
     ) -> dict[str, Any]:
-        """Load a checkpoint with Lightning's method, and return what the method does."""
+        """Load a checkpoint with Lightning's method, and return what the method does.
+
+        Args:
+            load_checkpoint: Lightning's method.
+            path: The checkpoint.
+            weights_only: As in `torch.load`.
+            modules: Modules to load, by their keys in the checkpoint.
+            *arguments: Further arguments of the method.
+        """
         source = atomic_dir.resolve(self.broadcast(path))
         self._check_loadable(source)
         # Lightning before 2.6 has no such argument.
         options = {} if weights_only is None else {"weights_only": weights_only}
-        with optimizer_states_on(DEVICE), empty_shards_on(DEVICE):
+        with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), _extra_states_of(source, modules, options):
             loaded: dict[str, Any] = load_checkpoint(source, *arguments, **options)
         return loaded
 
@@ -177,6 +197,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
 
     async_save: bool
     checkpoint_io: Any
+    model: Any
 
     @property
     @abstractmethod
@@ -251,7 +272,7 @@ class TrainerCheckpointMixin(CheckpointMixin):
             ValueError: It is a checkpoint of another strategy.
         """
         self.finish_save()
-        return self._load(super().load_checkpoint, checkpoint_path, weights_only)
+        return self._load(super().load_checkpoint, checkpoint_path, weights_only, {str(self.weights_key): self.model})
 
 
 class FabricCheckpointMixin(CheckpointMixin):
@@ -301,7 +322,33 @@ class FabricCheckpointMixin(CheckpointMixin):
         Raises:
             ValueError: It is a checkpoint of another strategy.
         """
-        return self._load(super().load_checkpoint, path, weights_only, state, strict)
+        objects = state if isinstance(state, dict) else {}
+        modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
+        return self._load(super().load_checkpoint, path, weights_only, modules, state, strict)
+
+
+@contextmanager
+def _extra_states_of(path: Path, modules: dict[str, Any], options: dict[str, Any]) -> Iterator[None]:
+    """Return a context in which modules are loaded with their extra states, such as the scales of fp8.
+
+    torch loads sharded tensors into those of the module, which have another size before the first step. Of one file,
+    Lightning passes on its own lazy tensors, and to modules with DTensors only parameters and buffers.
+    """
+    modules = {name: module for name, module in modules.items() if has_extra_states(module)}
+    with ExitStack() as stack:
+        if path.is_dir():
+            saved = FileSystemReader(path).read_metadata().state_dict_metadata if modules else {}
+            for name, module in modules.items():
+                sizes = {key.removeprefix(f"{name}."): getattr(entry, "size", None) for key, entry in saved.items()}
+                stack.enter_context(resized_extra_states(module, sizes))
+            yield
+            return
+        checkpoint = torch.load(path, mmap=True, map_location="cpu", **options) if modules else {}
+        for name, module in modules.items():
+            # The Trainer's key of one file and that of shards differ.
+            states = extra_states(checkpoint.get(name, checkpoint.get("state_dict", {})))
+            stack.enter_context(loading_extra_states(module, states))
+        yield
 
 
 def _commit_after(written: "Future[Any]", partial: Path, path: Path) -> "Future[None]":

@@ -1,9 +1,10 @@
 """Private names of torch that hpu-fsdp uses, and functions that depend on torch's version."""
 
 import functools
+import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, Final
@@ -13,8 +14,11 @@ from torch.distributed._shard.sharded_tensor.api import ShardedTensor as Sharded
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_sharded_data_parallel
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
 
 from hpu_core.scaler import unscale_gradients
+
+_WRAPPERS: Final = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 # Restores what is replaced in torch while a strategy trains.
 _undo: Final = ExitStack()
@@ -61,6 +65,53 @@ def sharded_parameters(module: Module) -> list[Any]:
     from torch.distributed.tensor import DTensor
 
     return [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
+
+
+def has_extra_states(module: Module) -> bool:
+    """Return whether a part of a module has a state of its own beside tensors, such as the scales of fp8."""
+    return any(type(part).get_extra_state is not Module.get_extra_state for part in module.modules())
+
+
+def extra_states(state_dict: dict[str, Any]) -> dict[str, Any]:
+    """Return the extra states of a state dict."""
+    return {key: value for key, value in state_dict.items() if key.rpartition(".")[2] == _EXTRA_STATE_KEY_SUFFIX}
+
+
+@contextmanager
+def resized_extra_states(module: Module, sizes: Mapping[str, torch.Size | None]) -> Iterator[None]:
+    """Return a context in which a module's state dict has extra states of the given sizes, to load saved ones into."""
+
+    def resize(_: Module, state_dict: dict[str, Any], *__: object) -> None:
+        for key, value in extra_states(state_dict).items():
+            size = sizes.get(key)
+            if size is not None and isinstance(value, torch.Tensor) and value.shape != size:
+                state_dict[key] = value.new_empty(size)
+
+    # A public name exists from torch 2.5 on.
+    hook = module._register_state_dict_hook(resize)  # noqa: SLF001 - see above.
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def loading_extra_states(module: Module, states: Mapping[str, Any]) -> Iterator[None]:
+    """Return a context in which to load a module's weights from one file; its extra states become the given ones.
+
+    torch passes its own placeholders if it loads a single parameter into a module with DTensors.
+    """
+
+    def replace(state: Any, state_dict: dict[str, Any], prefix: str, *_: object) -> None:
+        state_dict[prefix + _EXTRA_STATE_KEY_SUFFIX] = state
+
+    with ExitStack() as stack:
+        for name, part in module.named_modules():
+            key = f"{_WRAPPERS.sub('', name)}.{_EXTRA_STATE_KEY_SUFFIX}".removeprefix(".")
+            if key in states:
+                hook = part._register_load_state_dict_pre_hook(functools.partial(replace, states[key]))  # noqa: SLF001
+                stack.callback(hook.remove)
+        yield
 
 
 def force_sum_reduction(module: Module) -> None:

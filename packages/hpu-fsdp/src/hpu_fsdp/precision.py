@@ -2,13 +2,14 @@
 
 import dataclasses
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, casts, frameworks, plugins
+from hpu_core.fp8 import FP8PrecisionMixin, installed_precision
 from hpu_fsdp import _torch_2_4
 from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
 
@@ -47,11 +48,10 @@ class AutocastPlugin(Protocol):
         ...
 
 
-class _HPUFSDPPrecision(_FSDPPrecision):
+class _HPUFSDPPrecision(FP8PrecisionMixin, _FSDPPrecision):
     """Mixin for the Trainer's and Fabric's plugin; list it before Lightning's."""
 
     _api: "Api"
-    precision: Any
     scaler: Any
 
     def __init__(
@@ -66,17 +66,21 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         if scaler is not None and name != "16-mixed":
             raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")
         # Lightning creates a scaler for CUDA with "16-mixed", and refuses one that is passed. Otherwise the two mixed
-        # precisions differ in their dtype only.
-        super().__init__("bf16-mixed" if name == "16-mixed" else name)
+        # precisions differ in their dtype only. It does not know "fp8", where all but the engine's layers is in bf16.
+        super().__init__("bf16-mixed" if name in {"16-mixed", "fp8"} else name)
         self.precision = name
         self.scaler = (scaler or _torch_2_4.make_scaler()) if name == "16-mixed" else None
         self._autocast = autocast
-        if autocast is None and "mixed" in name:
-            self._autocast = _installed_autocast(name, self._api)
+        if autocast is None and ("mixed" in name or name == "fp8"):
+            self._autocast = installed_precision(name, self._api)
+        self.fp8_plugin = self._autocast if name == "fp8" else None
 
     @property
     def mixed_precision_config(self) -> MixedPrecision:
         """Dtypes in which FSDP gathers parameters and reduces gradients; Lightning before 2.6 gathers in float32."""
+        if self.precision == "fp8":
+            bf16 = torch.bfloat16
+            return MixedPrecision(param_dtype=bf16, reduce_dtype=bf16, buffer_dtype=bf16)
         config = super().mixed_precision_config
         return dataclasses.replace(config, param_dtype=config.reduce_dtype)
 
@@ -88,7 +92,7 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         return super().tensor_init_context()
 
     def convert_module(self, module: "Module") -> "Module":
-        """Convert the parameters with "bf16-true" and "16-true".
+        """Convert the parameters with "bf16-true" and "16-true"; prepare the layers of the engine with "fp8".
 
         Args:
             module: The module to train.
@@ -96,6 +100,8 @@ class _HPUFSDPPrecision(_FSDPPrecision):
         Raises:
             NotImplementedError: The precision is float16, which the devices do not support.
         """
+        if self.fp8_plugin is not None:
+            self.fp8_plugin.convert_module(module)
         if self.precision.startswith("16") and not bridge.is_fp16_supported():
             raise NotImplementedError(f"precision={self.precision!r} needs Gaudi 2 or newer: use 'bf16-mixed'")
         # Lightning 2.4 leaves the parameters as they are.
@@ -103,7 +109,7 @@ class _HPUFSDPPrecision(_FSDPPrecision):
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context of a module's step: autocast in mixed precision, otherwise the parameters' dtype."""
-        if "mixed" not in self.precision:
+        if "mixed" not in self.precision and self.fp8_plugin is None:
             return super().forward_context()
         if self._autocast is not None:
             return self._autocast.forward_context()
@@ -123,8 +129,8 @@ class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
     optimizer's states stay in float32.
 
     Args:
-        precision: "32-true", "bf16-mixed", "bf16-true", "16-mixed" or "16-true"; also "32", "bf16" and "16", as in the
-            Trainer. float16 needs Gaudi 2 or newer.
+        precision: "32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true" or "fp8"; also "32", "bf16" and "16", as
+            in the Trainer. float16 and fp8 need Gaudi 2 or newer, and fp8 needs hpu-precision and `convert_modules`.
         scaler: Gradient scaler for "16-mixed"; `ShardedGradScaler("hpu")` if None.
         autocast: Plugin whose `forward_context` casts in mixed precision, such as
             `HPUPrecisionPlugin("bf16-mixed", bf16_ops=[...])` of hpu-precision.
@@ -133,6 +139,7 @@ class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
         root_module: The module that the strategy has sharded, for gradient clipping.
 
     Raises:
+        ModuleNotFoundError: `precision` is "fp8", and hpu-precision is not installed.
         ValueError: `precision` is not supported, or does not use a scaler.
     """
 
@@ -190,12 +197,3 @@ def replace_plugin(plugin: Any, cls: type[_Plugin]) -> _Plugin | None:
         f"the precision plugin must be of class {cls.__name__} with FSDP, got {type(plugin).__name__}: pass "
         f"`precision={plugin.precision!r}` to the Trainer or to Fabric, or `{cls.__name__}(..., autocast=plugin)`"
     )
-
-
-def _installed_autocast(precision: str, api: "Api") -> AutocastPlugin | None:
-    """Return the precision plugin of an installed distribution, None if there is none."""
-    for plugin in plugins.installed().values():
-        path = plugin.precision.of(api) if plugin.precision else None
-        if path is not None:
-            return cast("AutocastPlugin", plugins.load(path)(precision))
-    return None

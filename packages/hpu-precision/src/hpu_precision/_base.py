@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,8 @@ class HPUPrecisionBase:
             inference: Whether to convert for inference with Intel Neural Compressor, instead of for training with
                 Intel's transformer engine.
             replace_layers: For training: whether to replace each `torch.nn.Linear` by the engine's layer. Only the
-                engine's layers compute in fp8.
+                engine's layers compute in fp8. Layers whose sizes are not multiples of 16, and the adapters of LoRA
+                beside a base layer, stay in bf16; the log names the former.
             recipe: For training: the engine's recipe, such as `DelayedScaling()`; the engine's default if None.
             quant: For inference: True to quantize and False to measure, both with the default configuration; or a
                 configuration of Neural Compressor, as a dict or the path of a JSON file.
@@ -110,9 +111,13 @@ class HPUPrecisionBase:
         return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":
-        """Convert the parameters with "bf16-true" and "16-true"; warn about a module without fp8 layers with "fp8"."""
+        """Convert the parameters with "bf16-true" and "16-true"; prepare the layers of the engine with "fp8".
+
+        A module without such layers is warned about. Forward passes that are recomputed in a backward pass compute in
+        fp8 as well, with the scales of the first ones.
+        """
         if self._resolved.fp8 is not None:
-            self._resolved.fp8.warn_if_unconverted(module)
+            self._resolved.fp8.prepare(module)
         return self._delegate.convert_module(module)
 
     def tensor_init_context(self) -> AbstractContextManager[Any]:
@@ -126,6 +131,10 @@ class HPUPrecisionBase:
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context manager for a module's step; with "32-true" it does nothing."""
         return self._resolved.forward_context() or self._delegate.forward_context()
+
+    def fp8_context(self) -> AbstractContextManager[Any]:
+        """Return the context of fp8 alone, without autocast, for a module whose other layers are in bf16."""
+        return nullcontext() if self._resolved.fp8 is None else self._resolved.fp8.enabled()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the gradient scaler; empty without one."""

@@ -1,17 +1,19 @@
 """Conversion of modules to fp8: training with Intel's transformer engine, inference with Intel Neural Compressor."""
 
 import copy
+import functools
 import importlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
+import torch
 from torch import nn
 
 from hpu_core import bridge
@@ -20,25 +22,41 @@ from hpu_core import bridge
 _MEASURE: Final = "MEASURE"
 _QUANTIZE: Final = "QUANTIZE"
 
+# Of both sizes of a layer; the rule of accelerate's conversion, `convert_model`.
+_MULTIPLE: Final = 16
+
 QuantConfig = bool | str | PathLike[str] | Mapping[str, Any]
 
 
 class FP8Converter:
     """fp8 state of a precision plugin."""
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
+    def __init__(self, warn: Callable[[str], None], log: Callable[[str], None]) -> None:
         self._warn = warn
+        self._log = log
         self._recipe: Any = None
         self._is_inference = False
         # Converted module for which the bridge is not initialized yet, because it must be on the device first.
         self._pending_init: nn.Module | None = None
         self._calibrating: nn.Module | None = None
+        self._hooks: list[Any] = []
+        # Contexts of layers that are being recomputed.
+        self._recomputing: list[AbstractContextManager[Any]] = []
 
     def convert_for_training(self, module: nn.Module, recipe: Any, *, replace_layers: bool) -> nn.Module:
         """Prepare a module for training with the transformer engine; return it, or what replaces a single Linear."""
         engine = bridge.transformer_engine()
         self._recipe, self._is_inference = recipe, False
-        return _replace_linear(module, engine, {}) if replace_layers else module
+        if not replace_layers:
+            return module
+        unfit: list[str] = []
+        converted = _replace_linear(module, engine, {}, "", unfit)
+        if unfit:
+            self._log(
+                f"{', '.join(unfit)} stay in bf16: sizes of a layer in fp8 are multiples of {_MULTIPLE}, and it is "
+                "converted before it is sharded"
+            )
+        return converted
 
     def convert_for_inference(
         self, module: nn.Module, quant: QuantConfig, fp8_data_path: str | PathLike[str] | None
@@ -66,21 +84,44 @@ class FP8Converter:
         if self._is_inference:
             yield
             return
-        with bridge.transformer_engine().fp8_autocast(enabled=True, fp8_recipe=self._recipe):
+        with self._autocast():
             yield
 
-    def warn_if_unconverted(self, module: nn.Module) -> None:
-        """Warn if a module to train has no layer that computes in fp8."""
+    def _autocast(self, **options: Any) -> AbstractContextManager[Any]:
+        # All ranks share the amax, because each has another part of the data, and all have the same layers.
+        group = torch.distributed.group.WORLD if torch.distributed.is_initialized() else None
+        context: AbstractContextManager[Any] = bridge.transformer_engine().fp8_autocast(
+            enabled=True, fp8_recipe=self._recipe, fp8_group=group, **options
+        )
+        return context
+
+    def prepare(self, module: nn.Module) -> None:
+        """Make layers that are recomputed compute in fp8; warn if a module to train has no layer of the engine."""
         if self._is_inference:
             return
         engine = bridge.transformer_engine()
-        layers = tuple(cls for cls in vars(engine).values() if isinstance(cls, type) and issubclass(cls, nn.Module))
-        if not any(isinstance(layer, layers) for layer in module.modules()):
+        classes = tuple(cls for cls in vars(engine).values() if isinstance(cls, type) and issubclass(cls, nn.Module))
+        layers = [layer for layer in module.modules() if isinstance(layer, classes)]
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [layer.register_forward_pre_hook(self._enter_recomputation) for layer in layers]
+        self._hooks += [layer.register_forward_hook(self._exit_recomputation, always_call=True) for layer in layers]
+        if not layers:
             self._warn(
                 "precision='fp8' applies only to layers of Intel's transformer engine, and this module has none: call "
                 "`plugin.convert_modules(module, replace_layers=True)` before training, or use the engine's `Linear`. "
                 "All other layers run in bf16 mixed precision."
             )
+
+    def _enter_recomputation(self, *_: object) -> None:
+        # torch's checkpoint restores autocast, not the engine's context. Measuring again would count a batch twice.
+        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001 - torch has no public name for a backward pass.
+            self._recomputing.append(self._autocast(force_measurement=False))
+            self._recomputing[-1].__enter__()
+
+    def _exit_recomputation(self, *_: object) -> None:
+        if self._recomputing:
+            self._recomputing.pop().__exit__(None, None, None)
 
     def finalize(self) -> None:
         """Save the measurements, if any."""
@@ -89,13 +130,27 @@ class FP8Converter:
             self._calibrating = None
 
 
-def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
-    """Return the module with the engine's linear layers; a layer that is used twice stays shared."""
+def _replace_linear(
+    module: nn.Module, engine: ModuleType, replaced: dict[nn.Module, nn.Module], name: str, unfit: list[str]
+) -> nn.Module:
+    """Return the module with the engine's linear layers; a layer that is used twice stays shared.
+
+    Args:
+        module: The module.
+        engine: The transformer engine.
+        replaced: Modules by what they are replaced with; filled here.
+        name: Name of the module.
+        unfit: Names of linear layers that stay; filled here.
+    """
     if module in replaced:
         return replaced[module]
+    replaced[module] = module
     # Excludes subclasses, which compute something else or whose attributes other modules read, as attention does.
     if type(module) is nn.Linear:
-        layer = engine.Linear(
+        if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE or _is_sharded(module.weight):
+            unfit.append(name or "the module")
+            return module
+        layer: Any = engine.Linear(
             module.in_features,
             module.out_features,
             bias=module.bias is not None,
@@ -105,14 +160,23 @@ def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Mod
         # Keeping the parameter objects keeps optimizers and tied weights valid.
         layer.weight, layer.bias = module.weight, module.bias
         layer.train(module.training)
+        if not hasattr(layer, "reset_parameters"):
+            # Strategies initialize layers on the meta device with it.
+            layer.reset_parameters = functools.partial(nn.Linear.reset_parameters, layer)
         replaced[module] = layer
         return replaced[module]
-    replaced[module] = module
-    # `named_children` skips the second occurrence of a layer.
-    for name, child in module._modules.items():  # noqa: SLF001 - see above
-        if child is not None:
-            setattr(module, name, _replace_linear(child, engine, replaced))
+    # `named_children` skips the second occurrence of a layer. PEFT's adapters have small matrices beside the layer.
+    is_adapter = hasattr(module, "adapter_layer_names") and hasattr(module, "base_layer")
+    for child_name, child in module._modules.items():  # noqa: SLF001 - see above.
+        if child is not None and (child_name == "base_layer" or not is_adapter):
+            full_name = f"{name}.{child_name}" if name else child_name
+            setattr(module, child_name, _replace_linear(child, engine, replaced, full_name, unfit))
     return module
+
+
+def _is_sharded(weight: torch.Tensor) -> bool:
+    """Return whether a weight is a DTensor, which the engine's layers do not take."""
+    return hasattr(weight, "device_mesh")
 
 
 def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def resolve(
     scaler = (options.scaler or _torch_2_3.make_scaler()) if name == "16-mixed" else None
     dtype = torch.float16 if name == "16-mixed" else torch.bfloat16
     autocast = AutocastPolicy(lists, dtype, verbose=options.verbose, log=log)
-    return ResolvedPrecision(name, autocast, scaler, FP8Converter(warn) if name == "fp8" else None)
+    return ResolvedPrecision(name, autocast, scaler, FP8Converter(warn, log) if name == "fp8" else None)
 
 
 def _normalize(precision: object) -> PrecisionName:

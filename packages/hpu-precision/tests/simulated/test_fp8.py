@@ -25,8 +25,17 @@ pytestmark = [
 ]
 
 
-def _train(trainer: MakeTrainer, plugin: HPUPrecisionPlugin, *, convert: bool, recipe: Any = None) -> Classifier:
+def _classifier() -> Classifier:
+    """Return a classifier with one layer whose sizes fit fp8."""
     module = Classifier()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        module.net.insert(2, torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU()))
+    return module
+
+
+def _train(trainer: MakeTrainer, plugin: HPUPrecisionPlugin, *, convert: bool, recipe: Any = None) -> Classifier:
+    module = _classifier()
     if convert:
         plugin.convert_modules(module, replace_layers=True, recipe=recipe)
     trainer(plugin).fit(module, make_loader())
@@ -66,12 +75,12 @@ def test_training_resumes_from_a_checkpoint(trainer: MakeTrainer, tmp_path: Path
     """The checkpoint contains the engine's scales."""
     plugin = HPUPrecisionPlugin("fp8")
     run = trainer(plugin, max_epochs=1)
-    module = Classifier()
+    module = _classifier()
     plugin.convert_modules(module, replace_layers=True)
     run.fit(module, make_loader())
     run.save_checkpoint(tmp_path / "last.ckpt")
 
-    plugin, module = HPUPrecisionPlugin("fp8"), Classifier()
+    plugin, module = HPUPrecisionPlugin("fp8"), _classifier()
     plugin.convert_modules(module, replace_layers=True)
     trainer(plugin).fit(module, make_loader(), ckpt_path=tmp_path / "last.ckpt")
 

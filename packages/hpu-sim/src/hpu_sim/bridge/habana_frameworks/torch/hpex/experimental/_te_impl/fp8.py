@@ -36,6 +36,7 @@ class FP8GlobalStateManager:
         group: Process group that shares the amax; None for the default group.
         force_measurement: Whether to measure the amax; None to follow the recipe's interval.
         pending: Scalings measured in the outermost context, whose scales are updated at its end.
+        pending_backward: The same for a backward pass.
     """
 
     enabled = False
@@ -43,6 +44,7 @@ class FP8GlobalStateManager:
     group: Any = None
     force_measurement: bool | None = None
     pending: list[Scaling] = []  # noqa: RUF012 - the state is the class
+    pending_backward: list[Scaling] = []  # noqa: RUF012 - as above
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
@@ -87,14 +89,15 @@ def fp8_autocast(
         yield
     finally:
         if enabled and not before["enabled"]:
-            _update_scales(state.recipe, state.group)
+            update_scales(state.pending, state.recipe, state.group)
         for name, value in before.items():
             setattr(state, name, value)
 
 
-def _update_scales(recipe: DelayedScaling, group: Any) -> None:
-    scalings = FP8GlobalStateManager.pending[:]
-    FP8GlobalStateManager.pending.clear()
+def update_scales(pending: list[Scaling], recipe: DelayedScaling, group: Any) -> None:
+    """Compute the scales of measured tensors from the largest amax of a group's ranks, and clear the list."""
+    scalings = pending[:]
+    pending.clear()
     if not scalings:
         return
     if recipe.reduce_amax and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -104,3 +107,18 @@ def _update_scales(recipe: DelayedScaling, group: Any) -> None:
             scaling.amax_history[0] = amax
     for scaling in scalings:
         scaling.update_scale(recipe)
+
+
+def update_scales_after_backward(scaling: Scaling, recipe: DelayedScaling, group: Any) -> None:
+    """Compute the scale of a measured gradient when the backward pass ends, as those of the forward pass."""
+    pending = FP8GlobalStateManager.pending_backward
+
+    def update() -> None:
+        scalings = pending[:]
+        update_scales(pending, recipe, group)
+        for measured in scalings:
+            measured.advance()
+
+    pending.append(scaling)
+    # Each time, because those of a backward pass that raised have not run. torch has no public name for it.
+    torch.autograd.Variable._execution_engine.queue_callback(update)  # noqa: SLF001

@@ -9,7 +9,10 @@ import torch
 from torch.nn import functional
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import FP8GlobalStateManager
+from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import (
+    FP8GlobalStateManager,
+    update_scales_after_backward,
+)
 from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling, Format
 from habana_frameworks.torch.hpex.experimental._te_impl.scaling import Scaling
 
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Linear"]
+
+# Of the serving engine for Gaudi (vllm-gaudi, extension/ops.py); Gaudi 2 ends at 240.
+_GAUDI3_E4M3_MAX = 448.0
 
 
 class _FP8Linear(torch.autograd.Function):
@@ -30,11 +36,12 @@ class _FP8Linear(torch.autograd.Function):
         bias: torch.Tensor | None,
         scalings: dict[str, Scaling],
         recipe: DelayedScaling,
+        group: Any,
         update_amax: bool,
     ) -> torch.Tensor:
         fp8_data, fp8_weight = scalings["input"].fake_quantize(data), scalings["weight"].fake_quantize(weight)
         ctx.save_for_backward(fp8_data, fp8_weight)
-        ctx.scaling, ctx.recipe, ctx.update_amax = scalings["grad_output"], recipe, update_amax
+        ctx.scaling, ctx.recipe, ctx.group, ctx.update_amax = scalings["grad_output"], recipe, group, update_amax
         ctx.has_bias = bias is not None
         return functional.linear(fp8_data, fp8_weight, bias)
 
@@ -45,10 +52,10 @@ class _FP8Linear(torch.autograd.Function):
         fp8_grad = ctx.scaling.fake_quantize(grad_output)
         if ctx.update_amax:
             ctx.scaling.update_amax(grad_output, ctx.recipe)
-            ctx.scaling.update_scale(ctx.recipe)
+            update_scales_after_backward(ctx.scaling, ctx.recipe, ctx.group)
         flat_grad = fp8_grad.reshape(-1, fp8_grad.shape[-1])
         grad_bias = grad_output.reshape(-1, grad_output.shape[-1]).sum(0) if ctx.has_bias else None
-        return fp8_grad @ weight, flat_grad.T @ data.reshape(-1, data.shape[-1]), grad_bias, None, None, None
+        return fp8_grad @ weight, flat_grad.T @ data.reshape(-1, data.shape[-1]), grad_bias, None, None, None, None
 
 
 class Linear(torch.nn.Module):
@@ -149,17 +156,19 @@ class Linear(torch.nn.Module):
             self._scalings = _new_scalings(state.recipe.fp8_format, data.device)
         for scaling in self._scalings.values():
             scaling.move_to(data.device)
+            if state.force_measurement is not False:
+                scaling.advance()
         update_amax = state.force_measurement
         if update_amax is None:
             update_amax = self._calls % state.recipe.interval == 0
-        self._calls += 1
+        self._calls += state.force_measurement is not False
         weight = weight.to(data.dtype)
         bias = None if bias is None else bias.to(data.dtype)
         if update_amax:
             for name, tensor in (("input", data), ("weight", weight)):
                 self._scalings[name].update_amax(tensor, state.recipe)
                 state.pending.append(self._scalings[name])
-        arguments = (data, weight, bias, self._scalings, state.recipe, update_amax)
+        arguments = (data, weight, bias, self._scalings, state.recipe, state.group, update_amax)
         output: torch.Tensor = _FP8Linear.apply(*arguments)  # type: ignore[no-untyped-call] # inherited from torch
         return output
 
@@ -170,7 +179,7 @@ class Linear(torch.nn.Module):
         file = io.BytesIO()
         state = {
             name: {
-                "scale": scaling.scale.cpu(),
+                "scale": scaling.next_scale.cpu(),
                 "amax_history": scaling.amax_history.cpu(),
                 "fp8_max": scaling.fp8_max,
                 # By name, because torch 2.1 does not load float8 dtypes with `weights_only=True`.
@@ -189,13 +198,16 @@ class Linear(torch.nn.Module):
         device = torch.device("hpu") if self.weight is None else self.weight.device
         for name, saved in loaded.items():
             scaling = Scaling(saved["fp8_max"], getattr(torch, saved["dtype"]), device)
-            scaling.scale, scaling.amax_history = saved["scale"].to(device), saved["amax_history"].to(device)
+            scaling.next_scale, scaling.amax_history = saved["scale"].to(device), saved["amax_history"].to(device)
+            scaling.advance()
             self._scalings[name] = scaling
 
 
 def _new_scalings(fp8_format: Format, device: torch.device) -> dict[str, Scaling]:
     forward_dtype = torch.float8_e4m3fn if fp8_format is Format.HYBRID else torch.float8_e5m2
     max_fwd, max_bwd = fp8_format.value
+    if fp8_format is Format.HYBRID and hpu.get_device_name() == "GAUDI3":
+        max_fwd = _GAUDI3_E4M3_MAX
     return {
         "input": Scaling(max_fwd, forward_dtype, device),
         "weight": Scaling(max_fwd, forward_dtype, device),

@@ -22,7 +22,7 @@ class _FormatMax(NamedTuple):
 
 
 class Format(enum.Enum):
-    """Float8 formats of the forward and the backward pass. E4M3 ends at 240 on a card, elsewhere at 448."""
+    """Float8 formats of the forward and the backward pass. E4M3 ends at 240, and on Gaudi 3 at 448."""
 
     E4M3 = _FormatMax(max_fwd=240.0, max_bwd=240.0)
     E5M2 = _FormatMax(max_fwd=57344.0, max_bwd=57344.0)
