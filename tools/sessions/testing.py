@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from sessions.environments import add_startup_line, install, share_libraries
 from sessions.packages import PACKAGES, ROOT, group, parametrize, test_requirements
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 # Id of the suite in the root's tests/, with every package installed.
 INTEGRATION = "integration"
@@ -26,6 +27,8 @@ _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(g
 _LIMIT_OF_HANGS = ("-o", "faulthandler_timeout=1000", "-o", "faulthandler_exit_on_timeout=true")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
+# A process that a test leaves keeps a suite's output open for ever.
+_SECONDS_OF_LAST_LINES = 20
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
 _SIDE_BY_SIDE = 3
 # The suites that take longest, which start first, so that no core is left without work at the end.
@@ -99,12 +102,22 @@ def suite_paths(suite: str) -> list[str]:
 def _run_suite(suite: str, arguments: Sequence[str]) -> int:
     """Run a suite in a process of its own, print its output as it comes, and return the exit code."""
     command = [sys.executable, "-m", "nox", *_options_of_nox(), "-s", f"suite({suite})", "--", *arguments]
-    with subprocess.Popen(  # noqa: S603 - nox itself.
+    process = subprocess.Popen(  # noqa: S603 - nox itself.
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        for line in process.stdout or ():
-            print(line, end="", flush=True)
-    return process.returncode
+    )
+    printing = threading.Thread(target=_print_lines, args=(process.stdout,), daemon=True)
+    printing.start()
+    code = process.wait()
+    printing.join(_SECONDS_OF_LAST_LINES)
+    if printing.is_alive():
+        print(f"{suite}: a test left a process, which keeps the output open", flush=True)
+        return code or 1
+    return code
+
+
+def _print_lines(lines: Iterable[str] | None) -> None:
+    for line in lines or ():
+        print(line, end="", flush=True)
 
 
 def _options_of_nox() -> list[str]:
