@@ -7,7 +7,7 @@
   is in a collective.
 - Lightning logs a line about HPUs itself.
 """
-# hpu-doctor verify: hmp-is-gone
+# hpu-doctor verify: functions-from-1-13
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final

@@ -31,7 +31,7 @@ _bridge_values: dict[str, object] = {}
 class _RendezvousHook(ImportHook):
     """Import hook that records which variables the bridge's import sets."""
 
-    # hpu-doctor verify: plain-process-gets-fixed-endpoint
+    # hpu-doctor verify: rank-selects-module
 
     def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
         """Run a module and record the variables that it sets."""

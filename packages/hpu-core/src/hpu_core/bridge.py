@@ -60,7 +60,7 @@ def load() -> ModuleType:
     Returns:
         The module `habana_frameworks.torch`.
     """
-    # hpu-doctor verify: torch-hpu-is-the-bridge, hccl-is-registered, import-opens-no-card
+    # hpu-doctor verify: import-sets-up-torch, import-opens-no-card
     return _import()
 
 
@@ -109,7 +109,7 @@ def is_lazy() -> bool:
 
 def mark_step() -> None:
     """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device."""
-    # hpu-doctor verify: functions-of-all-releases, mark-step-returns-nothing
+    # hpu-doctor verify: functions-of-all-releases, steps-of-lazy-mode
     _import("core").mark_step()
 
 
@@ -124,7 +124,7 @@ def open_device() -> None:
     Raises:
         RuntimeError: There is no device, or another process has it.
     """
-    # hpu-doctor verify: second-process-is-refused, init-opens-the-card
+    # hpu-doctor verify: second-process-is-refused, calls-open-the-card
     # Imported here: every `import torch` imports this module.
     from hpu_core.launcher_env import is_restart
 
@@ -178,7 +178,7 @@ def new_event() -> Any:
 
 def get_rng_state() -> "torch.Tensor":
     """Return the state of the device's generator, a uint8 tensor on the CPU. Opens no device."""
-    # hpu-doctor verify: rng-state-is-on-the-cpu, all-rng-states-open-no-card
+    # hpu-doctor verify: state-restores-the-stream, queries-open-no-card
     # `get_rng_state()` opens the device.
     state: torch.Tensor = _import("hpu").get_rng_state_all()[0]
     return state
@@ -186,7 +186,7 @@ def get_rng_state() -> "torch.Tensor":
 
 def set_rng_state(state: "torch.Tensor") -> None:
     """Set the state of the device's generator, a result of `get_rng_state`. Opens no device."""
-    # hpu-doctor verify: state-restores-the-stream, set-rng-state-all-takes-one
+    # hpu-doctor verify: state-restores-the-stream, calls-are-refused
     # torch 2.13 crashes on a view into a larger tensor.
     _import("hpu").set_rng_state_all([state.clone()])
 
@@ -199,7 +199,7 @@ def memory_stats() -> dict[str, int]:
 
 def metric(name: str) -> dict[str, object]:
     """Return the values of a metric of the bridge, such as "graph_compilation"; empty if it has no such metric."""
-    # hpu-doctor verify: unknown-metric-is-nothing
+    # hpu-doctor verify: metrics-of-the-bridge
     metric_global = getattr(_import("hpu"), "metric_global", None)
     counter = None if metric_global is None else metric_global(name)
     return {} if counter is None else dict(counter.stats())
@@ -215,7 +215,7 @@ def compile_only() -> Iterator[bool]:
     Yields:
         Whether the bridge has the flag.
     """
-    # hpu-doctor verify: unknown-flag-is-a-key-error, compile-only-flag-exists
+    # hpu-doctor verify: compile-only-flag-exists
     load()
     with contextlib.ExitStack() as stack:
         try:
@@ -274,13 +274,13 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
 
 def device_count() -> int:
     """Return the number of devices that the driver reports, regardless of HABANA_VISIBLE_MODULES. Opens no device."""
-    # hpu-doctor verify: device-count-opens-no-card
+    # hpu-doctor verify: queries-open-no-card
     return int(_import("hpu").device_count())
 
 
 def generation() -> str:
     """Return the generation of the devices: "GAUDI", "GAUDI2" or "GAUDI3". Opens no device."""
-    # hpu-doctor verify: generation-opens-no-card
+    # hpu-doctor verify: queries-open-no-card
     # The public `hpu.get_device_name` opens the device. `_get_device_type` does not, and DeepSpeed and Optimum use it,
     # too. Its result is an enum member: synDeviceGaudi, synDeviceGaudi2, ...
     kind = _import("utils.experimental")._get_device_type()  # noqa: SLF001 - see above
@@ -300,7 +300,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_fp16_supported() -> bool:
     """Return whether the devices support float16, as all but the first generation do. Opens no device."""
-    # hpu-doctor verify: float16-from-gaudi2
+    # hpu-doctor verify: dtypes-that-are-supported
     # The bridge has no public function for it; DeepSpeed uses this one, too.
     return bool(_import("utils.experimental")._is_fp16_supported())  # noqa: SLF001 - see above
 
@@ -332,7 +332,7 @@ def transformer_engine() -> ModuleType:
     Raises:
         ModuleNotFoundError: The bridge is not installed, or has no transformer engine.
     """
-    # hpu-doctor verify: transformer-engine-can-be-imported
+    # hpu-doctor verify: transformer-engine-computes
     load()
     name = f"{_BRIDGE}.hpex.experimental.transformer_engine"
     try:

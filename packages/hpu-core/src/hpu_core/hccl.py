@@ -43,7 +43,7 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
         ModuleNotFoundError: The Gaudi bridge is not installed.
         RuntimeError: The process has already opened another device than that of its rank.
     """
-    # hpu-doctor verify: rank-selects-module, visible-modules-map-local-ranks, module-id-is-kept
+    # hpu-doctor verify: rank-selects-module
     world_size = _integer("world_size", world_size)
     rank = _integer("rank", rank)
     local_rank = _integer("local_rank", local_rank)

@@ -4,6 +4,7 @@ The pipe has two operators, a reader of our own and the decoder. Order, shares, 
 decided here; flips and normalization run on the card in torch. Source of the interface: Intel's documentation of
 `habana_frameworks.mediapipe`, and the loader of optimum-habana's example for CLIP. None of this was run on a card.
 """
+# hpu-doctor verify: functions-of-the-media-loader, pipe-decodes-what-a-reader-names
 
 from __future__ import annotations
 

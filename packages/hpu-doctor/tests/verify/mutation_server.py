@@ -11,4 +11,4 @@ import mutations
 from hpu_doctor.verify import program
 
 if __name__ == "__main__":
-    program.serve(lambda _: mutations.apply(os.environ["MUTATION"]) if os.environ["MUTATION"] else None)
+    program.serve(lambda: mutations.apply(os.environ["MUTATION"]) if os.environ["MUTATION"] else None)

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from one_assumption import make_assumption
+from one_assumption import make_assumption, skip
 
-from hpu_doctor.verify.assumption import AtLeast, Contains, Matches, OneOf, Points, Subject, describe, holds
+from hpu_doctor.verify.assumption import (
+    NotTriedError,
+    Subject,
+    at_least,
+    contains,
+    describe,
+    difference,
+    holds,
+    matches,
+    one_of,
+    points,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,22 +26,22 @@ from hpu_doctor.verify.assumption import AtLeast, Contains, Matches, OneOf, Poin
         (1, True, False),
         (1, 1.0, False),
         ("a", "a", True),
-        (Contains("acquire"), "Device acquire failed.", True),
-        (Contains("acquire"), "no error", False),
-        (Contains("acquire"), None, False),
-        (Matches("GAUDI[23]?"), "GAUDI2", True),
-        (Matches("GAUDI[23]?"), "GAUDI2B", False),
-        (OneOf(1, 2), 2, True),
-        (OneOf(1, 2), 3, False),
-        (AtLeast(3), 3, True),
-        (AtLeast(3), 2.5, False),
-        (AtLeast(3), "3", False),
-        ([AtLeast(1), "x"], [2, "x"], True),
-        ([AtLeast(1), "x"], [2], False),
-        ({"a": Contains("b")}, {"a": "abc"}, True),
+        (contains("acquire"), "Device acquire failed.", True),
+        (contains("acquire"), "no error", False),
+        (contains("acquire"), None, False),
+        (matches("GAUDI[23]?"), "GAUDI2", True),
+        (matches("GAUDI[23]?"), "GAUDI2B", False),
+        (one_of(1, 2), 2, True),
+        (one_of(1, 2), 3, False),
+        (at_least(3), 3, True),
+        (at_least(3), 2.5, False),
+        (at_least(3), "3", False),
+        ([at_least(1), "x"], [2, "x"], True),
+        ([at_least(1), "x"], [2], False),
+        ({"a": contains("b")}, {"a": "abc"}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
-        (Points("launch"), [{"kind": "launch", "seconds": 0.5}], True),
-        (Points("launch"), [{"kind": "launch", "seconds": 0.0}], False),
+        (points("launch"), [{"kind": "launch", "seconds": 0.5}], True),
+        (points("launch"), [{"kind": "launch", "seconds": 0.0}], False),
     ],
 )
 def test_holds(expected: object, seen: object, result: bool) -> None:
@@ -38,7 +49,7 @@ def test_holds(expected: object, seen: object, result: bool) -> None:
 
 
 def test_describe_shows_nested_values() -> None:
-    assert describe({"a": [1, AtLeast(2)], "b": Contains("c")}) == "a: [1, at least 2]; b: text with 'c'"
+    assert describe({"a": [1, at_least(2)], "b": contains("c")}) == "a: [1, at least 2]; b: text with 'c'"
 
 
 @pytest.mark.parametrize(
@@ -66,3 +77,26 @@ def test_id_and_statement_are_those_of_the_program() -> None:
 
     (assumption,) = subject
     assert (assumption.id, assumption.statement, assumption.subject) == ("one-is-one", "One is one.", "Numbers")
+
+
+def test_table_has_a_value_for_each_case() -> None:
+    """An error is a value, too, and only what differs is shown."""
+    subject = Subject("Numbers")
+    cases = {"one": (1, lambda: 1), "two": (2, lambda: 3), "three": (contains("division"), lambda: 1 / 0)}
+
+    subject.table("numbers", "Numbers are numbers.", cases, source="Peano", means={"hpu-core": "it would be wrong."})
+
+    (assumption,) = subject
+    seen = assumption.program()
+    assert seen == {"one": 1, "two": 3, "three": "ZeroDivisionError: division by zero"}
+    assert difference(assumption.expected, seen) == ({"two": 2}, {"two": 3})
+    assert difference(assumption.expected, "it crashed") == (assumption.expected, "it crashed")
+
+
+def test_case_that_cannot_be_tried_leaves_out_the_table() -> None:
+    subject = Subject("Numbers")
+    subject.table("numbers", "Numbers are.", {"one": (1, skip)}, source="Peano", means={"hpu-core": "it would fail."})
+    (assumption,) = subject
+
+    with pytest.raises(NotTriedError, match="no tail"):
+        assumption.program()

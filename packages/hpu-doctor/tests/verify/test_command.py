@@ -51,13 +51,13 @@ def test_all_quick_assumptions_hold_on_the_simulator(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = read(tmp_path / "report")
     assert [entry["id"] for entry in found["entries"] if entry["state"] == "differs"] == []
-    assert found["counts"]["holds"] > 150
+    assert found["counts"]["holds"] > 60
 
 
 def test_nothing_is_written_outside_the_folder(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    names = [part for name in ("memory-stats-keys", "mark-step-returns-nothing") for part in ("--only", name)]
+    names = [part for name in ("memory-stats-keys", "tensors-are-on-index-0") for part in ("--only", name)]
 
     # The compiled device is the simulator's, in a folder of this user.
     cache = os.environ.get("HPU_SIM_CACHE") or str(Path.home() / ".cache" / "hpu-sim")

@@ -8,6 +8,7 @@ import pytest
 
 from hpu_doctor.verify import register
 from hpu_doctor.verify.assumption import HARDWARE, Assumption
+from hpu_doctor.verify.register import calls
 
 ASSUMPTIONS = register.assumptions()
 PACKAGES = {
@@ -15,6 +16,7 @@ PACKAGES = {
     "hpu-compat",
     "hpu-compile",
     "hpu-core",
+    "hpu-data",
     "hpu-ddp",
     "hpu-deepspeed",
     "hpu-doctor",
@@ -29,6 +31,26 @@ PACKAGES = {
 
 def test_ids_are_unique() -> None:
     assert [name for name, count in Counter(each.id for each in ASSUMPTIONS).items() if count > 1] == []
+
+
+def test_training_comes_first() -> None:
+    """A run that its time ends has tried what a user's job hangs on."""
+    keys = [(each.is_point, not each.is_for_training) for each in ASSUMPTIONS]
+
+    assert keys == sorted(keys)
+    assert not ASSUMPTIONS[0].is_point
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("hpu.init()", {"hpu.init": "()"}),
+        ("hpu.f(a\n    b)", {"hpu.f": "(a b)"}),
+        ("hpu.hpu !hpu.empty_cache", {"hpu.hpu": "there", "hpu.empty_cache": "absent"}),
+    ],
+)
+def test_rows_of_the_table_of_names(row: str, expected: dict[str, str]) -> None:
+    assert calls.rows_of(row) == expected
 
 
 def test_find() -> None:

@@ -17,13 +17,13 @@ from hpu_doctor.verify import schema
 BUILD = Path(__file__).parent / "patched_build"
 CHANGED = (
     "all-sums-are-float32",
-    "capability-is-a-pair",
+    "casts-round-down",
     "dropout-draws-and-does-not-scale",
-    "empty-cache-exists",
-    "fused-lamb-takes-amsgrad",
+    "clipping-does-nothing",
+    "hpu.empty_cache-in-absent-memory-functions",
     "no-bf16",
     "no-peers",
-    "no-rng-contexts",
+    "mark-step-returns-a-number",
     "streams-without-priority",
     "two-generators",
 )
@@ -46,7 +46,7 @@ def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest
     assert done.returncode == 1, done.stdout + done.stderr
     report = schema.parse((folder / "report.json").read_text(encoding="utf-8"))
     differing = {entry["id"] for entry in report["entries"] if entry["state"] == "differs"}
-    assert differing == {name for mutation in CHANGED for name in mutations.MUTATIONS[mutation]}
+    assert differing == {name.partition("/")[0] for mutation in CHANGED for name in mutations.MUTATIONS[mutation]}
 
     # The record that follows from it.
     table = tmp_path / "compat.toml"

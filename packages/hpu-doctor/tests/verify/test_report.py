@@ -11,7 +11,7 @@ import pytest
 from one_assumption import TARGET, make_assumption
 
 from hpu_doctor.verify import report, schema
-from hpu_doctor.verify.assumption import Contains, Points
+from hpu_doctor.verify.assumption import contains, points
 from hpu_doctor.verify.privacy import Redactor
 from hpu_doctor.verify.runner import Outcome
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # It has no types.
 jsonschema: Any = importlib.import_module("jsonschema")
+POINTS = make_assumption(is_point=True, expected=points("host_read"))
 SECRETS = ("enigma", "turing", "/home/turing", "AK39012345")
 
 
@@ -39,7 +40,7 @@ def built(simulated_system: SystemInfo) -> Callable[..., schema.Report]:
 
 def differing(seen: Any = "no <error> on enigma in /home/turing/x.py, AK39012345") -> Outcome:
     """Return an outcome that differs."""
-    return Outcome(assumption=make_assumption(expected=Contains("acquire")), state="differs", seen=seen)
+    return Outcome(assumption=make_assumption(expected=contains("acquire")), state="differs", seen=seen)
 
 
 def test_difference_has_both_values_and_its_meaning(built: Callable[..., schema.Report]) -> None:
@@ -66,7 +67,7 @@ def test_json_has_the_schema(built: Callable[..., schema.Report]) -> None:
 
 def test_json_follows_its_schema(built: Callable[..., schema.Report]) -> None:
     point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
-    outcome = Outcome(assumption=make_assumption(expected=Points("host_read")), state="holds", seen=[point])
+    outcome = Outcome(assumption=POINTS, state="holds", seen=[point])
     validator = jsonschema.Draft202012Validator(schema.json_schema())
     made: Any = json.loads(json.dumps(built(differing(), outcome)))
 
@@ -127,7 +128,7 @@ def test_page_is_well_formed_and_escaped(built: Callable[..., schema.Report]) ->
 
 def test_points_of_a_simulated_card_say_so(built: Callable[..., schema.Report]) -> None:
     point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
-    outcome = Outcome(assumption=make_assumption(expected=Points("host_read")), state="holds", seen=[point])
+    outcome = Outcome(assumption=POINTS, state="holds", seen=[point])
 
     assert built(outcome)["points"] == [{**point, "simulated": True}]
 

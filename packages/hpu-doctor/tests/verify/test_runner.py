@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import types
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from one_assumption import TARGET, make_assumption
 
 from hpu_doctor.verify import program, register, runner
-from hpu_doctor.verify.assumption import Points
+from hpu_doctor.verify.assumption import points
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,9 @@ def test_collectives_need_two_cards(tmp_path: Path) -> None:
 
 
 def test_points_of_a_simulated_card(tmp_path: Path) -> None:
-    reason = skipped(tmp_path, simulator="hardware", reason="its times are the host's", expected=Points("launch"))
+    reason = skipped(
+        tmp_path, simulator="hardware", reason="its times are the host's", is_point=True, expected=points("launch")
+    )
 
     assert "its times are the host's" in reason
 
@@ -89,7 +91,7 @@ def test_time_of_the_run(try_program: Callable[..., Outcome]) -> None:
 
 def test_settings_of_the_user_are_dropped(tmp_path: Path) -> None:
     environ = {**os.environ, "HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "HABANA_PROFILE": "1", "RANK": "3"}
-    names = ("default-mode-is-eager", "import-sets-habana-profile")
+    names = ("default-mode-is-eager", "import-sets-up-torch")
 
     outcomes = list(runner.run([register.find(name) for name in names], TARGET, tmp_path, environ, fork=True))
 
@@ -119,8 +121,8 @@ def test_error_of_the_machine_is_no_difference(
     monkeypatch.setattr(program, "result_file", lambda *_: tmp_path / "result.json")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
     (tmp_path / "result.json").write_text(json.dumps({"error": error}), encoding="utf-8")
-    servers = types.SimpleNamespace(run=lambda *_: None)
-    processes = runner._Processes(make_assumption(), tmp_path, {}, [{}], cast("runner._Servers", servers))
+    monkeypatch.setattr(runner._Processes, "_ask_server", lambda *_: None)
+    processes = runner._Processes(make_assumption(), tmp_path, {}, [{}], {})
 
     outcome = processes.finish()
 

@@ -49,7 +49,7 @@ class HPUModelParallelStrategy(
         ValueError: An argument is invalid; the message names it.
     """
 
-    # hpu-doctor verify: average-is-refused
+    # hpu-doctor verify: collectives-are-refused
 
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"

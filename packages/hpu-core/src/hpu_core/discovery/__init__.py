@@ -81,7 +81,7 @@ def usable_modules(found: Sequence[HPUDevice] | None = None) -> tuple[int, ...]:
     Raises:
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid, or has a module that this machine does not have.
     """
-    # hpu-doctor verify: visible-modules-map-local-ranks
+    # hpu-doctor verify: rank-selects-module
     allowed = _visible_modules.from_environment()
     return _visible_modules.usable(devices() if found is None else found, allowed)
 

@@ -5,7 +5,7 @@ They return None for text that is not valid throughout, because part of a list w
 Sources: logs of hl-smi from SynapseAI 1.12 and 1.18. Units are MiB, also where hl-smi writes MB: a Gaudi 2 has 98304 of
 them.
 """
-# hpu-doctor verify: hl-smi-log-has-fields, hl-smi-queries-fields, limit-of-gaudi2
+# hpu-doctor verify: hl-smi-describes-cards, limit-of-gaudi2
 
 import re
 

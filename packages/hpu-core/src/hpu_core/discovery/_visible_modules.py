@@ -3,7 +3,7 @@
 The bridge gives the process of local rank i the i-th module of the list, and supports at most 8 modules. It validates
 nothing before it opens a device, and its own `device_count` ignores the variable.
 """
-# hpu-doctor verify: visible-modules-map-local-ranks, too-few-visible-modules, device-count-ignores-visible-modules
+# hpu-doctor verify: rank-selects-module, device-count-ignores-visible-modules
 
 import dataclasses
 import os

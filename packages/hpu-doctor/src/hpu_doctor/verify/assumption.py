@@ -13,102 +13,73 @@ Program = Callable[[], object]
 
 STRICT: Final = "strict"
 HARDWARE: Final = "hardware"
+# Packages of a user's job. The others are tools.
+_TRAINING: Final = frozenset({"hpu-core", "hpu-data", "hpu-ddp", "hpu-fsdp", "hpu-deepspeed", "hpu-precision"})
 
 
 @dataclass(frozen=True, slots=True)
-class Contains:
-    """Text with a given part."""
+class Condition:
+    """Values that are expected where it is not a single one, in words and as a test of JSON data."""
 
-    part: str
-
-    def holds(self, seen: object) -> bool:
-        """Return whether `seen` is such a text."""
-        return isinstance(seen, str) and self.part in seen
+    text: str
+    is_met: Callable[[Any], bool]
 
     def __str__(self) -> str:
-        return f"text with {self.part!r}"
+        return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Text that a regular expression matches as a whole."""
-
-    pattern: str
-
-    def holds(self, seen: object) -> bool:
-        """Return whether `seen` is such a text."""
-        return isinstance(seen, str) and re.fullmatch(self.pattern, seen, re.DOTALL) is not None
-
-    def __str__(self) -> str:
-        return f"text that matches {self.pattern}"
+def contains(part: str) -> Condition:
+    """Return the condition of a text with a part."""
+    return Condition(f"text with {part!r}", lambda seen: isinstance(seen, str) and part in seen)
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class OneOf:
-    """One of several values."""
-
-    values: tuple[object, ...]
-
-    def __init__(self, *values: object) -> None:
-        object.__setattr__(self, "values", values)
-
-    def holds(self, seen: object) -> bool:
-        """Return whether `seen` is one of the values."""
-        return seen in self.values
-
-    def __str__(self) -> str:
-        return " or ".join(map(repr, self.values))
+def matches(pattern: str) -> Condition:
+    """Return the condition of a text that a regular expression matches as a whole."""
+    expression = re.compile(pattern, re.DOTALL)
+    return Condition(
+        f"text that matches {pattern}", lambda seen: isinstance(seen, str) and bool(expression.fullmatch(seen))
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """A number that is not below another."""
-
-    number: float
-
-    def holds(self, seen: object) -> bool:
-        """Return whether `seen` is such a number."""
-        return isinstance(seen, int | float) and seen >= self.number
-
-    def __str__(self) -> str:
-        return f"at least {self.number:g}"
+def one_of(*values: object) -> Condition:
+    """Return the condition of one of several values."""
+    return Condition(" or ".join(map(repr, values)), lambda seen: seen in values)
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
-    """Measured points for the planner, of one kind."""
+def at_least(number: float) -> Condition:
+    """Return the condition of a number that is not below another."""
+    return Condition(f"at least {number:g}", lambda seen: isinstance(seen, int | float) and seen >= number)
 
-    kind: str
 
-    def holds(self, seen: object) -> bool:
-        """Return whether `seen` is a list of such points, all with a time."""
+def points(kind: str) -> Condition:
+    """Return the condition of a list of measured points of one kind, all with a time."""
+
+    def are_points(seen: Any) -> bool:
         return isinstance(seen, list) and all(
-            point["kind"] == self.kind and isinstance(point["seconds"], float) and point["seconds"] > 0
-            for point in seen
+            point["kind"] == kind and isinstance(point["seconds"], float) and point["seconds"] > 0 for point in seen
         )
 
-    def __str__(self) -> str:
-        return "measured times"
+    return Condition("measured times", are_points)
 
 
 def holds(expected: object, seen: object) -> bool:
     """Return whether a value of a program, as JSON has it, is the expected one."""
-    if isinstance(expected, Contains | Matches | OneOf | AtLeast | Points):
-        return expected.holds(seen)
+    if isinstance(expected, Condition):
+        return expected.is_met(seen)
     if isinstance(expected, Mapping):
-        return (
-            isinstance(seen, Mapping)
-            and expected.keys() == seen.keys()
-            and all(holds(value, seen[key]) for key, value in expected.items())
-        )
+        return isinstance(seen, Mapping) and expected.keys() == seen.keys() and not difference(expected, seen)[0]
     if isinstance(expected, list | tuple):
-        return (
-            isinstance(seen, list)
-            and len(expected) == len(seen)
-            and all(holds(value, other) for value, other in zip(expected, seen, strict=True))
-        )
+        return isinstance(seen, list) and len(expected) == len(seen) and all(map(holds, expected, seen))
     # 1 is not True.
     return type(expected) is type(seen) and expected == seen
+
+
+def difference(expected: object, seen: object) -> tuple[object, object]:
+    """Return what is expected and what was seen, of a table only the cases that differ."""
+    if isinstance(expected, Mapping) and isinstance(seen, Mapping) and expected.keys() == seen.keys():
+        names = [name for name in expected if not holds(expected[name], seen[name])]
+        return {name: expected[name] for name in names}, {name: seen[name] for name in names}
+    return expected, seen
 
 
 def describe(value: object) -> str:
@@ -129,7 +100,7 @@ class Assumption:
         subject: Title of its group.
         statement: What is assumed, one sentence.
         source: Where it stands: file and lines of a published source, document or figure.
-        expected: Value that the program returns where it holds: JSON data, also with `Contains` and the like in it.
+        expected: Value that the program returns where it holds: JSON data, also with conditions in it.
         program: Shows it, in a process of its own. It may raise `NotTriedError`.
         means: What a difference means, one sentence per package that relies on the assumption.
         releases: SynapseAI releases for which it is claimed, as a version specifier; "" for all.
@@ -139,6 +110,7 @@ class Assumption:
         simulator: "" if any simulated card shows it, "strict" if only one in strict mode does, "hardware" if none.
         reason: Why no simulated card shows it.
         quick: Whether the program takes less than a second on a simulated card.
+        is_point: Whether it measures points for the planner.
         seconds: Time limit.
         variables: Environment variables that the process starts with.
         files: Texts in the folder of the process, by name.
@@ -158,14 +130,15 @@ class Assumption:
     simulator: Literal["", "strict", "hardware"] = ""
     reason: str = ""
     quick: bool = True
-    seconds: int = 60
+    is_point: bool = False
+    seconds: int = 120
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def is_point(self) -> bool:
-        """Whether it measures points for the planner."""
-        return isinstance(self.expected, Points)
+    def is_for_training(self) -> bool:
+        """Whether a user's job hangs on it, and not only a tool."""
+        return not _TRAINING.isdisjoint(self.means)
 
     @property
     def claim(self) -> str:
@@ -184,7 +157,7 @@ class NotTriedError(Exception):
 
 
 class Subject:
-    """Group of assumptions about one thing, to which modules of `register` add.
+    """Group of assumptions about one thing.
 
     Args:
         title: Title of the group.
@@ -200,11 +173,7 @@ class Subject:
         return iter(self._assumptions)
 
     def assume(self, **fields: Any) -> Callable[[Program], Program]:
-        """Return a decorator that adds an assumption, whose id is the function's name and statement its docstring.
-
-        Args:
-            fields: The other fields of `Assumption`.
-        """
+        """Return a decorator that adds an assumption, whose id is the function's name and statement its docstring."""
 
         def add(program: Program) -> Program:
             name = program.__name__.strip("_").replace("_", "-")
@@ -213,14 +182,33 @@ class Subject:
 
         return add
 
-    def add(self, name: str, statement: str, program: Program, **fields: Any) -> None:
-        """Add an assumption.
+    def table(self, name: str, statement: str, cases: Mapping[str, tuple[object, Program]], **fields: Any) -> None:
+        """Add an assumption of several cases, each with the value that its function returns; an error is one, too."""
 
-        Args:
-            name: Its id.
-            statement: What is assumed.
-            program: Shows it.
-            fields: The other fields of `Assumption`.
-        """
+        def program() -> object:
+            return {case: returned_or_error(function) for case, (_, function) in cases.items()}
+
+        self.add(name, statement, program, expected={case: value for case, (value, _) in cases.items()}, **fields)
+
+    def add(self, name: str, statement: str, program: Program, **fields: Any) -> None:
+        """Add an assumption by its id, statement, program and other fields."""
         known = {"id": name, "subject": self.title, "statement": statement, "program": program}
         self._assumptions.append(Assumption(**{**self._defaults, **known, **fields}))
+
+
+def error_of(function: Callable[[], object]) -> str:
+    """Return the error of a call as "Class: message", "no error" if it returns."""
+    try:
+        function()
+    except NotTriedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is.
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def returned_or_error(function: Callable[[], object]) -> object:
+    """Return what a call returns, or its error as text."""
+    result: list[object] = []
+    text = error_of(lambda: result.append(function()))
+    return result[0] if result else text

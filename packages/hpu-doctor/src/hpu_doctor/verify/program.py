@@ -1,7 +1,7 @@
-"""The process of one program, started by `runner`: `python -m hpu_doctor.verify.program ID FOLDER`.
+"""The process of a program, started by `runner`: `python -m hpu_doctor.verify.program`.
 
-It loads the bridge, waits for a line on stdin, and writes what the program returned to FOLDER. Without arguments, it
-serves instead: it loads the bridge once and forks a process per program, which the simulator allows.
+It loads the bridge, waits for a request, a line of JSON on stdin, and writes what the program returned to a folder.
+With `--fork` it answers any number of requests, each by forked processes, one per rank, as the simulator allows it.
 
 A program works in a scratch folder. Files that it leaves in the subfolder `ATTACHMENTS` become part of the report.
 """
@@ -11,35 +11,21 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from hpu_core import bridge
 from hpu_doctor.verify import register, supervision
-from hpu_doctor.verify.assumption import Assumption, NotTriedError
+from hpu_doctor.verify.assumption import Assumption, NotTriedError, error_of
 from hpu_doctor.verify.supervision import Limits
 
 ATTACHMENTS: Final = "attachments"
 
 _STDOUT: Final = 1
 _STDERR: Final = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A program to run in forked processes.
-
-    Attributes:
-        id: Id of the assumption.
-        folder: Scratch folder.
-        ranks: Environment variables of each rank.
-    """
-
-    id: str
-    folder: str
-    ranks: tuple[Mapping[str, str], ...]
+_LEAVE_SECONDS: Final = 20
 
 
 def result_file(folder: Path, rank: int) -> Path:
@@ -54,35 +40,36 @@ def output_file(folder: Path, rank: int) -> Path:
 
 def main(arguments: list[str]) -> None:
     """Run one program, or serve."""
-    if not arguments:
+    if arguments == ["--fork"]:
         serve()
         return
-    assumption = register.find(arguments[0])
     supervision.bound_files()
-    folder = Path(arguments[1])
     # What loading costs is not the program's.
     with contextlib.suppress(ImportError):
         bridge.load()
     # The end of the input without a line is that of `runner`.
-    if not sys.stdin.readline() or not run(assumption, folder):
+    line = sys.stdin.readline()
+    request = json.loads(line) if line else {}
+    if not request or not run(register.find(request["id"]), Path(request["folder"])):
         sys.exit(1)
 
 
-def serve(before: Callable[[str], object] | None = None) -> None:
-    """Answer each `Request` on stdin, a line of JSON, by a line on stdout: how the processes ended, or null.
+def serve(before: Callable[[], object] = lambda: None) -> None:
+    """Answer each request by a line on stdout: how the processes ended, or null.
 
     Args:
-        before: Called in each forked process with the id, before the program.
+        before: Called in each forked process, before the program.
     """
     # A signal that ends this process ends the programs as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
     os.dup2(_STDERR, _STDOUT)
     bridge.load()
-    for request in _requests(sys.stdin):
-        assumption = register.find(request.id)
-        # A tuple of pids before the first wait, so that ranks run together.
-        pids = [_fork(assumption, request, rank, before) for rank in range(len(request.ranks))]
+    for line in sys.stdin:
+        request = json.loads(line)
+        assumption, folder = register.find(request["id"]), Path(request["folder"])
+        # All pids before the first wait, so that ranks run together.
+        pids = [_fork(assumption, folder, rank, own, before) for rank, own in enumerate(request["ranks"])]
         answers.write(json.dumps(supervision.wait(pids, Limits(assumption.seconds))) + "\n")
         answers.flush()
 
@@ -104,39 +91,45 @@ def run(assumption: Assumption, folder: Path) -> bool:
         result = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     file = result_file(folder, int(os.environ.get("RANK", "0")))
     file.write_text(json.dumps(result), encoding="utf-8")
+    if assumption.ranks:
+        error_of(_leave)
     return "error" not in result
 
 
-def _requests(stream: IO[str]) -> Iterator[Request]:
-    for line in stream:
-        values = json.loads(line)
-        yield Request(id=values["id"], folder=values["folder"], ranks=tuple(values["ranks"]))
+def _leave() -> None:
+    """Have rank 0, which has the store of the job, wait for the others, which may still need it."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    store = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public name for it.
+    left = store.add("verify-left", 1)
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while dist.get_rank() == 0 and left < dist.get_world_size() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = store.add("verify-left", 0)
 
 
-def _fork(assumption: Assumption, request: Request, rank: int, before: Callable[[str], object] | None) -> int:
+def _fork(
+    assumption: Assumption, folder: Path, rank: int, variables: Mapping[str, str], before: Callable[[], object]
+) -> int:
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
         supervision.bound_files()
-        os.environ.update(request.ranks[rank])
-        folder = Path(request.folder)
-        _redirect_output(output_file(folder, rank))
-        if before is not None:
-            before(request.id)
+        os.environ.update(variables)
+        with output_file(folder, rank).open("wb") as output:
+            for stream in (_STDOUT, _STDERR):
+                os.dup2(output.fileno(), stream)
+        before()
         code = 0 if run(assumption, folder) else 1
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         # The server's own clean-up is not this process's.
         os._exit(code)
-
-
-def _redirect_output(file: Path) -> None:
-    with file.open("wb") as output:
-        for stream in (_STDOUT, _STDERR):
-            os.dup2(output.fileno(), stream)
 
 
 if __name__ == "__main__":

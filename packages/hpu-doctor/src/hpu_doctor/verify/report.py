@@ -12,7 +12,7 @@ from typing import Final
 from hpu_core.discovery import printable
 from hpu_core.info import SystemInfo
 from hpu_doctor.__about__ import __version__
-from hpu_doctor.verify.assumption import describe
+from hpu_doctor.verify.assumption import describe, difference
 from hpu_doctor.verify.privacy import Redactor
 from hpu_doctor.verify.runner import Outcome, Target
 from hpu_doctor.verify.schema import SCHEMA, Entry, Machine, Point, Report, State
@@ -25,14 +25,13 @@ ATTACHMENTS: Final = "attachments"
 
 STATES: Final[tuple[State, ...]] = ("differs", "not tried", "holds")
 _MAX_SEEN: Final = 2000
-# Packages of a user's job. The others are tools.
-_TRAINING: Final = frozenset({"hpu-core", "hpu-ddp", "hpu-fsdp", "hpu-deepspeed", "hpu-precision"})
-_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .6rem;"
-    "border-bottom:1px solid #ddd}th{white-space:nowrap}td{width:100%}code{overflow-wrap:anywhere}"
-    ".differs{border-left:4px solid #b00;padding-left:1rem}"
-)
+_PAGE: Final = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>hpu-doctor verify</title>
+<style>pre{font:15px/1.5 ui-monospace,monospace;max-width:100ch;margin:2rem auto;white-space:pre-wrap}
+b{color:#b00}</style></head><body>
+<pre>%s</pre>
+</body></html>
+"""
 
 
 def build(  # noqa: PLR0913 - the parts of a report.
@@ -86,7 +85,8 @@ def write(report: Report, outcomes: Iterable[Outcome], folder: Path, redactor: R
 
 def to_text(report: Report) -> str:
     """Return the report as text: what differs first, then what holds, then what was not tried, by reason."""
-    lines = [title(report), ""]
+    versions = report["machine"]["versions"].items()
+    lines = [title(report), ", ".join(f"{name} {version}" for name, version in versions if version), ""]
     for entry in _in_state(report, "differs"):
         lines += [f"DIFFERS  {entry['id']}: {entry['statement']}"]
         details = {"expected": entry["expected"], "seen": entry["seen"], "source": entry["source"]}
@@ -94,34 +94,14 @@ def to_text(report: Report) -> str:
         lines.append("")
     lines += [f"HOLDS  {entry['id']}: {entry['statement']}" for entry in _in_state(report, "holds")]
     lines += ["", *(f"NOT TRIED, {reason}: {', '.join(names)}" for reason, names in _not_tried(report).items())]
+    lines += [f"TIME  {point['id']}: {point['seconds'] * 1e6:.1f} us" for point in report["points"]]
     return "".join(f"{line}\n" for line in lines)
 
 
 def to_html(report: Report) -> str:
-    """Return the report as a page that needs no other file."""
-    parts = [f"<h1>{html.escape(title(report))}</h1>"]
-    machine = report["machine"]
-    versions = [*machine["versions"].items(), ("generation", machine["generation"]), ("cards", machine["cards"])]
-    parts.append(_table((name, _code(value or "unknown")) for name, value in versions))
-    parts.append(f"<h2>Differs</h2>{'' if report['counts']['differs'] else '<p>Nothing.</p>'}")
-    for entry in _in_state(report, "differs"):
-        rows = [("expected", _code(entry["expected"])), ("seen", _code(entry["seen"]))]
-        texts = {"source": entry["source"], **entry["means"]}
-        rows += [(name, _markup(text)) for name, text in texts.items()]
-        parts.append(
-            f'<div class="differs"><h3>{entry["id"]}</h3><p>{_markup(entry["statement"])}</p>{_table(rows)}</div>'
-        )
-    skipped = ((html.escape(reason), _code(", ".join(names))) for reason, names in _not_tried(report).items())
-    held = ((entry["id"], _markup(entry["statement"])) for entry in _in_state(report, "holds"))
-    parts.append(f"<h2>Holds</h2>{_table(held)}<h2>Not tried</h2>{_table(skipped)}")
-    if report["points"]:
-        points = ((point["id"], f"{point['seconds'] * 1e6:.1f} us") for point in report["points"])
-        parts.append(f"<h2>Points for the planner</h2>{_table(points)}")
-    page = "\n".join(parts)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>hpu-doctor verify</title>'
-        f"<style>{_STYLE}</style></head><body>\n{page}\n</body></html>\n"
-    )
+    """Return the text of the report as a page that needs no other file."""
+    text = html.escape(to_text(report))
+    return _PAGE % re.sub(r"(?m)^DIFFERS .*$", r"<b>\g<0></b>", text)
 
 
 def title(report: Report) -> str:
@@ -137,9 +117,7 @@ def title(report: Report) -> str:
 
 
 def _in_state(report: Report, state: str) -> list[Entry]:
-    """Return the entries in a state; those on which training rests come before those of tools."""
-    entries = [entry for entry in report["entries"] if entry["state"] == state]
-    return sorted(entries, key=lambda entry: _TRAINING.isdisjoint(entry["packages"]))
+    return [entry for entry in report["entries"] if entry["state"] == state]
 
 
 def _not_tried(report: Report) -> dict[str, list[str]]:
@@ -148,18 +126,6 @@ def _not_tried(report: Report) -> dict[str, list[str]]:
     for entry in _in_state(report, "not tried"):
         names.setdefault(entry["reason"], []).append(entry["id"])
     return names
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    return f"<table>{''.join(f'<tr><th>{name}</th><td>{value}</td></tr>' for name, value in rows)}</table>"
-
-
-def _code(value: object) -> str:
-    return f"<code>{html.escape(str(value))}</code>"
-
-
-def _markup(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _machine(system: SystemInfo, target: Target, redactor: Redactor) -> Machine:
@@ -184,7 +150,9 @@ def _machine(system: SystemInfo, target: Target, redactor: Redactor) -> Machine:
 
 def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
     assumption = outcome.assumption
-    seen = None if outcome.state == "not tried" else describe(redactor.value(outcome.seen))[:_MAX_SEEN]
+    expected, seen = assumption.expected, redactor.value(outcome.seen)
+    if outcome.state == "differs":
+        expected, seen = difference(expected, seen)
     return {
         "id": assumption.id,
         "subject": assumption.subject,
@@ -193,8 +161,8 @@ def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
         "claim": assumption.claim,
         "packages": sorted(assumption.means),
         "state": outcome.state,
-        "expected": describe(assumption.expected),
-        "seen": seen,
+        "expected": describe(expected),
+        "seen": None if outcome.state == "not tried" else describe(seen)[:_MAX_SEEN],
         "reason": redactor.text(outcome.reason),
         "means": dict(assumption.means) if outcome.state == "differs" else {},
         "seconds": round(outcome.seconds, 2),

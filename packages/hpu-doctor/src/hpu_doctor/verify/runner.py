@@ -1,7 +1,9 @@
 """Runs the programs of assumptions, each in a process of its own, one after the other."""
 
 import contextlib
+import itertools
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -11,43 +13,31 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hpu_core import discovery
-from hpu_core.discovery import find_holders
 from hpu_core.info import SystemInfo
 from hpu_doctor.verify import program, supervision
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
 from hpu_doctor.verify.schema import State
 from hpu_doctor.verify.supervision import Limits
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 
-_MODULE: Final = "hpu_doctor.verify.program"
+_COMMAND: Final = (sys.executable, "-m", "hpu_doctor.verify.program")
 # Processes that load the bridge while another runs its program: loading opens no card and takes longer than most.
 _AHEAD: Final = 2
 _OUTPUT_LINES: Final = 4
 _MAX_OUTPUT_BYTES: Final = 1 << 16
 _MAX_ATTACHMENT_BYTES: Final = 1 << 24
 # Settings of a job or a user, whose defaults the programs are to see, or that would write elsewhere.
-_DROPPED: Final = (
-    "HABANA_PROFILE",
-    "HLS_MODULE_ID",
-    "ID",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "RANK",
-    "WORLD_SIZE",
+_DROPPED: Final = re.compile(
+    "HABANA_PROFILE|HLS_MODULE_ID|ID|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(PT|OMPI|SLURM|PMIX?)_.*"
 )
+_FOLDERS: Final = ("HABANA_LOGS", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 # Errors that say nothing of an assumption: another process has the card, or the program could not write.
 _ENVIRONMENT_ERRORS: Final = ("Device acquire failed", "No space left on device")
 _MIN_FREE_BYTES: Final = 1 << 20
-_DROPPED_PREFIXES: Final = ("PT_", "OMPI_", "SLURM_", "PMI_", "PMIX_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +64,7 @@ class Target:
     def of(cls, system: SystemInfo, environ: Mapping[str, str]) -> "Target":
         """Return this machine."""
         modules = discovery.usable_modules(system.devices)
-        busy = {holder.module_id for holder in find_holders().processes}
+        busy = {holder.module_id for holder in discovery.find_holders().processes}
         return cls(
             release=".".join(map(str, system.synapse.version.release[:3])) if system.synapse else None,
             generation=next((device.generation for device in system.devices if device.is_operational), None),
@@ -132,39 +122,31 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     base = _program_environ(environ, scratch)
-    queue = deque(
-        (assumption, _skip_reason(assumption, target, all_cards=all_cards, points=points)) for assumption in assumptions
-    )
-    ready: deque[tuple[Assumption, str, _Processes | None]] = deque()
+    reasons = [_skip_reason(assumption, target, all_cards=all_cards, points=points) for assumption in assumptions]
+    ready: deque[_Processes] = deque()
     with contextlib.ExitStack() as stack:
-        servers = stack.enter_context(_Servers(base)) if fork else None
+        servers = stack.enter_context(_servers()) if fork else None
         stack.callback(_kill, ready)
-        while queue or ready:
-            while queue and sum(processes is not None for _, _, processes in ready) <= (0 if fork else _AHEAD):
-                assumption, reason = queue.popleft()
-                processes = None
-                if not reason:
-                    folder = scratch / assumption.id
-                    folder.mkdir()
-                    for name, text in assumption.files.items():
-                        (folder / name).write_text(text, encoding="utf-8")
-                    ranks = _rank_variables(assumption, target)
-                    processes = _Processes(assumption, folder, base, ranks, servers)
-                ready.append((assumption, reason, processes))
-            assumption, reason, processes = ready.popleft()
-            if processes is None:
+        started = (
+            _Processes(assumption, scratch / assumption.id, base, _rank_variables(assumption, target), servers)
+            for assumption, reason in zip(assumptions, reasons, strict=True)
+            if not reason
+        )
+        for assumption, reason in zip(assumptions, reasons, strict=True):
+            if reason:
                 yield Outcome(assumption=assumption, state="not tried", reason=reason)
-            elif deadline is not None and time.monotonic() > deadline:
-                processes.kill()
+                continue
+            ready.extend(itertools.islice(started, 1 + (0 if fork else _AHEAD) - len(ready)))
+            if deadline is not None and time.monotonic() > deadline:
+                ready.popleft().kill()
                 yield Outcome(assumption=assumption, state="not tried", reason="the time of the run was up")
             else:
-                yield processes.finish()
+                yield ready.popleft().finish()
 
 
-def _kill(ready: "deque[tuple[Assumption, str, _Processes | None]]") -> None:
-    for _, _, processes in ready:
-        if processes is not None:
-            processes.kill()
+def _kill(ready: "deque[_Processes]") -> None:
+    for processes in ready:
+        processes.kill()
 
 
 class _Processes:
@@ -179,33 +161,34 @@ class _Processes:
         folder: Path,
         base: Mapping[str, str],
         ranks: Sequence[Mapping[str, str]],
-        servers: "_Servers | None",
+        servers: "dict[str | None, subprocess.Popen[str]] | None",
     ) -> None:
-        self._assumption = assumption
-        self._folder = folder
-        self._ranks = ranks
+        self._assumption, self._folder, self._ranks = assumption, folder, ranks
         # A server has loaded the bridge without the variables.
         self._servers = None if assumption.variables else servers
-        self._started: list[subprocess.Popen[bytes]] = []
-        if self._servers is None:
-            environ = {**base, **_mode_variables(assumption), **assumption.variables}
-            self._started = [self._start(rank, {**environ, **own}) for rank, own in enumerate(ranks)]
+        self._environ = {**base, **_mode_variables(assumption), **assumption.variables}
+        request = {"id": assumption.id, "folder": str(folder), "ranks": list(ranks)}
+        self._request = f"{json.dumps(request)}\n"
+        folder.mkdir(exist_ok=True)
+        for name, text in assumption.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        self._started = [self._start(rank) for rank in range(len(ranks))] if self._servers is None else []
 
-    def _start(self, rank: int, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", _MODULE, self._assumption.id, str(self._folder)]
+    def _start(self, rank: int) -> "subprocess.Popen[str]":
+        environ = {**self._environ, **self._ranks[rank]}
         with program.output_file(self._folder, rank).open("wb") as output:
             return subprocess.Popen(  # noqa: S603 - this package's own module.
-                command, env=environ, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self._folder
+                _COMMAND, env=environ, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self._folder, text=True
             )
 
     def finish(self) -> Outcome:
         """Run the program to its end, and return the outcome."""
         start = time.monotonic()
         if self._servers is not None:
-            ending = self._servers.run(self._assumption, self._folder, self._ranks)
+            ending = self._ask_server(self._servers)
         else:
             for process in self._started:
-                _close(process, b"\n")
+                _close(process, self._request)
             ending = supervision.wait([process.pid for process in self._started], Limits(self._assumption.seconds))
             for process in self._started:
                 # Already waited for.
@@ -224,6 +207,29 @@ class _Processes:
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _ask_server(self, servers: "dict[str | None, subprocess.Popen[str]]") -> str | None:
+        """Return how the processes ended that the server of the mode has forked, None for exit code 0."""
+        server = servers.get(self._assumption.mode)
+        if server is None:
+            server = servers[self._assumption.mode] = subprocess.Popen(  # noqa: S603 - this package's own module.
+                [*_COMMAND, "--fork"],
+                env=self._environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                # Ctrl-C is this process's, which ends the other.
+                start_new_session=True,
+            )
+        assert server.stdin is not None  # noqa: S101 - it was started with pipes.
+        assert server.stdout is not None  # noqa: S101 - as above.
+        server.stdin.write(self._request)
+        server.stdin.flush()
+        answer = server.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that forks programs ended: exit code {server.wait()}")
+        ending: str | None = json.loads(answer)
+        return ending
+
     def _outcome(self, ending: str | None, seconds: float) -> Outcome:
         assumption, known = self._assumption, Outcome(assumption=self._assumption, state="differs", seconds=seconds)
         results = [_read_result(program.result_file(self._folder, rank)) for rank in range(len(self._ranks))]
@@ -241,7 +247,9 @@ class _Processes:
             return replace(known, state="not tried", reason=reason)
         seen = results[0].get("seen")
         state: State = "holds" if holds(assumption.expected, seen) else "differs"
-        return replace(known, state=state, seen=seen, attachments=_read_attachments(self._folder))
+        files = sorted((self._folder / program.ATTACHMENTS).glob("*"))
+        attachments = {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}
+        return replace(known, state=state, seen=seen, attachments=attachments)
 
     def _last_lines(self) -> str:
         lines: list[str] = []
@@ -252,46 +260,20 @@ class _Processes:
         return f": {' | '.join(lines)}" if lines else ""
 
 
-class _Servers:
-    """Processes that have loaded the bridge, one per mode, and fork a process per program."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._servers: dict[str | None, subprocess.Popen[str]] = {}
-
-    def __enter__(self) -> "Self":
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        for server in self._servers.values():
-            if kind is not None:
-                server.terminate()
-            # It ends with its input.
+@contextlib.contextmanager
+def _servers() -> Generator["dict[str | None, subprocess.Popen[str]]", None, None]:
+    """Give a dict for servers by mode, which end with the block."""
+    servers: dict[str | None, subprocess.Popen[str]] = {}
+    try:
+        yield servers
+    except BaseException:
+        for server in servers.values():
+            server.terminate()
+        raise
+    finally:
+        # They end with their input.
+        for server in servers.values():
             server.communicate()
-
-    def run(self, assumption: Assumption, folder: Path, ranks: Sequence[Mapping[str, str]]) -> str | None:
-        """Run a program, and return how its processes ended, None for exit code 0."""
-        server = self._servers.get(assumption.mode)
-        if server is None:
-            server = self._servers[assumption.mode] = subprocess.Popen(  # noqa: S603 - this package's own module.
-                [sys.executable, "-m", _MODULE],
-                env={**self._environ, **_mode_variables(assumption)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                # Ctrl-C is this process's, which ends the other.
-                start_new_session=True,
-            )
-        request = {"id": assumption.id, "folder": str(folder), "ranks": list(ranks)}
-        if server.stdin is None or server.stdout is None:
-            raise RuntimeError("the server has no pipes")
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        answer = server.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the process that forks programs ended: exit code {server.wait()}")
-        ending: str | None = json.loads(answer)
-        return ending
 
 
 def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, points: bool) -> str:
@@ -310,17 +292,11 @@ def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, poi
 
 def _program_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """Return the environment in which programs see defaults, and in which libraries write to the scratch folder."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if name not in _DROPPED and not name.startswith(_DROPPED_PREFIXES)
-    }
-    folders = ("HABANA_LOGS", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
-    for name in folders:
-        folder = scratch / name.lower()
-        folder.mkdir(exist_ok=True)
-        kept[name] = str(folder)
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = {name: value for name, value in environ.items() if not _DROPPED.fullmatch(name)}
+    folders = {name: str(scratch / name.lower()) for name in _FOLDERS}
+    for folder in folders.values():
+        Path(folder).mkdir(exist_ok=True)
+    return {**kept, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _mode_variables(assumption: Assumption) -> dict[str, str]:
@@ -337,7 +313,7 @@ def _rank_variables(assumption: Assumption, target: Target) -> list[dict[str, st
     return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(target.cards)]
 
 
-def _close(process: "subprocess.Popen[bytes]", line: bytes = b"") -> None:
+def _close(process: "subprocess.Popen[str]", line: str = "") -> None:
     if process.stdin is not None:
         # It has ended already if loading the bridge failed.
         with contextlib.suppress(BrokenPipeError):
@@ -351,8 +327,3 @@ def _read_result(file: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return result
-
-
-def _read_attachments(folder: Path) -> dict[str, bytes]:
-    files = sorted((folder / program.ATTACHMENTS).glob("*"))
-    return {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}

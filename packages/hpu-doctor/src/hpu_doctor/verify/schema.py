@@ -17,16 +17,7 @@ Kind = Literal["matmul", "bandwidth", "launch", "graph_launch", "host_read", "co
 
 
 class Machine(TypedDict):
-    """The machine, without what identifies it.
-
-    Attributes:
-        simulated: Whether its cards are simulated.
-        strict: Whether the simulator was in strict mode.
-        release: SynapseAI release; None if it is unknown.
-        generation: Generation of the cards; None if it is unknown.
-        cards: Number of cards that the programs could use.
-        versions: Versions of torch, the bridge, the driver, Python and the package itself; None for unknown ones.
-    """
+    """The machine, without what identifies it: None for what is unknown; `strict` is the simulator's mode."""
 
     simulated: bool
     strict: bool
@@ -37,18 +28,13 @@ class Machine(TypedDict):
 
 
 class Entry(TypedDict):
-    """Result of an assumption.
+    """Result of an assumption, with the fields of the register that have no word here.
 
     Attributes:
-        id: Id in the register.
-        subject: Title of its group.
-        statement: What is assumed.
-        source: Where it stands.
-        claim: Releases, generations and mode for which it is claimed.
         packages: Packages that rely on it.
         state: Whether it holds on this machine.
-        expected: Expected value, as text.
-        seen: Value that the program returned, as text; None if it has not been tried.
+        expected: Expected value, as text; of a table that differs, only the cases that do.
+        seen: Value that the program returned, likewise; None if it has not been tried.
         reason: Why it was not tried, else "".
         means: One sentence per package that a difference concerns; empty unless the state is "differs".
         seconds: Time of the program.
@@ -72,12 +58,8 @@ class Point(TypedDict, total=False):
     """A measured point for the planner.
 
     Attributes:
-        id: Name of the point.
-        kind: What was measured.
-        dtype: Dtype of the tensors.
         shape: M, K and N of a product.
         bytes: Size of a copy or of each rank's tensor.
-        ranks: Number of ranks.
         seconds: Time of one.
         simulated: True if a simulated card was measured; absent otherwise.
     """
@@ -96,13 +78,10 @@ class Report(TypedDict):
     """The report.
 
     Attributes:
-        schema_version: Version of this schema.
         date: Day of the run, ISO.
         seconds: Time of the run.
-        machine: The machine.
         counts: Number of entries by state.
-        entries: Results, in the order of the register.
-        points: Points for the planner.
+        entries: Results; what a user's job hangs on comes first.
         attachments: Names of the files in the folder `attachments`.
     """
 

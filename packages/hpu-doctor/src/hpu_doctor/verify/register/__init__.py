@@ -1,51 +1,46 @@
-"""The assumptions about cards, by subject: one module each.
+"""The assumptions about cards, by subject.
 
-An entry is a function with the decorator `assume` in the module of its subject. The documentation lists them
-all. tests/verify/mutations.py changes the behavior that an entry shows, and must make it fail.
+An entry is a function with the decorator `assume`, or a `table` of cases, in the module of its subject; what only says
+that a name of the bridge exists is a row of the one in `calls`. The documentation lists them all.
+tests/verify/mutations.py changes the behavior that an entry or a case shows, and must make it fail.
 """
 
 import functools
 
 from hpu_doctor.verify.assumption import Assumption
 from hpu_doctor.verify.register import (
-    attention,
-    autocast,
     calls,
-    compilation,
-    cpu_fallback,
     devices,
     discovery,
-    dtypes,
-    engines,
-    graphs,
     hccl,
     loading,
+    media,
     memory,
-    metrics,
+    modes,
     points,
+    precision,
     profiler,
-    random_numbers,
-    views,
+    tensors,
 )
 
-# In the order of a run: what needs no card first, times last.
 _SUBJECTS = (
     loading.SUBJECT,
     calls.SUBJECT,
     discovery.SUBJECT,
     devices.SUBJECT,
     memory.SUBJECT,
-    dtypes.SUBJECT,
-    views.SUBJECT,
-    random_numbers.SUBJECT,
-    cpu_fallback.SUBJECT,
-    metrics.SUBJECT,
-    autocast.SUBJECT,
-    attention.SUBJECT,
-    graphs.SUBJECT,
-    compilation.SUBJECT,
+    tensors.DTYPES,
+    tensors.VIEWS,
+    tensors.RANDOM,
+    tensors.FALLBACK,
+    modes.METRICS,
+    precision.AUTOCAST,
+    precision.ATTENTION,
+    precision.ENGINES,
+    media.SUBJECT,
+    modes.GRAPHS,
+    modes.COMPILE,
     profiler.SUBJECT,
-    engines.SUBJECT,
     hccl.SUBJECT,
     points.SUBJECT,
 )
@@ -53,8 +48,9 @@ _SUBJECTS = (
 
 @functools.cache
 def assumptions() -> tuple[Assumption, ...]:
-    """Return all assumptions, in the order of a run."""
-    return tuple(assumption for subject in _SUBJECTS for assumption in subject)
+    """Return all assumptions: those that a user's job hangs on, those of tools, and measured times."""
+    found = [assumption for subject in _SUBJECTS for assumption in subject]
+    return tuple(sorted(found, key=lambda each: (each.is_point, not each.is_for_training)))
 
 
 def find(name: str) -> Assumption:

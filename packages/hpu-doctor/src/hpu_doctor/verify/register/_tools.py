@@ -1,4 +1,4 @@
-"""What programs share: modules of the bridge, and errors and signatures as values."""
+"""What programs share: modules of the bridge, signatures, and forked processes."""
 
 import inspect
 import os
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hpu_core import bridge
 from hpu_doctor.verify import supervision
-from hpu_doctor.verify.assumption import NotTriedError
+from hpu_doctor.verify.assumption import NotTriedError, returned_or_error
 
 # The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
 # with backend/, habana_eager/, habana_kernels/, habana_lazy/, hpu_ops/, pytorch_helpers/ or scripts/.
@@ -41,20 +41,14 @@ def core() -> Any:
     return module("core")
 
 
-def error_of(function: Callable[[], object]) -> str:
-    """Return the error of a call as "Class: message", "no error" if it returns."""
-    try:
-        function()
-    except Exception as error:  # noqa: BLE001 - whatever it is.
-        return f"{type(error).__name__}: {error}"
-    return "no error"
-
-
-def returned_or_error(function: Callable[[], object]) -> object:
-    """Return what a call returns, or its error as text."""
-    result: list[object] = []
-    text = error_of(lambda: result.append(function()))
-    return result[0] if result else text
+def compilations_of(work: Callable[[], object]) -> int:
+    """Return how many graphs are compiled for what a call adds to the step."""
+    core().mark_step()
+    before = bridge.metric("graph_compilation")["TotalNumber"]
+    work()
+    core().mark_step()
+    hpu().synchronize()
+    return int(str(bridge.metric("graph_compilation")["TotalNumber"])) - int(str(before))
 
 
 def parameters_of(function: Callable[..., object]) -> list[str]:
@@ -69,22 +63,6 @@ def parameters_of(function: Callable[..., object]) -> list[str]:
         raise NotTriedError("the function is compiled and does not tell its parameters") from None
 
 
-def attribute(owner: str, names: str) -> Any:
-    """Return an attribute of a module of the bridge, "absent" if there is none."""
-    found: Any = module(owner)
-    for name in names.split("."):
-        found = getattr(found, name, None)
-        if found is None:
-            return "absent"
-    return found
-
-
-def existing(owner: str, names: tuple[str, ...]) -> list[str]:
-    """Return those of several names that a module of the bridge has."""
-    found = module(owner)
-    return [name for name in names if hasattr(found, name)]
-
-
 def opens_card(function: Callable[[], object]) -> bool:
     """Return whether a call opens the card, which is closed before."""
     if bridge.is_open():
@@ -96,13 +74,7 @@ def opens_card(function: Callable[[], object]) -> bool:
 def in_fork(
     function: Callable[[], object], *, seconds: float = 20.0, meanwhile: Callable[[], object] | None = None
 ) -> str:
-    """Run a function in a forked child, and return its result or error as text.
-
-    Args:
-        function: The function.
-        seconds: Time after which the child is killed.
-        meanwhile: Called in this process after the fork.
-    """
+    """Run a function in a forked child while this process calls another, and return its result or error as text."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -138,10 +110,5 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def attach(name: str, text: str) -> None:
-    """Attach a text to the report.
-
-    Args:
-        name: Name of its file.
-        text: The text.
-    """
+    """Attach a text to the report, as a file of this name."""
     (Path("attachments") / name).write_text(text, encoding="utf-8")

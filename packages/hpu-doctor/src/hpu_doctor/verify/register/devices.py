@@ -1,5 +1,6 @@
 """Opening a card, its errors, and queries that must not open one."""
 
+import functools
 import os
 import re
 
@@ -8,45 +9,95 @@ from torch.utils import checkpoint
 
 from hpu_core import bridge
 from hpu_core.discovery import usable_modules
-from hpu_doctor.verify.assumption import AtLeast, Contains, Matches, NotTriedError, OneOf, Subject
-from hpu_doctor.verify.register._tools import (
-    BRIDGE,
-    TORCH,
-    error_of,
-    hpu,
-    in_fork,
-    module,
-    opens_card,
-    with_variables,
-)
+from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, contains, error_of, matches, one_of
+from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, module, opens_card, with_variables
 
 SUBJECT = Subject("Opening a card, and devices")
 assume = SUBJECT.assume
 
-_LATER_GENERATIONS = ("GAUDI2", "GAUDI3")
+_QUERIES = BRIDGE + "hpu/__init__.py, device queries, and hpu/random.py"
 
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, device queries",
-    expected=[False, True],
-    means={"hpu-core": "asking whether there is a card would take one from a job."},
-)
-def is_available_opens_no_card() -> object:
-    """`is_available()` is True and opens no card."""
-    return [opens_card(hpu().is_available), hpu().is_available()]
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, device queries",
-    expected=[False, AtLeast(1)],
+SUBJECT.table(
+    "queries-open-no-card",
+    "Queries of cards, their number, their generation and of all random states open no card.",
+    {
+        "is_available": ([False, True], lambda: [opens_card(hpu().is_available), hpu().is_available()]),
+        "device_count": ([False, at_least(1)], lambda: [opens_card(hpu().device_count), hpu().device_count()]),
+        "_get_device_type": (
+            [False, one_of("GAUDI", "GAUDI2", "GAUDI3")],
+            lambda: [opens_card(bridge.generation), bridge.generation()],
+        ),
+        "get_rng_state_all": (False, lambda: opens_card(hpu().get_rng_state_all)),
+    },
+    source=_QUERIES + "; DeepSpeed, accelerate and optimum-habana ask for the type before they start ranks",
     means={
-        "hpu-core": '`devices="auto"` would take a card in the launching process, and one rank would find none.',
+        "hpu-core": '`devices="auto"` or `device_name()` would take a card in the launching process.',
+        "hpu-precision": "fp8 and float16 would be refused or allowed on the wrong generation.",
         "hpu-ray": "Ray's count of cards would take one.",
     },
 )
-def device_count_opens_no_card() -> object:
-    """`device_count()` opens no card."""
-    return [opens_card(hpu().device_count), hpu().device_count()]
+
+SUBJECT.table(
+    "calls-open-the-card",
+    "`init`, `current_device` (always 0), `get_device_name`, functions of memory and `get_rng_state` open the card.",
+    {
+        # Each in a process of its own, as the first of them opens it.
+        name: (expected, functools.partial(in_fork, function))
+        for name, expected, function in (
+            ("init", "True", lambda: opens_card(hpu().init)),
+            ("current_device", "[True, 0]", lambda: [opens_card(hpu().current_device), hpu().current_device()]),
+            (
+                "get_device_name",
+                matches(r"\[True, 'GAUDI[23]?'\]"),
+                lambda: [opens_card(hpu().get_device_name), hpu().get_device_name()],
+            ),
+            ("memory_allocated", "True", lambda: opens_card(hpu().memory_allocated)),
+            ("get_rng_state", "True", lambda: opens_card(hpu().get_rng_state)),
+        )
+    },
+    source=_QUERIES,
+    means={
+        "hpu-core": "`open_device` would not tell early that there is no card, or a call open one where it must not.",
+        "hpu-fsdp": "tensors and the process group would name different devices.",
+        "hpu-ray": "the device of a worker would have another index than torch's.",
+    },
+)
+
+SUBJECT.table(
+    "calls-are-refused",
+    "Calls for another device, with another device's arguments or out of order are errors with known texts.",
+    {
+        'empty(1, device="hpu:1")': (contains("active device"), lambda: torch.empty(1, device="hpu:1")),
+        "get_device_name(63)": (contains("Invalid device id"), lambda: hpu().get_device_name(63)),
+        'get_device_name("cpu")': (
+            contains("Expected a hpu device, but got"),
+            lambda: hpu().get_device_name("cpu"),
+        ),
+        "synchronize(0)": (contains("TypeError"), lambda: hpu().synchronize(0)),
+        "can_device_access_peer(0, 0)": (
+            contains("Both the ids are same"),
+            lambda: hpu().can_device_access_peer(0, 0),
+        ),
+        "get_rng_state(1)": (contains("supports only device 0"), lambda: hpu().get_rng_state(1)),
+        "set_rng_state_all([])": (
+            contains("supports only states len of 1"),
+            lambda: hpu().set_rng_state_all([]),
+        ),
+        "elapsed_time of events that were not recorded": (
+            contains("must be recorded"),
+            lambda: hpu().Event(enable_timing=True).elapsed_time(hpu().Event(enable_timing=True)),
+        ),
+        "Event(blocking=...)": (contains("TypeError"), lambda: hpu().Event(blocking=False)),
+    },
+    source=BRIDGE + "hpu/__init__.py, hpu/random.py and hpu/streams.py; the guard: habana active device != 0",
+    means={
+        "hpu-core": "Lightning's calls with a device would not have to be replaced.",
+        "hpu-ddp": "`device_ids` with an index would work.",
+        "hpu-fsdp": "activation checkpointing or events of FSDP2 could use torch.cuda's arguments.",
+        "hpu-doctor": "`explain` would not know a message.",
+        "hpu-ray": "Ray's own devices with an index would work.",
+    },
+)
 
 
 @assume(
@@ -64,97 +115,30 @@ def device_count_ignores_visible_modules() -> object:
     return bool(all_of_them == visible)
 
 
-@assume(
-    source="DeepSpeed, accelerate and optimum-habana call it before they start ranks",
-    expected=[False, OneOf("GAUDI", "GAUDI2", "GAUDI3")],
-    means={
-        "hpu-core": "`device_name()` would take a card, or not know the generation.",
-        "hpu-precision": "fp8 and float16 would be refused or allowed on the wrong generation.",
-    },
+SUBJECT.table(
+    "dtypes-that-are-supported",
+    "Gaudi 2 and later say that they support float16 and bfloat16.",
+    {"float16": (True, bridge.is_fp16_supported), "bfloat16": (True, lambda: hpu().is_bf16_supported())},
+    source="DeepSpeed accelerator/hpu_accelerator.py; Intel's table of dtypes; hpu/__init__.py",
+    generations=("GAUDI2", "GAUDI3"),
+    means={"hpu-precision": "`16-mixed` or `bf16-mixed` would be refused where they work."},
 )
-def generation_opens_no_card() -> object:
-    """`utils.experimental._get_device_type()` names the generation and opens no card."""
-    return [opens_card(bridge.generation), bridge.generation()]
-
-
-@assume(
-    source="DeepSpeed accelerator/hpu_accelerator.py; " + "Intel's table of dtypes",
-    expected=True,
-    generations=_LATER_GENERATIONS,
-    means={"hpu-precision": "`16-mixed` would be refused where it works."},
-)
-def float16_from_gaudi2() -> object:
-    """Gaudi 2 and later support float16."""
-    return bridge.is_fp16_supported()
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, init",
-    expected=True,
-    means={"hpu-core": "`open_device` would not tell early that there is no card."},
-)
-def init_opens_the_card() -> object:
-    """`init()` opens the card."""
-    return opens_card(hpu().init)
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, current_device",
-    expected=[True, 0],
-    means={
-        "hpu-fsdp": "tensors and the process group would name different devices.",
-        "hpu-ray": "the device of a worker would have another index than torch's.",
-    },
-)
-def current_device_is_0() -> object:
-    """`current_device()` opens the card and is 0 in every process."""
-    return [opens_card(hpu().current_device), hpu().current_device()]
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, get_device_name",
-    expected=[True, Matches("GAUDI[23]?")],
-    means={"hpu-core": "`device_name()` avoids a call that would open no card."},
-)
-def device_name_opens_the_card() -> object:
-    """`get_device_name()` opens the card, and returns GAUDI, GAUDI2 or GAUDI3."""
-    return [opens_card(hpu().get_device_name), hpu().get_device_name()]
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, get_device_capability",
-    expected="str",
-    means={"hpu-sim": "torch code that expects a pair of numbers would work on a card and not here."},
-)
-def capability_is_text() -> object:
-    """`get_device_capability()` is text, not a pair of numbers."""
-    return type(hpu().get_device_capability()).__name__
 
 
 @assume(
     source=BRIDGE + "hpu/__init__.py, get_device_properties",
-    expected=[
-        "sramBaseAddress",
-        "dramBaseAddress",
-        "sramSize",
-        "dramSize",
-        "tpcEnabledMask",
-        "dramEnabled",
-        "fd",
-        "device_id",
-        "device_type",
-    ],
+    expected="sramBaseAddress dramBaseAddress sramSize dramSize tpcEnabledMask dramEnabled fd device_id device_type",
     means={"hpu-core": "the memory of a card could be read from an attribute, as on other devices."},
 )
 def properties_are_text() -> object:
     """`get_device_properties()` is text with nine names and values."""
     text = hpu().get_device_properties()
-    return re.findall(r"(\w+)\s*[=:]", text) if isinstance(text, str) else type(text).__name__
+    return " ".join(re.findall(r"(\w+)\s*[=:]", text)) if isinstance(text, str) else type(text).__name__
 
 
 @assume(
     source="LeakPro#425, tgi-gaudi#93; backend/synapse_helpers/device.cpp",
-    expected=Contains("Device acquire failed"),
+    expected=contains("Device acquire failed"),
     means={
         "hpu-core": "the hint at a second opener would not be shown.",
         "hpu-doctor": "`explain` would not know the error of a card in use.",
@@ -181,7 +165,7 @@ def second_process_is_refused() -> object:
 
 @assume(
     source="LeakPro#425; optimum-habana#1611",
-    expected=Contains("Device acquire failed"),
+    expected=contains("Device acquire failed"),
     means={"hpu-core": "a wrong HLS_MODULE_ID would open some other card."},
 )
 def missing_module_is_refused() -> object:
@@ -204,19 +188,6 @@ def exit_frees_the_card() -> object:
 
 
 @assume(
-    source="the guard of the bridge's C++ sources: habana active device != 0",
-    expected=Contains("active device"),
-    means={
-        "hpu-ddp": "`device_ids` with an index would work.",
-        "hpu-ray": "Ray's own devices with an index would work.",
-    },
-)
-def index_above_0_is_refused() -> object:
-    """A tensor cannot be created on hpu:1."""
-    return error_of(lambda: torch.empty(1, device="hpu:1"))
-
-
-@assume(
     source=BRIDGE + "hpu/__init__.py; lightning-habana hands out the device without an index",
     expected="hpu:0",
     means={"hpu-core": "comparing a tensor's device with the strategy's would fail."},
@@ -228,64 +199,24 @@ def tensors_are_on_index_0() -> object:
 
 @assume(
     source=BRIDGE + "hpu/__init__.py, set_device",
-    expected=[False, "1"],
-    means={"hpu-fsdp": "a device mesh, which selects the device by the local rank, would open a card too early."},
+    expected=[False, "1", "5"],
+    means={
+        "hpu-core": "a library that selects device 0 would move a rank from the module of its launcher.",
+        "hpu-fsdp": "a device mesh, which selects the device by the local rank, would open a card too early.",
+    },
 )
 def set_device_edits_the_module() -> object:
-    """With HABANA_VISIBLE_MODULES, `set_device(1)` sets HLS_MODULE_ID and opens no card."""
+    """`set_device(1)` sets HLS_MODULE_ID where it is unset, keeps it where it is set, and opens no card."""
 
-    def select() -> object:
-        opened = opens_card(lambda: hpu().set_device(1))
-        return [opened, os.environ.get("HLS_MODULE_ID")]
+    def select(index: int) -> object:
+        hpu().set_device(index)
+        return os.environ.get("HLS_MODULE_ID")
 
     if hpu().device_count() < 2:  # noqa: PLR2004 - index 1 needs a second card.
         raise NotTriedError("it needs two cards")
-    return with_variables({"HLS_MODULE_ID": None, "HABANA_VISIBLE_MODULES": "0,1"}, select)
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, set_device",
-    expected="5",
-    means={"hpu-core": "a library that selects device 0 would move a rank from the module of its launcher."},
-)
-def set_device_keeps_the_module() -> object:
-    """`set_device` keeps the module of HLS_MODULE_ID, whatever the index is."""
-
-    def select() -> object:
-        hpu().set_device(0)
-        return os.environ["HLS_MODULE_ID"]
-
-    return with_variables({"HLS_MODULE_ID": "5", "HABANA_VISIBLE_MODULES": "0,5"}, select)
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py: Invalid device id",
-    expected=Contains("Invalid device id"),
-    means={"hpu-doctor": "`explain` would not know the message."},
-)
-def invalid_index_is_named() -> object:
-    """A query of a card that does not exist says "Invalid device id"."""
-    return error_of(lambda: hpu().get_device_name(63))
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py: Expected a hpu device",
-    expected=Contains("Expected a hpu device, but got"),
-    means={"hpu-doctor": "`explain` would not know the message."},
-)
-def other_device_is_named() -> object:
-    """A query of a device of another type says "Expected a hpu device, but got"."""
-    return error_of(lambda: hpu().get_device_name("cpu"))
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, synchronize",
-    expected=Contains("TypeError"),
-    means={"hpu-core": "Lightning's calls with a device would not have to be replaced."},
-)
-def synchronize_takes_no_device() -> object:
-    """`synchronize` takes no argument."""
-    return error_of(lambda: hpu().synchronize(0))
+    first = with_variables({"HLS_MODULE_ID": None, "HABANA_VISIBLE_MODULES": "0,1"}, lambda: select(1))
+    second = with_variables({"HLS_MODULE_ID": "5", "HABANA_VISIBLE_MODULES": "0,5"}, lambda: select(0))
+    return [bridge.is_open(), first, second]
 
 
 @assume(
@@ -304,36 +235,6 @@ def forked_child_gets_no_numbers() -> object:
 
 
 @assume(
-    source=BRIDGE + "hpu/__init__.py, get_gencode_flags and get_arch_list",
-    expected=["", True],
-    means={"hpu-sim": "code that looks for generated code would see it on a card only."},
-)
-def no_generated_code() -> object:
-    """`get_gencode_flags()` is empty, and `get_arch_list()` has the name of the card."""
-    return [hpu().get_gencode_flags(), hpu().get_arch_list() == [hpu().get_device_name()]]
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, is_bf16_supported",
-    expected=True,
-    means={"hpu-precision": "`bf16-mixed` would be refused by code that asks."},
-)
-def bf16_is_supported() -> object:
-    """`is_bf16_supported()` is True."""
-    return hpu().is_bf16_supported()
-
-
-@assume(
-    source="torch.utils.checkpoint reads it (" + TORCH + ")",
-    expected=Contains("is_initialized"),
-    means={"hpu-core": "`is_open` would not know whether a card is open."},
-)
-def initialized_flag_exists() -> object:
-    """`torch.hpu` has `is_initialized`, and `_initialized` that torch's checkpointing reads."""
-    return " ".join(name for name in ("is_initialized", "_initialized") if hasattr(hpu(), name))
-
-
-@assume(
     source=BRIDGE + "hpu/__init__.py, DefaultDeviceType.set_device_type",
     expected="hpu",
     means={"hpu-fsdp": "activation checkpointing would not restore the card's random state."},
@@ -346,59 +247,16 @@ def opening_sets_checkpoint_device() -> object:
 
 
 @assume(
-    source=BRIDGE + "hpu/__init__.py, can_device_access_peer",
-    expected=Contains("Both the ids are same"),
-    means={"hpu-sim": "code that asks for direct access between cards would take another path on a card."},
-)
-def card_is_no_peer_of_itself() -> object:
-    """`can_device_access_peer(0, 0)` is an error."""
-    return error_of(lambda: hpu().can_device_access_peer(0, 0))
-
-
-@assume(
-    source=BRIDGE + "hpu/streams.py",
-    expected=[True, "no error"],
+    source=BRIDGE + "hpu/streams.py; torch 2.7 FSDP2 makes its streams so",
+    expected=[True, True, "no error"],
     means={"hpu-fsdp": "FSDP2, which waits for events on side streams, would wait forever or not at all."},
 )
 def event_completes() -> object:
-    """After `synchronize()` an event that was recorded before is complete, and its time can be read."""
+    """`Stream` takes a priority, and after `synchronize()` events are complete and the time between them is known."""
+    stream = module("hpu").Stream(priority=-1)
     first, last = hpu().Event(enable_timing=True), hpu().Event(enable_timing=True)
     first.record()
     torch.ones(8, device="hpu").mul_(2)
     last.record()
     hpu().synchronize()
-    return [bool(last.query()), error_of(lambda: first.elapsed_time(last))]
-
-
-@assume(
-    source=BRIDGE + "hpu/streams.py: Both events must be recorded before calculating elapsed time.",
-    expected=Contains("must be recorded"),
-    means={"hpu-doctor": "`explain` would not know the message."},
-)
-def unrecorded_events_have_no_time() -> object:
-    """The time between events that were not recorded is an error."""
-    event = hpu().Event
-    return error_of(lambda: event(enable_timing=True).elapsed_time(event(enable_timing=True)))
-
-
-@assume(
-    source=BRIDGE + "HABANA PT BRIDGE CONFIGURATION, printed at the first acquire",
-    expected="no error",
-    means={"hpu-profiler": "its own output would mix with the bridge's."},
-    simulator="hardware",
-    reason="the simulator prints a line of its own, which says that it is simulated",
-)
-def first_open_works() -> object:
-    """Opening the first card prints the bridge's configuration and raises nothing."""
-    return error_of(hpu().init)
-
-
-@assume(
-    source=BRIDGE + "utils/experimental; optimum-habana compares it with htexp.synDeviceType",
-    expected=["synDeviceGaudi", "synDeviceGaudi2", "synDeviceGaudi3"],
-    means={"hpu-core": "the name of a generation would be unknown."},
-)
-def names_of_generations() -> object:
-    """`utils.experimental.synDeviceType` has a member per generation."""
-    kinds = module("utils.experimental").synDeviceType
-    return [name for name in ("synDeviceGaudi", "synDeviceGaudi2", "synDeviceGaudi3") if hasattr(kinds, name)]
+    return [stream.query() in {True, False}, bool(last.query()), error_of(lambda: first.elapsed_time(last))]

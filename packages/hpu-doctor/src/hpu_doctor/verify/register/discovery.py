@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpu_core import bridge, discovery
-from hpu_doctor.verify.assumption import AtLeast, Matches, NotTriedError, Subject
+from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, matches
 from hpu_doctor.verify.register._tools import attach, opens_card
 
 SUBJECT = Subject(
@@ -21,9 +21,8 @@ assume = SUBJECT.assume
 SYSFS = Path("/sys/class/accel")
 DEV = Path("/dev/accel")
 
-_KERNEL = "Linux drivers/accel/habanalabs/common/sysfs.c and its ABI document"
 _LOG = "hl-smi of SynapseAI 1.12.1 and 1.18, published logs"
-_HLML = "habana_pyhlml-1.24.2.481, the package's source"
+_FIELDS = ("AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name")
 
 
 def _cards() -> list[Path]:
@@ -42,6 +41,10 @@ def _read(file: Path) -> str:
         return ""
 
 
+def _attribute(name: str) -> list[str]:
+    return [_read(card / name) for card in _cards()]
+
+
 def _hl_smi(*arguments: str) -> str:
     path = shutil.which("hl-smi")
     if path is None:
@@ -52,134 +55,78 @@ def _hl_smi(*arguments: str) -> str:
     return done.stdout
 
 
-def _hlml() -> Any:
-    try:
-        return importlib.import_module("pyhlml")
-    except ImportError as error:
-        raise NotTriedError(f"pyhlml cannot be imported: {error}") from error
-
-
-@assume(
-    source=_KERNEL,
-    expected=True,
-    means={"hpu-core": "the number of cards would come from another source, or be wrong."},
-)
-def sysfs_lists_all_cards() -> object:
-    """/sys/class/accel lists as many cards as the bridge counts."""
-    return len(_cards()) == bridge.device_count()
-
-
-@assume(
-    source=_KERNEL,
-    expected=Matches(r"GAUDI( SEC|2[BCD]?|3.*|2)?"),
-    means={"hpu-core": "the generation of a card would be unknown until the bridge is loaded."},
-)
-def sysfs_names_the_generation() -> object:
-    """The attribute device_type names the generation."""
-    return _read(_cards()[0] / "device_type")
-
-
-@assume(
-    source=_KERNEL,
-    expected="Operational",
-    means={"hpu-core": "every card would count as unusable."},
-)
-def sysfs_status_is_operational() -> object:
-    """The attribute status of a card that works is "Operational"."""
-    return next((status for card in _cards() if (status := _read(card / "status")) != "Operational"), "Operational")
-
-
-@assume(
-    source=_KERNEL + ", since November 2023",
-    expected=True,
-    means={"hpu-core": "cards could not be matched with HABANA_VISIBLE_MODULES without hl-smi."},
-)
-def sysfs_has_module_ids() -> object:
-    """The attribute module_id is a number of its own for each card."""
-    modules = [_read(card / "module_id") for card in _cards()]
-    return all(module.isdecimal() for module in modules) and len(set(modules)) == len(modules)
-
-
-@assume(
-    source=_KERNEL,
-    expected=Matches(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"),
-    means={"hpu-core": "sysfs and hl-smi could not be matched."},
-)
-def sysfs_has_bus_addresses() -> object:
-    """The attribute pci_addr is a PCI address with a domain."""
-    return _read(_cards()[0] / "pci_addr")
-
-
-@assume(
-    source=_KERNEL,
-    expected=True,
-    means={"hpu-doctor": "processes that hold a card could not be named."},
-)
-def cards_have_nodes() -> object:
-    """Each card of sysfs has a node in /dev/accel."""
+def _has_nodes() -> bool:
     _cards()
     names = {folder.name for folder in SYSFS.glob("accel[0-9]*")}
     return bool(names) and names <= {node.name for node in DEV.glob("accel[0-9]*")}
 
 
-@assume(
-    source=_LOG,
-    expected=Matches(r".*hl-[\d.]+.*fw-[\d.]+.*"),
-    means={"hpu-core": "the release would be unknown where the bridge is not installed."},
+def _has_module_ids() -> bool:
+    modules = _attribute("module_id")
+    return all(each.isdecimal() for each in modules) and len(set(modules)) == len(modules)
+
+
+SUBJECT.table(
+    "sysfs-describes-cards",
+    "/sys/class/accel lists each card with its status, generation, PCI address and module, and /dev/accel its node.",
+    {
+        "as many as the bridge counts": (True, lambda: len(_cards()) == bridge.device_count()),
+        "status": (
+            "Operational",
+            lambda: next((each for each in _attribute("status") if each != "Operational"), "Operational"),
+        ),
+        "device_type": (matches(r"GAUDI( SEC|2[BCD]?|3.*|2)?"), lambda: _attribute("device_type")[0]),
+        "pci_addr": (matches(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"), lambda: _attribute("pci_addr")[0]),
+        "a module_id for each (since November 2023)": (True, _has_module_ids),
+        "nodes": (True, _has_nodes),
+    },
+    source="Linux drivers/accel/habanalabs/common/sysfs.c and its ABI document",
+    means={
+        "hpu-core": "number, generation or modules of the cards would be wrong, or come from another source.",
+        "hpu-doctor": "processes that hold a card could not be named.",
+    },
 )
-def hl_smi_tells_its_version() -> object:
-    """`hl-smi -v` has the versions of the tool and the firmware after "hl-" and "fw-"."""
+
+
+def _version() -> str:
     text = _hl_smi("-v").strip()
     attach("hl-smi-v.txt", text)
     return text
 
 
-@assume(
-    source=_LOG + "; optimum-habana parses line 2",
-    expected=["HL-SMI Version", "Driver Version"],
-    means={"hpu-sim": "programs that parse the table by lines would fail."},
-)
-def hl_smi_table_begins_with_versions() -> object:
-    """The second and third line of `hl-smi` have the versions of tool and driver."""
-    lines = _hl_smi().splitlines()[1:3]
-    return [found[0] if (found := re.findall(r"HL-SMI Version|Driver Version", line)) else line for line in lines]
-
-
-@assume(
-    source=_LOG,
-    expected=["AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name"],
-    means={"hpu-core": "discovery by hl-smi would find no card."},
-)
-def hl_smi_log_has_fields() -> object:
-    """`hl-smi -L` has product name, module id, UUID and bus id of each card."""
+def _fields() -> list[str]:
     text = _hl_smi("-L")
     attach("hl-smi-L.txt", re.sub(r"(?m)^(.*(?:serial|uuid)[^:\n]*:).*$", r"\1 <serial>", text, flags=re.IGNORECASE))
-    return sorted(
-        name for name in ("AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name") if name in text
-    )
+    return [name for name in _FIELDS if name in text]
 
 
-@assume(
-    source=_LOG,
-    expected=Matches(r"HL-(205|225|288|325|338)\w*"),
-    means={"hpu-core": "the generation would be unknown where only hl-smi is there."},
-)
-def product_names() -> object:
-    """The product name of `hl-smi -L` is HL- and a known number."""
+def _product() -> str:
     found = re.search(r"Product Name\s*:\s*(\S+)", _hl_smi("-L"))
     return found[1] if found else "none"
 
 
-@assume(
-    source=_LOG + "; milabench parses it",
-    expected=[True, AtLeast(1)],
-    means={"hpu-doctor": "cards in use would not be recognized by their memory."},
-)
-def hl_smi_queries_fields() -> object:
-    """`hl-smi -Q module_id,memory.used,memory.total` gives three numbers for each card."""
+def _query() -> list[object]:
     lines = _hl_smi("-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits").strip().splitlines()
     numbers = [[part.strip() for part in line.split(",")] for line in lines]
     return [all(len(row) == 3 and all(part.isdecimal() for part in row) for row in numbers), len(numbers)]  # noqa: PLR2004 - fields.
+
+
+SUBJECT.table(
+    "hl-smi-describes-cards",
+    "`hl-smi -v` has the versions of tool and firmware, `-L` five fields of each card, of which the product is HL- and "
+    "a number, and `-Q` three numbers of each card.",
+    {
+        "-v": (matches(r".*hl-[\d.]+.*fw-[\d.]+.*"), _version),
+        "fields of -L": (list(_FIELDS), _fields),
+        "product": (matches(r"HL-(205|225|288|325|338)\w*"), _product),
+        "-Q": ([True, at_least(1)], _query),
+    },
+    source=_LOG + "; milabench parses them",
+    means={
+        "hpu-core": "discovery by hl-smi would find no card, or not know its generation or the release.",
+        "hpu-doctor": "cards in use would not be recognized by their memory.",
+    },
+)
 
 
 @assume(
@@ -195,32 +142,21 @@ def hl_smi_opens_no_card() -> object:
 
 
 @assume(
-    source=_HLML,
-    expected=[True, "bytes"],
-    means={"hpu-core": "discovery by pyhlml would find no card."},
+    source="habana_pyhlml-1.24.2.481, the package's source",
+    expected=[True, "bytes", at_least(32 << 30)],
+    means={"hpu-core": "discovery by pyhlml would find no card, or `telemetry` report memory in a wrong unit."},
 )
 def pyhlml_lists_cards() -> object:
-    """pyhlml counts as many cards as the bridge, and returns names in bytes."""
-    hlml = _hlml()
+    """pyhlml counts as many cards as the bridge, and returns names and the size of memory in bytes."""
+    try:
+        hlml: Any = importlib.import_module("pyhlml")
+    except ImportError as error:
+        raise NotTriedError(f"pyhlml cannot be imported: {error}") from error
     hlml.hlmlInit()
     try:
-        handle = hlml.hlmlDeviceGetHandleByIndex(0)
-        return [hlml.hlmlDeviceGetCount() == bridge.device_count(), type(hlml.hlmlDeviceGetName(handle)).__name__]
-    finally:
-        hlml.hlmlShutdown()
-
-
-@assume(
-    source=_HLML,
-    expected=AtLeast(32 << 30),
-    means={"hpu-core": "`telemetry` would report memory in a wrong unit."},
-)
-def pyhlml_memory_is_in_bytes() -> object:
-    """pyhlml reports the memory of a card in bytes."""
-    hlml = _hlml()
-    hlml.hlmlInit()
-    try:
-        return int(hlml.hlmlDeviceGetMemoryInfo(hlml.hlmlDeviceGetHandleByIndex(0)).total)
+        card = hlml.hlmlDeviceGetHandleByIndex(0)
+        name, memory = hlml.hlmlDeviceGetName(card), hlml.hlmlDeviceGetMemoryInfo(card)
+        return [hlml.hlmlDeviceGetCount() == bridge.device_count(), type(name).__name__, int(memory.total)]
     finally:
         hlml.hlmlShutdown()
 

@@ -1,45 +1,69 @@
 """What importing the bridge does, the default mode, and what releases have or lack."""
 
+import functools
 import importlib.metadata
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from packaging.version import Version
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Contains, Subject
-from hpu_doctor.verify.register._tools import (
-    BRIDGE,
-    LATER,
-    core,
-    error_of,
-    hpu,
-    module,
-    opens_card,
-    parameters_of,
-    with_variables,
-)
+from hpu_doctor.verify.assumption import Subject, contains, error_of
+from hpu_doctor.verify.register._tools import BRIDGE, LATER, hpu, module, opens_card, parameters_of, with_variables
 
 SUBJECT = Subject("Loading the bridge, and releases")
 assume = SUBJECT.assume
 
 _JOB = dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "HLS_MODULE_ID", "ID"))
 _UNSET = {**_JOB, "MASTER_ADDR": None, "MASTER_PORT": None, "HABANA_VISIBLE_MODULES": None}
-_INITIALIZE = BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu"
 
 
-def _initialized(names: tuple[str, ...], variables: Mapping[str, str] | None = None, **job: int) -> object:
-    """Return variables after `initialize_distributed_hpu` of a job, in an environment with others."""
+def _initialized(names: str, variables: Mapping[str, str] | None = None, **job: int) -> Any:
+    """Return a function that returns variables after `initialize_distributed_hpu` in an environment with others."""
 
     def initialize() -> object:
-        bridge.load_hccl().initialize_distributed_hpu(**job)
-        return [os.environ.get(name) for name in names]
+        result = bridge.load_hccl().initialize_distributed_hpu(**job)
+        return [os.environ.get(name) for name in names.split()] or list(result)
 
-    return with_variables({**_UNSET, **(variables or {})}, initialize)
+    return functools.partial(with_variables, {**_UNSET, **(variables or {})}, initialize)
+
+
+_VISIBLE = {"HABANA_VISIBLE_MODULES": "3,5"}
+_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
+SUBJECT.table(
+    "rank-selects-module",
+    "`initialize_distributed_hpu` sets the variables of a rank, and HLS_MODULE_ID to its local rank, to that entry of "
+    "HABANA_VISIBLE_MODULES, or to what it is already.",
+    {
+        "endpoint without a job": (["localhost", "12345"], _initialized("MASTER_ADDR MASTER_PORT")),
+        "result without a job": ([1, -1, -1], _initialized("")),
+        "rank 3 of 4": (
+            ["4", "3", "1", "1", "3"],
+            _initialized("WORLD_SIZE RANK LOCAL_RANK HLS_MODULE_ID ID", world_size=4, rank=3, local_rank=1),
+        ),
+        "visible modules": (["5"], _initialized("HLS_MODULE_ID", _VISIBLE, world_size=2, rank=1, local_rank=1)),
+        "too few visible modules": (
+            contains("There is not enough devices available for training"),
+            _initialized("", _VISIBLE, world_size=4, rank=2, local_rank=2),
+        ),
+        "module that is set": (
+            ["6"],
+            _initialized("HLS_MODULE_ID", {"HLS_MODULE_ID": "6"}, world_size=2, rank=1, local_rank=1),
+        ),
+        "Open MPI": (["4", "3", "2"], _initialized("WORLD_SIZE RANK LOCAL_RANK", _MPI)),
+    },
+    source=BRIDGE + "distributed/hccl/__init__.py, initialize_distributed_hpu; milabench#302",
+    means={
+        "hpu-core": "two ranks could take one card, and the endpoint that its import sets would not be replaced.",
+        "hpu-ddp": "a launcher would not have to replace the fixed endpoint.",
+        "hpu-launch": "`--share` could not give two jobs of a machine different cards.",
+    },
+)
 
 
 @assume(
@@ -52,153 +76,61 @@ def import_opens_no_card() -> object:
     return bridge.is_open()
 
 
-@assume(
-    source=BRIDGE + "core/__init__.py:121-125,147",
-    expected="profile_api_light",
-    means={"hpu-profiler": "a trace would have no events of the card unless the user sets HABANA_PROFILE."},
-)
-def import_sets_habana_profile() -> object:
-    """Importing the bridge sets HABANA_PROFILE to profile_api_light if it is unset."""
-    return os.environ.get("HABANA_PROFILE")
-
-
-@assume(
-    source=BRIDGE + "__init__.py",
-    expected="1",
-    means={"hpu-bucketing": "compiling in the warm-up could start processes that inherit an open card."},
-)
-def import_sets_compile_threads() -> object:
-    """Importing the bridge sets TORCHINDUCTOR_COMPILE_THREADS to 1."""
-    return os.environ.get("TORCHINDUCTOR_COMPILE_THREADS")
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=["localhost", "12345"],
-    means={
-        "hpu-core": "restoring MASTER_ADDR and MASTER_PORT after the import would be needless.",
-        "hpu-ddp": "a launcher would not have to replace the fixed endpoint.",
-    },
-)
-def plain_process_gets_fixed_endpoint() -> object:
-    """Without a job, the bridge sets MASTER_ADDR to localhost and MASTER_PORT to 12345 where they are unset."""
-    return _initialized(("MASTER_ADDR", "MASTER_PORT"))
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=[1, -1, -1],
-    means={"hpu-core": "`initialize_hccl` would return other values than its caller asked for."},
-)
-def plain_process_has_no_rank() -> object:
-    """Without a job, `initialize_distributed_hpu()` returns the world size 1 and the ranks -1 and -1."""
-    return with_variables(_UNSET, lambda: list(bridge.load_hccl().initialize_distributed_hpu()))
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=["4", "3", "1", "1", "3"],
-    means={"hpu-core": "`initialize_hccl` would leave the card of a rank to the bridge, and two ranks could take one."},
-)
-def rank_selects_module() -> object:
-    """`initialize_distributed_hpu(4, 3, 1)` sets the variables of the rank, and HLS_MODULE_ID to the local rank."""
-    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "HLS_MODULE_ID", "ID")
-    return _initialized(names, world_size=4, rank=3, local_rank=1)
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=["5"],
-    means={"hpu-launch": "`--share` could not give two jobs of a machine different cards."},
-)
-def visible_modules_map_local_ranks() -> object:
-    """The bridge opens the local rank's entry of HABANA_VISIBLE_MODULES."""
-    visible = {"HABANA_VISIBLE_MODULES": "3,5"}
-    return _initialized(("HLS_MODULE_ID",), visible, world_size=2, rank=1, local_rank=1)
-
-
-@assume(
-    source=_INITIALIZE + "; milabench#302",
-    expected=Contains("There is not enough devices available for training"),
-    means={"hpu-core": "its own check of HABANA_VISIBLE_MODULES would be the only one."},
-)
-def too_few_visible_modules() -> object:
-    """A local rank without an entry in HABANA_VISIBLE_MODULES is an error."""
-    visible = {"HABANA_VISIBLE_MODULES": "3,5"}
-    return error_of(lambda: _initialized((), visible, world_size=4, rank=2, local_rank=2))
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=["6"],
-    means={"hpu-core": "`initialize_hccl` would not have to replace a variable that a rank inherits."},
-)
-def module_id_is_kept() -> object:
-    """The bridge keeps an HLS_MODULE_ID that is set."""
-    return _initialized(("HLS_MODULE_ID",), {"HLS_MODULE_ID": "6"}, world_size=2, rank=1, local_rank=1)
-
-
-@assume(
-    source=_INITIALIZE,
-    expected=["4", "3", "2"],
-    means={"hpu-launch": "jobs of mpirun would need variables of their own."},
-)
-def open_mpi_variables_are_copied() -> object:
-    """Without torch's variables, the bridge copies those of Open MPI."""
-    own = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
-    return _initialized(("WORLD_SIZE", "RANK", "LOCAL_RANK"), own)
-
-
-@assume(
-    source=BRIDGE + "__init__.py, torch._register_device_module",
-    expected=True,
-    means={
-        "hpu-core": "torch functions that ask for the module of a device type would fail on hpu.",
-        "hpu-fsdp": "FSDP and device meshes would find no module for hpu.",
-    },
-)
-def torch_hpu_is_the_bridge() -> object:
-    """After the import `torch.hpu` is the bridge's module."""
-    return getattr(torch, "hpu", None) is hpu()
-
-
-@assume(
-    source=BRIDGE + "distributed/hccl/__init__.py, Backend.register_backend",
-    expected=True,
-    means={"hpu-ddp": "process groups could not be created under the name hccl."},
-)
-def hccl_is_registered() -> object:
-    """The import registers the backend "hccl" with torch."""
+def _has_hccl() -> bool:
     bridge.load_hccl()
     return hasattr(dist.Backend, "HCCL") or "hccl" in getattr(dist.Backend, "backend_list", [])
 
 
-@assume(
-    source=BRIDGE + "utils/internal.py:25-28 and scripts/env_flags.yaml:83-85",
-    expected=True,
-    releases="<1.21",
+SUBJECT.table(
+    "import-sets-up-torch",
+    "Importing the bridge makes it `torch.hpu`, registers the backend hccl, and sets HABANA_PROFILE and "
+    "TORCHINDUCTOR_COMPILE_THREADS where they are unset.",
+    {
+        "torch.hpu": (True, lambda: getattr(torch, "hpu", None) is hpu()),
+        "hccl": (True, _has_hccl),
+        "HABANA_PROFILE": ("profile_api_light", lambda: os.environ.get("HABANA_PROFILE")),
+        "TORCHINDUCTOR_COMPILE_THREADS": ("1", lambda: os.environ.get("TORCHINDUCTOR_COMPILE_THREADS")),
+    },
+    source=BRIDGE + "__init__.py, core/__init__.py:121-125,147 and distributed/hccl/__init__.py",
     means={
-        "hpu-core": "`mark_step` would be left out where it is needed.",
-        "hpu-bucketing": "HPU graphs would be refused in the mode that the table names.",
+        "hpu-core": "torch functions that ask for the module of a device type would fail on hpu.",
+        "hpu-ddp": "process groups could not be created under the name hccl.",
+        "hpu-fsdp": "FSDP and device meshes would find no module for hpu.",
+        "hpu-profiler": "a trace would have no events of the card unless the user sets HABANA_PROFILE.",
+        "hpu-bucketing": "compiling in the warm-up could start processes that inherit an open card.",
     },
 )
-def default_mode_is_lazy() -> object:
-    """Without PT_HPU_LAZY_MODE the bridge is in lazy mode."""
-    return bridge.is_lazy()
 
 
-@assume(
-    source="vllm-fork README_GAUDI 1.21.0 (commit 7461f4ae1); Model-References 1.21.0",
-    expected=False,
-    releases=">=1.21",
-    means={
-        "hpu-core": "`mark_step` would be needed and is left out.",
-        "hpu-fsdp": "FSDP, which needs eager mode, would be refused by default.",
-    },
-)
-def default_mode_is_eager() -> object:
-    """Without PT_HPU_LAZY_MODE the bridge is in eager mode."""
-    return bridge.is_lazy()
+for _mode, _releases, _source, _means in (
+    (
+        "lazy",
+        "<1.21",
+        BRIDGE + "utils/internal.py:25-28 and scripts/env_flags.yaml:83-85",
+        {
+            "hpu-core": "`mark_step` would be left out where it is needed.",
+            "hpu-bucketing": "HPU graphs would be refused in the mode that the table names.",
+        },
+    ),
+    (
+        "eager",
+        ">=1.21",
+        "vllm-fork README_GAUDI 1.21.0 (commit 7461f4ae1); Model-References 1.21.0",
+        {
+            "hpu-core": "`mark_step` would be needed and is left out.",
+            "hpu-fsdp": "FSDP, which needs eager mode, would be refused by default.",
+        },
+    ),
+):
+    SUBJECT.add(
+        f"default-mode-is-{_mode}",
+        f"Without PT_HPU_LAZY_MODE the bridge is in {_mode} mode.",
+        bridge.is_lazy,
+        source=_source,
+        expected=_mode == "lazy",
+        releases=_releases,
+        means=_means,
+    )
 
 
 @assume(
@@ -220,29 +152,9 @@ def mode_is_fixed_at_import() -> object:
 def release_in_metadata() -> object:
     """The distribution habana-torch-plugin has the version of the release, with a build number."""
     version = importlib.metadata.version("habana-torch-plugin")
-    return version == bridge.plugin_version() and len(version.split(".")) > 3  # noqa: PLR2004 - 1.24.1.482.
-
-
-@assume(
-    source=BRIDGE + "__init__.py has no version",
-    expected=False,
-    releases="<=1.19",
-    means={"hpu-core": "`plugin_version` could ask the module first."},
-)
-def no_version_attribute() -> object:
-    """The bridge's module has no `__version__`."""
-    return hasattr(bridge.load(), "__version__")
-
-
-@assume(
-    source=LATER + "version.py",
-    expected=True,
-    releases=">=1.20",
-    means={"hpu-core": "a bridge that was not installed as a distribution would have no known version."},
-)
-def version_attribute() -> object:
-    """The bridge's module has `__version__`, equal to that of its distribution."""
-    return getattr(bridge.load(), "__version__", None) == importlib.metadata.version("habana-torch-plugin")
+    # As the module has it, where it has one.
+    same = getattr(bridge.load(), "__version__", version) == version == bridge.plugin_version()
+    return same and len(version.split(".")) > 3  # noqa: PLR2004 - 1.24.1.482.
 
 
 @assume(
@@ -263,36 +175,12 @@ def torch_version_is_required() -> object:
     source=BRIDGE + "setup.py, entry point group torch.backends",
     expected=["device_backend"],
     releases=">=1.19",
-    means={
-        "hpu-core": "in eager mode `import torch` would not load the bridge, and its own entry point would come first."
-    },
+    means={"hpu-core": "`import torch` would not load the bridge, and our own entry point would come first."},
 )
 def bridge_has_entry_point() -> object:
     """The bridge's distribution has the entry point `device_backend`, with which `import torch` loads it."""
     distribution = importlib.metadata.distribution("habana-torch-plugin")
     return [point.name for point in distribution.entry_points if point.group == "torch.backends"]
-
-
-@assume(
-    source="optimum-habana 1.8 imports it on 1.12; lightning-habana 1.0 on 1.10",
-    expected=True,
-    releases="<1.13",
-    means={"hpu-precision": "its HMP path would fail on the releases that need it."},
-)
-def hmp_exists() -> object:
-    """The bridge has `hpex.hmp`."""
-    return bridge.optional_module("hpex.hmp") is not None
-
-
-@assume(
-    source=BRIDGE + "hpex/ has no hmp; Model-References 1.13 has no user of it",
-    expected=False,
-    releases=">=1.13",
-    means={"hpu-precision": "`precision='hmp'` is refused where it would work."},
-)
-def hmp_is_gone() -> object:
-    """The bridge has no `hpex.hmp`."""
-    return bridge.optional_module("hpex.hmp") is not None
 
 
 @assume(
@@ -303,10 +191,7 @@ def hmp_is_gone() -> object:
 )
 def narrow_process_group_functions() -> object:
     """The bridge's `init_process_group` and `new_group` lack torch's `device_id` and `group_desc`."""
-    return [
-        "device_id" in parameters_of(dist.init_process_group),
-        "group_desc" in parameters_of(dist.new_group),
-    ]
+    return ["device_id" in parameters_of(dist.init_process_group), "group_desc" in parameters_of(dist.new_group)]
 
 
 @assume(
@@ -318,29 +203,7 @@ def narrow_process_group_functions() -> object:
 def wide_process_group_functions() -> object:
     """`init_process_group` takes all of torch's arguments, `pg_options` among them."""
     names = parameters_of(dist.init_process_group)
-    return "pg_options" in names and ("device_id" in names or not _torch_has_device_id())
-
-
-@assume(
-    source=BRIDGE + "hpex/optimizers/__init__.py; " + LATER + "the names are gone",
-    expected=False,
-    releases=">=1.20",
-    means={"hpu-compat": "programs that import the name keep working, and the error that we raise is wrong."},
-)
-def adam_with_mark_step_is_gone() -> object:
-    """`hpex.optimizers` has no `Adam` of its own."""
-    return hasattr(module("hpex.optimizers"), "Adam")
-
-
-@assume(
-    source=BRIDGE + "core/quantization.py lacks the names; " + LATER + "it has them",
-    expected=True,
-    releases=">=1.20",
-    means={"hpu-precision": "inference in fp8 would have to use the older name."},
-)
-def inference_set_env_exists() -> object:
-    """`core.hpu_inference_set_env` exists."""
-    return hasattr(core(), "hpu_inference_set_env")
+    return "pg_options" in names and ("device_id" in names or Version(torch.__version__).release < (2, 3))
 
 
 @assume(
@@ -357,46 +220,18 @@ def manual_seed_reaches_the_card() -> object:
     return [opened, hpu().initial_seed()]
 
 
-@assume(
-    source=BRIDGE + "core/torch_overwrites.py, torch.random.fork_rng",
-    expected=True,
-    means={"hpu-bucketing": "the warm-up would not restore the card's random state."},
-)
-def fork_rng_covers_the_card() -> object:
-    """`torch.random.fork_rng()` restores the state of the card's generator."""
-    torch.ones(1, device="hpu")
-    before = hpu().get_rng_state().clone()
-    with torch.random.fork_rng():
-        torch.randn(16, device="hpu").cpu()
-    return torch.equal(before, hpu().get_rng_state())
+def _set_unknown_flag() -> None:
+    with module("internal.bridge_config").env_setting("PT_HPU_NO_SUCH_FLAG", True):
+        pass
 
 
 @assume(
-    source=BRIDGE + "scripts/env_flags.yaml:725 and backend/synapse_helpers/graph.cpp:845",
-    expected=True,
+    source=BRIDGE + "scripts/env_flags.yaml:725 and backend/synapse_helpers/graph.cpp:845; vllm-gaudi tests for it",
+    expected=[True, contains("KeyError")],
     releases=">=1.19",
-    means={"hpu-bucketing": "the warm-up would run each bucket instead of compiling it only."},
+    means={"hpu-bucketing": "the warm-up would run each bucket instead of compiling it only, or fail."},
 )
 def compile_only_flag_exists() -> object:
-    """The flag PT_COMPILE_ONLY_MODE can be set."""
+    """The flag PT_COMPILE_ONLY_MODE can be set, and a flag that the bridge does not have is a KeyError."""
     with bridge.compile_only() as exists:
-        return exists
-
-
-@assume(
-    source="vllm-gaudi v1/worker/hpu_model_runner.py:6231-6241, its test for older stacks",
-    expected=Contains("KeyError"),
-    means={"hpu-bucketing": "an older bridge without the flag would not be recognized, and the warm-up would fail."},
-)
-def unknown_flag_is_a_key_error() -> object:
-    """A flag that the bridge does not have is a KeyError."""
-
-    def set_flag() -> None:
-        with module("internal.bridge_config").env_setting("PT_HPU_NO_SUCH_FLAG", True):
-            pass
-
-    return error_of(set_flag)
-
-
-def _torch_has_device_id() -> bool:
-    return Version(torch.__version__).release >= (2, 3)
+        return [exists, error_of(_set_unknown_flag)]

@@ -1,34 +1,30 @@
 """Memory of a card: statistics, when memory is committed, and how it runs out."""
 
-import warnings
+import functools
 
 import torch
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import AtLeast, Contains, Subject
-from hpu_doctor.verify.register._tools import BRIDGE, attach, error_of, hpu, opens_card
+from hpu_doctor.verify.assumption import Subject, at_least, contains, error_of
+from hpu_doctor.verify.register._tools import BRIDGE, attach, hpu
 
 SUBJECT = Subject("Memory of a card")
 assume = SUBJECT.assume
 
 _MIB = 1 << 20
 _GIB = 1 << 30
+_POOL = BRIDGE + "backend/synapse_helpers/device_memory.cpp:322-341"
+
+
+def _in_use() -> int:
+    hpu().synchronize()
+    return int(bridge.memory_stats()["InUse"])
 
 
 @assume(
     source=BRIDGE + "hpu/csrc/bindings.cpp:211-228",
-    expected=[
-        "Limit",
-        "InUse",
-        "MaxInUse",
-        "NumAllocs",
-        "NumFrees",
-        "ActiveAllocs",
-        "MaxAllocSize",
-        "TotalSystemAllocs",
-        "TotalSystemFrees",
-        "TotalActiveAllocs",
-    ],
+    expected="Limit InUse MaxInUse NumAllocs NumFrees ActiveAllocs MaxAllocSize TotalSystemAllocs TotalSystemFrees "
+    "TotalActiveAllocs",
     means={
         "hpu-core": "`telemetry` and `get_device_stats` would lack columns.",
         "hpu-profiler": "its memory columns would be empty.",
@@ -37,16 +33,14 @@ _GIB = 1 << 30
 )
 def memory_stats_keys() -> object:
     """`memory_stats()` has ten statistics, in this order."""
-    return list(bridge.memory_stats())
+    return " ".join(bridge.memory_stats())
 
 
-@assume(
-    source=BRIDGE + "hpu/memory.py",
-    expected=True,
-    means={"hpu-profiler": "counts of allocations would not add up."},
-)
-def active_allocations_add_up() -> object:
-    """ActiveAllocs is NumAllocs less NumFrees."""
+def _is_statistic(function: str, name: str) -> bool:
+    return bool(getattr(hpu(), function)() == bridge.memory_stats()[name])
+
+
+def _adds_up() -> bool:
     kept = [torch.ones(1 << 10, device="hpu") for _ in range(3)]
     del kept[0]
     hpu().synchronize()
@@ -54,73 +48,57 @@ def active_allocations_add_up() -> object:
     return stats["ActiveAllocs"] == stats["NumAllocs"] - stats["NumFrees"]
 
 
-@assume(
-    source=BRIDGE + "hpu/memory.py:153-180",
-    expected=[True, True, True],
-    means={
-        "hpu-core": "`telemetry` would report reserved memory as if it were used.",
-        "hpu-sim": "plans would compare with the wrong figure.",
-    },
-)
-def allocated_and_reserved() -> object:
-    """`memory_allocated`, `max_memory_allocated` and `memory_reserved` are InUse, MaxInUse and Limit."""
-    hpu().init()
-    stats = bridge.memory_stats()
-    values = {"InUse": "memory_allocated", "MaxInUse": "max_memory_allocated", "Limit": "memory_reserved"}
-    return [getattr(hpu(), function)() == stats[name] for name, function in values.items()]
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py",
-    expected=True,
-    means={"hpu-deepspeed": "DeepSpeed's free memory would be wrong."},
-)
-def mem_get_info_is_free_and_total() -> object:
-    """`mem_get_info()` is Limit less InUse, and Limit."""
+def _free_and_total() -> bool:
     hpu().init()
     stats = bridge.memory_stats()
     return list(hpu().mem_get_info()) == [stats["Limit"] - stats["InUse"], stats["Limit"]]
 
 
-@assume(
-    source="Gaudi 2 white paper 839363: 96 GB; hl-smi shows 98304 MiB",
-    expected=AtLeast(0.85 * 96 * _GIB),
-    generations=("GAUDI2",),
-    means={"hpu-sim": "a plan would say that a job fits in memory that a card does not give."},
+SUBJECT.table(
+    "allocated-and-reserved",
+    "Functions of memory are statistics: InUse, MaxInUse, Limit, and Limit less InUse; ActiveAllocs is NumAllocs less "
+    "NumFrees.",
+    {
+        "memory_allocated": (True, functools.partial(_is_statistic, "memory_allocated", "InUse")),
+        "max_memory_allocated": (True, functools.partial(_is_statistic, "max_memory_allocated", "MaxInUse")),
+        "memory_reserved": (True, functools.partial(_is_statistic, "memory_reserved", "Limit")),
+        "mem_get_info": (True, _free_and_total),
+        "ActiveAllocs": (True, _adds_up),
+    },
+    source=BRIDGE + "hpu/memory.py:153-180",
+    means={
+        "hpu-core": "`telemetry` would report reserved memory as if it were used.",
+        "hpu-deepspeed": "DeepSpeed's free memory would be wrong.",
+        "hpu-profiler": "counts of allocations would not add up.",
+        "hpu-sim": "plans would compare with the wrong figure.",
+    },
 )
-def limit_of_gaudi2() -> object:
-    """The pool of a Gaudi 2 has nearly all of its 96 GiB."""
-    return bridge.memory_stats()["Limit"]
+
+for _generation, _number, _source in (
+    ("GAUDI2", 96, "Gaudi 2 white paper 839363: 96 GB; hl-smi shows 98304 MiB"),
+    ("GAUDI3", 128, "Intel white paper 817486: 128 GB"),
+):
+    SUBJECT.add(
+        f"limit-of-{_generation.lower()}",
+        f"The pool of a {_generation} has nearly all of its {_number} GiB.",
+        lambda: bridge.memory_stats()["Limit"],
+        source=_source,
+        expected=at_least(0.85 * _number * _GIB),
+        generations=(_generation,),
+        means={"hpu-sim": "a plan would say that a job fits in memory that a card does not give."},
+    )
 
 
 @assume(
-    source="Intel white paper 817486: 128 GB",
-    expected=AtLeast(0.85 * 128 * _GIB),
-    generations=("GAUDI3",),
-    means={"hpu-sim": "a plan would say that a job fits in memory that a card does not give."},
-)
-def limit_of_gaudi3() -> object:
-    """The pool of a Gaudi 3 has nearly all of its 128 GiB."""
-    return bridge.memory_stats()["Limit"]
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, hpu.init()",
-    expected=[True, True],
-    means={"hpu-core": "statistics could be read in the launching process."},
-)
-def memory_functions_open_the_card() -> object:
-    """Functions of memory open the card."""
-    return [opens_card(hpu().memory_allocated), bridge.is_open()]
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, reset_peak_memory_stats",
-    expected=[True, True],
-    means={"hpu-core": "peaks of an epoch would have those of earlier ones.", "hpu-profiler": "as in hpu-core."},
+    source=BRIDGE + "hpu/memory.py, reset_peak_memory_stats and reset_accumulated_memory_stats",
+    expected=[True, True, True],
+    means={
+        "hpu-core": "peaks of an epoch would have those of earlier ones.",
+        "hpu-profiler": "peaks and counts of allocations would be those since the start of the process.",
+    },
 )
 def peak_can_be_reset() -> object:
-    """`reset_peak_memory_stats()` sets MaxInUse to InUse."""
+    """`reset_peak_memory_stats()` sets MaxInUse to InUse, `reset_accumulated_memory_stats()` clears counts."""
     large = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
     hpu().synchronize()
     del large
@@ -128,11 +106,14 @@ def peak_can_be_reset() -> object:
     before = bridge.memory_stats()
     hpu().reset_peak_memory_stats()
     after = bridge.memory_stats()
-    return [before["MaxInUse"] - before["InUse"] >= 64 * _MIB, after["MaxInUse"] == after["InUse"]]
+    hpu().reset_accumulated_memory_stats()
+    cleared = bridge.memory_stats()["NumAllocs"] < before["NumAllocs"]
+    peak = before["MaxInUse"] - before["InUse"] >= 64 * _MIB
+    return [peak, after["MaxInUse"] == after["InUse"], cleared]
 
 
 @assume(
-    source=BRIDGE + "backend/synapse_helpers/device_memory.cpp:322-341,934-993",
+    source=_POOL + ",934-993",
     expected=[True, True],
     means={
         "hpu-core": "the memory that a module frees would stay in use.",
@@ -141,20 +122,16 @@ def peak_can_be_reset() -> object:
 )
 def used_tensor_counts_until_it_is_freed() -> object:
     """A tensor that was written counts in InUse with its size, and not after it was deleted."""
-    hpu().synchronize()
-    start = bridge.memory_stats()["InUse"]
+    start = _in_use()
     tensor = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
-    hpu().synchronize()
-    used = bridge.memory_stats()["InUse"] - start
+    used = _in_use() - start
     del tensor
-    hpu().synchronize()
-    left = bridge.memory_stats()["InUse"] - start
     # The pool rounds up, and may hand out a chunk that is up to a tenth larger.
-    return [64 * _MIB <= used <= 72 * _MIB, left < 8 * _MIB]
+    return [64 * _MIB <= used <= 72 * _MIB, _in_use() - start < 8 * _MIB]
 
 
 @assume(
-    source=BRIDGE + "backend/synapse_helpers/device_memory.cpp:322-341",
+    source=_POOL,
     expected=[True, True],
     simulator="strict",
     means={
@@ -164,19 +141,16 @@ def used_tensor_counts_until_it_is_freed() -> object:
 )
 def empty_tensor_takes_no_memory() -> object:
     """`torch.empty` takes no memory; the first write of the tensor does."""
-    hpu().synchronize()
-    start = bridge.memory_stats()["InUse"]
+    start = _in_use()
     tensor = torch.empty(256 * _MIB, dtype=torch.uint8, device="hpu")
-    hpu().synchronize()
-    untouched = bridge.memory_stats()["InUse"] - start
+    untouched = _in_use() - start
     tensor.fill_(1)
-    hpu().synchronize()
-    return [untouched < _MIB, bridge.memory_stats()["InUse"] - start >= 256 * _MIB]
+    return [untouched < _MIB, _in_use() - start >= 256 * _MIB]
 
 
 @assume(
     source="optimum-habana#1134; accelerate utils/memory.py:112; " + BRIDGE + "device_memory.cpp:1060-1065",
-    expected=[True, Contains("Allocation")],
+    expected=[True, contains("Allocation")],
     mode="eager",
     means={
         "hpu-core": "Lightning's batch size finder would not recognize that memory ran out.",
@@ -185,12 +159,16 @@ def empty_tensor_takes_no_memory() -> object:
 )
 def out_of_memory_text() -> object:
     """Too large a tensor raises a RuntimeError with a known text, at the latest when the card is waited for."""
-    error = _exhaust(bridge.memory_stats()["Limit"] + _GIB)
-    return [error is not None and bridge.is_out_of_memory(error), str(error)]
+    try:
+        torch.empty(bridge.memory_stats()["Limit"] + _GIB, dtype=torch.uint8, device="hpu").fill_(1)
+        hpu().synchronize()
+    except RuntimeError as error:
+        return [bridge.is_out_of_memory(error), str(error)]
+    return "no error"
 
 
 @assume(
-    source=BRIDGE + "backend/synapse_helpers/device_memory.cpp:322-341,934-993",
+    source=_POOL + ",934-993",
     expected="no error",
     mode="eager",
     simulator="strict",
@@ -203,72 +181,17 @@ def out_of_memory_is_late() -> object:
 
 
 @assume(
-    source=BRIDGE + "hpu/memory.py, memory_summary",
-    expected=Contains("HPU"),
-    means={"hpu-core": "the table in a message would be missing."},
+    source=BRIDGE + "hpu/memory.py, memory_summary and _extended_memory_summary_dict",
+    expected=[contains("HPU"), []],
+    means={
+        "hpu-core": "the table in a message would be missing.",
+        "hpu-sim": "the workspace of a plan could not be compared with a card's.",
+    },
 )
 def summary_is_a_table() -> object:
-    """`memory_summary()` is a table as text."""
+    """`memory_summary()` is a table as text, and the extended one has the workspace."""
     summary = str(hpu().memory_summary())
     attach("memory-summary.txt", summary)
-    return summary
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, _extended_memory_summary_dict",
-    expected=[
-        "active_allocs",
-        "future",
-        "in_use",
-        "last_workspace",
-        "limit",
-        "max_alloc_size",
-        "max_cntgs_chunk",
-        "max_in_use",
-        "num_allocs",
-        "num_free",
-        "persistent",
-        "workspace",
-    ],
-    means={"hpu-sim": "the workspace of a plan could not be compared with a card's."},
-)
-def extended_summary_keys() -> object:
-    """`_extended_memory_summary_dict()` tells workspace and largest free chunk."""
-    return sorted(hpu()._extended_memory_summary_dict())  # noqa: SLF001 - the bridge has no public name for it.
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, FutureWarning",
-    expected=["FutureWarning"],
-    means={"hpu-compat": "the old name would not warn."},
-)
-def memory_cached_is_deprecated() -> object:
-    """`memory_cached()` warns that it is deprecated."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        hpu().memory_cached()
-    return [warning.category.__name__ for warning in caught]
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, reset_accumulated_memory_stats",
-    expected=True,
-    means={"hpu-profiler": "counts of allocations would be those since the start of the process."},
-)
-def counts_can_be_reset() -> object:
-    """`reset_accumulated_memory_stats()` clears the counts of allocations."""
-    kept = [torch.ones(1 << 12, device="hpu") for _ in range(8)]
-    hpu().synchronize()
-    before = bridge.memory_stats()["NumAllocs"]
-    hpu().reset_accumulated_memory_stats()
-    return len(kept) == 8 and bridge.memory_stats()["NumAllocs"] < before  # noqa: PLR2004 - see above.
-
-
-def _exhaust(size: int) -> BaseException | None:
-    try:
-        tensor = torch.empty(size, dtype=torch.uint8, device="hpu")
-        tensor.fill_(1)
-        hpu().synchronize()
-    except RuntimeError as error:
-        return error
-    return None
+    extended = hpu()._extended_memory_summary_dict()  # noqa: SLF001 - the bridge has no public name for it.
+    names = ("workspace", "persistent", "max_cntgs_chunk", "last_workspace")
+    return [summary, [name for name in names if name not in extended]]

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Points, Subject
+from hpu_doctor.verify.assumption import Subject, points
 from hpu_doctor.verify.register._tools import core, hpu
-from hpu_doctor.verify.register.hccl import as_job, start
+from hpu_doctor.verify.register.hccl import start
 
 _MEANS = "plans rest on published figures until they are calibrated with this card's."
 SUBJECT = Subject(
@@ -19,6 +19,7 @@ SUBJECT = Subject(
     simulator="hardware",
     reason="its times are the host's",
     means={"hpu-sim": _MEANS},
+    is_point=True,
     seconds=120,
 )
 assume = SUBJECT.assume
@@ -59,11 +60,11 @@ def _finish() -> None:
 
 
 def _products(dtype: str) -> object:
-    points = []
+    found = []
     for rows, inner, columns in _SIMULATED_SHAPES if bridge.is_simulated() else _SHAPES:
         left = torch.ones(rows, inner, device="hpu").to(getattr(torch, dtype))
         right = torch.ones(inner, columns, device="hpu").to(getattr(torch, dtype))
-        points.append(
+        found.append(
             {
                 "id": f"matmul-{dtype}-{rows}x{inner}x{columns}",
                 "kind": "matmul",
@@ -73,7 +74,7 @@ def _products(dtype: str) -> object:
                 "seconds": _seconds(functools.partial(torch.mm, left, right), count=10),
             }
         )
-    return points
+    return found
 
 
 for _dtype, _generations in (("bfloat16", ()), ("float32", ()), ("float16", ("GAUDI2", "GAUDI3"))):
@@ -82,30 +83,30 @@ for _dtype, _generations in (("bfloat16", ()), ("float32", ()), ("float16", ("GA
         f"Time of products in {_dtype}, by shape.",
         functools.partial(_products, _dtype),
         source="stas00/ml-engineering@744d01e1: 418.7 of 432 TFLOP/s on Gaudi 2, 1243 of 1677 on Gaudi 3",
-        expected=Points("matmul"),
+        expected=points("matmul"),
         generations=_generations,
     )
 
 
 @assume(
     source="Hot Chips 2024: 2.46 TB/s on Gaudi 2, 3.67 TB/s on Gaudi 3",
-    expected=Points("bandwidth"),
+    expected=points("bandwidth"),
 )
 def memory_bandwidth() -> object:
     """Time to copy a tensor within the memory of a card; it reads and writes its bytes."""
     sizes = (_MIB,) if bridge.is_simulated() else (64 * _MIB, 1024 * _MIB)
-    points = []
+    found = []
     for size in sizes:
         source = torch.ones(size, dtype=torch.uint8, device="hpu").view(torch.float32)
         target = torch.empty_like(source)
         seconds = _seconds(functools.partial(target.copy_, source), count=10)
-        points.append(_point(f"copy-{size // _MIB}-mib", "bandwidth", seconds, dtype="float32", size=size))
-    return points
+        found.append(_point(f"copy-{size // _MIB}-mib", "bandwidth", seconds, dtype="float32", size=size))
+    return found
 
 
 @assume(
     source="optimum-habana's baselines: Gemma 2B takes 1.6 times as long in eager mode as in lazy mode",
-    expected=Points("launch"),
+    expected=points("launch"),
     mode="eager",
 )
 def launch_cost() -> object:
@@ -116,7 +117,7 @@ def launch_cost() -> object:
 
 @assume(
     source="no published figure; Intel's page of HPU graphs says that a replay saves the host's time",
-    expected=Points("graph_launch"),
+    expected=points("graph_launch"),
     mode="lazy",
 )
 def graph_launch_cost() -> object:
@@ -130,7 +131,7 @@ def graph_launch_cost() -> object:
 
 @assume(
     source="vllm-gaudi#1182: about 0.35 s per synchronous copy in a busy queue; no figure of an idle one",
-    expected=Points("host_read"),
+    expected=points("host_read"),
 )
 def host_read_cost() -> object:
     """Time to read one number from an idle card."""
@@ -145,23 +146,23 @@ def _collective(name: str) -> object:
         "all-gather": lambda tensor, whole: dist.all_gather_into_tensor(whole, tensor),
         "reduce-scatter": dist.reduce_scatter_tensor,
     }
-    points = []
+    found = []
     for mib in (1,) if bridge.is_simulated() else (1, 16, 256):
         tensor = torch.ones(mib * _MIB // 2, dtype=torch.bfloat16, device="hpu")
         whole = torch.ones(ranks * tensor.numel(), dtype=torch.bfloat16, device="hpu")
         seconds = _seconds(functools.partial(calls[name], tensor, whole), count=3)
         point = _point(f"{name}-{mib}-mib", "collective", seconds, dtype="bfloat16", size=mib * _MIB)
-        points.append({**point, "ranks": ranks})
-    return points
+        found.append({**point, "ranks": ranks})
+    return found
 
 
 for _name in ("all-reduce", "all-gather", "reduce-scatter"):
     SUBJECT.add(
         f"time-of-{_name}",
         f"Time of {_name} over all cards, by the size of each rank's tensor.",
-        as_job(functools.partial(_collective, _name)),
+        functools.partial(_collective, _name),
         source="Intel's Collectives_Performance: 8 cards, all_reduce of 256 MB in 0.916 ms",
-        expected=Points("collective"),
+        expected=points("collective"),
         ranks=True,
         quick=False,
     )

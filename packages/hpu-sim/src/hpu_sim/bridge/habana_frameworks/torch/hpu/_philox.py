@@ -3,7 +3,7 @@
 A card has a philox generator, which can jump to any offset. The simulated generator is the CPU's mt19937, reseeded for
 each pair of seed and offset: equal offsets give equal numbers.
 """
-# hpu-doctor verify: rng-contexts-exist
+# hpu-doctor verify: functions-from-1-20
 
 from __future__ import annotations
 

@@ -1,0 +1,307 @@
+"""Steps and metrics, HPU graphs of lazy mode, and torch.compile of eager mode."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpu_core import bridge
+from hpu_doctor.verify.assumption import Subject, at_least, contains, error_of
+from hpu_doctor.verify.register._tools import BRIDGE, LATER, compilations_of, core, hpu
+
+METRICS = Subject("Metrics and steps")
+GRAPHS = Subject("HPU graphs", mode="lazy")
+# Importing torch's compiler takes seconds.
+COMPILE = Subject("torch.compile", mode="eager", quick=False, seconds=180)
+
+
+def _dumped() -> bool:
+    hpu().metrics_dump("metrics.json")
+    entries = json.loads(Path("metrics.json").read_text(encoding="utf-8"))
+    return any(entry.get("metric_name") == "graph_compilation" for entry in entries)
+
+
+METRICS.table(
+    "metrics-of-the-bridge",
+    "Metrics have known names for their numbers and times, an unknown one is None, and all can be written as JSON.",
+    {
+        "cpu_fallback": (["TotalNumber", "FallbackOps"], lambda: list(bridge.metric("cpu_fallback"))),
+        "memory_defragmentation": (
+            ["TotalNumber", "TotalSuccessful", "AvgTime", "MaxTime"],
+            lambda: list(bridge.metric("memory_defragmentation")),
+        ),
+        "no_such_metric": ({}, lambda: bridge.metric("no_such_metric")),
+        "metrics_dump": (True, _dumped),
+    },
+    source=BRIDGE + "hpu/metrics.py",
+    means={"hpu-core": "`telemetry` would lack columns or raise an error, and files of metrics could not be read."},
+)
+
+
+def _closure() -> list[list[str]]:
+    """Return what a step closure has done before and after `mark_step`."""
+    calls: list[str] = []
+    core().add_step_closure(calls.append, ("run",))
+    before = list(calls)
+    core().mark_step()
+    return [before, calls]
+
+
+for _mode, _expected in (("lazy", [[], ["run"]]), ("eager", [[], []])):
+    METRICS.table(
+        f"steps-of-{_mode}-mode",
+        f"In {_mode} mode `mark_step()` and `iter_mark_step()` return None, and a step closure "
+        f"{'runs at the next mark_step' if _mode == 'lazy' else 'never runs'}.",
+        {
+            "mark_step": ([None, None], lambda: [core().mark_step(), core().iter_mark_step()]),
+            "closure": (_expected, _closure),
+        },
+        source=BRIDGE + "core/step_closure.py",
+        mode=_mode,
+        means={"hpu-core": "what waits for the end of a step would run at once, or never."},
+    )
+
+
+def _local() -> bool:
+    with hpu().metric_localcontext("graph_compilation") as metric:
+        compilations_of(lambda: torch.ones(7, 3, device="hpu").mul(3))
+    return bool(dict(metric.stats())["TotalNumber"] >= 1)
+
+
+def _compiled_shapes() -> list[int]:
+    inputs = [torch.ones(rows, 4, device="hpu") for rows in (3, 3, 5)]
+    return [compilations_of(lambda each=each: (each * 2 + 1).sum()) for each in inputs]  # type: ignore[misc]
+
+
+METRICS.table(
+    "new-shape-compiles-once",
+    "In lazy mode a graph is compiled for each new shape, and not again for a known one; metrics count it.",
+    {
+        "graph_compilation": (
+            ["TotalNumber", "TotalTime", "AvgTime"],
+            lambda: list(bridge.metric("graph_compilation"))[:3],
+        ),
+        "compilations": ([at_least(1), 0, at_least(1)], _compiled_shapes),
+        "metric_localcontext": (True, _local),
+    },
+    source=BRIDGE + "habana_lazy, hpu/metrics.py; Intel's Theory of Operations",
+    mode="lazy",
+    means={
+        "hpu-core": "`telemetry` would lack compilations.",
+        "hpu-bucketing": "new shapes would cost nothing, or known ones would, or the monitor would not count them.",
+        "hpu-sim": "its counts of compilations would be wrong.",
+    },
+)
+
+
+def _linear() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Linear(4, 2).to("hpu")
+
+
+for _claim, _expected_text in (("<=1.19", "AttributeError"), (">=1.20", "lazy mode only")):
+    GRAPHS.add(
+        f"graphs-are-refused-in-eager-mode{'-to-1-19' * (_claim == '<=1.19')}",
+        f"In eager mode creating an HPUGraph is an error: {_expected_text}.",
+        lambda: error_of(lambda: hpu().HPUGraph()),
+        source=f"{LATER if _claim == '>=1.20' else BRIDGE}hpu/graphs.py",
+        expected=contains(_expected_text),
+        mode="eager",
+        releases=_claim,
+        means={
+            "hpu-bucketing": "HPU graphs are refused in eager mode where they would work.",
+            "hpu-doctor": "`explain` would not know the message.",
+        },
+    )
+
+
+def _wrapped() -> list[bool]:
+    """Return whether a module in a graph agrees in a capture and in a replay, and is the same module."""
+    module = _linear()
+    inputs = [torch.randn(3, 4).to("hpu") for _ in range(2)]
+    with torch.no_grad():
+        expected = [module(each).cpu() for each in inputs]
+        wrapped = hpu().wrap_in_hpu_graph(module)
+        agree = [torch.allclose(module(each).cpu(), good) for each, good in zip(inputs, expected, strict=True)]
+    return [*agree, wrapped is module, hasattr(wrapped, "clear_cache")]
+
+
+def _captured_shapes() -> list[int]:
+    module = _linear()
+    with torch.no_grad():
+        bridge.wrap_in_hpu_graph(module)
+        inputs = [torch.ones(rows, 4, device="hpu") for rows in (9, 9, 9, 9, 6)]
+        return [compilations_of(functools.partial(module, each)) for each in inputs][-2:]
+
+
+GRAPHS.table(
+    "wrapped-module-agrees",
+    "`wrap_in_hpu_graph` returns the module, which computes what it did before, also in a replay with other inputs, "
+    "and compiles nothing for a shape that it has seen.",
+    {"results": ([True, True, True, True], _wrapped), "shapes": ([0, at_least(1)], _captured_shapes)},
+    source=BRIDGE + "hpu/graphs.py, wrap_in_hpu_graph; optimum-habana max_hpu_graphs",
+    means={"hpu-bucketing": "evaluation with HPU graphs would give other results, or `max_graphs` not bound memory."},
+)
+
+
+@GRAPHS.assume(
+    source=BRIDGE + "hpu/graphs.py, ModuleCacher; optimum-habana trainer.py:510",
+    expected=True,
+    means={"hpu-bucketing": "training with HPU graphs would have other gradients."},
+)
+def cached_module_has_gradients() -> object:
+    """A module in `ModuleCacher` has the gradients that it had before."""
+    plain, cached = _linear(), _linear()
+    inputs = torch.randn(3, 4).to("hpu")
+    plain(inputs).sum().backward()
+    bridge.cache_hpu_graphs(cached, max_graphs=4)
+    cached(inputs).sum().backward()
+    return torch.allclose(plain.weight.grad.cpu(), cached.weight.grad.cpu())
+
+
+def _replayed() -> list[object]:
+    """Return a captured graph's results, and whether its stream captured before and within."""
+    inputs = torch.ones(2, device="hpu")
+    graph = hpu().HPUGraph()
+    capturing = [hpu().is_current_stream_capturing()]
+    with hpu().graph(graph):
+        capturing.append(hpu().is_current_stream_capturing())
+        output = inputs * 2 + 1
+    graph.replay()
+    first = output.cpu()[0].item()
+    inputs.fill_(2)
+    graph.replay()
+    return [first, output.cpu()[0].item(), *capturing]
+
+
+def _capture_fallback() -> None:
+    inputs = torch.ones(2, device="hpu")
+    with hpu().graph(hpu().HPUGraph()):
+        torch.special.airy_ai(inputs)
+
+
+GRAPHS.table(
+    "replay-reads-its-inputs-again",
+    "A captured graph computes from the present values of its inputs, and refuses operators on the CPU.",
+    {
+        "replay": ([3.0, 5.0, False, True], _replayed),
+        "operator on the CPU": (
+            contains("cpu fallback is not supported during hpu graph capturing"),
+            _capture_fallback,
+        ),
+    },
+    source=BRIDGE + "hpu/graphs.py, graph and HPUGraph.replay; hpu_ops/cpu_fallback.cpp:103-105",
+    means={"hpu-bucketing": "a captured step would not follow its inputs, or run what a graph cannot have."},
+)
+
+
+@GRAPHS.assume(
+    source=BRIDGE + "hpu/graphs.py, make_graphed_callables",
+    expected=True,
+    means={"hpu-sim": "programs that use it would fail on a card."},
+)
+def graphed_callable_agrees() -> object:
+    """A function of `make_graphed_callables` computes what the module did."""
+    module, inputs = _linear(), torch.randn(3, 4).to("hpu").requires_grad_()
+    expected = module(inputs).detach().cpu()
+    graphed = hpu().make_graphed_callables(module, (inputs,))
+    return torch.allclose(graphed(inputs).detach().cpu(), expected)
+
+
+def _backends() -> list[str]:
+    known = torch.compiler.list_backends()
+    names = ("hpu_backend", "aot_hpu_training_backend", "aot_hpu_inference_backend")
+    return [name for name in names if name in known]
+
+
+for _mode, _names in (("eager", ["hpu_backend"]), ("lazy", [])):
+    COMPILE.add(
+        f"backends-of-{_mode}-mode",
+        f"In {_mode} mode the backend hpu_backend is {'' if _names else 'not '}registered, and retired names are not.",
+        _backends,
+        source=BRIDGE + "dynamo/compile_backend/backends.py:47-72; lightning-habana 1.4 names the retired ones",
+        expected=_names,
+        mode=_mode,
+        releases=">=1.19",
+        means={
+            "hpu-compile": "its default backend would not exist, or lazy mode be refused where it would work.",
+            "hpu-bucketing": "compiled warm-up would fail.",
+            "hpu-compat": "programs with a retired name would keep working.",
+        },
+    )
+
+
+def _compile(target: Any, **options: Any) -> Any:
+    return torch.compile(target, **{"backend": "hpu_backend", **options})
+
+
+def _trained() -> list[bool]:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("hpu")
+    inputs, weight = torch.randn(3, 4).to("hpu"), plain.get_parameter("0.weight")
+    found = []
+    for each in (plain, _compile(plain)):
+        plain.zero_grad()
+        result = each(inputs)
+        result.sum().backward()
+        found.append((result.detach().cpu(), weight.grad.cpu() if weight.grad is not None else torch.zeros(1)))
+    return [torch.allclose(left, right, atol=1e-2) for left, right in zip(*found, strict=True)]
+
+
+def _recompiled() -> int:
+    from torch._dynamo.utils import counters
+
+    compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), dynamic=False)
+    compiled(torch.ones(3, 4, device="hpu"))
+    before = counters["stats"]["unique_graphs"]
+    compiled(torch.ones(5, 4, device="hpu"))
+    return counters["stats"]["unique_graphs"] - before
+
+
+def _interface() -> str:
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    bridge.load()
+    return error_of(lambda: get_interface_for_device("hpu"))
+
+
+def _count() -> int:
+    def count(tensor: Any) -> Any:
+        return (tensor * 2).nonzero().shape[0]
+
+    return int(_compile(count)(torch.tensor([0.0, 1.0, 2.0]).to("hpu")))
+
+
+_compile_cases: dict[str, tuple[object, Callable[[], object]]] = {
+    "results and gradients": ([True, True], _trained),
+    "graphs for a new shape": (at_least(1), _recompiled),
+    "device interface": ("no error", _interface),
+    "nonzero": (2, _count),
+    "inductor": (
+        contains("Error"),
+        lambda: _compile(_linear(), backend="inductor")(torch.ones(1, 4, device="hpu")).cpu(),
+    ),
+}
+COMPILE.table(
+    "compiled-module-agrees",
+    "A compiled module has the results and gradients of the module itself and is compiled again for a new shape with "
+    "dynamic=False, `nonzero` can be compiled, torch's compiler has an interface for hpu, and inductor fails.",
+    _compile_cases,
+    source=BRIDGE + "dynamo, compile_backend/backends.py:47-72 and shared_layer.py:136-207; Intel's Runtime flags",
+    means={"hpu-compile": "a compiled module would train otherwise, or its limit of recompilations have no effect."},
+)
+
+
+@COMPILE.assume(
+    source="vllm-gaudi vllm_gaudi/utils.py:265-285, options force_static_compile",
+    expected=True,
+    releases=">=1.22",
+    means={"hpu-compile": "its option `static` would be refused."},
+)
+def static_option_is_accepted() -> object:
+    """The option force_static_compile is accepted."""
+    compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), options={"force_static_compile": True})
+    return compiled(torch.ones(3, 4, device="hpu")).shape == (3, 2)

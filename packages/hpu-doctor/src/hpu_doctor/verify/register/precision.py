@@ -1,0 +1,356 @@
+"""Automatic mixed precision, attention, the transformer engine, fused optimizers, and DeepSpeed's accelerator."""
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from hpu_core import bridge
+from hpu_doctor.verify.assumption import NotTriedError, Subject, contains
+from hpu_doctor.verify.register._tools import BRIDGE, TORCH, module, parameters_of
+
+AUTOCAST = Subject("Autocast")
+ATTENTION = Subject("Attention")
+ENGINES = Subject("DeepSpeed, transformer engine and optimizers")
+
+_LATER = ("GAUDI2", "GAUDI3")
+
+
+def _dtype(operator: Callable[[Any], Any], dtype: torch.dtype) -> str:
+    """Return the dtype of an operator's result under autocast, for inputs of a dtype."""
+    inputs = torch.full((2, 4, 4), 0.5, dtype=dtype, device="hpu")
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        return str(operator(inputs).dtype).removeprefix("torch.")
+
+
+def _rows(expected: str, dtype: torch.dtype, **operators: Callable[[Any], Any]) -> dict[str, tuple[object, Any]]:
+    return {name: (expected, functools.partial(_dtype, each, dtype)) for name, each in operators.items()}
+
+
+def _ones(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(size, dtype=dtype, device="hpu")
+
+
+def _other() -> torch.Tensor:
+    return _ones(2, 4, 4, dtype=torch.bfloat16)
+
+
+AUTOCAST.table(
+    "autocast-lists",
+    "Under autocast products, convolutions, `mul`, `mean`, softmax, dropout and `layer_norm` (with weights in float32) "
+    "run in bfloat16; exponentials, powers, divisions and losses in float32; sums of both dtypes are float32; "
+    "other operators keep the dtype of their input.",
+    {
+        **_rows(
+            "bfloat16",
+            torch.float32,
+            matmul=lambda x: x @ x,
+            linear=lambda x: functional.linear(x, _ones(4, 4)),
+            bmm=lambda x: torch.bmm(x, x),
+            conv1d=lambda x: functional.conv1d(x, _ones(4, 4, 1)),
+            mul=lambda x: torch.mul(x, x),
+            mean=lambda x: x.mean(),
+            softmax=lambda x: functional.softmax(x, -1),
+            log_softmax=lambda x: functional.log_softmax(x, -1),
+            dropout=lambda x: functional.dropout(x, 0.5),
+            leaky_relu=functional.leaky_relu,
+            layer_norm=lambda x: functional.layer_norm(x, (4,), _ones(4), _ones(4)),
+        ),
+        **_rows(
+            "float32",
+            torch.bfloat16,
+            exp=torch.exp,
+            log=torch.log,
+            pow=lambda x: torch.pow(x, 2),
+            div=lambda x: torch.div(x, x),
+            mse_loss=lambda x: functional.mse_loss(x, x),
+            rsqrt=torch.rsqrt,
+            topk=lambda x: x.topk(2).values,
+        ),
+        **_rows(
+            "float32",
+            torch.float32,
+            add=lambda x: torch.add(x, _other()),
+            cat=lambda x: torch.cat([x, _other()]),
+            stack=lambda x: torch.stack([x, _other()]),
+        ),
+        **_rows("bfloat16", torch.bfloat16, sum=lambda x: torch.sum(x, -1), relu=torch.relu, abs=torch.abs),
+    },
+    source=BRIDGE + "hpu_ops/autocast_helpers.h:34-137,280-297",
+    means={
+        "hpu-precision": "its page of lists would name the wrong operators.",
+        "hpu-sim": "losses in bf16 would differ from a card's.",
+    },
+)
+
+
+def _default() -> list[str]:
+    with torch.autocast("hpu"):
+        return [str((each @ each).dtype) for each in (_ones(2, 2), torch.ones(2, 2))]
+
+
+def _cast_again() -> float:
+    weight, ones = torch.nn.Parameter(_ones(2, 2)), _ones(1, 2)
+    with torch.autocast("hpu", dtype=torch.bfloat16):
+        torch.mm(ones, weight)
+        with torch.no_grad():
+            weight.zero_().add_(1.0)
+        return torch.mm(ones, weight).float().cpu()[0, 0].item()
+
+
+AUTOCAST.table(
+    "autocast-of-hpu",
+    '`torch.autocast("hpu")` computes in bfloat16 by default, casts no operator of CPU tensors, and casts again '
+    "a weight that changes within its block.",
+    {"hpu and CPU": (["torch.bfloat16", "torch.float32"], _default), "changed weight": (2.0, _cast_again)},
+    source=BRIDGE + "hpu_ops/autocast_helpers.h: casts are never cached; Intel's page of mixed precision",
+    means={"hpu-precision": "`bf16-mixed` would have to name its dtype, cast on the CPU, or use an old weight."},
+)
+
+
+@AUTOCAST.assume(
+    source=BRIDGE + "hpu_ops/autocast_helpers.h:26-28; hpu_ops/backend/autocast_helpers.cpp:24-65",
+    expected=["float32", "bfloat16"],
+    mode="eager",
+    quick=False,
+    variables={"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "lower.txt"},
+    files={"lower.txt": "relu\n"},
+    means={"hpu-precision": "its lists of operators would add to the defaults instead of replacing them."},
+)
+def list_replaces_the_default() -> object:
+    """The file of PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST replaces the default list."""
+    return [_dtype(operator, torch.float32) for operator in (lambda x: x @ x, torch.relu)]
+
+
+@AUTOCAST.assume(
+    source=TORCH + "; Intel's page of mixed precision",
+    expected="GradScaler",
+    releases=">=1.18",
+    means={"hpu-precision": "`16-mixed` could not scale its losses."},
+)
+def grad_scaler_exists() -> object:
+    """`torch.amp.GradScaler("hpu")` can be created."""
+    scaler: Any = torch.amp.GradScaler
+    return type(scaler("hpu")).__name__
+
+
+def _inputs(heads: int = 2) -> list[Any]:
+    torch.manual_seed(0)
+    query = torch.randn(1, heads, 8, 16).to("hpu")
+    return [query, *torch.randn(2, 1, 2, 8, 16).to("hpu").unbind()]
+
+
+def _fused() -> Any:
+    return module("hpex.kernels").FusedSDPA
+
+
+@ATTENTION.assume(
+    source=BRIDGE + "scripts/hpu_op.yaml has no scaled_dot_product_attention; hpu_ops/autocast_helpers.h:61",
+    expected=True,
+    means={
+        "hpu-core": "models that call torch's function would not need another kernel.",
+        "hpu-sim": "memory of attention would be planned too high.",
+    },
+    simulator="strict",
+)
+def torch_attention_is_decomposed() -> object:
+    """`scaled_dot_product_attention` runs as separate products and a softmax."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            del types
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Names():  # type: ignore[no-untyped-call]
+        functional.scaled_dot_product_attention(*_inputs())
+    return any("softmax" in name for name in seen) and sum("bmm" in name for name in seen) == 2  # noqa: PLR2004 - two.
+
+
+def _agrees() -> bool:
+    inputs = _inputs()
+    fused = _fused().apply(*inputs, None, 0.0, True)
+    query, key, value = (tensor.cpu() for tensor in inputs)
+    plain = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    return bool((fused.cpu() - plain).abs().max() < 0.05)  # noqa: PLR2004 - bfloat16 inside.
+
+
+def _has_gradients() -> list[bool]:
+    inputs = [tensor.detach().requires_grad_() for tensor in _inputs()]
+    _fused().apply(*inputs, None, 0.0, True).sum().backward()
+    return [tensor.grad is not None for tensor in inputs]
+
+
+ATTENTION.table(
+    "fused-attention-agrees",
+    "`FusedSDPA` computes what torch's function does, to the precision of bfloat16, has gradients for all inputs, and "
+    " takes more heads of queries than of keys.",
+    {
+        "numbers": (True, _agrees),
+        "gradients": ([True, True, True], _has_gradients),
+        "grouped queries": ([1, 4, 8, 16], lambda: list(_fused().apply(*_inputs(heads=4)).shape)),
+    },
+    source=BRIDGE + "hpex/kernels/FusedSDPA.py",
+    releases=">=1.19",
+    means={"hpu-sim": "models with fused attention would train otherwise on a card, or fail."},
+)
+
+
+@ATTENTION.assume(
+    source="a field report of 1.22.2: rows of padding only",
+    expected=True,
+    simulator="hardware",
+    reason="its fused attention is torch's, which returns numbers for such rows",
+    means={"hpu-bucketing": "masked rows of a padded batch would need no care."},
+)
+def masked_rows_are_not_numbers() -> object:
+    """`FusedSDPA` returns NaN for a row that is masked entirely."""
+    mask = torch.zeros(1, 1, 8, 8, dtype=torch.bool).to("hpu")
+    return bool(_fused().apply(*_inputs(), mask).isnan().any().cpu())
+
+
+def _clipped() -> list[object]:
+    parameter = torch.nn.Parameter(_ones(4))
+    parameter.grad = 2 * _ones(4)
+    norm = module("hpex.normalization").FusedClipNorm([parameter], 1.0).clip_norm([parameter])
+    left = parameter.grad.norm().cpu().item()
+    return [abs(left - 1) < 1e-2 and abs(float(norm) - 4) < 1e-2, type(norm).__name__.lower()]  # noqa: PLR2004 - norms.
+
+
+def _stepped() -> list[object]:
+    own, other = (torch.nn.Parameter(_ones(4)) for _ in range(2))
+    fused: Any = module("hpex.optimizers").FusedAdamW([own], lr=0.1, eps=1e-8, weight_decay=0.01)
+    plain = torch.optim.AdamW([other], lr=0.1, eps=1e-8, weight_decay=0.01)
+    for parameter, optimizer in ((own, fused), (other, plain)):
+        parameter.grad = 0.5 * _ones(4)
+        optimizer.step()
+    same = torch.allclose(own.detach().cpu(), other.detach().cpu(), atol=1e-3)
+    return [same, sorted(fused.state[own]), "step" in fused.param_groups[0]]
+
+
+ENGINES.table(
+    "fused-functions-agree",
+    "`FusedAdamW` steps as torch's AdamW does, with two moments per parameter and its step in the group, and "
+    "`FusedClipNorm.clip_norm` clips in place and returns the norm.",
+    {
+        "FusedAdamW": ([True, ["exp_avg", "exp_avg_sq"], True], _stepped),
+        "FusedClipNorm": ([True, contains("tensor")], _clipped),
+    },
+    source=BRIDGE + "hpex/optimizers and hpex/normalization",
+    means={
+        "hpu-core": "checkpoints of the fused optimizer would restore no step.",
+        "hpu-deepspeed": "clipping by the bridge's function would need another call.",
+        "hpu-sim": "losses with the fused optimizer would differ from a card's.",
+    },
+)
+
+
+def _accelerator() -> Any:
+    bridge.load()
+    try:
+        # It is part of Intel's images, and these packages do not require it.
+        accelerator = importlib.import_module("deepspeed.accelerator")
+    except ImportError as error:
+        raise NotTriedError(f"DeepSpeed cannot be imported: {error}") from error
+    return accelerator.get_accelerator()
+
+
+def _names() -> list[str]:
+    accelerator = _accelerator()
+    compiler = getattr(accelerator, "get_compile_backend", lambda: "hpu_backend")()
+    return [accelerator._name, accelerator.communication_backend_name(), compiler]  # noqa: SLF001 - as DeepSpeed reads it.
+
+
+ENGINES.table(
+    "deepspeed-finds-hpu",
+    "DeepSpeed's accelerator is hpu, with hccl, hpu_backend, bfloat16 and the memory Limit; it cannot reset peaks.",
+    {
+        "names": (["hpu", "hccl", "hpu_backend"], _names),
+        "total_memory": (True, lambda: _accelerator().total_memory() == bridge.memory_stats()["Limit"]),
+        "bfloat16": (True, lambda: torch.bfloat16 in _accelerator().supported_dtypes()),
+        "reset_max_memory_allocated": (contains("AttributeError"), lambda: _accelerator().reset_max_memory_allocated()),
+    },
+    source="DeepSpeed accelerator/hpu_accelerator.py",
+    # Importing it takes seconds.
+    quick=False,
+    generations=_LATER,
+    means={"hpu-deepspeed": "every strategy or bf16 would fail, or a stand-in for a function be needless."},
+)
+
+
+def _engine(name: str = "") -> Any:
+    engine = bridge.transformer_engine()
+    return importlib.import_module(f"{engine.__name__}.{name}") if name else engine
+
+
+def _fp8_available() -> list[object]:
+    fp8 = _engine("fp8")
+    available, reason = getattr(fp8, "FP8GlobalStateManager", fp8).is_fp8_available()
+    return [bool(available), str(reason)]
+
+
+def _recipe(kind: str) -> str:
+    recipe = _engine("recipe")
+    recipe.DelayedScaling(fp8_format=getattr(recipe.Format, kind))
+    return "no error"
+
+
+def _fp8_linear() -> list[bool]:
+    engine = _engine()
+    torch.manual_seed(0)
+    layer = engine.Linear(16, 16, bias=False)
+    inputs = torch.randn(16, 16).to("hpu")
+    with engine.fp8_autocast(enabled=True):
+        result = layer(inputs)
+    exact = inputs.float() @ layer.weight.float().t()
+    near = (result.float() - exact).abs().mean() < 0.2 * exact.abs().mean()
+    return [bool(near.cpu()), "_extra_state" in layer.state_dict()]
+
+
+_PARAMETERS = ["in_features", "out_features", "bias", "params_dtype", "device", "minimize_memory"]
+_ENGINE = BRIDGE + "hpex/experimental/transformer_engine"
+ENGINES.table(
+    "transformer-engine-computes",
+    "On Gaudi 2 and later the transformer engine has fp8, off by default, with the formats E5M2 and HYBRID, not E4M3; "
+    "its Linear is near a product in float32, has `_extra_state`, and takes the parameters of our replacement.",
+    {
+        "is_fp8_available": (True, lambda: _fp8_available()[0]),
+        "fp8_autocast(enabled=)": (
+            False,
+            lambda: inspect.signature(_engine().fp8_autocast).parameters["enabled"].default,
+        ),
+        "HYBRID": ("no error", lambda: _recipe("HYBRID")),
+        "E5M2": ("no error", lambda: _recipe("E5M2")),
+        "E4M3": (contains("Error"), lambda: _recipe("E4M3")),
+        "Linear": ([True, True], _fp8_linear),
+        "parameters of Linear": (
+            _PARAMETERS,
+            lambda: [name for name in _PARAMETERS if name in parameters_of(_engine().Linear.__init__)],
+        ),
+    },
+    source=_ENGINE + "; NVIDIA's default of fp8_autocast is True",
+    releases=">=1.14",
+    generations=_LATER,
+    means={
+        "hpu-precision": "training in fp8 would be refused where it works, be on where nobody asks, or lose scales."
+    },
+)
+
+
+@ENGINES.assume(
+    source=_ENGINE + ": FP8 not supported on Gaudi, Gaudi2 or higher required",
+    expected=[False, contains("not supported on Gaudi")],
+    releases=">=1.14",
+    generations=("GAUDI",),
+    means={"hpu-precision": "fp8 would be tried on the first generation."},
+)
+def fp8_is_unavailable() -> object:
+    """The transformer engine has no fp8 on the first generation."""
+    return _fp8_available()
