@@ -11,6 +11,7 @@ from hpu_core import lazy_exports as _lazy_exports
 if TYPE_CHECKING:
     from hpu_fsdp.__about__ import __version__
     from hpu_fsdp._torch import patch_dtensor_random
+    from hpu_fsdp.context_parallel import ContextParallel, UlyssesAttention
     from hpu_fsdp.fabric import FabricHPUFSDPStrategy
     from hpu_fsdp.fabric_model_parallel import FabricHPUModelParallelStrategy
     from hpu_fsdp.model_parallel import HPUModelParallelStrategy
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from hpu_fsdp.strategy import HPUFSDPStrategy
 
 __all__ = [
+    "ContextParallel",
     "FabricHPUFSDPPrecision",
     "FabricHPUFSDPStrategy",
     "FabricHPUModelParallelStrategy",
     "HPUFSDPPrecision",
     "HPUFSDPStrategy",
     "HPUModelParallelStrategy",
+    "UlyssesAttention",
     "__version__",
     "patch_dtensor_random",
 ]
@@ -33,6 +36,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
     {
         "hpu_fsdp.__about__": ["__version__"],
         "hpu_fsdp._torch": ["patch_dtensor_random"],
+        "hpu_fsdp.context_parallel": ["ContextParallel", "UlyssesAttention"],
         "hpu_fsdp.fabric": ["FabricHPUFSDPStrategy"],
         "hpu_fsdp.fabric_model_parallel": ["FabricHPUModelParallelStrategy"],
         "hpu_fsdp.model_parallel": ["HPUModelParallelStrategy"],

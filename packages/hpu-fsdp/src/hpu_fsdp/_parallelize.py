@@ -26,11 +26,15 @@ _RELEASE: Final = "1.22"
 class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
     """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
 
-    def __init__(
+    _data_parallel_size: Any
+    _tensor_parallel_size: Any
+
+    def __init__(  # noqa: PLR0913 - the arguments that are checked here.
         self,
         *,
         data_parallel_size: object,
         tensor_parallel_size: object,
+        context_parallel_size: int,
         process_group_backend: str | None,
         timeout: timedelta | None,
         failure_detection: bool,
@@ -46,6 +50,7 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
         for name, size in sizes.items():
             if size != "auto" and (not isinstance(size, int) or size < 1):
                 raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
+        self.context_parallel_size = _setup.validate_size("context_parallel_size", context_parallel_size)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(
             **sizes,
@@ -66,7 +71,16 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
             RuntimeError: See ShardedSetupMixin.
         """
         _torch.patch_dtensor_random()
+        if self.context_parallel_size > 1:
+            # Lightning would give the ranks of a machine one sample, and a share of each layer.
+            if self._tensor_parallel_size == "auto":
+                self._tensor_parallel_size = 1
+            if self._data_parallel_size == "auto":
+                self._data_parallel_size = self.world_size // self._tensor_parallel_size
         super().setup_environment()
+
+    def _data_layout(self) -> tuple[int, int]:
+        return self._data_parallel_size, self._tensor_parallel_size
 
     def teardown(self) -> None:
         """Move everything off the device, and restore what was replaced in torch."""

@@ -1,7 +1,7 @@
 """Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
@@ -13,7 +13,7 @@ from torch.nn import Module
 from hpu_core import bridge
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.strategy import constructor_arguments
-from hpu_fsdp import _torch, _torch_2_4
+from hpu_fsdp import _torch, _torch_2_4, _transformers, context_parallel
 from hpu_fsdp._lightning import check_version, fsdp_arguments, rank_zero_warn
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
         def root_device(self) -> torch.device: ...
         def create_process_group(self) -> None: ...
         def setup_environment(self) -> None: ...
+        def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any: ...
+        @property
+        def distributed_sampler_kwargs(self) -> dict[str, Any]: ...
         def teardown(self) -> None: ...
 
 else:
@@ -56,7 +59,17 @@ _LARGE_UNIT: Final = 2**28
 
 
 class ShardedSetupMixin(_Strategy):
-    """Mixin for strategies that shard parameters; list it after hpu-core's base and before Lightning's strategy."""
+    """Mixin for strategies that shard parameters; list it after hpu-core's base and before Lightning's strategy.
+
+    Attributes:
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
+        context_parallel: These ranks, from `setup_environment` on.
+    """
+
+    context_parallel_size = 1
+    context_parallel = context_parallel.ContextParallel()
+
+    _shared_attention: ExitStack | None = None
 
     def setup_environment(self) -> None:
         """Create the process group, and then run Lightning's setup, which opens the device and builds device meshes.
@@ -64,6 +77,7 @@ class ShardedSetupMixin(_Strategy):
         Raises:
             RuntimeError: The bridge is in lazy mode, or torch is older than 2.3, and cannot free the storage of a
                 parameter.
+            ValueError: `context_parallel_size` does not divide the ranks.
         """
         if bridge.is_lazy():
             raise RuntimeError(
@@ -73,6 +87,51 @@ class ShardedSetupMixin(_Strategy):
         # Before Lightning's, which passes `device_id`: torch wants one with an index there.
         self.create_process_group()
         super().setup_environment()
+        ranks, stride = self._data_layout()
+        if ranks % self.context_parallel_size:
+            raise ValueError(
+                "`context_parallel_size` must be a divisor of the number of ranks with different data, "
+                f"{ranks}, got {self.context_parallel_size}"
+            )
+        self.context_parallel = context_parallel.ContextParallel.create(self.context_parallel_size, stride)
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Arguments of DistributedSampler: the ranks that share a sequence have the same samples."""
+        ranks = super().distributed_sampler_kwargs
+        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+
+    def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
+        return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
+
+    def teardown(self) -> None:
+        """Restore the attention of models that shared it, and tear the strategy down."""
+        context_parallel.activate(context_parallel.ContextParallel())
+        if self._shared_attention is not None:
+            self._shared_attention.close()
+        super().teardown()
+
+    def _data_layout(self) -> tuple[int, int]:
+        """Return the number of ranks with different parts of the data, and the distance between neighbours of them."""
+        return self.world_size, 1
+
+    def _share_attention(self, module: Module) -> None:
+        """Make the attention of a module exchange sequences for heads.
+
+        Raises:
+            ValueError: It has no attention that can.
+        """
+        context_parallel.activate(self.context_parallel)
+        if self.context_parallel.size == 1:
+            return
+        self._shared_attention = _transformers.share_attention(module)
+        is_own = any(isinstance(part, context_parallel.UlyssesAttention) for part in module.modules())
+        if self._shared_attention is None and not is_own:
+            raise ValueError(
+                "`context_parallel_size` needs a model of transformers, or a module with `hpu_fsdp.UlyssesAttention`, "
+                f"got {type(module).__name__} with neither: its attention would see a part of each sequence"
+            )
 
 
 class FSDPSetupMixin(ShardedSetupMixin):
@@ -89,10 +148,12 @@ class FSDPSetupMixin(ShardedSetupMixin):
         device_mesh: object,
         process_group_backend: str | None,
         timeout: timedelta | None,
+        context_parallel_size: int,
         failure_detection: bool,
         **arguments: Any,
     ) -> None:
         check_version(type(self))
+        self.context_parallel_size = validate_size("context_parallel_size", context_parallel_size)
         name = sharding_strategy.upper() if isinstance(sharding_strategy, str) else sharding_strategy
         if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
             raise ValueError(
@@ -230,6 +291,17 @@ class FSDPSetupMixin(ShardedSetupMixin):
         no_warning = _torch.ignore_no_shard_warning(self.sharding_strategy)
         with _torch.moving_units(DEVICE, move_to_device), no_warning:
             yield
+
+
+def validate_size(name: str, size: Any) -> Any:
+    """Return a number of ranks.
+
+    Raises:
+        ValueError: It is no positive int.
+    """
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"`{name}` must be a positive int, got {size!r}")
+    return size
 
 
 def has_meta_tensors(module: Module) -> bool:

@@ -51,6 +51,7 @@ class FabricHPUFSDPStrategy(
         sharding_strategy: See HPUFSDPStrategy.
         state_dict_type: "sharded" by default, as in Lightning.
         device_mesh: See HPUFSDPStrategy.
+        context_parallel_size: See HPUFSDPStrategy. Pass each batch through `strategy.context_parallel.shard`.
         failure_detection: See HPUFSDPStrategy.
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
@@ -82,6 +83,7 @@ class FabricHPUFSDPStrategy(
         state_dict_type: Literal["full", "sharded"] = "sharded",
         device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
         *,
+        context_parallel_size: int = 1,
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -110,6 +112,7 @@ class FabricHPUFSDPStrategy(
         with self._preparing(module):
             sharded = super().setup_module(module)
         self._finish_wrapping(sharded)
+        self._share_attention(sharded)
         self._sharded_modules.append(sharded)
         return sharded
 

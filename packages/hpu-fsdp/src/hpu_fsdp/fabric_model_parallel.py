@@ -34,6 +34,7 @@ class FabricHPUModelParallelStrategy(
         save_distributed_checkpoint: See HPUModelParallelStrategy.
         process_group_backend: See HPUModelParallelStrategy.
         timeout: See HPUModelParallelStrategy.
+        context_parallel_size: See HPUModelParallelStrategy. Pass each batch through `strategy.context_parallel.shard`.
         failure_detection: See HPUModelParallelStrategy.
 
     Raises:
@@ -53,6 +54,7 @@ class FabricHPUModelParallelStrategy(
         process_group_backend: str | None = BACKEND,
         timeout: timedelta | None = TIMEOUT,
         *,
+        context_parallel_size: int = 1,
         failure_detection: bool = True,
     ) -> None:
         if not callable(parallelize_fn):
@@ -67,6 +69,7 @@ class FabricHPUModelParallelStrategy(
             save_distributed_checkpoint=save_distributed_checkpoint,
             process_group_backend=process_group_backend,
             timeout=timeout,
+            context_parallel_size=context_parallel_size,
             failure_detection=failure_detection,
         )
         self._user_parallelize_fn = parallelize_fn
@@ -78,7 +81,9 @@ class FabricHPUModelParallelStrategy(
         Raises:
             ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
         """
-        return super().setup_module(module)
+        sharded = super().setup_module(module)
+        self._share_attention(sharded)
+        return sharded
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         with _parallelize.plan_errors():

@@ -31,13 +31,17 @@ class HPUModelParallelStrategy(
     It needs eager mode and torch 2.7 or newer.
 
     Args:
-        data_parallel_size: Number of replicas or shards of the data; the number of machines by default.
-        tensor_parallel_size: Number of devices that share the tensors of a layer; the devices of a machine by default.
+        data_parallel_size: Number of replicas or shards of the data; the number of machines by default. A multiple of
+            `context_parallel_size`, with which all devices are the default.
+        tensor_parallel_size: Number of devices that share the tensors of a layer; the devices of a machine by default,
+            1 with `context_parallel_size`.
         save_distributed_checkpoint: Whether checkpoints are folders with a file per rank, instead of one file.
         process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
             None.
         timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
             default.
+        context_parallel_size: Number of neighbouring ranks that share the sequences of a batch, see
+            `ContextParallel.shard`. Default: 1.
         async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
             next save and the end of training wait for it. Default: ``False``.
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
@@ -63,6 +67,7 @@ class HPUModelParallelStrategy(
         process_group_backend: str | None = BACKEND,
         timeout: timedelta | None = TIMEOUT,
         *,
+        context_parallel_size: int = 1,
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
@@ -73,6 +78,7 @@ class HPUModelParallelStrategy(
             save_distributed_checkpoint=save_distributed_checkpoint,
             process_group_backend=process_group_backend,
             timeout=timeout,
+            context_parallel_size=context_parallel_size,
             failure_detection=failure_detection,
         )
 
@@ -98,6 +104,7 @@ class HPUModelParallelStrategy(
             self._finish_parallelization(self.model)
             if trainer.gradient_clip_val:
                 _parallelize.check_clipping(self.model)
+            self._share_attention(self.model)
         super().setup(trainer)
 
     def model_to_device(self) -> None:

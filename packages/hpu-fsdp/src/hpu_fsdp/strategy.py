@@ -61,6 +61,8 @@ class HPUFSDPStrategy(
         state_dict_type: "full" saves a checkpoint in one file, "sharded" in a folder with a file per rank.
         device_mesh: Number of replicas, and of ranks that share one, for hybrid sharding; or a mesh of 'hpu' with these
             dimensions. Default: machines, and devices of a machine.
+        context_parallel_size: Number of neighbouring ranks that share the sequences of a batch, see
+            `ContextParallel.shard`. Default: 1.
         async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
             next save and the end of training wait for it. Default: ``False``.
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
@@ -101,6 +103,7 @@ class HPUFSDPStrategy(
         state_dict_type: Literal["full", "sharded"] = "full",
         device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
         *,
+        context_parallel_size: int = 1,
         async_save: bool = False,
         failure_detection: bool = True,
         **kwargs: Any,
@@ -124,6 +127,8 @@ class HPUFSDPStrategy(
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device, shard it, and set it up for training or evaluation."""
         super().setup(trainer)
+        if self.model is not None:
+            self._share_attention(self.model)
         self.precision_plugin.root_module = self.model
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:  # type: ignore[override] # Lightning decorates it.
