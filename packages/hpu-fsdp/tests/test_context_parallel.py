@@ -94,13 +94,11 @@ MODELS: dict[str, Callable[[], Any]] = {
 
 def _batches(rows: int = 4, *, padded: bool = False) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(3)
-    batches = []
-    for _ in range(STEPS):
-        ids = torch.randint(VOCABULARY, (rows, LENGTH), generator=generator)
-        lengths = torch.randint(LENGTH // 2, LENGTH, (rows, 1), generator=generator) if padded else LENGTH
-        mask = (torch.arange(LENGTH) < lengths).long().expand(rows, LENGTH)
-        batches.append({"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)})
-    return batches
+    ids = torch.randint(VOCABULARY, (rows, LENGTH), generator=generator)
+    lengths = torch.randint(LENGTH // 2, LENGTH, (rows, 1), generator=generator) if padded else LENGTH
+    mask = (torch.arange(LENGTH) < lengths).long().expand(rows, LENGTH)
+    # The same one, so that its loss falls.
+    return [{"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}] * STEPS
 
 
 class _Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -203,7 +201,7 @@ def test_sharing_sequences_changes_no_loss(size: int, count: int, names: list[st
         for name, (expected, losses) in results.items():
             # Ranks with other rows average means of rows; without padding, all have as many tokens.
             assert losses == pytest.approx(expected, abs=2e-5), name
-            assert expected[-1] != pytest.approx(expected[0], abs=1e-2), name
+            assert expected[-1] < expected[0] - 0.01, name
 
 
 def _own_model() -> dict[str, Any]:
