@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch.distributed
-from torch.utils.data.distributed import DistributedSampler
 
 from hpu_bucketing.plan.distribution import as_lengths
+from hpu_core.samplers import RankBatchSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -49,7 +48,7 @@ class _Schedule:
     samples: list[NDArray[np.int64]]
 
 
-class BucketBatchSampler(DistributedSampler[list[int]]):
+class BucketBatchSampler(RankBatchSampler):
     """Batch sampler whose batches have samples of one bucket, the same bucket on all ranks at each step.
 
     Every shape is compiled once by all ranks together, and no rank waits for the longer batch of another one. All ranks
@@ -57,8 +56,7 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
     would be a shape of its own. So samples that are left over in a bucket fill a batch of a longer bucket, and a batch
     that cannot be filled repeats samples, or is left out with `drop_last`.
 
-    It derives from torch's DistributedSampler, which Lightning never replaces by one of its own; in a DataLoader of
-    torch itself it still needs `Trainer(use_distributed_sampler=False)`, in a `BucketDataLoader` nothing.
+    In a DataLoader of torch itself it needs `Trainer(use_distributed_sampler=False)`, in a `BucketDataLoader` nothing.
 
     Args:
         lengths: Length of each sample, `(samples,)` or `(samples, dimensions)`.
@@ -88,33 +86,14 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        # The base class requires a data set and reads the process group at once, which a launcher has not created yet.
-        if (num_replicas is None) != (rank is None) or (rank is not None and not 0 <= rank < (num_replicas or 0)):
-            raise ValueError(f"`rank` must be from 0 to `num_replicas` - 1, got {rank!r} of {num_replicas!r}")
+        super().__init__(shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank)
         array = as_lengths(lengths)
         self.plan = plan
         self.batch_sizes = _batch_sizes(plan, batch_size, max_tokens)
-        self.shuffle = shuffle
-        self.seed = seed
         self.drop_last = drop_last
-        self.epoch = 0
-        self.position = 0
-        self._start = 0
-        self._expected_batches: int | None = None
-        self._place = None if num_replicas is None or rank is None else (num_replicas, rank)
         self._buckets = plan.assign(array)
         self._tokens = np.prod(array, axis=1)
         self._schedule: _Schedule | None = None
-
-    @property
-    def num_replicas(self) -> int:  # type: ignore[override] # the base class has an attribute
-        """Number of ranks."""
-        return self._ranks()[0]
-
-    @property
-    def rank(self) -> int:  # type: ignore[override] # as above
-        """This rank."""
-        return self._ranks()[1]
 
     def __len__(self) -> int:
         """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
@@ -122,41 +101,17 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the batches of this rank; after `load_state_dict`, those that are left of the epoch."""
-        start, expected = self._start, self._expected_batches
-        self._start, self._expected_batches = 0, None
-        if expected is not None and expected != len(self):
-            raise ValueError(
-                f"the sampler's state is of an epoch of {expected} batches per rank, and this one has {len(self)}: to "
-                "resume within an epoch, keep the data set, the plan, the batch size and the number of ranks"
-            )
+        start, self.start = self.start, 0
+        self.check_state()
         replicas, rank = self._ranks()
         steps = self._steps()
         for step in range(start, len(steps.buckets)):
             self.position = step + 1
             yield steps.samples[step][rank::replicas].tolist()
 
-    @property
-    def start(self) -> int:
-        """Index of the batch that the next iteration begins with."""
-        return self._start
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which decides the order. Another epoch begins with its first batch."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.position = self._start = 0
-            self._expected_batches = None
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the state, which is the same on all ranks."""
-        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, "num_batches": len(self)}
-
-    def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
-        """Continue after the batches that had been drawn when the state was saved."""
-        self.epoch, self.seed = state_dict["epoch"], state_dict["seed"]
-        self.position = self._start = state_dict["position"]
-        # Checked when the epoch continues: the process group may not exist yet.
-        self._expected_batches = state_dict["num_batches"] if self._start else None
+    def shape(self) -> dict[str, int]:
+        """Return what a position in an epoch depends on, as part of the state."""
+        return {"num_batches": len(self)}
 
     def batch_info(self, step: int) -> BatchInfo:
         """Return facts about this rank's batch of a step of the epoch."""
@@ -176,13 +131,6 @@ class BucketBatchSampler(DistributedSampler[list[int]]):
             (samples,) = np.nonzero(self._buckets == bucket)
             batches[self.plan.shapes[bucket]] = np.resize(samples, self.batch_sizes[bucket]).tolist()
         return batches
-
-    def _ranks(self) -> tuple[int, int]:
-        if self._place is not None:
-            return self._place
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size(), torch.distributed.get_rank()
-        return 1, 0
 
     def _steps(self) -> _Schedule:
         replicas = self._ranks()[0]

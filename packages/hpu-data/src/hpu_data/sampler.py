@@ -6,8 +6,9 @@ import hashlib
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch.distributed
-from torch.utils.data import DistributedSampler
+import torch
+
+from hpu_core.samplers import RankBatchSampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,13 +45,11 @@ class SampleKey(int):
         return key
 
 
-class EpochSampler(DistributedSampler[list[int]]):
+class EpochSampler(RankBatchSampler):
     """Batch sampler whose epochs cover all samples over all ranks, and that resumes within an epoch.
 
     The order of a shuffled epoch is that of torch's `DistributedSampler` with the same seed. An epoch that is iterated
     without `set_epoch` since the one before follows it.
-
-    It derives from torch's DistributedSampler, which Lightning never replaces by one of its own.
 
     Args:
         size: Number of samples.
@@ -64,11 +63,7 @@ class EpochSampler(DistributedSampler[list[int]]):
         rank: This rank; None for that in the default process group, or 0.
 
     Raises:
-        ValueError: `size` or `batch_size` is less than 1, or nothing is left of an epoch.
-
-    Attributes:
-        epoch: The current epoch.
-        position: Batches of it that were delivered.
+        ValueError: `size` or `batch_size` is less than 1, nothing is left of an epoch, or `rank` is not one.
     """
 
     def __init__(  # noqa: PLR0913 - those of torch's samplers
@@ -82,27 +77,12 @@ class EpochSampler(DistributedSampler[list[int]]):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
-        # Not that of the base class, which needs a process group.
+        super().__init__(shuffle=shuffle, seed=seed, num_replicas=num_replicas, rank=rank)
         for name, value in (("size", size), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"`{name}` must be a positive int, got {value!r}")
-        self.size, self.batch_size = size, batch_size
-        self.last, self.shuffle, self.seed = last, shuffle, seed
-        self.epoch = self.position = 0
-        self.start = 0
+        self.size, self.batch_size, self.last = size, batch_size, last
         self._is_begun = False
-        self._expected: dict[str, int] = {}
-        self._place = None if num_replicas is None or rank is None else (num_replicas, rank)
-
-    @property
-    def num_replicas(self) -> int:  # type: ignore[override] # the base class has an attribute
-        """Number of ranks."""
-        return self._ranks()[0]
-
-    @property
-    def rank(self) -> int:  # type: ignore[override] # as above
-        """This rank."""
-        return self._ranks()[1]
 
     def __len__(self) -> int:
         """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
@@ -124,13 +104,7 @@ class EpochSampler(DistributedSampler[list[int]]):
             self.epoch += 1
             self.start = 0
         self._is_begun = True
-        expected, self._expected = self._expected, {}
-        found = self._shape()
-        if expected and expected != found:
-            raise ValueError(
-                f"the loader's state must be of the same data, batch size and ranks, {found}, got {expected}: resume "
-                "with those, or at the beginning of an epoch"
-            )
+        self.check_state()
         self.position = self.start
         return self.start
 
@@ -158,30 +132,17 @@ class EpochSampler(DistributedSampler[list[int]]):
         return [share[first : first + self.batch_size] for first in range(0, len(share), self.batch_size)][self.start :]
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which decides the order. Another epoch begins with its first batch."""
-        if epoch != self.epoch or self._is_begun:
+        """Set the epoch, which decides the order. Another epoch, or one that has begun, begins with its first batch."""
+        if self._is_begun:
             self.position = self.start = 0
-            self._expected = {}
-        self.epoch, self._is_begun = epoch, False
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the state, which is the same on all ranks."""
-        return {"epoch": self.epoch, "position": self.position, "seed": self.seed, **self._shape()}
+        self._is_begun = False
+        super().set_epoch(epoch)
 
     def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
         """Continue after the batches that had been delivered when the state was saved."""
-        self.epoch, self.seed = state_dict["epoch"], state_dict["seed"]
-        self.position = self.start = state_dict["position"]
         self._is_begun = False
-        # Checked when the epoch continues: the process group may not exist yet.
-        self._expected = {name: state_dict[name] for name in self._shape()} if self.start else {}
+        super().load_state_dict(state_dict)
 
-    def _shape(self) -> dict[str, int]:
+    def shape(self) -> dict[str, int]:
+        """Return what a position in an epoch depends on, as part of the state."""
         return {"samples": self.size, "batch_size": self.batch_size, "ranks": self.num_replicas}
-
-    def _ranks(self) -> tuple[int, int]:
-        if self._place is not None:
-            return self._place
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size(), torch.distributed.get_rank()
-        return 1, 0

@@ -10,6 +10,7 @@ import functools
 import importlib
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -93,12 +94,14 @@ def _change_name(name: str, expected: str) -> None:
     owner = calls.find(parent) if parent else module(BRIDGE)
     changed = {"there": None, "absent": object()}.get(expected, lambda changed=None: changed)
     setattr(owner, last, changed)
+    if expected == "there":
+        sys.modules[f"{BRIDGE}.{name}"] = None  # type: ignore[assignment] # Python refuses the import then.
 
 
 # One per name of the table.
 def _add_names() -> None:
-    for entry, names in calls.TABLE.items():
-        for name, expected in calls.rows_of(names.rows).items():
+    for entry, fields in calls.TABLE.items():
+        for name, expected in calls.rows_of(fields["names"]).items():
             mutation = f"{name}-in-{entry}"
             MUTATIONS[mutation] = (f"{entry}/{name}",)
             _FUNCTIONS[mutation] = functools.partial(_change_name, name, expected)
@@ -658,7 +661,7 @@ def sums_are_lowered() -> None:
 @breaks("autocast-lists/sum", "autocast-lists/relu", "autocast-lists/abs")
 def all_sums_are_float32() -> None:
     for name in ("sum", "relu", "abs"):
-        wrap(f"torch:{name}", lambda result: result.float())
+        wrap(f"torch:Tensor.{name}", lambda result: result.float())
 
 
 @breaks("autocast-of-hpu/hpu and CPU")

@@ -45,12 +45,13 @@ def test_training_comes_first() -> None:
     ("row", "expected"),
     [
         ("hpu.init()", {"hpu.init": "()"}),
-        ("hpu.f(a\n    b)", {"hpu.f": "(a b)"}),
-        ("hpu.hpu !hpu.empty_cache", {"hpu.hpu": "there", "hpu.empty_cache": "absent"}),
+        ("hpu.f(a b)", {"hpu.f": "(a b)"}),
+        ("hpu.hpu", {"hpu.hpu": "there"}),
+        ("!hpu.empty_cache", {"hpu.empty_cache": "absent"}),
     ],
 )
 def test_rows_of_the_table_of_names(row: str, expected: dict[str, str]) -> None:
-    assert calls.rows_of(row) == expected
+    assert calls.rows_of([row]) == expected
 
 
 def test_find() -> None:

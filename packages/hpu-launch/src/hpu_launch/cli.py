@@ -1,6 +1,7 @@
 """The command `hpu-launch`: the command, batch script or manifest that starts a job, for each engine."""
 
 import configparser
+import dataclasses
 import importlib.util
 import itertools
 import os
@@ -8,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +36,10 @@ _ENGINES = {
     "ray": ray,
 }
 _HOSTS = re.compile(r"(?:[\w.:-]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])+", re.ASCII)
-_ALL_ENGINES = frozenset({"engine", "nodes", "devices", "run", "no_checks", "profile", "environment", "python"})
-_KUBERNETES = frozenset(
-    {"name", "port", "cpus", "max_restarts", "image", "memory", "volume", "namespace", "node_selector"}
-)
 # Variable with the path of the profile.
 _PROFILE = "HPU_LAUNCH_PROFILE"
-# Options that an engine uses, besides those of all engines.
-_OPTIONS = {
-    "torchrun": frozenset({"min_nodes", "name", "address", "port", "max_restarts"}),
-    "mpirun": frozenset({"address", "port", "hosts", "cpus"}),
-    "slurm": frozenset({"name", "cpus", "time_limit", "gres", "share", "partition", "account", "qos"}),
-    "kubernetes": _KUBERNETES,
-    "kubernetes-mpi": _KUBERNETES,
-    "ray": frozenset({"name", "address", "cpus", "max_restarts"}),
+_OPTIONS: dict[str, Mapping[str, Any]] = {
+    each.name: each.metadata for each in dataclasses.fields(JobSpec) if each.metadata
 }
 
 
@@ -85,6 +76,14 @@ def _read_profile(context: click.Context, _: click.Parameter, path: str | None) 
     context.obj = defaults
 
 
+def _job_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a job to a command, in their order."""
+    for name, option in reversed(_OPTIONS.items()):
+        flag = option["flag"] or f"--{name.replace('_', '-')}"
+        function = click.option(flag, name, **option["settings"])(function)
+    return function
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--profile",
@@ -96,34 +95,7 @@ def _read_profile(context: click.Context, _: click.Parameter, path: str | None) 
     help=f"INI file with defaults of options, in [all] and [ENGINE].  [env var: {_PROFILE}]",
 )
 @click.option("--engine", type=click.Choice(list(_ENGINES)), help="What starts the ranks.  [default: what is found]")
-@click.option("--nodes", type=int, default=None, help="Number of machines. [default: that of --hosts, else 1]")
-@click.option(
-    "--min-nodes", type=int, default=None, help="Continue with as few as this many machines; new ones join (torchrun)."
-)
-@click.option("--devices", default=8, show_default=True, help="Cards per machine.")
-@click.option("--name", default=None, help="Name of the job; the script's by default.")
-@click.option("--address", default=None, help="Address of the first machine, or of Ray's head.")
-@click.option("--port", default=29500, show_default=True, help="Port of the rendezvous on the first machine.")
-@click.option("--hosts", default="", help="Host names, separated by commas, also node-[001-128] (mpirun).")
-@click.option("--cpus", type=int, default=None, help="CPU cores per rank.")
-@click.option(
-    "--max-restarts", default=0, show_default=True, help="Restarts after a failure (torchrun, kubernetes, ray)."
-)
-@click.option("--time", "time_limit", default=None, help="Time limit, HH:MM:SS (slurm).")
-@click.option("--gres", default=None, help="The cluster's name of the cards, such as gpu:HL-225:8 (slurm).")
-@click.option("--share", is_flag=True, help="Other jobs use the same machines: take free cards at start (slurm).")
-@click.option("--image", default=None, help="Container image with SynapseAI and your program (kubernetes).")
-@click.option("--memory", default=None, help="Memory of each machine, such as 800Gi (kubernetes).")
-@click.option("--volume", default=None, help="Claim and path of the volume for checkpoints, CLAIM:PATH (kubernetes).")
-@click.option("--namespace", default=None, help="Namespace of the job (kubernetes).")
-@click.option(
-    "--node-selector", multiple=True, metavar="KEY=VALUE", help="Label of the machines. Repeatable (kubernetes)."
-)
-@click.option("--partition", default=None, help="Partition of the cluster (slurm).")
-@click.option("--account", default=None, help="Account to charge (slurm).")
-@click.option("--qos", default=None, help="Quality of service (slurm).")
-@click.option("--env", "environment", multiple=True, metavar="NAME[=VALUE]", help="Variable of the ranks. Repeatable.")
-@click.option("--python", default=None, help="Python of the environment to run.  [default: that on PATH]")
+@_job_options
 @click.option("--run", is_flag=True, help="Run the command, or submit the script or manifest, instead of printing it.")
 @click.option("--no-checks", is_flag=True, help="Run without checking this machine first.")
 @click.version_option(__version__, prog_name="hpu-launch")
@@ -241,8 +213,8 @@ def _refuse_unused_options(context: click.Context, engine: str) -> None:
     for parameter in context.command.params:
         name = str(parameter.name)
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and isinstance(parameter, click.Option) and name not in _ALL_ENGINES | _OPTIONS[engine]:
-            engines = [repr(other) for other, options in _OPTIONS.items() if name in options]
+        engines = [repr(other) for other in _OPTIONS.get(name, {}).get("engines", ())]
+        if given and engines and repr(engine) not in engines:
             raise click.UsageError(
                 f"`{parameter.opts[0]}` must be left out with `--engine {engine}`, which does not use it: it is for "
                 f"{' and '.join(filter(None, [', '.join(engines[:-1]), engines[-1]]))}"

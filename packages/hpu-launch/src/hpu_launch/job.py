@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,35 +20,26 @@ _MANY_RANKS = 128
 _RAISE_OPEN_FILES = 'ulimit -n "$(ulimit -Hn)"'
 
 
+_KUBERNETES = "kubernetes kubernetes-mpi"
+
+
+def _option(text: str, engines: str = "", default: Any = None, flag: str = "", **settings: Any) -> Any:
+    """Return the field of an option of the command line.
+
+    Args:
+        text: Its help.
+        engines: Engines that use it; "" for all.
+        default: Its default.
+        flag: Its name, unless it is the field's.
+        settings: Arguments of `click.option`.
+    """
+    metadata = {"engines": engines.split(), "flag": flag, "settings": {"help": text, "default": default, **settings}}
+    return field(default=default, metadata=metadata)
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """Training script and the machines on which it runs.
-
-    Attributes:
-        script: Path of the script.
-        arguments: Its arguments.
-        nodes: Number of machines.
-        min_nodes: Number of machines with which torchrun goes on after the loss of some; None for all of them.
-        devices: Cards per machine, and so ranks per machine.
-        name: Name of the job; None for one from the script's name.
-        address: Address of the first machine.
-        port: Port of the rendezvous there.
-        hosts: Host names, for Open MPI; those with numbers may be a range, "node-[001-128]".
-        cpus: CPU cores per rank.
-        max_restarts: Restarts of all ranks after a failure.
-        time_limit: Time limit, "HH:MM:SS".
-        gres: The SLURM cluster's name of the cards with their number.
-        share: Whether other jobs run on the same machines of a SLURM cluster that does not isolate cards.
-        image: Container image.
-        memory: Memory of each machine, as a quantity of Kubernetes.
-        volume: Claim of the volume for checkpoints, and where it is mounted, "CLAIM:PATH".
-        namespace: Namespace of Kubernetes.
-        node_selector: Labels of Kubernetes' machines, by name.
-        partition: Partition of a SLURM cluster.
-        account: Account of a SLURM cluster.
-        qos: Quality of service of a SLURM cluster.
-        environment: Variables of the ranks.
-        python: Python of the environment to run; None for the one on PATH.
+    """Training script and the machines on which it runs: the options of the command line.
 
     Raises:
         ValueError: A value is out of its range.
@@ -56,28 +47,40 @@ class JobSpec:
 
     script: str
     arguments: tuple[str, ...] = ()
-    nodes: int = 1
-    min_nodes: int | None = None
-    devices: int = 8
-    name: str | None = None
-    address: str | None = None
-    port: int = 29500
-    hosts: tuple[str, ...] = ()
-    cpus: int | None = None
-    max_restarts: int = 0
-    time_limit: str | None = None
-    gres: str | None = None
-    share: bool = False
-    image: str | None = None
-    memory: str | None = None
-    volume: str | None = None
-    namespace: str | None = None
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    python: str | None = None
+    nodes: int = _option("Number of machines. [default: that of --hosts, else 1]", type=int)
+    min_nodes: int | None = _option(
+        "Continue with as few as this many machines; new ones join (torchrun).", "torchrun", type=int
+    )
+    devices: int = _option("Cards per machine.", default=8, show_default=True)
+    name: str | None = _option("Name of the job; the script's by default.", f"torchrun slurm {_KUBERNETES} ray")
+    address: str | None = _option("Address of the first machine, or of Ray's head.", "torchrun mpirun ray")
+    port: int = _option(
+        "Port of the rendezvous on the first machine.", f"torchrun mpirun {_KUBERNETES}", 29500, show_default=True
+    )
+    hosts: tuple[str, ...] = _option("Host names, separated by commas, also node-[001-128] (mpirun).", "mpirun", "")
+    cpus: int | None = _option("CPU cores per rank.", f"mpirun slurm {_KUBERNETES} ray", type=int)
+    max_restarts: int = _option(
+        "Restarts after a failure (torchrun, kubernetes, ray).", f"torchrun {_KUBERNETES} ray", 0, show_default=True
+    )
+    time_limit: str | None = _option("Time limit, HH:MM:SS (slurm).", "slurm", flag="--time")
+    gres: str | None = _option("The cluster's name of the cards, such as gpu:HL-225:8 (slurm).", "slurm")
+    share: bool = _option(
+        "Other jobs use the same machines: take free cards at start (slurm).", "slurm", False, is_flag=True
+    )
+    image: str | None = _option("Container image with SynapseAI and your program (kubernetes).", _KUBERNETES)
+    memory: str | None = _option("Memory of each machine, such as 800Gi (kubernetes).", _KUBERNETES)
+    volume: str | None = _option("Claim and path of the volume for checkpoints, CLAIM:PATH (kubernetes).", _KUBERNETES)
+    namespace: str | None = _option("Namespace of the job (kubernetes).", _KUBERNETES)
+    node_selector: Mapping[str, str] = _option(
+        "Label of the machines. Repeatable (kubernetes).", _KUBERNETES, (), multiple=True, metavar="KEY=VALUE"
+    )
+    partition: str | None = _option("Partition of the cluster (slurm).", "slurm")
+    account: str | None = _option("Account to charge (slurm).", "slurm")
+    qos: str | None = _option("Quality of service (slurm).", "slurm")
+    environment: Mapping[str, str] = _option(
+        "Variable of the ranks. Repeatable.", default=(), flag="--env", multiple=True, metavar="NAME[=VALUE]"
+    )
+    python: str | None = _option("Python of the environment to run.  [default: that on PATH]")
 
     def __post_init__(self) -> None:
         for option, value, lowest in (

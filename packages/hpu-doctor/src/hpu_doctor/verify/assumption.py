@@ -1,7 +1,7 @@
 """Entries of the register: what is assumed about cards, where it stands, who relies on it, and how to see it."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -124,7 +124,7 @@ class Assumption:
     program: Program
     means: Mapping[str, str]
     releases: str = ""
-    generations: tuple[str, ...] = ()
+    generations: Sequence[str] = ()
     mode: Mode | None = None
     ranks: bool = False
     simulator: Literal["", "strict", "hardware"] = ""

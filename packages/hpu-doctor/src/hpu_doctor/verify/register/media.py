@@ -7,7 +7,8 @@ import numpy as np
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import NotTriedError, Subject
 
-SUBJECT = Subject("Media loader", generations=("GAUDI2", "GAUDI3"), quick=False)
+# Loaders of earlier releases call `inspect.getargspec`, which Python 3.11 lacks.
+SUBJECT = Subject("Media loader", releases=">=1.18", generations=("GAUDI2", "GAUDI3"), quick=False)
 
 
 def _write_jpeg(path: str) -> None:

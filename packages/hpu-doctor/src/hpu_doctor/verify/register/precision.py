@@ -78,7 +78,7 @@ AUTOCAST.table(
             cat=lambda x: torch.cat([x, _other()]),
             stack=lambda x: torch.stack([x, _other()]),
         ),
-        **_rows("bfloat16", torch.bfloat16, sum=lambda x: torch.sum(x, -1), relu=torch.relu, abs=torch.abs),
+        **_rows("bfloat16", torch.bfloat16, sum=lambda x: x.sum(-1), relu=lambda x: x.relu(), abs=lambda x: x.abs()),
     },
     source=BRIDGE + "hpu_ops/autocast_helpers.h:34-137,280-297",
     means={
