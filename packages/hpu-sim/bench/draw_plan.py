@@ -1,6 +1,6 @@
 """Draw the memory from the setup to the last step of a plan, as an SVG file for a document.
 
-hpu-sim plan --json plan.json train.py
+hpu-sim plan --json=plan.json train.py
 python packages/hpu-sim/bench/draw_plan.py plan.json memory.svg
 """
 
@@ -10,18 +10,20 @@ import json
 import sys
 from pathlib import Path
 
+from hpu_sim.common.document import Chart
 from hpu_sim.common.formatting import format_bytes
-from hpu_sim.plan import Plan, html
+from hpu_sim.plan import Plan, view
 
 
 def draw(plan: Plan) -> str:
     """Return the drawing of the first strategy."""
     each = plan.strategies[0]
-    areas = html.memory_chart(each, plan.memory_categories).areas
-    bands = "".join(f'<polygon points="{area.points}" fill="{area.color}"/>' for area in areas)
+    chart = next(part for part in view.document(plan).parts if isinstance(part, Chart))
+    areas = [shape for shape in chart.shapes if shape.points]
+    bands = "".join(f'<polygon points="{area.points}" fill="{area.style}"/>' for area in areas)
     keys = "".join(
-        f'<rect x="{20 + 170 * index}" y="262" width="12" height="12" fill="{area.color}"/>'
-        f'<text x="{37 + 170 * index}" y="272">{area.name}</text>'
+        f'<rect x="{20 + 170 * index}" y="262" width="12" height="12" fill="{area.style}"/>'
+        f'<text x="{37 + 170 * index}" y="272">{area.label}</text>'
         for index, area in enumerate(areas)
     )
     title = (

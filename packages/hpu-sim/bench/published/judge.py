@@ -26,7 +26,7 @@ import encoding
 from products import MEASURED, SHEET
 from record import FOLDER, path, points
 
-from hpu_sim.prediction import fusion, matrix_engine, zero
+from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.ranges import Range, ratio, step_range
 from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
@@ -39,8 +39,6 @@ RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
 _BEGIN, _END = "<!-- judged: begin -->", "<!-- judged: end -->"
 GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
 _DEVICES: Final = 8
-# Intel's advice for ZeRO on Gaudi, and DeepSpeed's default buckets.
-_ZERO: Final = {"overlap_comm": False, "reduce_bucket_size": 500_000_000, "allgather_bucket_size": 500_000_000}
 #: Jobs whose speeds can be compared, and what the ratio is.
 PAIRS: Final = (
     ("H026", "H001", "8 cards with DDP / 1 card, Gemma 2B"),
@@ -82,7 +80,7 @@ class Judged:
 
 @functools.cache
 def recordings() -> dict[str, Recording]:
-    """Return the recorded program of each point, with what its stage of ZeRO adds."""
+    """Return the recorded program of each point."""
     found = {}
     for point in points():
         data = json.loads(gzip.decompress(path(point).read_bytes()))
@@ -97,9 +95,6 @@ def recordings() -> dict[str, Recording]:
         recording.lazy, recording.compiled = mode == "lazy", mode == "compile"
         recording.parameters, recording.trainable = data["parameters"], data["trainable"]
         recording.largest_module = data["largest_module"]
-        if job.get("zero"):
-            stage = zero.from_config({"zero_optimization": {"stage": job["zero"], **_ZERO}}, "deepspeed")
-            recording = zero.apply(recording, f"deepspeed_stage_{job['zero']}", stage)
         found[point["id"]] = recording
     return found
 

@@ -232,14 +232,9 @@ def program(model: Model, job: Job) -> Callable[[], None]:
 
         mark_step = core.mark_step if job.mode == "lazy" else lambda: None
         bare = make_model(model, job).to("hpu")
-        network: nn.Module = bare
         trained = [each for each in bare.parameters() if each.requires_grad]
-        if job.cards > 1 and not job.zero:
-            torch.distributed.init_process_group("hccl")
-            network = nn.parallel.DistributedDataParallel(
-                bare, bucket_cap_mb=_BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=False
-            )
-        optimizer = FusedAdamW(trained, lr=1e-4)
+        optimizer: Any = FusedAdamW(trained, lr=1e-4)
+        network, optimizer = _distribute(bare, optimizer, job)
         clip = FusedClipNorm(trained, 1.0)
 
         for _ in range(_STEPS):
@@ -253,17 +248,44 @@ def program(model: Model, job: Job) -> Callable[[], None]:
                         if job.splits_passes:
                             mark_step()
                         with _float8(job):  # For what is recomputed.
-                            loss.backward()
+                            network.backward(loss) if job.zero else loss.backward()
                         mark_step()
                 if not job.no_optimizer:
-                    clip.clip_norm(trained)
+                    if not job.zero:
+                        clip.clip_norm(trained)
                     optimizer.step()
                     mark_step()
-                optimizer.zero_grad(set_to_none=True)
+                if not job.zero:
+                    optimizer.zero_grad(set_to_none=True)
                 if job.reads_loss:
                     loss.item()
 
     return train
+
+
+def _distribute(network: nn.Module, optimizer: Any, job: Job) -> tuple[Any, Any]:
+    """Return a model and its optimizer for a job: with DDP, or DeepSpeed's engine as optimum-habana configures it."""
+    if not job.zero:
+        if job.cards == 1:
+            return network, optimizer
+        torch.distributed.init_process_group("hccl")
+        wrapped = nn.parallel.DistributedDataParallel(
+            network, bucket_cap_mb=_BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=False
+        )
+        return wrapped, optimizer
+    import deepspeed
+
+    zero = {"stage": job.zero, "overlap_comm": False, "contiguous_gradients": False, "reduce_scatter": False}
+    config = {
+        "train_micro_batch_size_per_gpu": job.batch,
+        "gradient_accumulation_steps": job.accumulate,
+        "bf16": {"enabled": True},
+        "gradient_clipping": 1.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+    }
+    engine, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
+    return engine, engine
 
 
 def _float8(job: Job) -> contextlib.AbstractContextManager[None]:

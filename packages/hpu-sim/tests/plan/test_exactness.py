@@ -73,7 +73,7 @@ def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None
 
     assert clock.clock is not None
     planned = step_range(recording.steady, config.generation, config.devices, mode_of(recording))
-    assert clock.clock.slow_seconds == pytest.approx(planned.high, rel=0.02)
+    assert clock.clock.time.slow_seconds == pytest.approx(planned.high, rel=0.02)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_sim.device import runtime
-from hpu_sim.plan import command, runner, text
-from hpu_sim.plan.compare import representatives, strategy_plan
+from hpu_sim.plan import command, runner, view
+from hpu_sim.plan.compare import Job, representatives, strategy_plan
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
@@ -26,7 +26,11 @@ from .programs import MODELS, train
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hpu_sim.plan.schema import StrategyPlan
+
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
+
+_ONE = command.Request((Options(),), ("GAUDI2",))
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +68,18 @@ def test_the_speed_is_that_of_all_cards() -> None:
     recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2, nodes=8))
     recording.accumulate = 2
     recording.steady.inputs = (("int64", (4, 10), 320),)
-    each = strategy_plan(recording, "GAUDI2", planned_samples=128_000)
+    each = strategy_plan(recording, "GAUDI2", Job(128_000, price=(("", 2.0),)))
     rate = each.rate
 
-    assert rate is not None
     assert (rate.samples, rate.tokens) == (128, 1280)
     assert rate.samples_per_second == pytest.approx((128 / each.time.slow_seconds, 128 / each.time.fast_seconds))
     assert rate.hours[0] == pytest.approx(1000 * each.time.slow_seconds / 3600)
     assert rate.card_hours[0] == pytest.approx(16 * rate.hours[0])
-    shown = text.render(Plan(command=(), strategies=(each,)))
+    assert rate.cost == pytest.approx((2 * rate.card_hours[0], 2 * rate.card_hours[1]))
+    shown = view.document(Plan(command=(), strategies=(each,))).text()
     assert "128 samples per step, 2 batches per rank" in shown
     assert "128 000 samples: " in shown
+    assert shown.splitlines()[1].split()[-3:] == ["card", "hours", "cost"]
 
 
 def test_a_loader_of_a_given_rate_bounds_the_step(recording: Recording) -> None:
@@ -82,14 +87,13 @@ def test_a_loader_of_a_given_rate_bounds_the_step(recording: Recording) -> None:
     recording = copy.deepcopy(recording)
     recording.steady.inputs = (("float32", (4, 10), 160),)
     recording.steady.loader_seconds = 9.0
-    slow, fast = (strategy_plan(recording, "GAUDI2", loader_rate=rate) for rate in (2.0, 1e9))
+    slow, fast = (strategy_plan(recording, "GAUDI2", Job(loader_rate=rate)) for rate in (2.0, 1e9))
 
     assert slow.time.fast_seconds == slow.time.seconds == slow.time.slow_seconds == slow.fed_seconds == 2.0
-    assert slow.rate is not None
     assert slow.rate.samples_per_second[0] == pytest.approx(2.0 * recording.world_size)
     assert fast.time.slow_seconds < 9.0
     assert fast.loader_seconds == 0
-    shown = [text.render(Plan(command=(), strategies=(each,))) for each in (slow, fast)]
+    shown = [view.document(Plan(command=(), strategies=(each,))).text() for each in (slow, fast)]
     assert "a loader of the given rate takes 2 s per step, and limits the step" in shown[0]
     assert "and is faster than the step" in shown[1]
 
@@ -101,8 +105,6 @@ def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -
     again.steady.operations += [dataclasses.replace(each, phase="backward") for each in forward * 5]
     longer = strategy_plan(again, "GAUDI3")
 
-    assert rate is not None
-    assert longer.rate is not None
     assert 0 < rate.mfu[0] < rate.mfu_of_measured[0] < 1
     of_the_model = 3 * sum(each.flops for each in forward)
     peak = hardware("GAUDI3", "slow").matrix_flops["float32"]
@@ -112,7 +114,7 @@ def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -
 def test_the_largest_costs_have_a_reason(plan: Plan) -> None:
     costs = plan.strategies[0].costs
 
-    assert len(costs) == 3
+    assert len(costs) >= 3
     assert costs[0].seconds >= costs[1].seconds >= costs[2].seconds
     assert all(each.explanation for each in costs)
 
@@ -125,21 +127,12 @@ def test_the_range_is_that_of_its_causes(plan: Plan) -> None:
     assert "launches by the host" in list(shares)[:2]
 
 
-def test_causes_are_not_merged_in_the_timeline(plan: Plan) -> None:
-    """The parts of a cause have as much time as its share of the step."""
-    each = plan.strategies[0]
-
-    for bound, share in each.time.bounds.items():
-        seconds = sum((span.end - span.start) * span.share for span in each.spans if span.bound == bound)
-        assert seconds == pytest.approx(share * each.time.seconds, rel=0.1)
-
-
 def test_the_json_is_read_back(plan: Plan) -> None:
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
 
 def test_every_output_says_that_nothing_was_measured(plan: Plan) -> None:
-    assert "predicted, not measured" in text.render(plan)
+    assert "predicted, not measured" in view.document(plan).text()
     assert plan.to_dict()["disclaimer"] == "predicted, not measured"
 
 
@@ -153,7 +146,7 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
         recording.setup.samples = setup
 
     assert not plan.fits
-    assert "200 GiB      NO" in text.render(plan)
+    assert re.search(r"200 GiB +NO", view.document(plan).text())
 
 
 def test_a_peak_that_leaves_less_than_the_reserve_is_tight(recording: Recording) -> None:
@@ -165,18 +158,18 @@ def test_a_peak_that_leaves_less_than_the_reserve_is_tight(recording: Recording)
     assert not plan.fits
     assert plan.strategies[0].verdict == "tight"
     assert {each.name for each in plan.strategies[0].reserves} == {"workspaces of graphs", "fragments"}
-    assert "memory with what tensors do not show: 124.1 GiB to 136.4 GiB of 126.6 GiB" in text.render(plan)
+    assert "memory with what tensors do not show: 124.1 GiB to 136.4 GiB of 126.6 GiB" in view.document(plan).text()
 
 
 def test_lines_end_at_the_width_of_the_terminal(plan: Plan) -> None:
-    assert max(map(len, text.render(plan, 80).splitlines())) <= 80
+    assert max(map(len, view.document(plan).text(80).splitlines())) <= 80
 
 
 def test_the_table_has_memory_by_module(recording: Recording) -> None:
-    shown = text.render(Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),)))
+    shown = view.document(Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))).text()
 
     assert "memory by module at the peak:" in shown
-    assert re.search(r"^    0 +\S+ KiB", shown, re.MULTILINE)
+    assert re.search(r"^    0 +1 +\S+ KiB", shown, re.MULTILINE)
 
 
 def test_ranks_with_equal_shards_have_one_plan(recording: Recording) -> None:
@@ -190,27 +183,66 @@ def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
         rank: record_call(functools.partial(train, MODELS["mlp"], wrap="fsdp2"), Options(devices=3, rank=rank))
         for rank in (0, 2)
     }
-    plan = command.with_ranks(lambda options: recordings[options.rank], Options(devices=3), recordings[0], "GAUDI2")
+    found = command.with_ranks(lambda options: recordings[options.rank], Options(devices=3), recordings[0])
+    plan = command.worst([strategy_plan(each, "GAUDI2") for each in found])
 
     assert plan.rank == 0
     assert representatives(recordings[0]) == (2,)
     assert [each.rank for each in plan.ranks] == [0, 2]
     assert plan.ranks[1].peak_bytes < plan.ranks[0].peak_bytes == plan.memory.peak_bytes
-    assert "ranks planned: 0" in text.render(Plan(command=(), strategies=(plan,)))
+    assert "ranks planned: 0" in view.document(Plan(command=(), strategies=(plan,))).text()
 
 
 def test_one_rank_can_be_planned_alone(recording: Recording) -> None:
     def record(options: Options) -> Recording:
         raise AssertionError(options)
 
-    plan = command.with_ranks(
-        record,
-        Options(devices=2, nodes=8, rank=3, only_rank=True),
-        dataclasses.replace(recording, is_uneven=True),
-        "GAUDI2",
-    )
+    options = Options(devices=2, nodes=8, rank=3, only_rank=True)
+    uneven = dataclasses.replace(recording, is_uneven=True)
 
-    assert [each.rank for each in plan.ranks] == [0]
+    assert command.with_ranks(record, options, uneven) == [uneven]
+
+
+def _sweep(recordings: dict[int, Recording]) -> tuple[list[StrategyPlan], list[Options]]:
+    """Return the plans of several batches, of which the one of 3 cannot be planned, and what was recorded."""
+    asked: list[Options] = []
+
+    def record(options: Options) -> Recording:
+        asked.append(options)
+        if options.batch_size == 3:
+            raise PlanError("no batch of three")
+        return recordings[options.batch_size or 0]
+
+    choices = tuple(Options(batch_size=size) for size in (1, 2, 3))
+    plans, _ = command.make_plans(record, command.Request(choices, ("GAUDI2", "GAUDI3"), ranks_best=True))
+    return plans, asked
+
+
+def test_a_sweep_has_the_best_first_and_says_what_cannot_be_planned() -> None:
+    """A batch of two takes as long as one of one: launches of the host limit both."""
+    recordings = {}
+    for size in (1, 2):
+        recordings[size] = record_call(functools.partial(train, MODELS["mlp"]), Options())
+        recordings[size].steady.inputs = (("float32", (size, 64), 256 * size),)
+
+    plans, asked = _sweep(recordings)
+    shown = view.document(Plan(command=(), strategies=tuple(plans))).text()
+
+    assert [each.batch_size for each in asked] == [1, 2, 3]
+    assert [each.settings for each in plans] == ["batch 2", "batch 2", "batch 1", "batch 1"]
+    assert "batch 3 cannot be planned: no batch of three" in shown
+    assert {"batch", "samples/s", "changed"} <= set(shown.splitlines()[1].split())
+
+
+def test_a_plan_that_does_not_fit_comes_after_one_that_does() -> None:
+    recordings = {size: record_call(functools.partial(train, MODELS["mlp"]), Options()) for size in (1, 2)}
+    for size, recording in recordings.items():
+        recording.steady.inputs = (("float32", (size, 64), 256 * size),)
+    recordings[2].setup.samples.append(MemorySample(0, "setup", (200 << 30, 0, 0, 0, 0, 0, 0)))
+
+    plans, _ = _sweep(recordings)
+
+    assert [each.fits for each in plans] == [True, True, False, False]
 
 
 def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
@@ -220,7 +252,7 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
     script.write_text('import torch\n\n\ndef main():\n    {}["data"]\n\n\nmain()\n')
     config = runtime.active_config()
 
-    code = command.run([config], [Options()], str(script), (), outputs=command.Outputs())
+    code = command.run(config, _ONE, str(script), (), outputs=command.Outputs())
 
     shown = capsys.readouterr().err
     assert code == 2
@@ -245,5 +277,5 @@ def test_a_script_that_cannot_be_planned_has_an_exit_code_of_its_own(
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
 
-    assert command.run([runtime.active_config()], [Options()], str(script), (), outputs=command.Outputs()) == 2
+    assert command.run(runtime.active_config(), _ONE, str(script), (), outputs=command.Outputs()) == 2
     assert "without a training step" in capsys.readouterr().err

@@ -31,7 +31,7 @@ for _ in range(2):
 def _worker(path: Path, program: str) -> Worker:
     script = path / "train.py"
     script.write_text(program)
-    return Worker(str(script), (), lambda options, doing: None)
+    return Worker(str(script), ())
 
 
 def test_a_candidate_meets_nothing_of_an_earlier_one(tmp_path: Path) -> None:
@@ -80,12 +80,13 @@ def test_an_error_of_the_planner_keeps_its_line(tmp_path: Path) -> None:
     assert raised.value.location.endswith("train.py:6")
 
 
-def test_progress_names_the_step(tmp_path: Path) -> None:
+def test_progress_names_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
+    monkeypatch.setattr("hpu_sim.plan.worker._Progress.show", lambda progress, options, doing: shown.append(doing))
     script = tmp_path / "train.py"
     script.write_text(_STEP.replace("        torch", "        for _ in range(600): torch"))
 
-    Worker(str(script), (), lambda options, doing: shown.append(doing)).record(Options())
+    Worker(str(script), ()).record(Options())
 
     assert shown[0] == "starting"
     assert "step 2 of 2, forward" in shown
@@ -110,6 +111,5 @@ def test_what_the_first_candidate_imported_of_a_framework_is_there_for_the_next(
         worker.record(Options(rank=rank, devices=3))
 
     imported = count.read_text().split()
-    # The first process, and the planner.
-    assert imported.count("framework_of_test") == 2
+    assert imported.count("framework_of_test") == 1
     assert imported.count("own_of_test") == 3

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, moves, ranges, unexplained
+from hpu_sim.prediction.hardware import (
+    CALIBRATION_VARIABLE,
+    give_figures,
+    hardware,
+    moves,
+    ranges,
+    unexplained,
+    usable_memory,
+)
 from hpu_sim.prediction.ranges import UNEXPLAINED, Range, ratio, step_range
 from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
@@ -94,10 +102,33 @@ def test_a_calibrated_card_has_a_narrower_range(monkeypatch: pytest.MonkeyPatch,
     assert after.high / after.low < before.high / before.low
 
 
-def test_a_part_of_a_step_has_a_range_as_wide() -> None:
-    found = _range(_recording(2))
+def test_a_user_sets_figures_and_their_ranges() -> None:
+    before = hardware("GAUDI2", "middle")
+    try:
+        give_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736", "sync_seconds=4e-5:2e-5"])
 
-    assert found.of_part(found.at_middles / 2) == pytest.approx((found.low / 2, found.high / 2))
+        card = hardware("GAUDI2", "slow")
+        assert (card.launch_seconds, card.box, card.sync_seconds) == (1e-5, 4, 4e-5)
+        assert usable_memory("GAUDI2") < 64 << 30
+        assert "launch_seconds" not in moves("GAUDI2")
+    finally:
+        give_figures([])
+    assert hardware("GAUDI2", "middle") == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"), [("speed=1", "must name one of"), ("launch_seconds=fast", "must be a number")]
+)
+def test_a_setting_that_is_no_figure_is_refused(setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        give_figures([setting])
+
+
+def test_a_figure_that_a_step_does_not_use_is_not_moved() -> None:
+    """A step without collectives and reads, in lazy mode."""
+    found = _range(_recording(1))
+
+    assert not {"collective_seconds", "sync_seconds", "launch_seconds", "loader_factor"} & set(found.shares)
 
 
 def test_every_figure_of_a_step_moves_to_the_ends_of_its_range() -> None:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.common.frames import Frame
-from hpu_sim.report.schema import Clock, Machine, PredictedLine, RankRecord, Report, Site, Steps
+from hpu_sim.prediction.summary import Cost, StepTime
+from hpu_sim.report.schema import Clock, Machine, RankRecord, Report, Site, Steps
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 
@@ -28,15 +29,15 @@ _SITE: Final = Site(
     first_step=1,
     last_step=10,
     max_per_step=1,
-    examples=(),
+    examples=[],
 )
 CLOCK: Final = Clock(
     step=3,
-    fast_seconds=0.001,
-    slow_seconds=0.002,
-    exposed_seconds=(0.0, 0.0005),
-    host_seconds=(0.0, 0.0),
-    lines=(PredictedLine("/home/me/train.py:42", 0.0004, 0.0008), PredictedLine("", 0.0001, 0.0002)),
+    time=StepTime(0.001, 0.00125, 0.002, {"memory": 1.0}, {}),
+    costs=(
+        Cost("/home/me/train.py:42", "memory", 0.0005, 0, "10 GiB read and written"),
+        Cost("", "memory", 0.000125, 0, "none"),
+    ),
 )
 _TOTALS: Final = {
     "graphs": 20,
@@ -63,7 +64,6 @@ _RECORD: Final = RankRecord(
     detail="lines",
     totals=_TOTALS,
     steps=Steps(10, ((1, 8),), 1, (1,) * 10, (4, 3, *(0,) * 8), (4096, *(0,) * 9)),
-    optimizer_memory=None,
     sites=(),
     compilations=(),
     collectives=(),

@@ -69,7 +69,7 @@ def test_copies_have_sizes_and_shapes(listener: _Listener) -> None:
     torch.ones(3, 4).to("hpu").cpu()
 
     pageable = listener.site("h2d", "pageable")
-    assert (pageable.bytes, pageable.examples) == (48, ("float32[3, 4]",))
+    assert (pageable.bytes, pageable.examples) == (48, ["float32[3, 4]"])
     assert listener.site("d2h").bytes == 48
 
 
@@ -78,7 +78,7 @@ def test_copies_from_pinned_memory_are_separate(listener: _Listener) -> None:
     torch.ones(5).pin_memory().to("hpu", non_blocking=True)
 
     pinned = listener.site("h2d", "pinned")
-    assert (pinned.bytes, pinned.examples) == (20, ("float32[5]",))
+    assert (pinned.bytes, pinned.examples) == (20, ["float32[5]"])
 
 
 def test_recompilation_has_the_operator_and_its_old_and_new_inputs(listener: _Listener) -> None:
@@ -228,7 +228,7 @@ def test_unsupported_operation_keeps_its_error_message() -> None:
 
     (site,) = aggregator.sites()
     assert (site.kind, site.op) == ("unsupported", "allreduce")
-    assert site.examples == ("Unsupported ReduceOp for HCCL process group",)
+    assert site.examples == ["Unsupported ReduceOp for HCCL process group"]
 
 
 def test_unknown_kind_of_event_is_ignored() -> None:

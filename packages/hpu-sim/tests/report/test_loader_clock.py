@@ -9,7 +9,7 @@ import pytest
 from hpu_sim.device import media_time
 from hpu_sim.report.loader_clock import LoaderClock
 from hpu_sim.report.schema import LoaderShare
-from hpu_sim.report.text import loader_lines
+from hpu_sim.report.view import loader_lines
 
 from .factories import make_record, make_report
 

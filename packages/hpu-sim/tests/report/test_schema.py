@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_sim.common.encoding import from_dict
-from hpu_sim.report.schema import CollectiveStats, Compilation, OptimizerMemory, RankRecord, Report, UncaughtError
+from hpu_sim.report.schema import CollectiveStats, Compilation, RankRecord, Report, UncaughtError
 
 from .factories import make_frame, make_record, make_report, make_site
 
@@ -18,9 +18,8 @@ from .factories import make_frame, make_record, make_report, make_site
 def test_report_survives_json_round_trip() -> None:
     """Every optional part is once present and once absent."""
     full = make_record(
-        sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=("float32[3]",))),
+        sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=["float32[3]"])),
         uncaught_error=UncaughtError("ValueError", "no", make_frame()),
-        optimizer_memory=OptimizerMemory(1, 2, 3),
         compilations=(Compilation(3, True, "shapes", "aten::addmm", "float32[3]", "float32[4]", None),),
         collectives=(CollectiveStats("allreduce", 3, 300, ((128, 3),)),),
     )
@@ -33,13 +32,13 @@ def test_missing_field_raises() -> None:
     data = dataclasses.asdict(make_report())
     del data["ranks"]
 
-    with pytest.raises(ValueError, match=r"not a Report of schema version 1: KeyError\('ranks'\)"):
+    with pytest.raises(ValueError, match=r"not a Report of schema version 2: KeyError\('ranks'\)"):
         from_dict(Report, data)
 
 
-@pytest.mark.parametrize("data", [None, [], "report", {"schema_version": 1}], ids=str)
+@pytest.mark.parametrize("data", [None, [], "report", {"schema_version": 2}], ids=str)
 def test_unrelated_json_raises(data: object) -> None:
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 1"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 2"):
         from_dict(RankRecord, data)
 
 
@@ -64,7 +63,7 @@ def test_frame_of_site_is_selected_by_index() -> None:
 def test_wrong_type_raises(change: dict[str, object]) -> None:
     data = dataclasses.asdict(make_record())
 
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 1"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 2"):
         from_dict(RankRecord, {**data, **change})
 
 

@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.report import site_counter as module
-from hpu_sim.report.schema import DynamicDimension
-from hpu_sim.report.site_counter import MAX_EXAMPLES, CollectiveCounter, Origin, SiteCounter, SiteTable
+from hpu_sim.report.dynamic_shapes import add_shapes
+from hpu_sim.report.schema import MAX_EXAMPLES, Site
+from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteTable
 
 if TYPE_CHECKING:
     import pytest
@@ -68,11 +69,11 @@ def test_loops_of_a_framework_above_a_line_share_a_site() -> None:
 
 
 def test_varying_dimensions_have_all_their_sizes() -> None:
-    counter = SiteCounter("compilation", "aten::mm", "shapes", None)
+    counter = Site("compilation", "aten::mm", "shapes", None)
     for rows in (5, 7, 6):
-        counter.add_shapes("float32[4, 3], float32[3, 8]", f"float32[{rows}, 3], float32[3, 8]")
+        add_shapes(counter, "float32[4, 3], float32[3, 8]", f"float32[{rows}, 3], float32[3, 8]")
 
-    assert counter.site().dynamic_dimensions == (DynamicDimension("self", 0, (4, 5, 6, 7)),)
+    assert counter.dimensions == {"self dimension 0": [4, 5, 7, 6]}
 
 
 def test_operators_of_a_line_have_separate_sites() -> None:
@@ -121,29 +122,28 @@ def test_number_of_sites_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_maximum_per_step_excludes_the_first_step() -> None:
-    counter = SiteCounter("host_sync", "item", "", None)
+    counter = Site("host_sync", "item", "", None)
     for step in (1, 1, 1, 1, 3, 5, 5):
         counter.add(step, 0, "")
 
-    site = counter.site()
-    assert (site.count, site.steps, site.first_step, site.last_step) == (7, 3, 1, 5)
-    assert (site.in_first_step, site.max_per_step) == (4, 2)
+    assert (counter.count, counter.steps, counter.first_step, counter.last_step) == (7, 3, 1, 5)
+    assert (counter.in_first_step, counter.max_per_step) == (4, 2)
 
 
 def test_maximum_per_step_is_of_the_first_step_if_it_is_the_only_one() -> None:
-    counter = SiteCounter("host_sync", "item", "", None)
+    sites = SiteTable()
     for _ in range(4):
-        counter.add(1, 0, "")
+        _add(sites)
 
-    assert counter.site().max_per_step == 4
+    assert sites.sites()[0].max_per_step == 4
 
 
 def test_examples_are_distinct_and_limited() -> None:
-    counter = SiteCounter("h2d", "copy", "pinned", None)
+    counter = Site("h2d", "copy", "pinned", None)
     for size in (1, 1, 2, 3, 4, 5, 6):
         counter.add(1, 0, f"Float[{size}]")
 
-    assert counter.site().examples == tuple(f"float32[{size}]" for size in range(1, MAX_EXAMPLES + 1))
+    assert counter.examples == [f"Float[{size}]" for size in range(1, MAX_EXAMPLES + 1)]
 
 
 def test_collectives_are_counted_by_power_of_two() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.report.schema import DynamicDimension, Site, Steps
+from hpu_sim.report.schema import Site, Steps
 from hpu_sim.report.source_lines import SourceLine, rank_labels, source_lines
 
 from .factories import make_frame, make_record, make_report, make_site
@@ -156,10 +156,7 @@ def test_two_steps_are_too_few_for_every_step() -> None:
                 "kind": "compilation",
                 "op": "aten::mm",
                 "variant": "shapes",
-                "dynamic_dimensions": (
-                    DynamicDimension("self", 0, (4, 5)),
-                    DynamicDimension("mat2", 1, tuple(range(1, 12))),
-                ),
+                "dimensions": {"self dimension 0": [4, 5], "mat2 dimension 1": list(range(1, 12))},
             },
             "new input shapes: mm, self dimension 0: 4, 5, mat2 dimension 1: 1, 2, 3, 4, 5, 6, 7, ..., 11",
         ),
@@ -173,7 +170,7 @@ def test_two_steps_are_too_few_for_every_step() -> None:
         ({"kind": "h2d", "op": "copy", "variant": "pinned"}, "host to device, pinned memory"),
         ({"kind": "d2h", "op": "copy", "variant": "pageable"}, "device to host, pageable memory"),
         ({"kind": "collective", "op": "allreduce", "variant": "int64"}, "allreduce, int64"),
-        ({"kind": "unsupported", "op": "aten::fft", "examples": ("not available",)}, "fft: not available"),
+        ({"kind": "unsupported", "op": "aten::fft", "examples": ["not available"]}, "fft: not available"),
     ],
 )
 def test_description(changes: dict[str, object], text: str) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hpu_sim.report.schema import PredictedLine, UncaughtError
-from hpu_sim.report.text import MAX_FINDINGS, MAX_LINES, render
+from hpu_sim.common.document import MAX_LINES
+from hpu_sim.prediction.summary import HOST, Cost
+from hpu_sim.report.schema import Report, UncaughtError
+from hpu_sim.report.view import MAX_FINDINGS, document
 
 from .factories import CLOCK, MACHINE, make_frame, make_record, make_report, make_site
+
+
+def render(report: Report) -> str:
+    return document(report).text()
 
 
 def test_each_rank_has_a_row() -> None:
@@ -87,16 +93,22 @@ def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None
     shown = render(make_report(make_record(clock=CLOCK)))
 
     assert "  step 3 on GAUDI2: 1 ms to 2 ms (predicted, not measured)\n" in shown
-    assert "    /home/me/train.py:42  400 us to 800 us\n" in shown
-    assert "    no line of the program  100 us to 200 us\n" in shown
+    assert "  /home/me/train.py:42       400 us to 800 us\n" in shown
+    assert "  no line of the program     100 us to 200 us\n" in shown
 
 
 def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_weight() -> None:
-    line = PredictedLine("/home/me/train.py:7", 1e-9, 9e-9)
-    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, host_seconds=(5e-4, 1e-3), lines=(line,)))))
+    costs = (Cost(HOST, "host", 6.25e-4, 0, ""), Cost("/home/me/train.py:7", "memory", 1e-9, 0, ""))
+    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, costs=costs))))
 
-    assert "    the card waits for the host  500 us to 1 ms\n" in shown
+    assert "  waiting for the host       500 us to 1 ms\n" in shown
     assert "train.py:7" not in shown
+
+
+def test_attention_that_a_card_decomposes_is_a_note() -> None:
+    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, notes=("decomposed",)))))
+
+    assert "  note: decomposed\n" in shown
 
 
 def test_graphs_of_torch_compile_are_one_line() -> None:

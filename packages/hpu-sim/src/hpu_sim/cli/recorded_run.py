@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.process import signal_forwarding
-from hpu_sim.report import merge, text
+from hpu_sim.report import merge, view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def run(
             merge.wait_for_processes(Path(folder))
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:
-                sys.stderr.write(text.render(report))
+                sys.stderr.write(view.document(report).text())
             merge.write_report(report, reports, Path(folder))
         except (OSError, ValueError) as error:
             sys.stderr.write(f"hpu-sim: cannot write the report: {error}\n")

@@ -9,7 +9,7 @@ import typing
 from typing import Any, Final, Literal, TypeVar
 
 #: Version of the JSON of records, reports and plans, incremented when a reader has to change.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _T = TypeVar("_T")
 
@@ -23,7 +23,8 @@ def from_dict(kind: type[_T], data: Any) -> _T:
     try:
         return typing.cast("_T", _from_dict(kind, data))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
+        msg = f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}"
+        raise ValueError(msg) from error
 
 
 _hints = functools.cache(typing.get_type_hints)
@@ -56,5 +57,6 @@ def _from_dict(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return per k
 
 def _checked(data: Any, is_valid: bool) -> Any:
     if not is_valid:
-        raise TypeError(f"unexpected value {data!r:.80}")
+        msg = f"unexpected value {data!r:.80}"
+        raise TypeError(msg)
     return data

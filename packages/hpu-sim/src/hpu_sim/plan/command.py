@@ -1,4 +1,4 @@
-"""The command `hpu-sim plan`, after its options are validated."""
+"""Planning of a program, or of recordings, with every choice that a user names, and what is written of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from hpu_sim.plan.compare import Job
 from hpu_sim.plan.errors import PlanError, ProgramError
-from hpu_sim.plan.progress import Progress
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from hpu_sim.plan.session import Options
     from hpu_sim.prediction.recording import Recording
 
+    Record = Callable[[Options], Recording]
+
 #: Strategies of `--compare`; None is the program's own.
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
+#: File that stands for the standard output.
+STDOUT: Final = "-"
+# Recordings that are kept, of about 40 MB each for a model of a billion parameters.
+_KEPT: Final = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +44,13 @@ class Outputs:
 
     Attributes:
         html: Page; None for none, as of all of them.
-        json: Plan as JSON.
+        json: Plan as JSON; :data:`STDOUT` to print it instead of the table.
         trace: Predicted step as a Chrome trace.
         recording: Recordings, of which a plan can be made again.
     """
 
     html: Path | None = None
-    json: Path | None = None
+    json: str | None = None
     trace: Path | None = None
     recording: Path | None = None
 
@@ -56,37 +62,54 @@ class Outputs:
             recordings: What it was made of.
             traced: Recording whose step is traced.
         """
-        from hpu_sim.plan import html, text
+        from hpu_sim.plan import view
         from hpu_sim.prediction import chrome_trace, recording_file
 
+        document = view.document(plan)
         if self.html is not None:
-            self.html.write_text(html.render(plan), encoding="utf-8")
-        if self.json is not None:
-            self.json.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
+            self.html.write_text(document.html(), encoding="utf-8")
         if self.trace is not None:
             trace = chrome_trace.trace_of_recording(traced, plan.strategies[0].generation)
             self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
         if self.recording is not None:
             recording_file.save(recordings, self.recording)
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(text.render(plan, width))
+        if self.json is not None:
+            with click.open_file(self.json, "w", encoding="utf-8") as file:
+                file.write(json.dumps(plan.to_dict(), indent=1) + "\n")
+        if self.json != STDOUT:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            sys.stdout.write(document.text(width))
 
 
-def make_planner(record: Callable[[Options], Recording]) -> Callable[[Options], Recording]:
-    """Return a function that records a program, which runs again for each choice that changes what it does."""
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What a user asks of a plan.
 
-    @functools.cache
-    def plan(options: Options) -> Recording:
-        if options.strategy in zero.STAGES and zero.is_modelled(options.strategy):
-            return zero.apply(plan(dataclasses.replace(options, strategy="auto")), options.strategy)
-        return record(options)
+    Attributes:
+        choices: Options of each candidate.
+        generations: Generations.
+        job: What is known of the job.
+        finds_batch: Whether to plan the largest batch size that fits, for each candidate.
+        ranks_best: Whether the best plan comes first.
+        command: What is shown as the program; empty for the program itself.
+    """
 
-    return plan
+    choices: tuple[Options, ...]
+    generations: tuple[str, ...]
+    job: Job = Job()  # noqa: RUF009 - frozen
+    finds_batch: bool = False
+    ranks_best: bool = False
+    command: tuple[str, ...] = ()
 
 
-def run(  # noqa: PLR0913 - one argument per option
-    configs: Sequence[SimConfig],
-    choices: Sequence[Options],
+def make_planner(record: Record) -> Record:
+    """Return a function that records a program, once for each choice that changes what it does."""
+    return functools.lru_cache(maxsize=_KEPT)(record)
+
+
+def run(  # noqa: PLR0913 - one argument per option of the command line
+    config: SimConfig,
+    request: Request,
     program: str,
     arguments: Sequence[str],
     *,
@@ -94,102 +117,134 @@ def run(  # noqa: PLR0913 - one argument per option
     outputs: Outputs,
 ) -> int:
     """Plan a program, print the table and return 0 if a plan fits, 1 if none does, 2 if it cannot be planned."""
-    first = configs[0]
-    activation.activate(first.devices, first.generation, first.release.version)
-
-    progress = Progress()
-    planner = make_planner(Worker(program, arguments, progress.show, shows_output=shows_output).record)
+    activation.activate(config.devices, config.generation, config.release.version)
+    worker = Worker(program, arguments, shows_output=shows_output)
     try:
-        plans = _make_plans(planner, choices, [each.generation for each in configs])
-        plan = Plan(command=planner(choices[0]).command, strategies=tuple(each for _, each in plans))
-        ranks = [dataclasses.replace(options, rank=rank.rank) for options, each in plans for rank in each.ranks]
-        recordings = [planner(each) for each in dict.fromkeys(ranks)]
-        traced = planner(dataclasses.replace(plans[0][0], rank=plan.strategies[0].rank))
+        plans, recordings = make_plans(make_planner(worker.record), request)
     except PlanError as error:
-        progress.end()
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
     except ProgramError as error:
-        progress.end()
         click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
         return CANNOT_PLAN
-    progress.end()
-    outputs.write(plan, recordings, traced)
-    return 0 if plan.fits else DOES_NOT_FIT
+    finally:
+        worker.end_progress()
+    return _finish(plans, recordings, outputs, request.command)
 
 
-def run_recordings(
-    recordings: Sequence[Recording], generations: Sequence[str], options: Options, outputs: Outputs
-) -> int:
+def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
-    from hpu_sim.plan import compare
+    from hpu_sim.plan.compare import strategy_plan
 
-    plans = []
-    given = options.planned_samples, options.loader_rate
     groups: dict[tuple[str, int, int, str], list[Recording]] = {}
     for each in recordings:
         groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
-    for group in groups.values():
-        for generation in generations:
-            ranks = [compare.strategy_plan(each, generation, *given) for each in group]
-            plans.append(_worst(ranks))
-    plan = Plan(command=recordings[0].command, strategies=tuple(plans))
-    traced = next(each for each in recordings if each.rank == plans[0].rank)
+    plans = [
+        worst([strategy_plan(each, generation, request.job) for each in group])
+        for group in groups.values()
+        for generation in request.generations
+    ]
+    return _finish(plans, recordings, outputs)
+
+
+def _finish(
+    plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, command: tuple[str, ...] = ()
+) -> int:
+    plan = Plan(command=command or recordings[0].command, strategies=tuple(plans))
+    traced = next((each for each in recordings if each.rank == plans[0].rank), recordings[0])
     outputs.write(plan, recordings, traced)
     return 0 if plan.fits else DOES_NOT_FIT
 
 
-def _worst(plans: Sequence[StrategyPlan]) -> StrategyPlan:
+def worst(plans: Sequence[StrategyPlan]) -> StrategyPlan:
     """Return the plan of the rank with most memory."""
-    worst = max(plans, key=lambda plan: plan.memory.peak_bytes)
-    return dataclasses.replace(worst, ranks=tuple(rank for plan in plans for rank in plan.ranks))
+    most = max(plans, key=lambda plan: plan.memory.peak_bytes)
+    return dataclasses.replace(most, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
-def with_ranks(
-    record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
-) -> StrategyPlan:
-    """Return the plan of the rank with most memory, of the recorded one and the last one of each group."""
+def with_ranks(record: Record, options: Options, recording: Recording) -> list[Recording]:
+    """Return the recorded rank and, unless it is to be planned alone, the last one of each group with other shards."""
+    from hpu_sim.plan.compare import representatives
+
+    ranks = () if options.only_rank else representatives(recording)
+    return [recording, *(record(dataclasses.replace(options, rank=rank)) for rank in ranks)]
+
+
+def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], list[Recording]]:
+    """Return the plan of each choice and generation, and the recordings of the first one and of those to be kept.
+
+    Raises:
+        PlanError: If no choice can be planned, as the first of them says.
+        ProgramError: As above.
+    """
     from hpu_sim.plan import compare
 
-    recordings = [recording]
-    # The model of ZeRO is that of any rank.
-    if not options.only_rank and recording.strategy not in zero.STAGES:
-        recordings += [record(dataclasses.replace(options, rank=rank)) for rank in compare.representatives(recording)]
-    given = options.planned_samples, options.loader_rate
-    return _worst([compare.strategy_plan(each, generation, *given) for each in recordings])
-
-
-def _make_plans(
-    planner: Callable[[Options], Recording], choices: Sequence[Options], generations: Sequence[str]
-) -> list[tuple[Options, StrategyPlan]]:
-    """Return the options and the plan of each strategy and generation."""
-    from hpu_sim.plan import search
-
-    plans: list[tuple[Options, StrategyPlan]] = []
+    plans: list[StrategyPlan] = []
+    kept: list[Recording] = []
+    failed: list[str] = []
     first: tuple[Recording, str] | None = None
     seen = set()
-    for options in choices:
-        for generation in generations:
-            chosen, recording = options, planner(options)
-            if (recording.strategy, generation) in seen:
+    for options in request.choices:
+        try:
+            recording = record(options)
+        except (PlanError, ProgramError) as error:
+            if len(request.choices) == 1 or (options is request.choices[-1] and first is None):
+                raise
+            *_, message = str(error).splitlines()
+            failed.append(f"{options.strategy or 'the program'} {options.changes} cannot be planned: {message}")
+            continue
+        for generation in request.generations:
+            key = recording.strategy, options.changes, generation
+            if key in seen:
                 continue
-            seen.add((recording.strategy, generation))
-            notes: tuple[str, ...] = ()
-            if options.finds_batch:
-                found = search.find_batch(planner, options, generation)
-                if found is not None:
-                    chosen, recording = found
-                else:
-                    notes = (f"No batch fits on {generation}, not even one sample per card; the plan is the script's.",)
-            plan = with_ranks(planner, chosen, recording, generation)
-            if not plan.fits and len(choices) == 1:
-                advice, left_out = search.advise(planner, chosen, recording, generation)
-                plan = dataclasses.replace(plan, advice=advice)
-                notes += left_out
-            elif not plan.fits:
-                notes += ("Plan a strategy that does not fit alone for changes with which it does.",)
-            relative = None if first is None else search.per_sample((recording, generation), first)
-            first = first or (recording, generation)
-            plan = dataclasses.replace(plan, notes=(*plan.notes, *notes), relative=relative)
-            plans.append((chosen, plan))
-    return plans
+            seen.add(key)
+            chosen, found, note = options, recording, ""
+            if request.finds_batch:
+                chosen, found, note = _largest(record, options, recording, generation)
+            ranks = with_ranks(record, chosen, found)
+            plan = worst([compare.strategy_plan(each, generation, request.job) for each in ranks])
+            plan = dataclasses.replace(
+                plan,
+                settings=chosen.changes,
+                notes=(*plan.notes, *([note] if note else [])),
+                relative=None if first is None else compare.per_sample((found, generation), first),
+            )
+            if not plan.fits:
+                plan = _advised(record, chosen, found, plan, is_alone=len(request.choices) == 1)
+            first = first or (found, generation)
+            plans.append(plan)
+            kept += [each for each in ranks if not any(each is other for other in kept)]
+        if request.ranks_best:
+            del kept[1:]
+    if failed:
+        plans[0] = dataclasses.replace(plans[0], notes=(*plans[0].notes, *failed))
+    return (sorted(plans, key=_rank) if request.ranks_best else plans), kept
+
+
+def _largest(record: Record, options: Options, recording: Recording, generation: str) -> tuple[Options, Recording, str]:
+    from hpu_sim.plan import search
+
+    found = search.find_batch(record, options, generation)
+    if found is None:
+        note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
+        return options, recording, note
+    return (*found, "")
+
+
+def _advised(
+    record: Record, options: Options, recording: Recording, plan: StrategyPlan, *, is_alone: bool
+) -> StrategyPlan:
+    from hpu_sim.plan import search
+
+    if not is_alone:
+        note = "Plan a strategy that does not fit alone for changes with which it does."
+        return dataclasses.replace(plan, notes=(*plan.notes, note))
+    advice, notes = search.advise(record, options, recording, plan.generation)
+    return dataclasses.replace(plan, advice=advice, notes=(*plan.notes, *notes))
+
+
+def _rank(plan: StrategyPlan) -> tuple[bool, bool, float]:
+    """Return by what the best plan comes first: cost per sample if there are prices, else time; ZeRO is not ranked."""
+    rate, samples = plan.rate, max(plan.rate.samples, 1)
+    cost = sum(rate.cost) if rate.price else plan.time.seconds / samples
+    return not plan.fits, zero.is_zero(plan.strategy), cost

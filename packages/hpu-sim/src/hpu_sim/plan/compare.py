@@ -4,73 +4,70 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.plan import costs
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.module_names import user_name
-from hpu_sim.plan.rates import batch_size, rate_plan
-from hpu_sim.plan.schema import (
-    CollectivePlan,
-    InputPlan,
-    ModulePlan,
-    RankPlan,
-    SpanPlan,
-    StepMemory,
-    StrategyPlan,
-    TimePlan,
-)
-from hpu_sim.prediction import fusion, reserve
-from hpu_sim.prediction.hardware import hardware, usable_memory
-from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.time_model import mode_of, predict, products_seconds
+from hpu_sim.plan.module_names import OUTSIDE, user_name
+from hpu_sim.plan.schema import CollectivePlan, InputPlan, RankPlan, RatePlan, StepMemory, StrategyPlan
+from hpu_sim.prediction import reserve, summary
+from hpu_sim.prediction.hardware import hardware, highest_efficiency, usable_memory
+from hpu_sim.prediction.ranges import ratio
+from hpu_sim.prediction.time_model import mode_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from hpu_sim.prediction.ranges import Range
     from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
-    from hpu_sim.prediction.time_model import Span, Timeline
 
-#: Maximum number of modules in a plan, of parts of its timeline, and of points of a step's memory.
-MAX_MODULES: Final = 10
-MAX_SPANS: Final = 250
+#: Name of the optimizer's cost; maximum number of costs, and of points of a step's memory.
+OPTIMIZER: Final = "optimizer"
+MAX_COSTS: Final = 10
 MAX_POINTS: Final = 120
-# Parts of the timeline whose shares differ by less are one.
-_SAME_SHARE: Final = 0.05
+#: Peaks that Intel states (white paper 817486), where the data of hpu-sim have that of the real clock.
+STATED_FLOPS: Final = {"GAUDI3": {"bfloat16": 1835e12, "float8": 1835e12}}
+# A backward pass has the products of the forward pass twice.
+_PASSES: Final = 3
+_SHORTEST_SEQUENCE: Final = 8
+_MILLION: Final = 1_000_000
 
 
-def strategy_plan(
-    recording: Recording, generation: str, planned_samples: int = 0, loader_rate: float = 0.0
-) -> StrategyPlan:
-    """Return the plan of a recording on a generation.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a user says of a job.
 
-    Args:
-        recording: Recording.
-        generation: Generation of the devices.
-        planned_samples: Samples to train for; 0 if none are given.
+    Attributes:
+        samples: Samples to train for; 0 if none are given.
         loader_rate: Samples per second and card of a loader beside the step, instead of this host's time to fetch
             batches; 0 if none is given.
+        price: Price of a card hour by generation; empty if none is given.
+    """
+
+    samples: int = 0
+    loader_rate: float = 0.0
+    price: tuple[tuple[str, float], ...] = ()
+
+
+def strategy_plan(recording: Recording, generation: str, job: Job = Job()) -> StrategyPlan:
+    """Return the plan of a recording on a generation.
 
     Raises:
         PlanError: If the program computes in float8, which the generation does not have.
     """
-    if loader_rate:
+    if job.loader_rate:
         steps = [dataclasses.replace(each, loader_seconds=0.0, worker_seconds=0.0) for each in recording.steps]
         recording = dataclasses.replace(recording, steps=steps)
     step = recording.steady
     computes_float8 = any(each.dtype == "float8" for each in step.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
-        raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
+        msg = f"the program computes in float8, which {generation} does not have: plan a newer one"
+        raise PlanError(msg)
     mode = mode_of(recording)
-    found = step_range(step, generation, recording.devices, mode)
-    timeline = predict(step, generation, recording.devices, mode).scaled(found.middle)
-    fed = recording.accumulate * batch_size(recording) / loader_rate if loader_rate else 0.0
-    seconds = found.at_least(fed)
+    fed = recording.accumulate * batch_size(recording) / job.loader_rate if job.loader_rate else 0.0
+    found = summary.summarize(step, generation, recording.devices, mode, fed)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
-    graphs = fusion.count_graphs(step, is_lazy=recording.lazy) if recording.lazy or recording.compiled else None
     return StrategyPlan(
         strategy=recording.strategy,
         generation=generation,
@@ -82,36 +79,58 @@ def strategy_plan(
         parameters=recording.parameters,
         trainable=recording.trainable,
         flops=step.flops,
-        graphs=graphs,
         inputs=tuple(InputPlan(*each) for each in step.inputs),
         usable_bytes=usable,
         verdict=reserve.verdict(memory.peak_bytes, usable),
         reserves=reserve.reserves(memory.peak_bytes),
         memory=memory,
         collectives=_collectives(step, recording.devices),
-        time=TimePlan(
-            seconds.low,
-            seconds.middle,
-            seconds.high,
-            _bounds(timeline),
-            costs.width_shares(seconds),
-            _compilation(graphs, generation),
-            products_seconds(step, hardware(generation, "middle")),
-        ),
-        spans=tuple(_lanes(timeline)),
-        modules=_modules(timeline, step),
+        time=found.time,
+        costs=_costs(recording, found, generation),
+        rate=_rate(recording, generation, found.range, job),
         host_reads=tuple(recording.host_reads),
-        advice=(),
         notes=(*_notes(recording), *recording.notes),
-        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, seconds.middle),),
-        accumulate=recording.accumulate,
-        rate=rate_plan(recording, generation, seconds, planned_samples),
-        costs=costs.costs(recording, timeline, generation),
+        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, found.time.seconds),),
         history=_history(recording),
+        accumulate=recording.accumulate,
         loader_seconds=step.loader_seconds,
         worker_seconds=step.worker_seconds,
         fed_seconds=fed,
     )
+
+
+def batch_size(recording: Recording) -> int:
+    """Return the samples of a rank's batch; 0 if it is not known."""
+    shapes = [shape for _, shape, _ in recording.steady.inputs if shape]
+    return shapes[0][0] if shapes else 0
+
+
+def per_sample(of: tuple[Recording, str], to: tuple[Recording, str]) -> tuple[float, float]:
+    """Return the range of the time per sample of one recording and generation, divided by that of another."""
+    found = ratio(of, to)
+    samples = [recording.accumulate * max(batch_size(recording), 1) for recording, _ in (of, to)]
+    return found.low * samples[1] / samples[0], found.high * samples[1] / samples[0]
+
+
+def representatives(recording: Recording) -> tuple[int, ...]:
+    """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
+
+    Ranks with shards of equal sizes have equal plans.
+    """
+    if not recording.is_uneven:
+        return ()
+    groups = {each.ranks for step in recording.steps for each in step.collectives}
+    return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
+
+
+def _costs(recording: Recording, found: summary.Summary, generation: str) -> tuple[summary.Cost, ...]:
+    def name_of(phase: str, module: str) -> str:
+        return OPTIMIZER if phase == "optimizer" else user_name(module) or OUTSIDE
+
+    lines = {user_name(module): line for module, line in reversed(recording.lines.items())}
+    mode = mode_of(recording)
+    costs = summary.costs(recording.steady, found.timeline, generation, mode, name_of, MAX_COSTS)
+    return tuple(dataclasses.replace(each, location=lines.get(each.name, "")) for each in costs)
 
 
 def _history(recording: Recording) -> tuple[StepMemory, ...]:
@@ -129,22 +148,6 @@ def _thin(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
     return tuple(max(part, key=lambda sample: sum(sample.by_category)) for part in parts)
 
 
-def representatives(recording: Recording) -> tuple[int, ...]:
-    """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
-
-    Ranks with shards of equal sizes have equal plans.
-    """
-    if not recording.is_uneven:
-        return ()
-    groups = {each.ranks for step in recording.steps for each in step.collectives}
-    return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
-
-
-def _compilation(graphs: int | None, generation: str) -> tuple[float, float]:
-    fast, slow = hardware(generation, "fast"), hardware(generation, "slow")
-    return (graphs or 0) * fast.compilation_seconds, (graphs or 0) * slow.compilation_seconds
-
-
 def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...]:
     groups: dict[tuple[str, str, tuple[int, ...]], list[int]] = defaultdict(list)
     for each in step.collectives:
@@ -155,61 +158,58 @@ def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...
     )
 
 
-def _bounds(timeline: Timeline) -> dict[str, float]:
-    total = timeline.seconds or 1.0
-    shares: defaultdict[str, float] = defaultdict(float)
-    for span in timeline.spans:
-        if span.stream == "compute":
-            shares[span.bound] += span.seconds / total
-    shares["network"] += timeline.exposed / total
-    ordered = sorted(shares.items(), key=lambda item: -item[1])
-    return {name: round(share, 4) for name, share in ordered if share > 0}
-
-
-def _lanes(timeline: Timeline) -> Iterator[SpanPlan]:
-    """Yield the timeline of each cause: equal parts of the step, of which it limits a share.
-
-    Neighbours with about the same share are one part.
-    """
-    width = (timeline.seconds or 1.0) / MAX_SPANS
-    lanes: defaultdict[tuple[str, str], dict[int, list[tuple[float, Span]]]] = defaultdict(dict)
-    for span in timeline.spans:
-        first, last = int(span.start / width), min(int(span.end / width), MAX_SPANS - 1)
-        for index in range(first, last + 1):
-            seconds = min(span.end, (index + 1) * width) - max(span.start, index * width)
-            if seconds > 0:
-                lanes[span.stream, span.bound].setdefault(index, []).append((seconds, span))
-    for (stream, bound), parts in lanes.items():
-        before: SpanPlan | None = None
-        for index, overlaps in sorted(parts.items()):
-            share = min(sum(seconds for seconds, _ in overlaps) / width, 1.0)
-            _, longest = max(overlaps, key=lambda overlap: overlap[0])
-            start, end, name = index * width, (index + 1) * width, user_name(longest.module)
-            if (
-                before is not None
-                and before.phase == longest.phase
-                and abs(before.share - share) < _SAME_SHARE
-                and index * width - before.end < width / 2
-            ):
-                before = replace(before, end=end)
-                continue
-            if before is not None:
-                yield before
-            before = SpanPlan(stream, longest.name, longest.phase, bound, start, end, round(share, 3), name)
-        if before is not None:
-            yield before
-
-
-def _modules(timeline: Timeline, step: StepRecording) -> tuple[ModulePlan, ...]:
-    spans = (span for span in timeline.spans if span.stream == "compute" and span.module)
-    found = costs.by_name((user_name(span.module), span) for span in spans)
-    flops: Counter[str] = Counter()
-    for operation in step.operations:
-        flops[user_name(operation.module)] += operation.flops
-    return tuple(
-        ModulePlan(name, flops[name], seconds, bound)
-        for name, (seconds, bound) in sorted(found.items(), key=lambda item: -item[1][0])[:MAX_MODULES]
+def _rate(recording: Recording, generation: str, found: Range, job: Job) -> RatePlan:
+    """Return the speed of a recorded step."""
+    batches = recording.accumulate * (recording.replicas or recording.world_size)
+    samples, tokens = batches * batch_size(recording), batches * _tokens(recording)
+    price = dict(job.price).get(generation, dict(job.price).get("", 0.0))
+    slow, fast = (
+        (
+            samples / seconds if seconds else 0.0,
+            tokens / seconds if seconds else 0.0,
+            _utilization(recording, generation, seconds, is_measured=False),
+            _utilization(recording, generation, seconds, is_measured=True),
+            job.samples / samples * seconds / 3600 if samples else 0.0,
+            recording.world_size * job.samples / samples * seconds / 3600 if samples else 0.0,
+            price * recording.world_size * (job.samples or _MILLION) / samples * seconds / 3600 if samples else 0.0,
+        )
+        for seconds in (found.high, found.low)
     )
+    per_second, tokens_per_second, mfu, measured, hours, card_hours, cost = zip(slow, fast, strict=True)
+    return RatePlan(
+        samples, tokens, per_second, tokens_per_second, mfu, measured, job.samples, hours, card_hours, price, cost
+    )
+
+
+def _tokens(recording: Recording) -> int:
+    """Return the tokens of a rank's batch: those of the first matrix of integers."""
+    for dtype, shape, _ in recording.steady.inputs:
+        if dtype.startswith("int") and len(shape) == 2 and shape[1] >= _SHORTEST_SEQUENCE:  # noqa: PLR2004 - a matrix
+            return int(shape[0] * shape[1])
+    return 0
+
+
+def _utilization(recording: Recording, generation: str, seconds: float, *, is_measured: bool) -> float:
+    """Return the share of a step that the model's operations take at the peaks of their dtypes."""
+    flops: Counter[str] = Counter()
+    forward = 0
+    for operation in recording.steady.operations:
+        flops[operation.dtype] += operation.flops
+        forward += operation.flops if operation.phase == "forward" else 0
+    total = flops.total()
+    if not total or not seconds:
+        return 0.0
+    at_peak = sum(count / _peak(generation, dtype, is_measured=is_measured) for dtype, count in flops.items() if count)
+    # Recomputed activations are work of the step and not of the model.
+    return at_peak * min(1.0, _PASSES * forward / total) / seconds
+
+
+def _peak(generation: str, dtype: str, *, is_measured: bool) -> float:
+    device = hardware(generation, "middle")
+    known = device.matrix_flops.get(dtype) or device.matrix_flops["float32"]
+    if is_measured:
+        return known * highest_efficiency(generation)
+    return STATED_FLOPS.get(generation, {}).get(dtype, known)
 
 
 def _notes(recording: Recording) -> tuple[str, ...]:

@@ -92,14 +92,14 @@ class PlanDevice(OperationRecorder):
         self.memory.take(self.step, "optimizer" if self.is_recording else "setup")
         self.memory.mark_states(optimizer)
 
-    def record_operation(self, func: Any, name: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Record an operator, and the line of the program that runs its module."""
         self._calls += 1
         if self._calls % _OPERATORS_PER_REPORT == 0:
             self._on_progress()
         if self.is_recording:
             count = len(self.step.operations)
-            super().record_operation(func, name, values, results)
+            super().record_operation(function, values, results)
             if len(self.step.operations) > count:
                 operation = self.step.operations[-1]
                 if self.is_float8 and operation.matmul is not None:
@@ -107,7 +107,7 @@ class PlanDevice(OperationRecorder):
                 if operation.phase == "forward" and operation.module not in self.lines:
                     self.lines[operation.module] = frames.program_line()
         self._take_memory()
-        if name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
+        if function.name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
             self.memory.mark_copy(values[1], values[0])
 
     def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
@@ -117,11 +117,13 @@ class PlanDevice(OperationRecorder):
             PlanError: Always.
         """
         if is_dynamic:
-            raise self._fail(
+            msg = (
                 f"the shape of the result of {name} depends on data, which a plan does not have (and on a card it is a "
                 "host sync and a new graph): use a mask, torch.where or a fixed number of elements"
             )
-        raise self._fail(f"the operator {name} has no shape function: register one with torch.library.register_fake")
+            raise self._fail(msg)
+        msg = f"the operator {name} has no shape function: register one with torch.library.register_fake"
+        raise self._fail(msg)
 
     def _fail(self, problem: str) -> PlanError:
         self.error = PlanError(problem, frames.program_line())
@@ -142,10 +144,11 @@ class PlanDevice(OperationRecorder):
         count = self.host_reads[location, name].count + 1 if (location, name) in self.host_reads else 1
         self.host_reads[location, name] = HostRead(location, source, name, assumed, count)
         if count > _MAX_READS_OF_A_LINE:
-            raise self._fail(
+            msg = (
                 f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
+            raise self._fail(msg)
         self.record_sync(frames.name_in_trace(frame))
 
     def on_communication(self, tensor: torch.Tensor) -> None:

@@ -71,14 +71,15 @@ def record_call(
         pass
     except SystemExit as error:
         if error.code not in {0, None}:
-            raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
+            msg = f"the program exited with {error.code!r} before its first training step"
+            raise PlanError(msg) from error
     except Exception as error:
         raise patches.explain(error, device) from error
     recording = session.result()
     patches.describe_mode(recording, options)
-    if session.zero is None:
+    if not session.offloaded:
         return recording
-    return zero.apply(recording, session.zero, zero.from_config(session.zero_config, session.zero))
+    return zero.offloaded(recording, session.offloaded, has_parameters=session.offloads_parameters)
 
 
 def _require_torch() -> None:
@@ -86,10 +87,11 @@ def _require_torch() -> None:
 
     if not torch_tools.is_supported():
         minimum = ".".join(map(str, torch_tools.MINIMUM_TORCH))
-        raise PlanError(
+        msg = (
             f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
             "in an environment with a newer torch"
         )
+        raise PlanError(msg)
 
 
 @contextlib.contextmanager

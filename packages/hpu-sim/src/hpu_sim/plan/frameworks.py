@@ -97,8 +97,8 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
         kwargs["num_nodes"] = options.nodes
         if options.strategy is not None:
             kwargs["strategy"] = options.strategy
-        elif _is_deepspeed(kwargs.get("strategy")) and zero.is_modelled(*_zero_of(kwargs["strategy"])):
-            session.zero, session.zero_config = _zero_of(kwargs.pop("strategy"))
+        if zero.is_zero(_name_of(kwargs.get("strategy"))):
+            kwargs["strategy"] = _on_device(kwargs["strategy"], session)
         elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
             kwargs.pop("strategy")
         if options.precision is not None:
@@ -111,7 +111,8 @@ def _init(original: Any, session: Session, **fixed: Any) -> Any:
             given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
             if not given:
                 raise
-            raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
+            msg = f"`{given}` is refused: {error}"
+            raise PlanError(msg, errors.location_of(error)) from error
         for logger in self.loggers:
             loggers.silence(logger)
 
@@ -155,20 +156,26 @@ def _as_part(method: Any, phase: Any, session: Session) -> Any:
     return call
 
 
-def _is_deepspeed(strategy: Any) -> bool:
-    return "deepspeed" in (strategy if isinstance(strategy, str) else type(strategy).__name__).lower()
-
-
-def _zero_of(strategy: Any) -> tuple[str, dict[str, Any] | None]:
-    """Return the name in :data:`hpu_sim.prediction.zero.STAGES` of a strategy of DeepSpeed, and its configuration."""
+def _name_of(strategy: Any) -> str:
+    """Return the name of a strategy, with the stage of one of DeepSpeed that has a configuration."""
     if isinstance(strategy, str):
-        name = strategy.replace("hpu_deepspeed", "deepspeed")
-        return name if name in zero.STAGES else "deepspeed", None
-    whole = getattr(strategy, "config", None)
-    config = (whole or {}).get("zero_optimization", {})
-    name = f"deepspeed_stage_{config.get('stage', 2)}"
-    offloads = "offload_optimizer" in config
-    return f"{name}_offload" if offloads and f"{name}_offload" in zero.STAGES else name, whole
+        return strategy.replace("hpu_deepspeed", "deepspeed")
+    name = type(strategy).__name__.lower()
+    stage = (getattr(strategy, "config", None) or {}).get("zero_optimization", {}).get("stage", 2)
+    return f"deepspeed_stage_{stage}" if zero.is_zero(name) else name
+
+
+def _on_device(strategy: Any, session: Session) -> Any:
+    """Return a strategy of DeepSpeed that keeps on the device what another one keeps on the host."""
+    if isinstance(strategy, str):
+        session.offloaded = _name_of(strategy) if zero.OFFLOAD in strategy else ""
+        return strategy.partition(zero.OFFLOAD)[0]
+    config = getattr(strategy, "config", None) or {}
+    session.offloads_parameters = zero.offloads(config, "param")
+    if zero.offloads(config) or session.offloads_parameters:
+        session.offloaded = f"{_name_of(strategy)}{zero.OFFLOAD}"
+        strategy.config = zero.on_device(config)
+    return strategy
 
 
 def _fit(original: Any, session: Session, package: str) -> Any:
@@ -290,9 +297,17 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
     if trainer.fit_loop.epoch_loop.max_steps > 0:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
-    if _is_deepspeed(trainer.strategy):
-        recording.strategy, _ = _zero_of(trainer.strategy)
+    if zero.is_zero(_name_of(trainer.strategy)):
+        recording.strategy = _name_of(trainer.strategy)
+        session.device.notes.add(zero.UNRANKED)
     recording.precision = str(trainer.precision)
+    size = session.options.tensor_parallel
+    if size:
+        if not hasattr(trainer.strategy, "_tensor_parallel_size"):
+            msg = "`--tensor-parallel` needs a program with ModelParallelStrategy or HPUModelParallelStrategy"
+            raise PlanError(msg)
+        trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
+        trainer.strategy._data_parallel_size = session.options.world_size // size  # noqa: SLF001 - as above
     divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
     if isinstance(divided, int) and divided > 1:
         recording.replicas = recording.world_size // divided

@@ -166,4 +166,5 @@ def describe_mode(recording: Recording, options: Options) -> None:
 
     recording.lazy = runtime.active_config().lazy
     if recording.lazy and options.compiled:
-        raise PlanError("`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0")
+        msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
+        raise PlanError(msg)

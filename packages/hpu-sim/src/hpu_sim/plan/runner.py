@@ -61,7 +61,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         start = [sys.executable, "-c", "from hpu_sim.cli import main; main(prog_name='hpu-sim')", "plan"]
-        command = [*start, *options, "--json", str(path), str(program), *arguments]
+        command = [*start, *options, f"--json={path}", str(program), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user's own script
         if done.returncode not in {0, DOES_NOT_FIT} or not path.exists():
             # After lines of progress; those of the program's traceback may begin with the word too.

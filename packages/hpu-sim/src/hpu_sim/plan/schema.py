@@ -8,6 +8,7 @@ from typing import Any
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.prediction.recording import CATEGORIES, PREDICTED, HostRead, MemorySample
 from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - decoding resolves annotations
+from hpu_sim.prediction.summary import Cost, StepTime  # noqa: TC001 - as above
 
 
 @dataclass(frozen=True)
@@ -68,71 +69,6 @@ class CollectivePlan:
 
 
 @dataclass(frozen=True)
-class ModulePlan:
-    """One module's part of a step.
-
-    Attributes:
-        name: Qualified name.
-        flops: Floating-point operations, backward included.
-        seconds: Seconds.
-        bound: What limits most of it.
-    """
-
-    name: str
-    flops: int
-    seconds: float
-    bound: str
-
-
-@dataclass(frozen=True)
-class TimePlan:
-    """Duration of a step, as a range.
-
-    Attributes:
-        fast_seconds: Fast end.
-        seconds: Prediction with all figures of the hardware in the middle of their ranges.
-        slow_seconds: Slow end.
-        bounds: Share of the step by what limits it: matrix engine, vector engines, memory, network, host.
-        width_shares: Share of each cause in the squared width of the range, the largest first.
-        compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
-        products_seconds: Seconds of the matrix engine at its full clock.
-    """
-
-    fast_seconds: float
-    seconds: float
-    slow_seconds: float
-    bounds: dict[str, float]
-    width_shares: dict[str, float]
-    compilation_seconds: tuple[float, float]
-    products_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class SpanPlan:
-    """Part of the timeline, of what one cause limits.
-
-    Attributes:
-        stream: "compute" or "network".
-        name: What takes most of it.
-        phase: Part of the step.
-        bound: What limits it.
-        start: Seconds since the start of the step.
-        end: As ``start``.
-        share: Share of this time that the cause limits.
-        module: Module that takes most of it.
-    """
-
-    stream: str
-    name: str
-    phase: str
-    bound: str
-    start: float
-    end: float
-    share: float = 1.0
-    module: str = ""
-
-
-@dataclass(frozen=True)
 class RatePlan:
     """Speed of the whole job. Each pair is that of the slow and of the fast end of a step's range.
 
@@ -146,6 +82,8 @@ class RatePlan:
         planned_samples: Samples to train for; 0 if none are given.
         hours: Time to train for them.
         card_hours: The same of all cards.
+        price: Price of a card hour; 0 if none is given.
+        cost: Price of the planned samples, or of a million of them where no number is given.
     """
 
     samples: int
@@ -157,25 +95,8 @@ class RatePlan:
     planned_samples: int
     hours: tuple[float, float]
     card_hours: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class CostPlan:
-    """One of the largest costs of a step.
-
-    Attributes:
-        name: Modules, a collective, the optimizer, or the host.
-        bound: What limits it.
-        seconds: Its time.
-        explanation: Why it takes that time.
-        location: ``file:line`` of the program that runs it; empty if unknown.
-    """
-
-    name: str
-    bound: str
-    seconds: float
-    explanation: str
-    location: str
+    price: float = 0.0
+    cost: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -193,13 +114,7 @@ class StepMemory:
 
 @dataclass(frozen=True)
 class InputPlan:
-    """Tensor of the batch that was drawn.
-
-    Attributes:
-        dtype: Type of its elements.
-        shape: Shape on one rank.
-        bytes: Size.
-    """
+    """Tensor of the batch that was drawn: its type, its shape on one rank, and its size."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -229,14 +144,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class RankPlan:
-    """Figures that differ between the ranks of a job.
-
-    Attributes:
-        rank: Rank.
-        peak_bytes: Its peak memory.
-        flops: Its floating-point operations of a step.
-        seconds: Its prediction of a step.
-    """
+    """Figures that differ between the ranks of a job: peak memory, floating-point operations and seconds of a step."""
 
     rank: int
     peak_bytes: int
@@ -259,7 +167,6 @@ class StrategyPlan:
         parameters: Number of parameters.
         trainable: Number of those that are trained.
         flops: Floating-point operations of a step on this rank.
-        graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
         inputs: The batch.
         usable_bytes: Memory of a device that a program can use.
         verdict: Whether the peak fits in it: "fits" with the whole reserve, "tight" with the least of it, or "no".
@@ -267,19 +174,18 @@ class StrategyPlan:
         memory: Memory.
         collectives: Collectives of a step.
         time: Duration of a step.
-        spans: Timeline of the step.
-        modules: Modules that take most time.
+        costs: Largest costs of a step.
+        rate: Speed of the whole job.
         host_reads: Lines that read a value in a step.
-        advice: Changes that need less memory: first those that fit, the cheapest first.
         notes: Limits of this plan.
         ranks: All ranks that were planned.
-        accumulate: Batches of a step of the optimizer.
-        rate: Speed of the whole job.
-        costs: Largest costs of a step.
         history: Memory from the setup to the last planned step.
+        accumulate: Batches of a step of the optimizer.
         loader_seconds: Processor time in which this host fetched the batches of a step in the process that trains.
         worker_seconds: The same in workers, divided by their number.
         fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
+        settings: What was changed of the program, such as its batch or the recomputed blocks.
+        advice: Changes that need less memory: first those that fit, the cheapest first.
         relative: Range of the time per sample, divided by that of the first plan; None for the first one.
     """
 
@@ -293,27 +199,25 @@ class StrategyPlan:
     parameters: int
     trainable: int
     flops: int
-    graphs: int | None
     inputs: tuple[InputPlan, ...]
     usable_bytes: int
     verdict: Verdict
     reserves: tuple[Reserve, ...]
     memory: MemoryPlan
     collectives: tuple[CollectivePlan, ...]
-    time: TimePlan
-    spans: tuple[SpanPlan, ...]
-    modules: tuple[ModulePlan, ...]
+    time: StepTime
+    costs: tuple[Cost, ...]
+    rate: RatePlan
     host_reads: tuple[HostRead, ...]
-    advice: tuple[Advice, ...]
     notes: tuple[str, ...]
-    ranks: tuple[RankPlan, ...] = ()
+    ranks: tuple[RankPlan, ...]
+    history: tuple[StepMemory, ...]
     accumulate: int = 1
-    rate: RatePlan | None = None
-    costs: tuple[CostPlan, ...] = ()
-    history: tuple[StepMemory, ...] = ()
     loader_seconds: float = 0.0
     worker_seconds: float = 0.0
     fed_seconds: float = 0.0
+    settings: str = ""
+    advice: tuple[Advice, ...] = ()
     relative: tuple[float, float] | None = None
 
     @property
@@ -329,7 +233,7 @@ class StrategyPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Plans of a program, one per strategy and generation.
+    """Plans of a program, one per strategy, generation and other choice.
 
     Attributes:
         schema_version: :data:`hpu_sim.common.encoding.SCHEMA_VERSION`.

@@ -32,9 +32,7 @@ class Options:
         rank: Rank to plan.
         only_rank: Whether to plan no other rank.
         compiled: Whether to plan the program as compiled by hpu_backend.
-        finds_batch: Whether to plan the largest batch size that fits.
-        planned_samples: Samples to train for; 0 if none are given.
-        loader_rate: Samples per second and card that a loader delivers beside the step; 0 if it is not given.
+        tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
     """
 
     devices: int = 1
@@ -46,14 +44,23 @@ class Options:
     rank: int = 0
     only_rank: bool = False
     compiled: bool = False
-    finds_batch: bool = False
-    planned_samples: int = 0
-    loader_rate: float = 0.0
+    tensor_parallel: int = 0
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self.devices * self.nodes
+
+    @property
+    def changes(self) -> str:
+        """What is changed of the program, beside its strategy."""
+        changes = {
+            "precision": self.precision,
+            "batch": self.batch_size,
+            "recomputed blocks": self.checkpoint or None,
+            "tensor parallel": self.tensor_parallel or None,
+        }
+        return ", ".join(f"{name} {value}" for name, value in changes.items() if value is not None)
 
 
 class Session:
@@ -66,9 +73,9 @@ class Session:
         fits: Whether the program has called ``Trainer.fit``.
         is_marked: Whether Trainer, Fabric or the program mark its steps.
         optimizer_location: First line of the program that steps an optimizer.
-        zero: Strategy of DeepSpeed that the program asks for, which is modelled and not executed.
+        offloaded: Strategy of DeepSpeed that keeps its optimizer on the host; empty for none.
         batches: What the program draws from its DataLoaders.
-        zero_config: Its configuration; None for a strategy by name.
+        offloads_parameters: Whether it keeps parameters there as well.
     """
 
     def __init__(
@@ -89,8 +96,8 @@ class Session:
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.recording.compiled = options.compiled
-        self.zero: str | None = None
-        self.zero_config: dict[str, Any] | None = None
+        self.offloaded = ""
+        self.offloads_parameters = False
         self.device.step = self.recording.setup
 
     def loader_batch_size(self) -> int | None:
@@ -206,17 +213,19 @@ class Session:
             # The last step may have no end.
             del self.recording.steps[self._ended :]
         if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
-            raise PlanError(
+            msg = (
                 "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
                 "tensors, lists or mappings whose first dimension is the batch"
             )
+            raise PlanError(msg)
         if self.recording.precision == "fp8" and not any(
             each.dtype == "float8" for step in self.recording.steps for each in step.operations
         ):
-            raise PlanError(
+            msg = (
                 "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
                 "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
             )
+            raise PlanError(msg)
         self.recording.notes = sorted(self.device.notes)
         self.recording.lines = dict(self.device.lines)
         self.recording.host_reads = list(self.device.host_reads.values())

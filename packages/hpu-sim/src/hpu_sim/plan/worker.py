@@ -6,8 +6,10 @@ planner imports the frameworks that the first process imported, so that every fu
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
+import gc
 import importlib
 import io
 import multiprocessing
@@ -15,6 +17,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -23,7 +26,7 @@ from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
     from hpu_sim.plan.session import Options
@@ -36,6 +39,8 @@ _FRAMEWORKS: Final = frozenset(
 )  # fmt: skip
 # Lines of the program's own output that follow an error.
 _LINES_SHOWN: Final = 20
+# Clears a terminal's line.
+_CLEAR: Final = "\r\x1b[K"
 # PR_SET_PDEATHSIG of Linux.
 _SET_DEATH_SIGNAL: Final = 1
 
@@ -46,7 +51,6 @@ class Worker:
     Args:
         program: Python file.
         arguments: Its arguments.
-        on_progress: Function that gets what a process does.
         shows_output: Whether the program's output is shown; else only its last lines, if it fails.
     """
 
@@ -54,15 +58,19 @@ class Worker:
         self,
         program: str,
         arguments: Sequence[str],
-        on_progress: Callable[[Options, str], None],
         *,
         shows_output: bool = False,
     ) -> None:
         self._program = program
         self._arguments = tuple(arguments)
-        self._on_progress = on_progress
+        self._progress = _Progress()
         self._shows_output = shows_output
         self._folders: set[str] = set()
+        self._has_imported = False
+
+    def end_progress(self) -> None:
+        """Clear the line that says what is planned."""
+        self._progress.end()
 
     def record(self, options: Options) -> Recording:
         """Record the program with options.
@@ -71,7 +79,10 @@ class Worker:
             PlanError: If it cannot be planned.
             ProgramError: If it raises an error of its own.
         """
-        self._on_progress(options, "starting")
+        self._progress.show(options, "starting")
+        if not self._has_imported:
+            self._has_imported = True
+            _import(_frameworks_of(self._program))
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with tempfile.TemporaryFile() as output:
@@ -98,7 +109,7 @@ class Worker:
             except EOFError:
                 return ended
             if kind == "progress":
-                self._on_progress(options, value)
+                self._progress.show(options, value)
             elif kind == "folder":
                 self._folders.add(value)
             elif kind == "imported":
@@ -111,6 +122,8 @@ class Worker:
         from hpu_sim.plan.execution import record
 
         _end_with_parent()
+        # What the planner has made is looked at by no collection of the program's.
+        gc.freeze()
         if not self._shows_output:
             sys.stdout.flush()
             for number in (1, 2):
@@ -125,7 +138,7 @@ class Worker:
             end = "recording", recording
         except PlanError as error:
             end = ("exit", str(error)) if isinstance(error.__cause__, SystemExit) else ("error", error)
-        except Exception as error:  # noqa: BLE001 - the program's own, of any class
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             end = "error", ProgramError(errors.describe(error))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -146,6 +159,44 @@ class Worker:
                 sender.send(("folder", made))
 
         os.mkdir = mkdir
+
+
+class _Progress:
+    """Progress on stderr: a line that changes on a terminal, and a line per candidate elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._start = time.monotonic()
+        self._candidate: Options | None = None
+
+    def show(self, options: Options, doing: str) -> None:
+        """Show what the process of a candidate does."""
+        is_new = options != self._candidate
+        self._candidate = options
+        if not self._is_terminal and not is_new:
+            return
+        changed = "".join(f", {each}" for each in (options.strategy, options.changes) if each)
+        seconds = time.monotonic() - self._start
+        line = f"planning rank {options.rank} of {options.world_size}{changed}: {doing} ({seconds:.0f} s)"
+        sys.stderr.write(f"{_CLEAR}{line}" if self._is_terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._is_terminal:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+
+
+def _frameworks_of(program: str) -> list[str]:
+    """Return the frameworks that a program imports in its first lines, so that they are imported once."""
+    try:
+        body = ast.parse(Path(program).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []  # The program's process says so.
+    names = [each.module or "" for each in body if isinstance(each, ast.ImportFrom) and not each.level]
+    names += [alias.name for each in body if isinstance(each, ast.Import) for alias in each.names]
+    return [name for name in names if name.partition(".")[0] in _FRAMEWORKS]
 
 
 def _import(names: Sequence[str]) -> None:

@@ -72,10 +72,11 @@ def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]
             put(owner, "apply", staticmethod(_as_two_kernels(owner.apply, recorder)))
         for name in ("mark_step", "iter_mark_step"):
             put(core, name, _with_end(getattr(core, name), recorder))
+        attention = nn.functional.scaled_dot_product_attention
+        put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
+        fused = _as_one_operator(kernels.FusedSDPA.apply, recorder, is_chosen=not decomposes_attention)
+        put(kernels.FusedSDPA, "apply", staticmethod(fused))
         if decomposes_attention:
-            put(kernels.FusedSDPA, "apply", staticmethod(_as_one_operator(kernels.FusedSDPA.apply, recorder)))
-            attention = nn.functional.scaled_dot_product_attention
-            put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
@@ -105,13 +106,15 @@ def _noted(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., A
     return call
 
 
-def _as_one_operator(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+def _as_one_operator(attention: Callable[..., Any], recorder: Recorder, *, is_chosen: bool) -> Callable[..., Any]:
+    """Return attention that is no torch's, as one operator unless its kernel is chosen already."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     @functools.wraps(attention)
     def apply(*args: Any, **kwargs: Any) -> Any:
         notes = set(recorder.notes)
-        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+        with contextlib.nullcontext() if is_chosen else sdpa_kernel(fused):
             result = attention(*args, **kwargs)
         recorder.notes = notes
         return result

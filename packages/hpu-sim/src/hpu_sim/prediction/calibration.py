@@ -77,9 +77,8 @@ def calibrate(data: Any, generation: str, plan: Mapping[str, Any] | None = None)
     elif isinstance(data, dict) and "stages" in data:
         found = list(_of_report(data, generation, plan))
     else:
-        raise ValueError(
-            "the file must be the list of points of `hpu-doctor verify` or the report of `hpu-profiler report --json`"
-        )
+        msg = "the file must be the list of points of `hpu-doctor verify` or the report of `hpu-profiler report --json`"
+        raise ValueError(msg)
     values: defaultdict[str, list[float]] = defaultdict(list)
     for name, value in found:
         values[name].append(value)
@@ -100,12 +99,15 @@ def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator
     for point in points:
         kind = point.get("kind")
         if kind not in KINDS:
-            raise ValueError(f"`kind` of a point must be one of {', '.join(KINDS)}, got {kind!r}")
+            msg = f"`kind` of a point must be one of {', '.join(KINDS)}, got {kind!r}"
+            raise ValueError(msg)
         if point.get("simulated"):
-            raise ValueError("the points are of a simulated card: calibrate with those of a real one")
+            msg = "the points are of a simulated card: calibrate with those of a real one"
+            raise ValueError(msg)
         seconds = float(point["seconds"])
         if seconds <= 0:
-            raise ValueError(f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}")
+            msg = f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}"
+            raise ValueError(msg)
         name, value_of = KINDS[kind]
         value = value_of(point, seconds, generation)
         if value is not None:
@@ -168,7 +170,8 @@ def _of_report(
     report: Mapping[str, Any], generation: str, plan: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, float]]:
     if report.get("simulated") or report.get("predicted"):
-        raise ValueError("the report is of a simulated or predicted step: calibrate with one of a real card")
+        msg = "the report is of a simulated or predicted step: calibrate with one of a real card"
+        raise ValueError(msg)
     ranks = [each for stage in report["stages"] if stage["stage"] in _TRAINING for each in stage["ranks"]]
     for rank in ranks:
         world_size = rank.get("world_size") or 1
@@ -187,7 +190,8 @@ def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
     for each in plan["strategies"]:
         if each["generation"] == generation:
             return dict(each)
-    raise ValueError(f"the plan has no strategy on {generation}")
+    msg = f"the plan has no strategy on {generation}"
+    raise ValueError(msg)
 
 
 def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

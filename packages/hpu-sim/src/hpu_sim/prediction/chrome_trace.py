@@ -94,6 +94,8 @@ def _device_event(span: Span, launch: int) -> TraceEvent:
     args: dict[str, Any] = {"predicted": True, "phase": span.phase, "module": span.module, "limited by": span.bound}
     if launch:
         args["External id"] = launch
+    if span.graph:
+        args["recipeId"] = span.graph
     if span.stream == "network":
         args["bytes"] = span.bytes
         return _event("kernel", f"hccl:{span.name}", _DEVICE_PID, _NIC, span.start, span.end, args)

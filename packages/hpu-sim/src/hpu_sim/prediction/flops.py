@@ -10,26 +10,22 @@ import torch
 from hpu_sim.prediction.recording import Product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from hpu_sim.prediction.recording import Layout
 
-_ATTENTION: Final = "scaled_dot_product"
+#: Part of the names of fused attention.
+ATTENTION: Final = "scaled_dot_product"
 
 
 def count_flops(
-    formulas: Mapping[Any, Callable[..., int]], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    formula: Callable[..., int] | None, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 ) -> int:
-    """Return the floating-point operations of a call by torch's formulas; 0 for an operator without one."""
-    formula = formulas.get(func._overloadpacket)  # noqa: SLF001 - as torch's FlopCounterMode
-    if formula is None:
-        return _attention_flops(str(func), args)
-    return int(formula(*args, **kwargs, out_val=result))
-
-
-def _attention_flops(name: str, args: tuple[Any, ...]) -> int:
+    """Return the floating-point operations of a call by torch's formula; 0 for an operator without one."""
+    if formula is not None:
+        return int(formula(*args, **kwargs, out_val=result))
     # Fused attention for which torch has no formula: the CPU's, which the simulated device runs.
-    if _ATTENTION not in name:
+    if ATTENTION not in name:
         return 0
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
     is_backward = "backward" in name
@@ -51,7 +47,7 @@ def products_of(name: str, args: tuple[Any, ...], result: Any) -> tuple[Product,
         return (Product(batch, first.shape[-2], second.shape[-1], first.shape[-1], _layout(first, second)),)
     if name.startswith("convolution"):
         return _convolutions(name, args, result)
-    if _ATTENTION in name:
+    if ATTENTION in name:
         query, key, value = tensors[1:4] if "backward" in name else tensors[:3]
         batch, length, size = math.prod(query.shape[:-2]), query.shape[-2], query.shape[-1]
         others, out = key.shape[-2], value.shape[-1]

@@ -19,7 +19,7 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.prediction import matrix_engine
 
@@ -74,6 +74,8 @@ class Kernel:
         special: Bytes of those with special functions.
         depends: Kernels of its segment whose results it reads, and whether these stay on the chip.
         bundle: First product of those that are cut into slices with it; itself where it is alone.
+        shape: Number of the kernels of the step that do the same work.
+        launches: Operators that the host launches.
     """
 
     first: int
@@ -86,6 +88,8 @@ class Kernel:
     special: float = 0.0
     depends: tuple[tuple[int, bool], ...] = ()
     bundle: int = 0
+    shape: int = 0
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -192,10 +196,11 @@ def segments(step: StepRecording, device: Hardware, *, fuse: bool, by_phase: boo
     bounds.update(index for index, each in enumerate(operations) if each.waits_for)
     ordered = sorted(each for each in bounds if each <= len(operations))
     values = _Values(step)
+    shapes: dict[Any, int] = {}
     found = []
     for start, end in itertools.pairwise(ordered):
         groups = _fused(operations, values, start, end) if fuse else _launched(operations, start, end)
-        found.append(Segment(start, end, _kernels(groups, operations, values, device, fuse=fuse)))
+        found.append(Segment(start, end, _kernels(groups, operations, values, device, shapes, fuse=fuse)))
     return tuple(found)
 
 
@@ -281,11 +286,12 @@ def _is_view(
     return keeps_rows or bool(readers and all(operations[reader].products for reader in readers))
 
 
-def _kernels(
+def _kernels(  # noqa: PLR0913 - what the segments share
     groups: Sequence[Sequence[int]],
     operations: Sequence[Operation],
     values: _Values,
     device: Hardware,
+    shapes: dict[Any, int],
     *,
     fuse: bool,
 ) -> tuple[Kernel, ...]:
@@ -299,7 +305,7 @@ def _kernels(
         traffic = _Traffic(number, kernel_of, is_product, bundles, values, device)
         for member in group:
             traffic.add(member)
-        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1]))
+        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1], shapes))
     return tuple(found)
 
 
@@ -415,7 +421,7 @@ class _Traffic:
         for each in self._values.writes[index]:
             self._written[each.value] = each
 
-    def kernel(self, operations: tuple[Operation, ...], position: int) -> Kernel:
+    def kernel(self, operations: tuple[Operation, ...], position: int, shapes: dict[Any, int]) -> Kernel:
         """Return the kernel of the added operators."""
         size = loaded = stored = 0.0
         depends: defaultdict[int, list[bool]] = defaultdict(list)
@@ -447,7 +453,11 @@ class _Traffic:
             engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
         edges = tuple((kernel, all(stays)) for kernel, stays in depends.items())
         bundle = self._bundles[self._number]
-        return Kernel(position, operations, engine, size, loaded, stored, simple, special, edges, bundle)
+        products = tuple((each.dtype, each.products, each.flops) for each in operations if each.flops)
+        work = engine, size, loaded, stored, simple, special
+        shape = shapes.setdefault((work, products), len(shapes))
+        launches = sum(each.is_launched for each in operations)
+        return Kernel(position, operations, *work, edges, bundle, shape, launches)
 
     def _stays(self, value: _Value, access: _Access, reader: int | None) -> bool:
         """Return whether a value that one kernel makes stays on the chip until another one reads it."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_sim.device.config import MEMORY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     #: Values of figures of the hardware in place of the middle of their ranges, by name.
     Moved = Mapping[str, float]
@@ -25,6 +25,8 @@ Estimate = Literal["slow", "fast", "middle"]
 #: Variable that names a file of `hpu-sim plan calibrate`.
 CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
+# Memory of a card, which is no figure of the file.
+_MEMORY: Final = "memory_bytes"
 # Its range is no error of a step.
 _NOT_OF_A_STEP: Final = "compilation_seconds"
 
@@ -115,22 +117,50 @@ def at(bounds: tuple[float, float], estimate: Estimate) -> float:
 
 
 def hardware(generation: str, estimate: Estimate) -> Hardware:
-    """Return a generation at one end of all ranges, or in their middle, with a user's calibration."""
-    return _hardware(generation, estimate, os.environ.get(CALIBRATION_VARIABLE, ""))
+    """Return a generation at one end of all ranges, or in their middle, with a user's own figures."""
+    return from_ranges(generation, estimate, calibrated(generation))
+
+
+_given: Final[dict[str, tuple[float, float]]] = {}
+
+
+def give_figures(settings: Iterable[str]) -> None:
+    """Set figures of every generation in this process, in place of the file's.
+
+    Args:
+        settings: Such as ``"launch_seconds=1e-5"``, or ``"launch_seconds=2e-5:1e-5"`` for a range, slow end first.
+
+    Raises:
+        ValueError: If one names no figure, or has no number.
+    """
+    _given.clear()
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in _names():
+            msg = f"`--set` must name one of {', '.join(sorted(_names()))}, got {name!r}"
+            raise ValueError(msg)
+        try:
+            ends = [float(each) for each in text.split(":")]
+        except ValueError as error:
+            msg = f"`--set {name}` must be a number, or two with a colon, got {text!r}"
+            raise ValueError(msg) from error
+        _given[name] = ends[0], ends[-1]
 
 
 @functools.cache
-def _hardware(generation: str, estimate: Estimate, calibration: str) -> Hardware:
-    return from_ranges(generation, estimate, _calibrated(calibration, generation))
+def _names() -> frozenset[str]:
+    entries = {**_data()["common"], **_data()["generations"]["GAUDI2"]}
+    names = (name for name, each in entries.items() if isinstance(each, dict) and {"range", "value"} & each.keys())
+    return frozenset({_MEMORY, *names} - {"unexplained"})
 
 
 def calibrated(generation: str) -> Mapping[str, tuple[float, float]]:
-    """Return the ranges that a user's calibration has narrowed.
+    """Return a user's own figures: of the file that ``HPU_SIM_CALIBRATION`` names, and of :func:`give_figures`.
 
     Raises:
-        ValueError: If the file is not a calibration.
+        ValueError: If the file has no figures.
     """
-    return _calibrated(os.environ.get(CALIBRATION_VARIABLE, ""), generation)
+    return {**_calibrated(os.environ.get(CALIBRATION_VARIABLE, ""), generation), **_given}
 
 
 @functools.cache
@@ -139,40 +169,46 @@ def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]
         return {}
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        data = None
-    if not isinstance(data, dict) or "ranges" not in data:
-        raise ValueError(f"`{CALIBRATION_VARIABLE}` must name a file of `hpu-sim plan calibrate`, got {path!r}")
-    if data["generation"] != generation:
-        return {}
-    return {name: (float(slow), float(fast)) for name, (slow, fast) in data["ranges"].items()}
+        found = {name: (float(slow), float(fast)) for name, (slow, fast) in data["ranges"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = (
+            f"`--hardware` or `{CALIBRATION_VARIABLE}` must name a file of `hpu-sim plan calibrate`, or one with "
+            f'"ranges" of names and two numbers each, got {path!r} ({error})'
+        )
+        raise ValueError(msg) from error
+    if unknown := found.keys() - _names():
+        msg = f"{path}: {min(unknown)!r} is no figure; they are {', '.join(sorted(_names()))}"
+        raise ValueError(msg)
+    return found if data.get("generation", generation) == generation else {}
 
 
 def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple[float, float]]) -> Hardware:
-    """Return a generation with some ranges in place of the file's, by their names in the file."""
+    """Return a generation with some figures in place of the file's, by their names in the file."""
     common, own = _data()["common"], _data()["generations"][generation]
 
     def end(name: str) -> float:
         entry = own.get(name) or common[name]
-        if name not in changed and estimate == "middle" and "value" in entry:
+        if name in changed:
+            return at(changed[name], estimate)
+        if "value" in entry and (estimate == "middle" or "range" not in entry):
             return float(entry["value"])
-        return at(changed.get(name) or entry["range"], estimate)
+        return at(entry["range"], estimate)
 
-    box = int(own["box"]["value"])
+    box = int(end("box"))
     figures = {name: end(name) for name in _COMMON}
     efficiency = figures.pop("memory_efficiency")
     return Hardware(
         generation=generation,
         matrix_flops={dtype: float(entry["value"]) for dtype, entry in own["matrix_flops"].items()},
         matrix_efficiency=end("matrix_efficiency"),
-        memory_rate=efficiency * own["memory_bytes_per_second"]["value"],
-        copy_rate=float(own["copy_bytes_per_second"]["value"]),
-        vector_rate=float(own["vector_bytes_per_second"]["value"]),
+        memory_rate=efficiency * end("memory_bytes_per_second"),
+        copy_rate=end("copy_bytes_per_second"),
+        vector_rate=end("vector_bytes_per_second"),
         box=box,
-        peer_rate=end("in_box_efficiency") * own["in_box_bytes_per_second"]["value"] / (box - 1),
-        outside_rate=end("between_boxes_efficiency") * own["between_boxes_bytes_per_second"]["value"],
-        sram_bytes=int(own["sram_bytes"]["value"]),
-        line_bytes=int(own["line_bytes"]["value"]),
+        peer_rate=end("in_box_efficiency") * end("in_box_bytes_per_second") / max(box - 1, 1),
+        outside_rate=end("between_boxes_efficiency") * end("between_boxes_bytes_per_second"),
+        sram_bytes=int(end("sram_bytes")),
+        line_bytes=int(end("line_bytes")),
         **figures,
     )
 
@@ -223,6 +259,8 @@ def usable_memory(generation: str, memory: int | None = None) -> int:
         generation: Generation of the device.
         memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
     """
-    whole = MEMORY_BYTES[generation]
-    usable = whole - int(_data()["common"]["reserved_bytes"]["value"])
+    known = calibrated(generation)
+    whole = int(known.get(_MEMORY, (MEMORY_BYTES[generation],))[0])
+    reserved = int(known.get("reserved_bytes", (_data()["common"]["reserved_bytes"]["value"],))[0])
+    usable = whole - reserved
     return usable if memory is None else usable * memory // whole

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_flatten
 
 from hpu_sim.device import runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
-from hpu_sim.prediction.flops import count_flops, products_of
+from hpu_sim.prediction.flops import ATTENTION, count_flops, products_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from hpu_sim.prediction.recording import Phase
+    from hpu_sim.prediction.recording import Phase, Product
 
 # Position of the tensors that a rank contributes, where it is not the first argument. As in the simulator's counters.
 _SECOND_ARGUMENT: Final = frozenset(
@@ -62,7 +62,7 @@ class OperationRecorder:
     def __init__(self) -> None:
         self.native = runtime.native()
         self._formulas = torch_tools.flop_formulas()
-        self._functions: dict[tuple[str, str], Any] = {}
+        self._functions: dict[tuple[str, str], _Function] = {}
         self._pending: dict[int, int] = {}
         self.step = StepRecording()
         self.notes: set[str] = set()
@@ -173,11 +173,14 @@ class OperationRecorder:
         """Record that the host waits for the device."""
         self.step.operations.append(host_read(self.phase, self.module, frame))
 
-    def _function(self, name: str, overload: str) -> Any:
+    def _function(self, name: str, overload: str) -> _Function:
         found = self._functions.get((name, overload))
         if found is None:
             namespace, plain = name.split("::")
-            found = getattr(getattr(getattr(torch.ops, namespace), plain), overload or "default")
+            packet = getattr(getattr(torch.ops, namespace), plain)
+            function = getattr(packet, overload or "default")
+            formula = self._formulas.get(packet)
+            found = _Function(function, str(function), plain, function._schema.arguments, formula)  # noqa: SLF001 - the only list of them
             self._functions[name, overload] = found
         return found
 
@@ -185,48 +188,55 @@ class OperationRecorder:
         """Take an event of the device; ``csrc/recorder.h`` lists their kinds."""
         plain = name.partition("::")[2]
         if kind in {"dynamic", "shapeless"}:
-            self.on_unplannable(str(self._function(name, overload)), is_dynamic=kind == "dynamic")
+            self.on_unplannable(self._function(name, overload).text, is_dynamic=kind == "dynamic")
         elif kind == "read" or plain in _READS:
             if any(each.device.type == "hpu" for each in _tensors(values)):
                 self.on_read(plain, results[0])
         elif name.startswith("c10d::"):
-            self._record_c10d(self._function(name, overload), plain, values)
+            self._record_c10d(self._function(name, overload), values)
         else:
-            self.record_operation(self._function(name, overload), plain, values, results)
+            self.record_operation(self._function(name, overload), values, results)
 
-    def record_operation(self, func: Any, name: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def record_operation(self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Record an operator, unless it has no tensor on the device or only makes a view."""
-        inputs = _tensors(values)
-        outputs = _tensors(results)
-        if not any(each.device.type == "hpu" for each in (*inputs, *outputs)):
+        inputs, outputs, name = _tensors(values), _tensors(results), function.name
+        tensors = [*inputs, *outputs]
+        if not any(each.device.type == "hpu" for each in tensors):
             return
         if name == "copy_" and outputs[0].device.type != "hpu":
             self.on_read(name, None)
             return
-        if func.is_view or name in _WITHOUT_WORK:
+        if function.overload.is_view or name in _WITHOUT_WORK:
             return
-        numbers = self.native.storage_numbers([*inputs, *outputs])
-        reads = tuple((number, _read_bytes(each)) for number, each in zip(numbers, inputs, strict=False))
-        rows = [_row_bytes(each) for each in (*inputs, *outputs)]
-        writes = tuple((number, _nbytes(each)) for number, each in zip(numbers[len(inputs) :], outputs, strict=True))
+        numbers = self.native.storage_numbers(tensors)
+        extents = [_extent(each) for each in tensors]
+        rows = [row for _, _, row in extents]
+        count = len(inputs)
+        reads = tuple((number, read) for number, (_, read, _) in zip(numbers[:count], extents, strict=False))
+        writes = tuple((number, size) for number, (size, _, _) in zip(numbers[count:], extents[count:], strict=True))
         if name in _GATHERS and reads and writes:
             reads = ((reads[0][0], writes[0][1]), *reads[1:])
-        waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
+        waits: tuple[int, ...] = ()
+        if self._pending:
+            waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
         if name in _OVERWRITING:
             reads, rows = reads[1:], rows[1:]
         if name == "copy_" and writes[0][0] > self._newest:
             # Into memory that nothing has used yet: torch's `clone` or `to`, which are copies on every device.
             name = "clone" if inputs[0].dtype == inputs[1].dtype else "_to_copy"
         self._newest = max(self._newest, *numbers)
-        args, kwargs = _arguments(func, values)
-        result = results[0] if len(results) == 1 else results
-        flops = count_flops(self._formulas, func, args, kwargs, result)
-        key = hash((str(func), tuple((each.shape, each.dtype) for each in inputs)))
-        products = products_of(name, args, result) if flops else ()
-        first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])
+        flops = 0
+        products: tuple[Product, ...] = ()
+        if function.computes:
+            args, kwargs = function.call(values)
+            result = results[0] if len(results) == 1 else results
+            flops = count_flops(function.formula, name, args, kwargs, result)
+            products = products_of(name, args, result) if flops else ()
+        key = hash((function.text, tuple((each.shape, each.dtype) for each in inputs)))
+        first = next((each for each in tensors if each.is_floating_point()), tensors[0])
         self.step.operations.append(
             Operation(
-                name=f"{func.namespace}.{name}",
+                name=f"{function.overload.namespace}.{name}",
                 phase=self.phase,
                 module=self.module,
                 dtype=str(first.dtype).removeprefix("torch."),
@@ -244,10 +254,10 @@ class OperationRecorder:
         if self._parts is not None:
             self._parts += 1
 
-    def _record_c10d(self, func: Any, name: str, args: tuple[Any, ...]) -> None:
+    def _record_c10d(self, function: _Function, args: tuple[Any, ...]) -> None:
         """Record a collective of a process group."""
-        tensors = _tensors(args)
-        values = dict(zip((each.name for each in func._schema.arguments), args, strict=True))  # noqa: SLF001 - the only list of them
+        tensors, name = _tensors(args), function.name
+        values = dict(zip((each.name for each in function.arguments), args, strict=True))
         if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
             self.notes.add(
                 "A reduce-scatter is not a sum, and HCCL refuses averages: call FSDP2's "
@@ -256,7 +266,7 @@ class OperationRecorder:
         if name == "barrier" or not any(each.device.type == "hpu" for each in tensors):
             return
         payload = tree_flatten(args[1] if name in _SECOND_ARGUMENT else args[0])[0]
-        size = sum(_nbytes(each) for each in payload)
+        size = sum(each.nbytes for each in payload)
         for tensor, number in zip(tensors, self.native.storage_numbers(tensors), strict=True):
             self.on_communication(tensor)
             self._pending[number] = len(self.step.collectives)
@@ -265,7 +275,7 @@ class OperationRecorder:
                 name.strip("_"),
                 self.phase,
                 size,
-                max(size, *(_nbytes(each) for each in tensors)),
+                max(size, *(each.nbytes for each in tensors)),
                 torch_tools.group_ranks(values["process_group"]),
                 bool(values.get("async_op", True)),
                 len(self.step.operations),
@@ -273,11 +283,25 @@ class OperationRecorder:
         )
 
 
-def _arguments(func: Any, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of an operator as a call has them."""
-    schema = func._schema.arguments  # noqa: SLF001 - the only list of them
-    count = sum(not each.kwarg_only for each in schema)
-    return values[:count], {each.name: value for each, value in zip(schema[count:], values[count:], strict=True)}
+class _Function(NamedTuple):
+    """Operator, and what of it does not depend on a call."""
+
+    overload: Any
+    text: str
+    name: str
+    arguments: Sequence[Any]
+    formula: Callable[..., int] | None
+
+    @property
+    def computes(self) -> bool:
+        """Whether it may have products."""
+        return self.formula is not None or ATTENTION in self.name
+
+    def call(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return values as positional and keyword arguments."""
+        count = sum(not each.kwarg_only for each in self.arguments)
+        names = (each.name for each in self.arguments[count:])
+        return values[:count], dict(zip(names, values[count:], strict=True))
 
 
 def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
@@ -291,17 +315,13 @@ def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
     return found
 
 
-def _nbytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel()) * tensor.element_size()
+def _extent(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Return a tensor's bytes, those of its different elements, and the contiguous ones of its innermost dimension.
 
-
-def _read_bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of a tensor's different elements: an expanded dimension is read once."""
-    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
-    return math.prod(sizes) * tensor.element_size() if tensor.numel() else 0
-
-
-def _row_bytes(tensor: torch.Tensor) -> int:
-    """Return the contiguous bytes of a tensor's innermost dimension."""
-    is_row = tensor.dim() and tensor.stride(-1) == 1
-    return tensor.element_size() * (int(tensor.shape[-1]) if is_row else 1)
+    An expanded dimension is read once.
+    """
+    item, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
+    size = read = item * tensor.numel()
+    if size and 0 in strides:
+        read = item * math.prod(length for length, stride in zip(shape, strides, strict=True) if stride)
+    return size, read, item * (shape[-1] if shape and strides[-1] == 1 else 1)

@@ -7,7 +7,6 @@ so that most of it cancels.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
 _UNMOVED: Final[tuple[Moved, Moved]] = ({}, {})
+_OF_NETWORK: Final = ("collective_seconds", "in_box_efficiency", "between_boxes_efficiency")
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,23 @@ class Range:
         low, high, at_middles = (max(each, number) for each in (self.low, self.high, self.at_middles))
         return Range(low, high, at_middles, self.shares)
 
-    def of_part(self, part: float) -> tuple[float, float]:
-        """Return the ends of a part of the number, whose range is as wide."""
-        share = part / self.at_middles if self.at_middles else 0.0
-        return share * self.low, share * self.high
-
 
 def step_range(step: StepRecording, generation: str, devices: int, mode: Mode) -> Range:
     """Return the seconds of a recorded step in a mode, with so many devices per box."""
     seconds = _clock(step, generation, devices, mode)
-    ends = {name: (seconds(slow), seconds(fast)) for name, (slow, fast) in moves(generation).items()}
+    ends = {name: (seconds(slow), seconds(fast)) for name, (slow, fast) in _used(step, generation, mode).items()}
     return quadrature(seconds({}), ends, unexplained())
+
+
+def middle(recording: Recording, generation: str) -> float:
+    """Return the seconds of a recorded step with all figures in the middle of their ranges."""
+    return _clock(recording.steady, generation, recording.devices, mode_of(recording))({})
 
 
 def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
     """Return the step of one recording and generation divided by that of another."""
     dividend, divisor = (_clock(each.steady, generation, each.devices, mode_of(each)) for each, generation in (of, to))
-    above, below = moves(of[1]), moves(to[1])
+    above, below = (_used(each.steady, generation, mode_of(each)) for each, generation in (of, to))
     ends = {
         name: tuple(
             dividend(moved) / divisor(other)
@@ -82,6 +82,21 @@ def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
         for name in {**above, **below}
     }
     return quadrature(dividend({}) / divisor({}), ends, unexplained())
+
+
+def _used(step: StepRecording, generation: str, mode: Mode) -> dict[str, tuple[Moved, Moved]]:
+    """Return the errors of the figures that a step depends on."""
+    is_eager = mode == "eager"
+    unused = {
+        "trace_seconds": mode != "lazy",
+        "launch_seconds": mode == "lazy",
+        "graph_seconds": is_eager,
+        "pipeline_parts": is_eager,
+        "sync_seconds": not any(each.host_sync for each in step.operations),
+        "loader_factor": not step.loader_seconds and not step.worker_seconds,
+        **dict.fromkeys(_OF_NETWORK, not step.collectives),
+    }
+    return {name: ends for name, ends in moves(generation).items() if not unused.get(name.partition(" ")[0], False)}
 
 
 def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
@@ -107,13 +122,16 @@ def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: flo
 
 
 def _clock(step: StepRecording, generation: str, devices: int, mode: Mode) -> Callable[[Moved], float]:
-    """Return a function that predicts a step with some figures moved."""
+    """Return a function that predicts a step with some figures moved, each of which it does once."""
     known = calibrated(generation)
     parts = segments_of(step, from_ranges(generation, "middle", known), mode)
+    found: dict[tuple[tuple[str, float], ...], float] = {}
 
     def seconds(moved: Moved) -> float:
-        device = from_ranges(generation, "middle", {**known, **{name: (end, end) for name, end in moved.items()}})
-        return step_seconds(step, device, devices, mode=mode, parts=parts)
+        key = tuple(moved.items())
+        if key not in found:
+            device = from_ranges(generation, "middle", {**known, **{name: (end, end) for name, end in key}})
+            found[key] = step_seconds(step, device, devices, mode=mode, parts=parts)
+        return found[key]
 
-    unmoved = functools.cache(lambda: seconds({}))
-    return lambda moved: seconds(moved) if moved else unmoved()
+    return seconds

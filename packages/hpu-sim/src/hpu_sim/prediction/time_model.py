@@ -54,6 +54,7 @@ class Span:
         began: When an engine began with a kernel. ``start`` to ``end`` is the part that nothing before it hides, with
             what it waits for.
         engine: Engine of a kernel: "matrix", "vector" or "copy".
+        graph: Number of its graph, from 1; 0 where operators run one by one.
     """
 
     stream: str
@@ -68,6 +69,7 @@ class Span:
     frame: str = ""
     began: float = 0.0
     engine: str = ""
+    graph: int = 0
 
     @property
     def seconds(self) -> float:
@@ -172,9 +174,17 @@ class _Schedule:
         self._parts = parts
         self._device = device
         self._mode = mode
-        self._times = [self._placed(part) for part in parts]
-        self._launches = [
-            [sum(each.is_launched for each in kernel.operations) for kernel in part.kernels] for part in parts
+        works: dict[int, _Work] = {}
+        for kernel in (each for part in parts for each in part.kernels):
+            # Repeated layers have equal kernels.
+            if kernel.shape not in works:
+                works[kernel.shape] = _work(kernel, device)
+        alone = {shape: (0.0, device.start_seconds + work.seconds, work.limit) for shape, work in works.items()}
+        self._times = [
+            [alone[each.shape] for each in part.kernels]
+            if self._launches_one_by_one(part)
+            else self._placed(part, [works[each.shape] for each in part.kernels])
+            for part in parts
         ]
         self._network_times = [
             collective_seconds(each, devices, device) + each.copied_bytes / device.memory_rate
@@ -189,30 +199,26 @@ class _Schedule:
 
     def result(self) -> Timeline:
         """Return the step that ran last, as if it began at 0."""
-        begin = self._begin
-        return Timeline(
-            self.seconds,
-            tuple(_shifted(each, begin) for each in self._spans),
-            tuple(_shifted(each, begin) for each in self._host_spans),
-            self._exposed,
-            self._idle,
+        spans, host_spans = (
+            tuple(_shifted(each, self._begin) for each in found) for found in (self._spans, self._host_spans)
         )
+        return Timeline(self.seconds, spans, host_spans, self._exposed, self._idle)
 
     def run(self, *, keeps_spans: bool = False) -> None:
         """Run the step once more, behind what already runs: the first one fills the queues, the second is steady."""
         self._keeps_spans = keeps_spans
         self._begin = self._end
         self._exposed = self._idle = 0.0
+        self._graphs = 0
         self._spans: list[Span] = []
         self._host_spans: list[Span] = []
         self._ends: list[float] = []
         self._host += self._step.loader_seconds * self._device.loader_factor
-        for part, times, launches in zip(self._parts, self._times, self._launches, strict=True):
+        for part, times in zip(self._parts, self._times, strict=True):
             self._issue_before(part.first)
-            self._run_segment(part, times, launches)
+            self._run_segment(part, times)
         self._issue_before(len(self._step.operations))
-        self._exposed += max(self._network - self._clock, 0.0)
-        self._clock = max(self._network, self._clock)
+        self._wait(self._network)
         # Workers that need longer than a step delay the next one.
         worker_seconds = self._step.worker_seconds * self._device.loader_factor
         self._host = max(self._host, self._begin + worker_seconds)
@@ -238,44 +244,49 @@ class _Schedule:
         self._exposed += max(arrival - self._clock, 0.0)
         self._clock = max(self._clock, arrival)
 
-    def _run_segment(self, part: Segment, times: Sequence[_Placed], launches: Sequence[int]) -> None:
-        first = self._step.operations[part.first]
+    def _run_segment(self, part: Segment, times: Sequence[_Placed]) -> None:
+        first, device = self._step.operations[part.first], self._device
         awaited = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
         if awaited:
             self._wait(max(awaited))
         if first.host_sync:
             start = self._host
-            self._host = max(self._host, self._clock) + self._device.sync_seconds
+            self._host = max(self._host, self._clock) + device.sync_seconds
             self._add_host_span(first, first.name, start)
             return
-        is_one_by_one = self._launches_one_by_one(first)
-        if not is_one_by_one:
-            self._launch(first, sum(launches))
-        begin = None
-        for kernel, placed, count in zip(part.kernels, times, launches, strict=True):
-            if is_one_by_one:
-                self._launch(kernel.operations[0], count)
-            if is_one_by_one or begin is None:
-                self._idle_until(self._host, kernel.operations[0])
-                begin = self._clock
-            end = max(begin + placed.end, self._clock)
-            if self._keeps_spans:
-                self._spans.append(_kernel_span(kernel, placed, begin, self._clock, end))
-            self._clock = end
+        if self._launches_one_by_one(part):
+            for kernel, placed in zip(part.kernels, times, strict=True):
+                start = self._host
+                self._host += kernel.launches * device.launch_seconds
+                if self._keeps_spans:
+                    self._add_host_span(kernel.operations[0], kernel.operations[0].name, start)
+                if self._host > self._clock:
+                    self._idle_until(self._host, kernel.operations[0])
+                self._run_kernel(kernel, placed, self._clock)
+            return
+        start = self._host
+        self._host += device.graph_seconds
+        if self._mode == "lazy":
+            self._host += sum(each.launches for each in part.kernels) * device.trace_seconds
+        self._add_host_span(first, GRAPH_LAUNCH, start)
+        if part.kernels:
+            self._idle_until(self._host, part.kernels[0].operations[0])
+            begin = self._clock
+            self._graphs += 1
+            for kernel, placed in zip(part.kernels, times, strict=True):
+                self._run_kernel(kernel, placed, begin, self._graphs)
 
-    def _launches_one_by_one(self, operation: Operation) -> bool:
-        """Return whether the host launches an operator by itself: under ``torch.compile``, the optimizer's are."""
-        return self._mode == "eager" or (self._mode == "compile" and operation.phase == "optimizer")
+    def _run_kernel(self, kernel: Kernel, placed: _Placed, begin: float, graph: int = 0) -> None:
+        end = begin + placed[1]
+        end = max(end, self._clock)
+        if self._keeps_spans:
+            self._spans.append(_kernel_span(kernel, placed, begin, (self._clock, end), graph))
+        self._clock = end
 
-    def _launch(self, operation: Operation, count: int) -> None:
-        start, device = self._host, self._device
-        name = operation.name
-        if self._launches_one_by_one(operation):
-            self._host += count * device.launch_seconds
-        else:
-            name = GRAPH_LAUNCH
-            self._host += device.graph_seconds + (count * device.trace_seconds if self._mode == "lazy" else 0.0)
-        self._add_host_span(operation, name, start)
+    def _launches_one_by_one(self, part: Segment) -> bool:
+        """Return whether the host launches operators by themselves: under ``torch.compile``, the optimizer's."""
+        is_optimizer = self._step.operations[part.first].phase == "optimizer"
+        return self._mode == "eager" or (self._mode == "compile" and is_optimizer)
 
     def _add_host_span(self, operation: Operation, name: str, start: float) -> None:
         if self._keeps_spans:
@@ -289,14 +300,9 @@ class _Schedule:
             self._idle += moment - self._clock
             self._clock = moment
 
-    def _placed(self, part: Segment) -> list[_Placed]:
-        """Return when kernels of a segment run, relative to its start, or to their own where they run one by one."""
+    def _placed(self, part: Segment, works: Sequence[_Work]) -> list[_Placed]:
+        """Return when kernels of a graph run, relative to its start."""
         device = self._device
-        works = [_work(kernel, device) for kernel in part.kernels]
-        if not part.kernels:
-            return []
-        if self._launches_one_by_one(self._step.operations[part.first]):
-            return [_Placed(0.0, device.start_seconds + work.seconds, work.limit) for work in works]
         found: list[_Placed] = []
         free: dict[str, float] = {}
         memory = device.start_seconds
@@ -304,7 +310,7 @@ class _Schedule:
         latest = other_latest = (-1, device.start_seconds)
         for number, (kernel, work) in enumerate(zip(part.kernels, works, strict=True)):
             if number > 1:
-                known = part.kernels[number - 2].bundle, found[number - 2].end
+                known = part.kernels[number - 2].bundle, found[number - 2][1]
                 if known[1] > latest[1]:
                     other_latest = latest if latest[0] != known[0] else other_latest
                     latest = known
@@ -314,26 +320,21 @@ class _Schedule:
             before_it = other_latest if latest[0] == kernel.bundle else latest
             begin, end = max(free.get(kernel.engine, 0.0), before_it[1]), 0.0
             for index, stays in kernel.depends:
-                other, before = part.kernels[index], found[index]
-                if other.engine == kernel.engine:
+                if part.kernels[index].engine == kernel.engine:
                     continue  # An engine runs its kernels in order.
                 parts = device.bundle_slices if stays else device.pipeline_parts
-                begin = max(begin, before.begin + (before.end - before.begin) / parts)
-                end = max(end, before.end + work.seconds / parts)
+                other_begin, other_end, _ = found[index]
+                begin = max(begin, other_begin + (other_end - other_begin) / parts)
+                end = max(end, other_end + work.seconds / parts)
             memory = max(memory, begin) + work.memory
             end = max(end, begin + work.seconds, memory)
             free[kernel.engine] = end
-            found.append(_Placed(begin, end, work.limit))
+            found.append((begin, end, work.limit))
         return found
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """Kernel on its engine."""
-
-    begin: float
-    end: float
-    limit: str
+#: Begin and end of a kernel on its engine, and what limits it.
+_Placed = tuple[float, float, str]
 
 
 @dataclass(frozen=True)
@@ -352,13 +353,13 @@ def _shifted(span: Span, begin: float) -> Span:
     )
 
 
-def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, start: float, end: float) -> Span:
+def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, ends: tuple[float, float], graph: int) -> Span:
     first, *others = kernel.operations
     name = f"{first.name} and {len(others)} more" if others else first.name
     flops = sum(each.flops for each in kernel.operations)
-    began = min(begin + placed.begin, end)
-    place = first.phase, first.module, placed.limit, start, end
-    return Span("compute", name, *place, flops, began=began, engine=kernel.engine)
+    began = min(begin + placed[0], ends[1])
+    place = first.phase, first.module, placed[2], *ends
+    return Span("compute", name, *place, flops, began=began, engine=kernel.engine, graph=graph)
 
 
 def _work(kernel: Kernel, device: Hardware) -> _Work:

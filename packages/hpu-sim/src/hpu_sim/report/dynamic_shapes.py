@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpu_sim.report.schema import Site
+
 #: Maximum number of sizes that are kept per dimension.
 MAX_SIZES: Final = 100
 
 _TENSOR: Final = re.compile(r"(\w+)\[([^\]]*)\]")
+
+
+def add_shapes(site: Site, before: str, after: str) -> None:
+    """Add the dimensions in which the inputs of a site's operator differ."""
+    for tensor, dimension, pair in changed_dimensions(site.op, before, after):
+        sizes = site.dimensions.setdefault(f"{tensor} dimension {dimension}", [])
+        sizes += [size for size in dict.fromkeys(pair) if size not in sizes] if len(sizes) < MAX_SIZES else []
 
 
 def changed_dimensions(op: str, before: str, after: str) -> Iterator[tuple[str, int, tuple[int, int]]]:

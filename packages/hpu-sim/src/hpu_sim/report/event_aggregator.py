@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
-from hpu_sim.report.optimizer_memory import OptimizerMemoryTracker
+from hpu_sim.report.dynamic_shapes import add_shapes
 from hpu_sim.report.schema import Compilation
-from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteCounter, SiteTable
+from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteTable
 from hpu_sim.report.step_histogram import StepHistogram
 from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.schema import CollectiveStats, Kind, OptimizerMemory, Site, Steps
+    from hpu_sim.report.schema import CollectiveStats, Kind, Site, Steps
 
 #: Recipe cache misses recorded in full; later ones are only counted per line.
 MAX_COMPILATIONS: Final = 200
@@ -44,8 +44,7 @@ class EventAggregator:
         self._histogram = StepHistogram()
         self._sites = SiteTable()
         self._collectives = CollectiveCounter()
-        self._memory = OptimizerMemoryTracker()
-        self._pending_miss: tuple[SiteCounter, str] | None = None
+        self._pending_miss: tuple[Site, str] | None = None
 
     def on_event(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
         """Count an event of ``csrc/diagnostics.h``.
@@ -62,7 +61,7 @@ class EventAggregator:
         try:
             with self._lock:
                 self._handle(kind, op, detail, size, frame)
-        except Exception as error:  # noqa: BLE001 - see the class docstring
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.recording_error = f"{type(error).__name__}: {error}"
 
     def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> None:
@@ -73,8 +72,7 @@ class EventAggregator:
             with self._lock:
                 if self._step_tracker.on_optimizer_step(optimizer, call_path(frame)):
                     self._histogram.end_step()
-                self._memory.measure(optimizer)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.recording_error = f"{type(error).__name__}: {error}"
 
     def _handle(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
@@ -122,7 +120,7 @@ class EventAggregator:
         self._pending_miss = None
         counter.add(step, 0, detail)
         before, _, after = format_dtypes(detail).rpartition(" -> ")
-        counter.add_shapes(before, after)
+        add_shapes(counter, before, after)
         if len(self.compilations) < MAX_COMPILATIONS:
             reason: Any = counter.variant
             location = None if counter.frame_index is None else counter.stack[counter.frame_index]
@@ -146,11 +144,6 @@ class EventAggregator:
         """Return the statistics of each collective, sorted by name."""
         with self._lock:
             return self._collectives.stats()
-
-    def optimizer_memory(self) -> OptimizerMemory | None:
-        """Return the memory of the optimizers; None if unknown."""
-        with self._lock:
-            return self._memory.total()
 
     @property
     def dropped_events(self) -> int:

@@ -6,7 +6,7 @@ Every statement about hardware is from Intel's documentation or published source
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hpu_sim.prediction import reserve
 from hpu_sim.prediction.hardware import usable_memory
@@ -51,8 +51,7 @@ class Finding:
     lines: tuple[SourceLine, ...]
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(NamedTuple):
     category: Category
     title: str
     recommendation: str

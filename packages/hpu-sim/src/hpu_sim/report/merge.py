@@ -60,9 +60,11 @@ def _read_record(path: Path) -> RankRecord:
         record = from_dict(RankRecord, json.loads(path.read_text(encoding="utf-8")))
     # A deeply nested value exceeds Python's limit.
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"invalid record {path}: {error}") from error
+        msg = f"invalid record {path}: {error}"
+        raise ValueError(msg) from error
     if not 0 <= record.rank < _MAX_RANKS or not 0 < record.world_size <= _MAX_RANKS:
-        raise ValueError(f"invalid record {path}: rank {record.rank} of {record.world_size}")
+        msg = f"invalid record {path}: rank {record.rank} of {record.world_size}"
+        raise ValueError(msg)
     return record
 
 
@@ -111,21 +113,22 @@ def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
         OSError: If a file cannot be written.
         ValueError: If a trace is to be written and no step was predicted.
     """
-    from hpu_sim.report.findings import summaries
-    from hpu_sim.report.html import render
+    from hpu_sim.report.view import document
 
     # Traces last: the other files are written even if there is no trace.
     for path in sorted(paths, key=_is_trace):
         if _is_trace(path):
             path.write_bytes(_first_trace(report, folder).read_bytes())
             continue
-        if path.suffix == ".html":
-            text = render(report)
-        else:
-            text = (
-                json.dumps(dataclasses.asdict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
-            )
+        text = document(report).html() if path.suffix == ".html" else to_json(report)
         path.write_text(text, encoding="utf-8")
+
+
+def to_json(report: Report) -> str:
+    """Return the JSON of a report, with its findings."""
+    from hpu_sim.report.findings import summaries
+
+    return json.dumps(dataclasses.asdict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
 
 
 def _is_trace(path: Path) -> bool:
@@ -138,9 +141,10 @@ def _first_trace(report: Report, folder: Path) -> Path:
         path = folder / TRACE_NAME.format(pid=record.pid)
         if path.exists():
             return path
-    raise ValueError(
+    msg = (
         "a trace needs a predicted step: the program must step its first optimizer three times, with torch 2.8 or newer"
     )
+    raise ValueError(msg)
 
 
 def check_report_path(path: Path) -> None:
@@ -151,9 +155,11 @@ def check_report_path(path: Path) -> None:
             writable.
     """
     if path.suffix not in {".html", ".json"}:
-        raise ValueError(f"`report` must end in .html or .json, got {str(path)!r}")
+        msg = f"`report` must end in .html or .json, got {str(path)!r}"
+        raise ValueError(msg)
     if not path.parent.is_dir():
-        raise ValueError(f"`report` must be in an existing folder, got {str(path)!r}")
+        msg = f"`report` must be in an existing folder, got {str(path)!r}"
+        raise ValueError(msg)
     exists = path.exists()
     try:
         # Append mode keeps the contents of an existing report.
@@ -162,4 +168,5 @@ def check_report_path(path: Path) -> None:
         if not exists:
             path.unlink()
     except OSError as error:
-        raise ValueError(f"`report` must be a writable file, got {str(path)!r} ({error.strerror})") from error
+        msg = f"`report` must be a writable file, got {str(path)!r} ({error.strerror})"
+        raise ValueError(msg) from error

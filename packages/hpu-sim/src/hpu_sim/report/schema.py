@@ -6,10 +6,13 @@ A process that acquires a device writes one :class:`RankRecord`. A :class:`Repor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
+from hpu_sim.prediction.summary import Cost, StepTime  # noqa: TC001 - as above
 
+#: Maximum number of examples per site.
+MAX_EXAMPLES: Final = 5
 #: Level of detail: totals only, or every event with its source line.
 Detail = Literal["counts", "lines"]
 #: Part of the run: training includes everything outside of validation, test and prediction loops.
@@ -30,22 +33,7 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class DynamicDimension:
-    """A dimension of an operator's input that varies between graphs.
-
-    Attributes:
-        tensor: Name of the input, from the operator's schema; "input 1" and the like if that is ambiguous.
-        dimension: Number of the dimension, from 0.
-        sizes: Sizes seen, ascending; only the first ones are kept.
-    """
-
-    tensor: str
-    dimension: int
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Site:
     """Counters of one kind of event with one cause and one stack.
 
@@ -54,10 +42,10 @@ class Site:
         op: Name of the operator or collective.
         variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective", the
             reason of :class:`Compilation` for "compilation".
+        backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
         cause: Part of a framework that caused the event below the attributed frame, such as
             "ModelCheckpoint.on_train_epoch_end"; empty if the program itself did.
         phase: Part of the run.
-        backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
         frame_index: Index in ``stack`` of the attributed frame; None if the thread ran no Python.
         stack: Stack of the first event, innermost frame first.
         count: Number of events.
@@ -66,33 +54,54 @@ class Site:
         steps: Number of steps with such an event.
         first_step: First of these steps, counted from 1.
         last_step: Last of these steps.
+        in_last_step: Number of events in that step.
         max_per_step: Most events in one step; the first step counts only if it is the only one.
         examples: A few distinct event details, such as dtype and shape.
-        dynamic_dimensions: Dimensions that differ from earlier graphs, for "compilation" of variant "shapes".
+        dimensions: Sizes that differ from earlier graphs, ascending, by the tensor (its name in the operator's schema)
+            and dimension, such as "mat1 dimension 0"; only the first ones are kept. For "compilation" of variant
+            "shapes".
     """
 
     kind: Kind
     op: str
     variant: str
-    cause: str
-    phase: Phase
     backward: str | None
-    frame_index: int | None
-    stack: tuple[Frame, ...]
-    count: int
-    bytes: int
-    in_first_step: int
-    steps: int
-    first_step: int
-    last_step: int
-    max_per_step: int
-    examples: tuple[str, ...]
-    dynamic_dimensions: tuple[DynamicDimension, ...] = ()
+    cause: str = ""
+    phase: Phase = "training"
+    frame_index: int | None = None
+    stack: tuple[Frame, ...] = ()
+    count: int = 0
+    bytes: int = 0
+    in_first_step: int = 0
+    steps: int = 0
+    first_step: int = 0
+    last_step: int = 0
+    in_last_step: int = 0
+    max_per_step: int = 0
+    examples: list[str] = field(default_factory=list)
+    dimensions: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def frame(self) -> Frame | None:
         """The attributed frame; None if the thread ran no Python."""
         return None if self.frame_index is None else self.stack[self.frame_index]
+
+    def add(self, step: int, size: int, detail: str) -> None:
+        """Count an event."""
+        self.count += 1
+        self.bytes += size
+        if step != self.last_step:
+            self.steps += 1
+            self.first_step = self.first_step or step
+            self.last_step = step
+            self.in_last_step = 0
+        self.in_last_step += 1
+        if step == 1:
+            self.in_first_step += 1
+        elif self.in_last_step > self.max_per_step:
+            self.max_per_step = self.in_last_step
+        if len(self.examples) < MAX_EXAMPLES and detail and detail not in self.examples:
+            self.examples.append(detail)
 
 
 @dataclass(frozen=True)
@@ -135,21 +144,6 @@ class CollectiveStats:
     count: int
     bytes: int
     sizes: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class OptimizerMemory:
-    """Memory of all optimizers of a rank, in bytes.
-
-    Attributes:
-        parameters: Parameters that the optimizers update.
-        gradients: Gradients of these parameters.
-        optimizer_state: State of the optimizers, such as moments.
-    """
-
-    parameters: int
-    gradients: int
-    optimizer_state: int
 
 
 @dataclass(frozen=True)
@@ -213,39 +207,20 @@ class UncaughtError:
 
 
 @dataclass(frozen=True)
-class PredictedLine:
-    """Predicted time of a line of the program on the device in one step, not measured.
-
-    Attributes:
-        location: ``file:line``; empty for what no line of the program caused.
-        fast_seconds: Fast end.
-        slow_seconds: Slow end.
-    """
-
-    location: str
-    fast_seconds: float
-    slow_seconds: float
-
-
-@dataclass(frozen=True)
 class Clock:
     """Predicted time of one step on a card, not measured.
 
     Attributes:
         step: Number of the step, from 1.
-        fast_seconds: Fast end of the step's range.
-        slow_seconds: Slow end.
-        exposed_seconds: Time in which the device waits for collectives, fast and slow.
-        host_seconds: Time in which the device waits for the host, fast and slow.
-        lines: Lines with most time, most first.
+        time: Its duration.
+        costs: Lines of the program (``file:line``; empty for none), the host and the network, the largest first.
+        notes: What slows the program on a card.
     """
 
     step: int
-    fast_seconds: float
-    slow_seconds: float
-    exposed_seconds: tuple[float, float]
-    host_seconds: tuple[float, float]
-    lines: tuple[PredictedLine, ...]
+    time: StepTime
+    costs: tuple[Cost, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -280,7 +255,6 @@ class RankRecord:
         detail: Level of detail; "counts" leaves ``sites``, ``compilations`` and ``collectives`` empty.
         totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
         steps: Training steps.
-        optimizer_memory: Memory of the optimizers; None if unknown.
         sites: Event counters per source line, most frequent first.
         compilations: Recipe cache misses; only the first ones are kept.
         collectives: Collectives by name.
@@ -301,7 +275,6 @@ class RankRecord:
     detail: Detail
     totals: dict[str, int]
     steps: Steps
-    optimizer_memory: OptimizerMemory | None
     sites: tuple[Site, ...]
     compilations: tuple[Compilation, ...]
     collectives: tuple[CollectiveStats, ...]

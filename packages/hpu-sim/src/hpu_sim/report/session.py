@@ -69,10 +69,12 @@ class RecordingSession:
         """
         folder = environment[REPORT_VARIABLE]
         if not Path(folder).is_dir():
-            raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
+            msg = f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}"
+            raise ValueError(msg)
         detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
         if detail not in {"counts", "lines"}:
-            raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
+            msg = f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}"
+            raise ValueError(msg)
         return cls(Path(folder), "counts" if detail == "counts" else "lines", config, device)
 
     def _reset(self) -> None:
@@ -167,7 +169,7 @@ class RecordingSession:
             if self._clock.clock is not None:
                 self._has_clock = False
                 self._write_trace(self._clock)
-        except Exception as error:  # noqa: BLE001 - a bug in here may not stop the program
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self._has_clock = False
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
 
@@ -216,7 +218,6 @@ class RecordingSession:
             detail=self._detail,
             totals=lifetime_stats(),
             steps=self._aggregator.steps(),
-            optimizer_memory=self._aggregator.optimizer_memory(),
             sites=self._aggregator.sites(),
             compilations=tuple(self._aggregator.compilations),
             collectives=self._aggregator.collectives(),

@@ -2,87 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import dataclasses
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_dtypes
-from hpu_sim.common.frames import Frame, call_path, describe_stack, distinctive_lines, user_frame
+from hpu_sim.common.frames import call_path, describe_stack, distinctive_lines, user_frame
 from hpu_sim.report.causes import find_cause, find_phase
-from hpu_sim.report.dynamic_shapes import MAX_SIZES, changed_dimensions
-from hpu_sim.report.schema import CollectiveStats, DynamicDimension, Kind, Phase, Site
+from hpu_sim.report.schema import CollectiveStats, Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from hpu_sim.common.frames import CallPath
+    from hpu_sim.report.schema import Kind
 
 #: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000
-#: Maximum number of examples per site.
-MAX_EXAMPLES: Final = 5
-
 # Call paths whose counter is cached; a site has several.
 _MAX_CACHED: Final = 4 * MAX_SITES
-
-
-@dataclass(slots=True)
-class SiteCounter:
-    """Mutable counters of one :class:`hpu_sim.report.schema.Site`, with the same attributes."""
-
-    kind: Kind
-    op: str
-    variant: str
-    backward: str | None
-    cause: str = ""
-    phase: Phase = "training"
-    frame_index: int | None = None
-    stack: tuple[Frame, ...] = ()
-    count: int = 0
-    bytes: int = 0
-    in_first_step: int = 0
-    steps: int = 0
-    first_step: int = 0
-    last_step: int = 0
-    count_in_step: int = 0
-    max_per_step: int = 0
-    examples: list[str] = field(default_factory=list)
-    dimensions: dict[tuple[str, int], set[int]] = field(default_factory=dict)
-
-    def add(self, step: int, size: int, detail: str) -> None:
-        """Count an event."""
-        self.count += 1
-        self.bytes += size
-        if step != self.last_step:
-            self.steps += 1
-            self.first_step = self.first_step or step
-            self.last_step = step
-            self.count_in_step = 0
-        self.count_in_step += 1
-        if step == 1:
-            self.in_first_step += 1
-        elif self.count_in_step > self.max_per_step:
-            self.max_per_step = self.count_in_step
-        if len(self.examples) < MAX_EXAMPLES and detail and detail not in self.examples:
-            self.examples.append(detail)
-
-    def add_shapes(self, before: str, after: str) -> None:
-        """Record the dimensions in which the inputs of the operator differ."""
-        for tensor, dimension, pair in changed_dimensions(self.op, before, after):
-            sizes = self.dimensions.setdefault((tensor, dimension), set())
-            if len(sizes) < MAX_SIZES:
-                sizes.update(pair)
-
-    def site(self) -> Site:
-        """Return the counters as a site."""
-        names = {each.name for each in fields(Site)} & {each.name for each in fields(self)}
-        values = {name: getattr(self, name) for name in names}
-        values["max_per_step"] = self.max_per_step or self.in_first_step
-        values["examples"] = tuple(map(format_dtypes, self.examples))
-        values["dynamic_dimensions"] = tuple(
-            DynamicDimension(tensor, dimension, tuple(sorted(sizes)))
-            for (tensor, dimension), sizes in self.dimensions.items()
-        )
-        return Site(**values)
 
 
 class Origin(NamedTuple):
@@ -113,26 +50,26 @@ class SiteTable:
 
     def __init__(self) -> None:
         self.dropped_events = 0
-        self._sites: dict[tuple[object, ...], SiteCounter] = {}
+        self._sites: dict[tuple[object, ...], Site] = {}
         # By the hash of the call path. The code objects are kept alive because the path has their ids.
-        self._cache: dict[tuple[str, str, str, str | None, int], tuple[SiteCounter, list[CodeType]]] = {}
+        self._cache: dict[tuple[str, str, str, str | None, int], tuple[Site, list[CodeType]]] = {}
 
-    def get(self, kind: Kind, op: str, variant: str, origin: Origin) -> SiteCounter:
+    def get(self, kind: Kind, op: str, variant: str, origin: Origin) -> Site:
         """Return the counter of an event."""
         key = (kind, op, variant, origin.backward, hash(origin.path))
         cached = self._cache.get(key)
         if cached is not None:
             return cached[0]
-        counter = self._find(SiteCounter(kind, op, variant, origin.backward), origin.frame)
+        counter = self._find(Site(kind, op, variant, origin.backward), origin.frame)
         if counter is None:
             self.dropped_events += 1
-            return SiteCounter(kind, op, variant, origin.backward)
+            return Site(kind, op, variant, origin.backward)
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
         self._cache[key] = (counter, _code_objects(origin.frame))
         return counter
 
-    def _find(self, counter: SiteCounter, frame: FrameType | None) -> SiteCounter | None:
+    def _find(self, counter: Site, frame: FrameType | None) -> Site | None:
         """Return the existing counter of a site, else the new one; None if there are too many."""
         user = user_frame(frame)
         counter.cause, counter.phase = find_cause(frame, user), find_phase(frame)
@@ -147,8 +84,16 @@ class SiteTable:
 
     def sites(self) -> tuple[Site, ...]:
         """Return the sites with events, most frequent first."""
-        counters = [counter for counter in self._sites.values() if counter.count]
-        return tuple(counter.site() for counter in sorted(counters, key=lambda counter: -counter.count))
+        found = sorted((site for site in self._sites.values() if site.count), key=lambda site: -site.count)
+        return tuple(
+            dataclasses.replace(
+                each,
+                max_per_step=each.max_per_step or each.in_first_step,
+                examples=[format_dtypes(example) for example in each.examples],
+                dimensions={name: sorted(sizes) for name, sizes in each.dimensions.items()},
+            )
+            for each in found
+        )
 
 
 def _code_objects(frame: FrameType | None) -> list[CodeType]:

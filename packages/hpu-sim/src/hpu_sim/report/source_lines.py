@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.common.formatting import op_name
 
 if TYPE_CHECKING:
-    from hpu_sim.report.schema import DynamicDimension, RankRecord, Report, Site
+    from hpu_sim.report.schema import RankRecord, Report, Site
 
 #: Minimum number of training steps to tell a line in the training loop from others.
 MIN_STEPS: Final = 3
@@ -84,7 +84,7 @@ class SourceLine:
         elif site.kind == "cpu_fallback":
             text = f"no kernel on the card: {op}"
         elif site.kind == "compilation":
-            changes = "".join(f", {_format_dimension(each)}" for each in site.dynamic_dimensions)
+            changes = "".join(f", {name}: {_format_sizes(sizes)}" for name, sizes in site.dimensions.items())
             text = f"{_CACHE_MISSES[site.variant]}{op}{changes}"
         elif site.kind in {"dtype", "collective"}:
             text = f"{op}, {site.variant}"
@@ -112,11 +112,10 @@ class SourceLine:
         return f"{times} in {site.steps} of {max(self.finished, self.last_step)} steps{most}"
 
 
-def _format_dimension(dynamic: DynamicDimension) -> str:
-    """Return a varying dimension with its sizes, such as ``mat1 dimension 0: 16, 17, 18``."""
-    sizes = dynamic.sizes
+def _format_sizes(sizes: list[int]) -> str:
+    """Return the sizes of a dimension, such as ``16, 17, 18``."""
     shown = [*map(str, sizes[: _MAX_SIZES - 1]), "...", str(sizes[-1])] if len(sizes) > _MAX_SIZES else map(str, sizes)
-    return f"{dynamic.tensor} dimension {dynamic.dimension}: {', '.join(shown)}"
+    return ", ".join(shown)
 
 
 def rank_labels(report: Report) -> tuple[str, ...]:

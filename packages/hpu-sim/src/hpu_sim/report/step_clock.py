@@ -9,15 +9,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import frames
+from hpu_sim.prediction import summary
 from hpu_sim.prediction.chrome_trace import trace_of_step
 from hpu_sim.prediction.operation_recorder import OperationRecorder
-from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.time_model import predict
-from hpu_sim.report.schema import Clock, PredictedLine
+from hpu_sim.report.schema import Clock
 
 if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
-    from hpu_sim.prediction.recording import StepRecording
     from hpu_sim.prediction.time_model import Mode
 
 #: Steps of the optimizer before the one that is recorded.
@@ -54,7 +52,7 @@ class StepClock(OperationRecorder):
             self._listening.enter_context(self.listening(decomposes_attention=False, follows_optimizers=False))
         elif self._listening is not None:
             self.close()
-            self.clock = _predict(self.step, self._config)
+            self.clock = _predict(self, self._config)
 
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
@@ -81,18 +79,9 @@ def _machine(config: SimConfig) -> tuple[str, int, Mode]:
     return config.generation, config.devices, "lazy" if config.lazy else "eager"
 
 
-def _predict(step: StepRecording, config: SimConfig) -> Clock:
-    timeline, found = predict(step, *_machine(config)), step_range(step, *_machine(config))
-    lines: dict[str, float] = {}
-    for span in timeline.spans:
-        if span.stream == "compute" and span.bound != "host":
-            lines[span.module] = lines.get(span.module, 0.0) + span.seconds
-    ordered = sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]
-    return Clock(
-        step=STEPS_BEFORE + 1,
-        fast_seconds=found.low,
-        slow_seconds=found.high,
-        exposed_seconds=found.of_part(timeline.exposed),
-        host_seconds=found.of_part(timeline.host),
-        lines=tuple(PredictedLine(location, *found.of_part(seconds)) for location, seconds in ordered),
-    )
+def _predict(recorder: StepClock, config: SimConfig) -> Clock:
+    machine = _machine(config)
+    found = summary.summarize(recorder.step, *machine)
+    generation, _, mode = machine
+    costs = summary.costs(recorder.step, found.timeline, generation, mode, lambda _, line: line, _MAX_LINES)
+    return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(recorder.notes)))

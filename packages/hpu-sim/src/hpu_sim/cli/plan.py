@@ -1,0 +1,368 @@
+"""The commands `hpu-sim plan`, `hpu-sim plan calibrate` and `hpu-sim plan diff`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.core import ParameterSource
+
+from hpu_sim.cli.building import build_device
+from hpu_sim.common.formatting import align
+from hpu_sim.device import machine_id
+from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig
+from hpu_sim.device.machine_id import MACHINE_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.calibration import Narrowed
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_JSON: Final = "Print JSON instead of the table, or write it to a file (--json=FILE)."
+_OF_SCRIPTS: Final = (
+    "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel", "rank",
+    "compiled", "find_batch", "model",
+)  # fmt: skip
+
+
+def mark_json(arguments: Sequence[str]) -> list[str]:
+    """Return arguments whose `--json` has a file only after an equals sign."""
+    return ["--json=-" if each == "--json" else each for each in arguments]
+
+
+class PlanCommand(click.Command):
+    """`hpu-sim plan SCRIPT`, and its subcommands where no script of their name exists.
+
+    Options may follow a recording, which has no arguments of its own, but not a script.
+    """
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments of the command that the first one names."""
+        from hpu_sim.prediction import recording_file
+
+        if args and args[0] in _COMMANDS and not Path(args[0]).exists():
+            name, *rest = args
+            return _COMMANDS[name].make_context(f"{info_name} {name}", mark_json(rest), parent, **extra)
+        if args and Path(args[0]).is_file() and recording_file.is_recording(Path(args[0])):
+            # A recording has no arguments of its own: what follows are options of the plan.
+            args = [*args[1:], args[0]]
+        # Arguments of the script are its own.
+        script = next((index for index, each in enumerate(args) if Path(each).suffix == ".py"), len(args))
+        return super().make_context(info_name, [*mark_json(args[:script]), *args[script:]], parent, **extra)
+
+
+def _numbers(value: str) -> tuple[int, ...]:
+    """Return numbers with commas between them."""
+    texts = value.split(",")
+    if not all(each.isdecimal() for each in texts):
+        raise click.BadParameter(f"must be numbers with commas between them, got {value!r}")
+    return tuple(map(int, texts))
+
+
+@click.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--devices", default=1, show_default=True, type=click.IntRange(1, 8), help="Cards per box, 1 to 8.")
+@click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of boxes.")
+@click.option(
+    "--generation",
+    default=DEFAULT_GENERATION,
+    show_default=True,
+    metavar="G[,G]",
+    help="Generations to compare: GAUDI, GAUDI2, GAUDI3.",
+)
+@click.option("--release", default=None, help="SynapseAI release.  [default: the newest well-known one]")
+@click.option("--strategy", default=None, metavar="S[,S]", help="Strategies to compare instead of the script's own.")
+@click.option("--compare", is_flag=True, help="Compare the script's strategy with DDP and ZeRO 1 to 3.")
+@click.option("--precision", default=None, metavar="P[,P]", help="Precision instead of the script's own.")
+@click.option(
+    "--batch-size",
+    "--batch",
+    default=None,
+    type=_numbers,
+    metavar="N[,N]",
+    help="Batch size per card instead of the script's.",
+)
+@click.option(
+    "--recompute", default=None, type=_numbers, metavar="N[,N]", help="Recompute the activations of so many blocks."
+)
+@click.option(
+    "--tensor-parallel",
+    default=None,
+    type=_numbers,
+    metavar="N[,N]",
+    help="Cards that divide each layer, of a script with HPUModelParallelStrategy.",
+)
+@click.option(
+    "--rank",
+    default=None,
+    type=click.IntRange(0),
+    help="Plan this rank alone.  [default: 0, and the last of each group if shards differ]",
+)
+@click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
+@click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
+@click.option(
+    "--samples",
+    default=0,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Show the time and card hours to train on N samples.",
+)
+@click.option("--price", default="", metavar="P|G=P[,G=P]", help="Price of a card hour, or that of each generation.")
+@click.option(
+    "--loader-rate",
+    default=0.0,
+    type=click.FloatRange(0),
+    metavar="RATE",
+    help="Plan for a loader, such as the card's decoder, that delivers RATE samples per second and card by itself.",
+)
+@click.option(
+    "--hardware", default=None, type=_FILE, metavar="FILE", help="Figures of your own card, as `calibrate` writes them."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a figure of the card, such as launch_seconds=1e-5 or memory_bytes=137438953472. Repeatable.",
+)
+@click.option(
+    "--model",
+    default=None,
+    type=_FILE,
+    metavar="FILE",
+    help="Plan the model of a config.json of transformers instead of a SCRIPT.",
+)
+@click.option(
+    "--length", default=2048, show_default=True, type=click.IntRange(1), help="Tokens of a sample of `--model`."
+)
+@click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
+@click.option("--html", "html_path", default=None, type=_NEW_FILE, metavar="FILE", help="Write a page.")
+@click.option("--json", "json_to", default=None, metavar="[=FILE]", help=_JSON)
+@click.option(
+    "--trace",
+    "trace_path",
+    default=None,
+    type=_NEW_FILE,
+    metavar="FILE",
+    help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
+)
+@click.option(
+    "--save",
+    "recording_path",
+    default=None,
+    type=_NEW_FILE,
+    metavar="FILE",
+    help="Write what was recorded: `hpu-sim plan FILE` plans it again, without SCRIPT, on other generations.",
+)
+@click.argument("program", metavar="SCRIPT", required=False, type=_FILE)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def plan(context: click.Context, /, **values: Any) -> None:
+    """Predict memory and step time of a script on many cards.
+
+    SCRIPT runs as one rank of NODES x DEVICES until its training steps are known, on simulated cards whose kernels
+    never run: its tensors on cards have no data. SCRIPT may be a recording that an earlier plan saved. Options with
+    several values, with commas between them, are planned in all combinations; those with several batches, recomputed
+    blocks or tensor-parallel sizes are listed with the best first.
+    The exit code is 0 if a plan fits in memory, 1 if none does, and 2 if SCRIPT cannot be planned. Everything is
+    predicted, and nothing is measured.
+    """
+    from hpu_sim.plan import command, compare
+    from hpu_sim.prediction import hardware, recording_file
+
+    program: Path | None = values["program"]
+    outputs = command.Outputs(values["html_path"], values["json_to"], values["trace_path"], values["recording_path"])
+    if values["hardware"] is not None:
+        os.environ[hardware.CALIBRATION_VARIABLE] = str(values["hardware"])
+    try:
+        configs = [
+            SimConfig.create(values["devices"], each.strip(), values["release"])
+            for each in values["generation"].split(",")
+        ]
+        generations = tuple(each.generation for each in configs)
+        hardware.give_figures(values["settings"])
+        hardware.calibrated(generations[0])
+        job = compare.Job(values["samples"], values["loader_rate"], _prices(values["price"]))
+        if program is not None and recording_file.is_recording(program):
+            _refuse_given(context, _OF_SCRIPTS)
+            recordings = recording_file.load(program)
+            request = command.Request((), generations, job)
+            sys.exit(command.run_recordings(recordings, request, outputs))
+        choices = _choices(values, command.COMPARED)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if (program is None) == (values["model"] is None):
+        msg = "there must be a SCRIPT, or a `--model`"
+        raise click.UsageError(msg)
+    if values["trace_path"] is not None and len(configs) * len(choices) > 1:
+        msg = (
+            "`--trace` writes one step: there must be one generation and one choice, "
+            f"got {len(configs)} and {len(choices)}"
+        )
+        raise click.UsageError(msg)
+    if values["rank"] is not None and values["rank"] >= choices[0].world_size:
+        msg = f"`--rank` must be below the number of ranks, {choices[0].world_size}, got {values['rank']}"
+        raise click.UsageError(msg)
+    arguments: Sequence[object] = values["arguments"]
+    shown: tuple[str, ...] = ()
+    if program is None:
+        from hpu_sim.plan import model_program
+
+        batch, length = str((values["batch_size"] or (1,))[0]), str(values["length"])
+        program, arguments = Path(model_program.__file__), (values["model"], batch, length)
+        shown = ("--model", str(values["model"]), "--length", length)
+    # A machine of its own: a plan uses no device of another run.
+    os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
+    os.environ[MACHINE_VARIABLE] = machine_id.new()
+    build_device()
+    several = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute", "tensor_parallel"))
+    request = command.Request(choices, generations, job, values["find_batch"], several, shown)
+    given = tuple(map(str, arguments))
+    sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"], outputs=outputs))
+
+
+def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Options, ...]:
+    """Return all combinations of what several values are given for.
+
+    Raises:
+        ValueError: If cards cannot be divided as they are asked to.
+    """
+    from hpu_sim.plan.session import Options
+
+    strategies: Sequence[str | None] = compared if values["compare"] else [None]
+    if values["strategy"]:
+        strategies = [each.strip() for each in values["strategy"].split(",")]
+    precisions = values["precision"].split(",") if values["precision"] else [None]
+    choices = tuple(
+        Options(
+            values["devices"],
+            values["nodes"],
+            strategy,
+            precision,
+            batch,
+            recomputed,
+            values["rank"] or 0,
+            only_rank=values["rank"] is not None,
+            compiled=values["compiled"],
+            tensor_parallel=divided,
+        )
+        for strategy, precision, batch, recomputed, divided in itertools.product(
+            strategies,
+            precisions,
+            values["batch_size"] or [None],
+            values["recompute"] or [0],
+            values["tensor_parallel"] or [0],
+        )
+    )
+    for each in choices:
+        if each.tensor_parallel and each.world_size % each.tensor_parallel:
+            msg = f"`--tensor-parallel` must divide the {each.world_size} cards, got {each.tensor_parallel}"
+            raise ValueError(msg)
+        if each.batch_size == 0:
+            msg = "`--batch-size` must be at least 1, got 0"
+            raise ValueError(msg)
+    return choices
+
+
+def _prices(text: str) -> tuple[tuple[str, float], ...]:
+    """Return the price of a card hour by generation; "" stands for all of them."""
+    found = []
+    for part in text.split(",") if text else ():
+        generation, _, price = part.rpartition("=")
+        try:
+            found.append((generation.strip().upper(), float(price)))
+        except ValueError as error:
+            msg = f"`--price` must be a number, or GENERATION=NUMBER with commas, got {text!r}"
+            raise ValueError(msg) from error
+    return tuple(found)
+
+
+def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
+    """Refuse options that would need the script of a recording to run again."""
+    given = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        options = {each.name: each.opts[0] for each in context.command.params}
+        msg = f"`{options[given[0]]}` needs the script: a recording is what one choice of it did"
+        raise click.UsageError(msg)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option(
+    "--generation",
+    default=DEFAULT_GENERATION,
+    show_default=True,
+    type=click.Choice(["GAUDI", "GAUDI2", "GAUDI3"]),
+    help="Generation of the card.",
+)
+@click.option(
+    "--plan",
+    "plan_path",
+    default=None,
+    type=_FILE,
+    metavar="FILE",
+    help="Plan of the same program, from `hpu-sim plan --json=FILE`.",
+)
+@click.option("--output", default="calibration.hpu-sim.json", show_default=True, type=_NEW_FILE, help="File to write.")
+def calibrate(file: Path, generation: str, plan_path: Path | None, output: Path) -> None:
+    """Narrow the ranges of a plan by measurements of your own card.
+
+    FILE is the JSON of `hpu-profiler report --json` for a real step, or calibration.json of `hpu-doctor verify`.
+    Plans use the output with `--hardware`, or if HPU_SIM_CALIBRATION names it. The exit code is 1 if nothing is
+    narrowed.
+    """
+    from hpu_sim.prediction import calibration
+
+    try:
+        planned = json.loads(plan_path.read_text(encoding="utf-8")) if plan_path is not None else None
+        found = calibration.calibrate(json.loads(file.read_text(encoding="utf-8")), generation, planned)
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"cannot calibrate with {file}: {error}"
+        raise click.UsageError(msg) from error
+    if not found:
+        msg = f"{file} has nothing that narrows a range of {generation}: it needs collectives within a box, or `--plan`"
+        raise click.ClickException(msg)
+    output.write_text(calibration.to_json(found, generation), encoding="utf-8")
+    click.echo("\n".join(align([("figure", "all cards", "this card", "points", ""), *map(_row, found)])))
+    click.echo(f"Wrote {output}. Plans use it with --hardware {output}, or with HPU_SIM_CALIBRATION={output}")
+
+
+def _row(each: Narrowed) -> tuple[str, ...]:
+    note = "outside of the range of all cards" if each.is_outside else ""
+    before, after = ("{:.3g} to {:.3g}".format(*sorted(ends)) for ends in (each.before, each.after))
+    return each.name, before, after, str(each.points), note
+
+
+@click.command()
+@click.argument("trace", type=_FILE)
+@click.argument("predicted", type=_FILE)
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="Rows of a table.")
+@click.option("--json", "json_to", default=None, metavar="[=FILE]", help=_JSON)
+def diff(trace: Path, predicted: Path, rows: int, json_to: str | None) -> None:
+    """Compare the TRACE of a card with the PREDICTED one of `hpu-sim plan --trace`, of the same program.
+
+    The seconds of each engine, graph and operator, the largest differences first: what to correct with `--set`.
+    """
+    from hpu_sim.plan import diff as traces
+
+    try:
+        found = traces.compare(trace, predicted)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if json_to is not None:
+        with click.open_file(json_to, "w", encoding="utf-8") as file:
+            file.write(traces.to_json(found))
+    if json_to != "-":
+        click.echo(traces.to_text(found, rows), nl=False)
+
+
+_COMMANDS: Final = {"calibrate": calibrate, "diff": diff}

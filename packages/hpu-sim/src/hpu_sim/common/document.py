@@ -1,0 +1,264 @@
+"""Documents of reports and plans: parts that a terminal shows as text, and a page as HTML.
+
+A page is a self-contained file without scripts, fonts or links.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence  # noqa: TC003 - dataclasses have annotations
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import jinja2
+
+from hpu_sim.common.formatting import align, format_bytes, format_int, show_location
+from hpu_sim.common.frames import Frame  # noqa: TC001 - as above
+
+#: Maximum number of lines of a finding in a terminal, and of lines in a list on a page.
+MAX_LINES: Final = 3
+MAX_ENTRIES: Final = 100
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a document.
+
+    Attributes:
+        is_brief: Whether a terminal shows it.
+    """
+
+    kind: ClassVar[str]
+    is_brief: bool = field(default=True, kw_only=True)
+
+    def lines(self) -> list[str]:
+        """Return what a terminal shows."""
+        return []
+
+
+@dataclass(frozen=True)
+class Heading(Part):
+    """Heading of a page."""
+
+    kind = "heading"
+    text: str
+    badge: str = ""
+
+
+@dataclass(frozen=True)
+class Text(Part):
+    """Sentence or paragraph."""
+
+    kind = "text"
+    text: str
+    style: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the line."""
+        return [f"  {self.text}"]
+
+
+@dataclass(frozen=True)
+class Table(Part):
+    """Table, whose first column is a name.
+
+    Attributes:
+        columns: Names of the columns; those of words are left-aligned on a page.
+        rows: Cells.
+        title: Title.
+        words: Names of the columns of words.
+        good: Cells that are good, and those that are not.
+        is_left: Whether a terminal aligns all columns on the left.
+    """
+
+    kind = "table"
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    words: frozenset[str] = frozenset()
+    good: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    is_left: bool = True
+
+    def lines(self) -> list[str]:
+        """Return the title and the aligned rows."""
+        title = [f"  {self.title}:"] if self.title else []
+        justify = str.ljust if self.is_left else str.rjust
+        shown = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in self.rows]
+        return title + align([tuple(self.columns), *shown], justify, 4 if self.title else 2)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Line of the program with what it did, and its stack.
+
+    Attributes:
+        place: ``file:line``, or that there is none.
+        code: Source code, or the part of a framework that caused it.
+        often: How often.
+        what: What it did.
+        size: Bytes; 0 for none.
+        who: Ranks; empty for a run with one.
+        examples: Examples.
+        stack: Frames.
+        cause: Part of a framework that caused it.
+    """
+
+    place: str
+    code: str
+    often: str
+    what: str
+    size: int = 0
+    who: str = ""
+    examples: Sequence[str] = ()
+    stack: Sequence[Frame] = ()
+    cause: str = ""
+
+    @property
+    def name(self) -> str:
+        """Place without its folder."""
+        return self.place.rpartition("/")[2]
+
+    @property
+    def line(self) -> str:
+        """Line in a terminal."""
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"    {show_location(self.place)}{cause}  {self.often}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Finding(Part):
+    """Problem, with its cause and remedy.
+
+    Attributes:
+        category: "error", "performance", "numerics" or "good".
+        title: Title.
+        text: Cause and remedy.
+        entries: Lines of the program.
+    """
+
+    kind = "finding"
+    category: str
+    title: str
+    text: str = ""
+    entries: Sequence[Entry] = ()
+
+    def lines(self) -> list[str]:
+        """Return the title and the first lines, or what to do."""
+        shown = [f"  {self.category}: {self.title}", *(each.line for each in self.entries[:MAX_LINES])]
+        if len(self.entries) > MAX_LINES:
+            shown.append(f"    and {len(self.entries) - MAX_LINES} more lines")
+        return shown if self.entries else [*shown, f"    {self.text}"]
+
+
+@dataclass(frozen=True)
+class Entries(Part):
+    """Lines of the program in groups.
+
+    Attributes:
+        groups: Title and lines of each group.
+    """
+
+    kind = "entries"
+    groups: Sequence[tuple[str, Sequence[Entry]]]
+
+
+@dataclass(frozen=True)
+class Meter(Part):
+    """Bar that shows a share."""
+
+    kind = "meter"
+    text: str
+    share: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Part of a chart: a polygon, or a rectangle with a tooltip.
+
+    Attributes:
+        style: Class of the style sheet, or a colour.
+        label: Tooltip, or the name of a polygon.
+        points: Corners of a polygon.
+        box: Left and upper edge, width and height of a rectangle.
+    """
+
+    style: str
+    label: str
+    points: str = ""
+    box: tuple[float, float, float, float] = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Chart(Part):
+    """Drawing.
+
+    Attributes:
+        caption: Caption.
+        size: Width and height within the axes.
+        shapes: What is drawn.
+        rows: Place and label of the marks of the vertical axis; none without axes.
+        columns: Those of the horizontal axis.
+        limit: Height of a limit, and its name.
+    """
+
+    kind = "chart"
+    caption: str
+    size: tuple[float, float]
+    shapes: Sequence[Shape]
+    rows: Sequence[tuple[float, str]] = ()
+    columns: Sequence[tuple[float, str]] = ()
+    limit: tuple[float, str] | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """Report or plan.
+
+    Attributes:
+        title: Title of the page.
+        badge: Whether it was simulated or predicted.
+        command: Program and arguments.
+        heading: First line in a terminal.
+        subtitle: What is below the command on a page.
+        parts: Parts.
+        footer: Sentences at the end of a page.
+    """
+
+    title: str
+    badge: str
+    command: str
+    heading: str
+    parts: Sequence[Part]
+    subtitle: str = ""
+    footer: Sequence[str] = ()
+
+    def text(self, width: int | None = None) -> str:
+        """Return the text for a terminal.
+
+        Args:
+            width: Columns, after which lines are broken between words; None for lines of any length.
+        """
+        lines = [self.heading, *(line for part in self.parts if part.is_brief for line in part.lines())]
+        if width is not None:
+            lines = [_wrap(line, width) for line in lines]
+        return "\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """Return the page."""
+        environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("hpu_sim.common", "."),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters |= {"bytes": format_bytes, "number": format_int}
+        values: dict[str, Any] = {"document": self, "most": MAX_ENTRIES}
+        return environment.get_template("page.html.jinja").render(values)
+
+
+def _wrap(line: str, width: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(
+        line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+    )

@@ -1,0 +1,106 @@
+"""Program that `hpu-sim plan --model` plans: a language model of transformers, made of its configuration alone.
+
+The weights are never read. It trains with AdamW in bfloat16 by autocast, on samples of one length.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from hpu_sim.plan import session
+from hpu_sim.plan.errors import PlanError
+
+_STYLES: Final = {"colwise": "ColwiseParallel", "rowwise": "RowwiseParallel"}
+
+
+def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
+    """Train a model for some steps.
+
+    Args:
+        path: ``config.json``.
+        batch: Samples per card.
+        length: Tokens of a sample.
+
+    Raises:
+        PlanError: If Lightning, hpu-core or transformers is missing, or the configuration is that of no language model.
+    """
+    try:
+        import torch
+        import transformers
+        from lightning import LightningModule, Trainer
+
+        import hpu_core  # noqa: F401 - registers the accelerator
+    except ImportError as error:
+        msg = f"`--model` needs transformers, lightning and hpu-core: {error}"
+        raise PlanError(msg) from error
+    from torch.utils.data import DataLoader, Dataset
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(path)
+    except (OSError, ValueError, KeyError) as error:
+        msg = f"`--model` must be a configuration of transformers, got {path!r} ({error})"
+        raise PlanError(msg) from error
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - no public list
+        msg = f"`--model` must be the configuration of a causal language model, got {config.model_type!r}"
+        raise PlanError(msg)
+    longest = getattr(config, "max_position_embeddings", length)
+    if length > longest:
+        msg = f"`--length` must be at most the model's {longest} positions, got {length}"
+        raise PlanError(msg)
+
+    class Samples(Dataset[Any]):
+        def __len__(self) -> int:
+            return batch << 20
+
+        def __getitem__(self, index: int) -> Any:
+            return {"input_ids": torch.zeros(length, dtype=torch.int64)}
+
+    class Model(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model: Any = None
+            if not is_divided:
+                self.model = transformers.AutoModelForCausalLM.from_config(config)
+
+        def configure_model(self) -> None:
+            if self.model is None:
+                self.model = transformers.AutoModelForCausalLM.from_config(config)
+                _divide(self.model, self.device_mesh)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            del batch_idx
+            return self.model(input_ids=batch["input_ids"], labels=batch["input_ids"]).loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters(), lr=1e-4)
+
+    current = session.current()
+    options = current.options if current is not None else session.Options()
+    is_divided = bool(options.tensor_parallel) or "model_parallel" in (options.strategy or "")
+    strategy = "hpu_model_parallel" if is_divided else "auto"
+    trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_divided else "bf16-mixed", strategy=strategy)
+    trainer.fit(Model(), DataLoader(Samples(), batch_size=batch))
+
+
+def _divide(model: Any, mesh: Any) -> None:
+    """Divide each layer by the plan of transformers among the ranks of one dimension, and all of it among the other."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import parallel
+
+    inner, ranks = model.base_model, mesh["tensor_parallel"]
+    if ranks.size() > 1:
+        plan = getattr(model.config, "base_model_tp_plan", None)
+        if not plan:
+            msg = f"transformers has no plan of tensor parallelism for {model.config.model_type!r}"
+            raise PlanError(msg)
+        styles = {name: getattr(parallel, _STYLES[style])() for name, style in plan.items() if style in _STYLES}
+        parallel.parallelize_module(inner, ranks, styles)
+    if mesh["data_parallel"].size() > 1:
+        for layer in inner.layers:
+            fully_shard(layer, mesh=mesh["data_parallel"])
+        fully_shard(model, mesh=mesh["data_parallel"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,289 @@
+"""Document of a plan: what a terminal and a page show of it."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.common.document import Chart, Document, Heading, Part, Shape, Table, Text
+from hpu_sim.common.formatting import (
+    format_bytes,
+    format_int,
+    format_range,
+    format_rates,
+    format_seconds,
+    format_shares,
+    show_location,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpu_sim.plan.schema import Plan, StrategyPlan
+
+#: Size of the chart within its axes.
+WIDTH: Final = 1000
+HEIGHT: Final = 240
+_TICKS: Final = 5
+# Colours that both colour schemes can show, by category of memory.
+_COLORS: Final = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#9d9d9d")
+_VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
+_GOOD: Final = (("yes",), ("tight", "NO"))
+_COLUMNS: Final = ("strategy", "cards", "batch", "peak memory", "fits", "step", "samples/s", "MFU")
+_COSTS: Final = ("cost", "time", "limited by", "FLOP", "why", "line")
+_MEMORY: Final = ("module", "modules", "bytes", "of which")
+_COLLECTIVES: Final = ("collective", "part of the step", "calls", "bytes of the rank", "ranks", "boxes")
+_ADVICE: Final = ("change", "peak memory", "fits", "time per sample, relative; notes")
+# Smaller shares of a range, and parts of a step, are not worth a word; costs in a terminal.
+_SMALL: Final = 0.05
+_BRIEF_COSTS: Final = 3
+
+
+def document(plan: Plan) -> Document:
+    """Return the document of a plan."""
+    first = plan.strategies[0]
+    boxes = f"{first.nodes} x " if first.nodes > 1 else ""
+    command = shlex.join(plan.command)
+    return Document(
+        title="Gaudi plan",
+        badge=plan.disclaimer,
+        command=command,
+        heading=f"hpu-sim plan: {' '.join(plan.command)} on {boxes}{first.devices} x Gaudi ({plan.disclaimer})",
+        parts=list(_parts(plan)),
+    )
+
+
+def _parts(plan: Plan) -> Iterator[Part]:
+    is_single = len(plan.strategies) == 1
+    yield _table(plan)
+    for each in plan.strategies:
+        yield Heading(f"{each.strategy} on {each.generation}{each.settings and f', {each.settings}'}")
+        details = [_limits(each), *_rate(each)]
+        yield from (Text(line, is_brief=is_single or not number) for number, line in enumerate(details))
+        yield from (Text(line, is_brief=is_single) for line in _sentences(each))
+        yield from _tables(each, is_brief=is_single)
+        yield _chart(each, plan.memory_categories)
+        if each.advice:
+            verdict = "is tight" if each.verdict == "tight" else "does not fit"
+            rows = [
+                (a.title, format_bytes(a.peak_bytes), "yes" if a.fits else "not alone", a.cost) for a in each.advice
+            ]
+            title = f"{each.strategy} on {each.generation} {verdict}; what needs less memory"
+            yield Table(_ADVICE, rows, title, frozenset(_ADVICE[3:]), (("yes",), ("not alone",)))
+    notes = dict.fromkeys(note for each in plan.strategies for note in each.notes)
+    yield from (Text(f"note: {note}", "faint") for note in notes)
+
+
+def _table(plan: Plan) -> Table:
+    """Return the table of all plans, with every answer that was asked for."""
+    plans = plan.strategies
+    columns = {
+        **{name: [row[index] for row in map(_row, plans)] for index, name in enumerate(_COLUMNS)},
+        "changed": [each.settings for each in plans],
+        "time per sample": [
+            "1" if each.relative is None else "{:.2f} to {:.2f}".format(*each.relative) for each in plans
+        ],
+        "tokens/s": [format_rates(each.rate.tokens_per_second) if each.rate.tokens else "" for each in plans],
+        "time": [_hours(each) for each in plans],
+        "card hours": [format_rates(each.rate.card_hours[::-1]) if _hours(each) else "" for each in plans],
+        "cost" if any(map(_hours, plans)) else "cost of 10^6 samples": [
+            format_rates(each.rate.cost[::-1]) if each.rate.price else "" for each in plans
+        ],
+    }
+    if len(plans) == 1:
+        del columns["time per sample"]
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    return Table(tuple(shown), list(zip(*shown.values(), strict=True)), good=_GOOD)
+
+
+def _row(each: StrategyPlan) -> tuple[str, ...]:
+    boxes = f"{each.nodes} x " if each.nodes > 1 else ""
+    return (
+        each.strategy,
+        f"{boxes}{each.devices} {each.generation}",
+        str(each.batch_size) if each.batch_size else "-",
+        format_bytes(each.memory.peak_bytes),
+        _VERDICTS[each.verdict],
+        format_range(each.time.fast_seconds, each.time.slow_seconds),
+        format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
+        format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
+    )
+
+
+def _hours(each: StrategyPlan) -> str:
+    slow, fast = each.rate.hours
+    return format_range(fast * 3600, slow * 3600) if each.rate.planned_samples and each.rate.samples else ""
+
+
+def _limits(each: StrategyPlan) -> str:
+    """Return what limits the step, and what it communicates."""
+    limits = ", ".join(f"{name} ({share:.0%})" for name, share in each.time.bounds.items() if share >= _SMALL)
+    calls = sum(group.count for group in each.collectives)
+    size = sum(group.bytes for group in each.collectives)
+    word = "collective" if calls == 1 else "collectives"
+    collectives = f"{format_int(calls)} {word} ({format_bytes(size)})" if calls else "no collective"
+    return f"{each.strategy} on {each.generation}: limited by {limits or 'nothing'}; {collectives} per step"
+
+
+def _rate(each: StrategyPlan) -> Iterator[str]:
+    """Yield the speed of the job, and the time to train."""
+    rate = each.rate
+    if rate.samples:
+        batches = f"{each.accumulate} batches" if each.accumulate > 1 else "one batch"
+        tokens = f", {format_rates(rate.tokens_per_second)} tokens/s" if rate.tokens else ""
+        samples = f"{format_rates(rate.samples_per_second)} samples/s{tokens}"
+        yield f"{samples} on all cards: {format_int(rate.samples)} samples per step, {batches} per rank"
+    if rate.mfu[0]:
+        yield (
+            f"use of the matrix engines by the model (MFU): {format_shares(rate.mfu)} of the stated peak, "
+            f"{format_shares(rate.mfu_of_measured)} of the highest measured rate"
+        )
+    if _hours(each):
+        samples = format_int(rate.planned_samples)
+        cost = f", {format_rates(rate.cost[::-1])} at {rate.price:g} per card hour" if rate.price else ""
+        yield f"{samples} samples: {_hours(each)}, {format_rates(rate.card_hours[::-1])} card hours{cost}"
+
+
+def _sentences(each: StrategyPlan) -> Iterator[str]:
+    batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
+    yield (
+        f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
+        f"{'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
+    )
+    ranks = ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks)
+    is_equal = len(each.ranks) == 1 and each.nodes * each.devices > 1
+    yield f"ranks planned: {ranks}{'; shards of all ranks are equal' if is_equal else ''}"
+    for seconds, place in ((each.loader_seconds, "the process that trains"), (each.worker_seconds, "each worker")):
+        if seconds:
+            yield (
+                f"data: {format_seconds(seconds)} of processor time of this host per step to fetch batches in {place}, "
+                "which the step contains; it is assumed that the cards' host needs half to twice as long"
+            )
+    if each.fed_seconds:
+        limits = "limits the step" if each.fed_seconds >= each.time.seconds else "is faster than the step"
+        yield f"data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
+    graphs = "one per operator and shape (eager)" if each.time.graphs is None else str(each.time.graphs)
+    yield f"{each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}"
+    shares = [f"{name} ({share:.0%})" for name, share in each.time.width_shares.items() if share >= _SMALL]
+    yield f"what makes the range wide: {', '.join(shares)}"
+    peak = each.memory.peak_bytes
+    parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)
+    low, high = (peak + sum(ends) for ends in zip(*((part.low, part.high) for part in each.reserves), strict=True))
+    yield (
+        f"memory with what tensors do not show: {_between(low, high)} of {format_bytes(each.usable_bytes)} that a "
+        f"program can use ({parts})"
+    )
+    at_peak = ", ".join(f"{name} {format_bytes(size)}" for name, size in each.memory.at_peak.items() if size)
+    yield f"memory at the peak ({each.memory.peak_phase}): {at_peak}"
+    moments = ", ".join(f"{name} {format_bytes(size)}" for name, size in each.memory.moments.items())
+    yield f"highest memory: {moments}"
+    for read in each.host_reads:
+        assumed = f" (the plan assumed {read.assumed})" if read.assumed else ""
+        yield f"{show_location(read.location)} reads a value {read.count} times per step: `{read.source}`{assumed}"
+
+
+def _between(low: int, high: int) -> str:
+    return f"{format_bytes(low)} to {format_bytes(high)}"
+
+
+def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
+    rows = [
+        (
+            cost.name,
+            f"{format_seconds(cost.seconds)}, {cost.seconds / (each.time.seconds or 1.0):.0%}",
+            cost.bound,
+            f"{cost.flops:.3g}" if cost.flops else "",
+            cost.explanation,
+            show_location(cost.location),
+        )
+        for cost in each.costs
+    ]
+    title, words = "largest costs of a step", frozenset(_COSTS[4:])
+    if is_brief:
+        yield Table(_COSTS, rows[:_BRIEF_COSTS], title, words)
+    if not is_brief or len(rows) > _BRIEF_COSTS:
+        yield Table(_COSTS, rows, f"all {title}" if is_brief else title, words, is_brief=False)
+    modules = [
+        (
+            row.name,
+            format_int(row.count),
+            format_bytes(row.bytes),
+            ", ".join(f"{name} {format_bytes(size)}" for name, size in row.by_category.items()),
+        )
+        for row in each.memory.modules
+    ]
+    if modules:
+        yield Table(_MEMORY, modules, "memory by module at the peak", frozenset(_MEMORY[3:]), is_brief=is_brief)
+    rows = [
+        (
+            group.name,
+            group.phase,
+            format_int(group.count),
+            format_bytes(group.bytes),
+            str(group.ranks),
+            str(group.boxes),
+        )
+        for group in each.collectives
+    ]
+    if rows:
+        yield Table(_COLLECTIVES, rows, "collectives of a step", is_brief=is_brief)
+    columns = ("memory beside tensors", "at least", "at most", "source")
+    reserves = [(part.name, format_bytes(part.low), format_bytes(part.high), part.source) for part in each.reserves]
+    yield Table(columns, reserves, words=frozenset(columns[3:]), is_brief=False)
+
+
+def _chart(plan: StrategyPlan, categories: Sequence[str]) -> Chart:
+    """Return the memory from the setup to the last step, as stacked areas with a tooltip for each point."""
+    named = [(part.name, point) for part in plan.history for point in part.points]
+    points = [point.by_category for _, point in named]
+    ticks, top = _axis(max(map(sum, points), default=0))
+    width = WIDTH / max(len(points), 1)
+    below, shapes = [0] * len(points), []
+    for index, name in enumerate(categories):
+        above = [base + point[index] for base, point in zip(below, points, strict=True)]
+        if above != below:
+            outline = [*_corners(above, top, width), *reversed(_corners(below, top, width))]
+            shapes.append(Shape(_COLORS[index % len(_COLORS)], name, " ".join(outline)))
+        below = above
+    for index, (name, point) in enumerate(named):
+        sizes = zip(categories, point.by_category, strict=True)
+        parts = ", ".join(f"{category} {format_bytes(size)}" for category, size in sizes if size)
+        label = f"{name}, {point.phase}: {format_bytes(sum(point.by_category))} ({parts})"
+        shapes.append(Shape("strip", label, box=(round(index * width, 2), 0, round(width, 2), HEIGHT)))
+    begins = [0]
+    for part in plan.history:
+        begins.append(begins[-1] + len(part.points))
+    limit = (HEIGHT * (1 - plan.usable_bytes / top), "usable") if plan.usable_bytes <= top else None
+    return Chart(
+        "Memory of a card, from the setup to the last planned step (the steps after it are alike). Point at it for the "
+        "parts.",
+        (WIDTH, HEIGHT),
+        shapes,
+        [(HEIGHT * (1 - value / top), format_bytes(value)) for value in ticks],
+        [(round(begin * width, 1), part.name) for begin, part in zip(begins, plan.history, strict=False)],
+        limit,
+        is_brief=False,
+    )
+
+
+def _corners(values: list[int], top: float, width: float) -> list[str]:
+    """Return the upper edge of values as stairs: memory changes at once."""
+    heights = [HEIGHT * (1 - value / top) for value in values]
+    return [
+        corner
+        for index, height in enumerate(heights)
+        for corner in (f"{index * width:.1f},{height:.1f}", f"{(index + 1) * width:.1f},{height:.1f}")
+    ]
+
+
+def _axis(highest: float) -> tuple[list[float], float]:
+    """Return about :data:`_TICKS` round numbers of bytes from 0, and the end of the axis."""
+    base = 1.0
+    while highest / base >= 1024:  # noqa: PLR2004 - a unit of bytes
+        base *= 1024
+    rough = max(highest / base / _TICKS, 1e-12)
+    power = 10.0 ** math.floor(math.log10(rough))
+    size = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough) * base
+    count = max(math.ceil(highest / size), 1)
+    return [index * size for index in range(count + 1)], count * size

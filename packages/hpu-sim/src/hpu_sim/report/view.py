@@ -1,0 +1,316 @@
+"""Document of a report: what a terminal and a page show of it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from typing import TYPE_CHECKING, Final
+
+from hpu_sim.common.document import (
+    MAX_ENTRIES,
+    Chart,
+    Document,
+    Entries,
+    Entry,
+    Finding,
+    Heading,
+    Meter,
+    Part,
+    Shape,
+    Table,
+    Text,
+)
+from hpu_sim.common.formatting import changed_inputs, format_bytes, format_int, format_range, op_name, show_location
+from hpu_sim.prediction.recording import PREDICTED
+from hpu_sim.report.findings import findings, limitations
+from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpu_sim.report.schema import Clock, Compilation, RankRecord, Report
+    from hpu_sim.report.source_lines import SourceLine
+
+#: Maximum number of findings in a terminal, and of ranks with charts.
+MAX_FINDINGS: Final = 5
+MAX_RANKS_WITH_CHARTS: Final = 8
+# Lines below this share of the predicted step, and waiting for batches below this share, are not shown.
+_MIN_SHARE: Final = 0.01
+_MIN_LOADING: Final = 0.1
+# Bars of a chart: width with their gap, and height.
+_BAR: Final = 4
+_HEIGHT: Final = 48
+_COLUMNS: Final = (
+    "rank", "steps", "graphs", "recompiled", "host syncs", "H2D copies", "D2H copies", "collectives", "peak memory",
+)  # fmt: skip
+_STEPS: Final = ("rank", "cache misses", "host syncs per step")
+_MISSES: Final = ("step", "line", "operator", "cause")
+_SIZES: Final = ("collective", "calls", "bytes", "calls by maximum size")
+# Title, kinds of events, description.
+_SECTIONS: Final = (
+    ("Host-device synchronization", ("host_sync",), "The host waited until the device was idle."),
+    (
+        "CPU fallbacks",
+        ("cpu_fallback",),
+        "Operators without a kernel in the bridge 1.19, which a card runs on the CPU.",
+    ),
+    (
+        "Recipe cache misses by line",
+        ("compilation",),
+        "First operator of a new graph that differs from all earlier ones.",
+    ),
+    (
+        "Graphs of torch.compile",
+        ("compiled_graph",),
+        "Graphs that hpu_backend compiled, by the line that called the function.",
+    ),
+    ("Host-device copies", ("h2d", "d2h"), "Data copied between host and device."),
+    ("Collectives", ("collective",), "Calls of torch.distributed with hpu tensors."),
+    ("Unsupported operations and dtypes", ("dtype", "unsupported"), "Operators that fail or convert on a card."),
+)
+_FOOTER: Final = (
+    "Nothing in this report was measured on a card. What is said of cards is from Intel's documentation and published "
+    "sources. A training step contains one optimizer step and everything since the previous step. Code after the "
+    "optimizer step in the same loop iteration, such as validation, belongs to the same step. The first step includes "
+    "set-up. Optimizers that each step once share a step. Start-up: only in the first two steps or before them. "
+    "Teardown: only in the last step or after it. Validation: in a validation, test or prediction loop of Lightning or "
+    "transformers. Each event is attributed to the innermost line of the program. If a framework caused it below that "
+    "line, the callback, logger or method is shown instead of the source code. Expand a line for its stack."
+)
+
+
+def document(report: Report) -> Document:
+    """Return the document of a report."""
+    first = report.ranks[0].machine if report.ranks else None
+    status = _describe_exit(report.exit_code)
+    created = report.created.replace("T", " ").replace("+00:00", " UTC")
+    heading = machine = ""
+    if first is not None:
+        mode = f"{'lazy' if first.lazy else 'eager'} mode"
+        on = f"{first.devices} x {first.generation}, SynapseAI {first.release}, {mode}"
+        heading = f"hpu-sim: {on}{', strict' if first.strict else ''} (simulated)"
+        machine = (
+            f"{first.devices} \N{MULTIPLICATION SIGN} {first.generation} with {format_bytes(first.memory_bytes)}, "
+            f"SynapseAI {first.release}, {mode}, torch {first.torch}"
+        )
+    return Document(
+        title="Gaudi readiness report",
+        badge="simulated",
+        command=shlex.join(report.command),
+        heading=heading or "hpu-sim: no process used a simulated card",
+        subtitle=" · ".join(each for each in (machine, status, created) if each),
+        parts=list(_parts(report, status)),
+        footer=[_FOOTER],
+    )
+
+
+def _parts(report: Report, status: str) -> Iterator[Part]:
+    if not report.ranks:
+        text = "The program created no hpu tensor."
+        yield Finding("performance", "No process used a simulated card", text, is_brief=False)
+        return
+    ranks = list(zip(rank_labels(report), report.ranks, strict=True))
+    first, lines = report.ranks[0], source_lines(report)
+    found = findings(report)
+    yield Table(_COLUMNS, [(label, *_row(record)) for label, record in ranks], is_left=False)
+    yield from _compiled_graphs(first)
+    yield from _clocks(report)
+    yield Heading("Findings")
+    for number, each in enumerate(found):
+        entries = [_entry(line, report) for line in each.lines]
+        yield Finding(each.category, each.title, each.recommendation, entries, is_brief=number < MAX_FINDINGS)
+    if not found:
+        has_lines = any(record.detail == "lines" for record in report.ranks)
+        has_failed = report.exit_code not in {0, None}
+        title = ("No findings" if has_lines else "Only totals were recorded") + (
+            f", but the program {status}" if has_failed else ""
+        )
+        yield Finding("performance" if has_failed else "good", title, is_brief=False)
+    yield from (Text(f"note: {each}") for each in limitations(report))
+    yield from _leniences(report)
+    yield from map(Text, loader_lines(report))
+    yield Heading("Memory")
+    for label, record in ranks:
+        peak, whole = record.totals["peak_bytes"], record.machine.memory_bytes
+        text = f"Rank {label}: peak {format_bytes(peak)} of {format_bytes(whole)}"
+        yield Meter(text, peak / whole, is_brief=False)
+    yield Heading("Training steps")
+    rows = [
+        (label, format_int(each.totals["compilations"]) if each.machine.lazy else "-", _syncs_per_step(each))
+        for label, each in ranks
+    ]
+    yield Table(_STEPS, rows, words=frozenset(_STEPS[2:]), is_brief=False)
+    for label, record in ranks[:MAX_RANKS_WITH_CHARTS]:
+        yield from _charts(f"Rank {label}: " if len(ranks) > 1 else "", record)
+    if first.compilations:
+        yield Heading("Recipe cache misses in order")
+        misses = [_miss(each) for each in first.compilations[:MAX_ENTRIES]]
+        yield Table(_MISSES, misses, words=frozenset(_MISSES[1:]), is_brief=False)
+    if first.collectives:
+        yield Heading("Collectives by size")
+        sizes = [
+            (
+                each.name,
+                format_int(each.count),
+                format_bytes(each.bytes),
+                ", ".join(
+                    f"{format_int(calls)} \N{MULTIPLICATION SIGN} {format_bytes(size)}" for size, calls in each.sizes
+                ),
+            )
+            for each in first.collectives
+        ]
+        yield Table(_SIZES, sizes, words=frozenset(_SIZES[3:]), is_brief=False)
+    for title, kinds, text in _SECTIONS:
+        chosen = [line for line in lines if line.site.kind in kinds]
+        groups = [
+            (name.capitalize(), [_entry(each, report) for each in chosen if each.occurrence == name])
+            for name in OCCURRENCES
+        ]
+        if chosen:
+            yield Heading(title)
+            yield Text(text, "faint", is_brief=False)
+            yield Entries([group for group in groups if group[1]])
+
+
+def _entry(line: SourceLine, report: Report) -> Entry:
+    site = line.site
+    frame, who = site.frame, ""
+    if len(report.ranks) > 1:
+        is_all = len(line.ranks) == len(report.ranks)
+        who = "all ranks" if is_all else f"rank {', '.join(map(str, line.ranks))}"
+    return Entry(
+        "no Python line" if frame is None else f"{frame.file}:{frame.line}",
+        site.cause or (frame.source if frame is not None else ""),
+        line.frequency,
+        line.description,
+        line.bytes,
+        who,
+        site.examples,
+        site.stack,
+        site.cause,
+    )
+
+
+def _row(record: RankRecord) -> tuple[str, ...]:
+    totals = record.totals
+    graphs = [format_int(totals[name]) if record.machine.lazy else "-" for name in ("graphs", "recompilations")]
+    with_bytes = (("h2d_copies", "h2d_bytes"), ("d2h_copies", "d2h_bytes"), ("collectives", "collective_bytes"))
+    return (
+        f"{format_int(record.steps.finished)}{' (killed)' if record.state == 'running' else ''}",
+        *graphs,
+        format_int(totals["host_syncs"]),
+        *(f"{format_int(totals[n])} ({format_bytes(totals[size])})" if totals[n] else "0" for n, size in with_bytes),
+        f"{format_bytes(totals['peak_bytes'])} of {format_bytes(record.machine.memory_bytes)}",
+    )
+
+
+def _compiled_graphs(record: RankRecord) -> Iterator[Text]:
+    """Yield a line on what torch.compile did on the first rank."""
+    sites = [site for site in record.sites if site.kind == "compiled_graph"]
+    if sites:
+        count, last = sum(site.count for site in sites), max(site.last_step for site in sites)
+        yield Text(f"torch.compile: {format_int(count)} graph{'' if count == 1 else 's'}, the last in step {last}")
+
+
+def _clocks(report: Report) -> Iterator[Part]:
+    """Yield the slowest rank's predicted step, what the device waits for, and its lines with most time."""
+    known: list[tuple[Clock, RankRecord]] = [(each.clock, each) for each in report.ranks if each.clock is not None]
+    if not known:
+        return
+    clock, record = max(known, key=lambda pair: pair[0].time.slow_seconds)
+    time = clock.time
+    title = f"step {clock.step} on {record.machine.generation}"
+    yield Text(f"{title}: {format_range(time.fast_seconds, time.slow_seconds)} ({PREDICTED})")
+    factors = [end / (time.seconds or 1.0) for end in (time.fast_seconds, time.slow_seconds)]
+    shown = [
+        (show_location(each.name) or "no line of the program", format_range(*(each.seconds * end for end in factors)))
+        for each in clock.costs
+        if each.seconds >= _MIN_SHARE * time.seconds
+    ]
+    yield Table(("time on the card per step", PREDICTED), shown)
+    yield from (Text(f"note: {each}") for each in clock.notes)
+
+
+def _leniences(report: Report) -> Iterator[Text]:
+    """Yield a line that counts what strict mode refuses or changes."""
+    total: dict[str, int] = {}
+    for record in report.ranks:
+        for name, count in record.leniences.items():
+            total[name] = total.get(name, 0) + count
+    shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
+    if shown:
+        yield Text(f"--strict would refuse or change: {shown}")
+
+
+def loader_lines(report: Report) -> list[str]:
+    """Return lines on loading batches, of the rank that waits longest, where it takes a part worth mentioning."""
+    shares = [record.loader for record in report.ranks if record.loader is not None and record.loader.seconds]
+    if not shares:
+        return []
+    share = max(shares, key=lambda each: each.torch_seconds / each.seconds)
+    waited, lines = share.torch_seconds / share.seconds, []
+    if waited >= _MIN_LOADING:
+        lines.append(f"loading batches: {waited:.0%} of the time between the first and the last step, on this host")
+    if share.media_images and share.media_seconds:
+        lines.append(
+            f"decoding on the card (simulated): {format_int(share.media_images)} images, "
+            f"{share.media_seconds / share.seconds:.0%} of that time at {share.media_images / share.media_seconds:.0f} "
+            "images/s of this host; a card decodes beside the step"
+        )
+    return lines
+
+
+def _charts(rank: str, record: RankRecord) -> Iterator[Chart]:
+    """Yield bar charts over the steps."""
+    steps = record.steps
+    unit = "step" if steps.steps_per_bin == 1 else f"{steps.steps_per_bin} steps"
+    for title, values in (("Host syncs", steps.host_syncs), ("Recipe cache misses", steps.compilations)):
+        if not any(values):
+            continue
+        # Set-up and teardown in the first and the last bin would dwarf all others.
+        top = max(values[1:-1], default=0) or max(values)
+        bars = []
+        for index, value in enumerate(values):
+            height = round(min(value / top, 1) * _HEIGHT, 2)
+            style = "edge" if index in {0, len(values) - 1} else ""
+            label = f"{_steps(index, steps.steps_per_bin, steps.finished)}: {value}"
+            bars.append(Shape(style, label, box=(index * _BAR, round(_HEIGHT - height, 2), _BAR - 1, height)))
+        caption = (
+            f"{rank}{title} per {unit}, 0 to {format_int(top)}. The first and the last bar (gray) include set-up and "
+            "teardown, and may be clipped."
+        )
+        yield Chart(caption, (len(values) * _BAR, _HEIGHT), [bar for bar in bars if bar.box[3]], is_brief=False)
+
+
+def _steps(index: int, steps_per_bin: int, finished: int) -> str:
+    first = index * steps_per_bin + 1
+    last = min(first + steps_per_bin - 1, finished)
+    text = f"step {first}" if first == last else f"steps {first} to {last}"
+    if index == 0:
+        return f"{text} and set-up"
+    return f"{text} and teardown" if last == finished else text
+
+
+def _miss(each: Compilation) -> Sequence[str]:
+    if each.reason in {"shapes", "arguments"}:
+        cause = "input {} changed to {}".format(*changed_inputs(each.old_inputs, each.new_inputs))
+    else:
+        cause = "new operator" if each.reason == "operators" else "new end of the graph"
+    return str(each.step), each.frame.place if each.frame else "no Python line", op_name(each.op), cause
+
+
+def _describe_exit(exit_code: int | None) -> str:
+    if exit_code is None:
+        return ""
+    return f"exited with code {exit_code}" if exit_code >= 0 else f"terminated by {signal.Signals(-exit_code).name}"
+
+
+def _syncs_per_step(record: RankRecord) -> str:
+    """Return the most common and the highest number of host syncs per step."""
+    pairs = record.steps.syncs_per_step
+    if not pairs:
+        return "-"
+    most_common, steps = max(pairs, key=lambda pair: pair[1])
+    if len(pairs) == 1:
+        return str(most_common)
+    return f"{most_common} in {steps} of {sum(count for _, count in pairs)} steps, at most {pairs[-1][0]}"
