@@ -66,7 +66,7 @@ def make(entry: dict[str, Any]) -> Result:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
-        options = [*shlex.split(entry.get("options", "")), "--json", str(path)]
+        options = [*shlex.split(entry.get("options", "")), f"--json={path}"]
         command = ["hpu-sim", "plan", *options, str(_FOLDER / "programs" / program), *arguments]
         done = subprocess.run(
             command, cwd=folder, env=variables, preexec_fn=_limit, capture_output=True, text=True, check=False
