@@ -29,14 +29,22 @@ def _train_and_resume(stage: int, path: str) -> tuple[list[float], list[float]]:
     return _train(stage, None), _train(stage, path)
 
 
-@pytest.mark.parametrize("stage", [pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+    ("stage", "kind"),
+    [
+        pytest.param(2, "sync", marks=pytest.mark.slow),
+        (3, "sync"),
+        pytest.param(2, "async", marks=pytest.mark.slow),
+        pytest.param(3, "async", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_training_resumes_from_the_last_complete_checkpoint(
-    stage: int, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
+    stage: int, kind: str, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
 ) -> None:
     """The losses after resuming equal those of an uninterrupted training."""
     step = random.randint(2, EPOCHS - 1)  # noqa: S311 - not for cryptography.
     path = tmp_path / "checkpoints" / "last.ckpt"
-    with program("kill_during_save.py", str(stage), str(path), str(step)) as running:
+    with program("kill_during_save.py", str(stage), str(path), str(step), kind) as running:
         completed: Any = running.wait(240)
 
     (uninterrupted, resumed), _ = on_ranks(_train_and_resume, stage, str(path))

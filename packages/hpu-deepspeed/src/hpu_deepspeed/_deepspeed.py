@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import os
 import sys
 import warnings
@@ -118,6 +119,25 @@ def warn_if_untested() -> None:
         f"DeepSpeed {found} has not been tested with SynapseAI {row.release if row else plugin}: {hint}",
         stacklevel=3,
     )
+
+
+@contextlib.contextmanager
+def buffered_saves() -> Iterator[list[tuple[str, io.BytesIO]]]:
+    """Yield a list of the files, paths and contents, that DeepSpeed would write inside the context."""
+    files: list[tuple[str, io.BytesIO]] = []
+    module = importlib.import_module(f"{load().__name__}.runtime.checkpoint_engine.torch_checkpoint_engine")
+    engine = module.TorchCheckpointEngine
+    original = engine.save
+
+    def save(self: Any, state_dict: Any, path: str) -> Any:
+        files.append((path, io.BytesIO()))
+        return original(self, state_dict, files[-1][1])
+
+    engine.save = save
+    try:
+        yield files
+    finally:
+        engine.save = original
 
 
 def check_version() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import atomic_dir, hccl
+from hpu_core.async_save import AsyncSaveMixin
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_core.strategy import constructor_arguments
@@ -31,7 +32,7 @@ else:
     _Strategy = HPUParallelMixin
 
 
-class HPUDeepSpeedMixin(_Strategy):
+class HPUDeepSpeedMixin(AsyncSaveMixin, _Strategy):
     """Mixin for the Trainer's and Fabric's strategy; list it before Lightning's DeepSpeedStrategy."""
 
     config: Any
@@ -40,18 +41,20 @@ class HPUDeepSpeedMixin(_Strategy):
     # Whether `root_device` has an index, see `_device_index_context`.
     _has_device_index = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments that are used here.
         self,
         *,
         config: Any,
         process_group_backend: str | None,
         timeout: timedelta | None,
         failure_detection: bool,
+        async_save: bool = False,
         own_options: frozenset[str] = frozenset(),
         **kwargs: Any,
     ) -> None:
         _deepspeed.load()
         _deepspeed.warn_if_untested()
+        self.async_save = async_save
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         _config.validate_source(config)
         super().__init__(config=config, process_group_backend=self.process_groups.backend, **kwargs)
@@ -133,5 +136,17 @@ class HPUDeepSpeedMixin(_Strategy):
     def _atomic_checkpoint(self, path: Any) -> Iterator[Path]:
         """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
         target = Path(os.fspath(self.broadcast(path)))
+        self.finish_save()
+        if self.async_save:
+            partial = atomic_dir.prepare(target, self.local_rank, self.barrier)
+            with _deepspeed.buffered_saves() as files:
+                yield partial
+
+            def write(_: Any) -> None:
+                for file, content in files:
+                    Path(file).write_bytes(content.getbuffer())
+
+            self.write_async(write, partial, target)
+            return
         with atomic_dir.atomic_dir(target, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial

@@ -97,6 +97,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
         timeout: timedelta | None = TIMEOUT,
         exclude_frozen_parameters: bool = False,
         failure_detection: bool = True,
+        async_save: bool = False,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
@@ -132,6 +133,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBas
             TypeError: An argument is set that this Lightning does not support.
             ValueError: `state` has an optimizer, and the directory the partitions of another number of cards.
         """
+        self.finish_save()
         options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
         checkpoint = atomic_dir.resolve(path)
         if isinstance(state, dict) and self.is_training_state(state):

@@ -120,6 +120,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         tensor_parallel: Options for tensor parallelism in the inference engine, such as `{"tp_size": 2}`.
         replace_with_kernel_inject: Whether the inference engine replaces modules by DeepSpeed's own kernels.
         enable_cuda_graph: Ignored by the inference engine on HPU; for configurations that were written for CUDA.
+        async_save: Whether to write checkpoints on another thread, after they are copied to host memory. The next save
+            and the end of training wait for it.
         **kwargs: Further options of `deepspeed.init_inference`, such as `replace_method`.
 
     Raises:
@@ -190,6 +192,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
         tensor_parallel: dict[str, Any] | None = None,
         replace_with_kernel_inject: bool | None = None,
         enable_cuda_graph: bool | None = None,
+        async_save: bool = False,
         **kwargs: Any,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
@@ -277,6 +280,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCuda
             ValueError: The directory has no whole weights for the inference engine, or partitions of another number of
                 cards, which a training cannot resume from.
         """
+        self.finish_save()
         if _inference.is_engine(self.model):
             return self._load_for_inference(atomic_dir.resolve(checkpoint_path), weights_only)
         path = atomic_dir.resolve(checkpoint_path)

@@ -1,6 +1,7 @@
 """Training on two devices in which one rank is killed while it saves a checkpoint.
 
-Each epoch has one step and ends with a checkpoint. Arguments: ZeRO stage, path of the checkpoint, step to die at.
+Each epoch has one step and ends with a checkpoint. Arguments: ZeRO stage, path of the checkpoint, step to die at,
+"sync" or "async".
 """
 
 from __future__ import annotations
@@ -30,19 +31,25 @@ class SavingClassifier(Classifier):
         if self.trainer.global_step == self.kill_step and self.global_rank == 1:
             import torch
 
-            def write_part_and_die(obj: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+            def write_part_and_die(file: Any, *args: Any, **kwargs: Any) -> None:
                 with Path(file).open("wb") as partial:
                     partial.write(b"PK\x03\x04")
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            torch.save = write_part_and_die  # type: ignore[assignment] # It never returns.
+            if self.trainer.strategy.async_save:
+                self.trainer.strategy.finish_save()
+                Path.write_bytes = write_part_and_die  # type: ignore[assignment,method-assign] # It never returns.
+            else:
+                torch.save = lambda obj, file, *args, **kwargs: write_part_and_die(file)
+        elif self.trainer.global_step == self.kill_step:
+            self.trainer.strategy.finish_save()
         self.trainer.save_checkpoint(self.path)
 
 
 def main() -> None:
     """Train."""
     stage, path, kill_step = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    run = trainer(HPUDeepSpeedStrategy(stage=stage), max_epochs=8)
+    run = trainer(HPUDeepSpeedStrategy(stage=stage, async_save=sys.argv[4] == "async"), max_epochs=8)
     run.fit(SavingClassifier(path, kill_step), loader(run.global_rank, 2, 1))
 
 

@@ -3,20 +3,18 @@
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
 from hpu_core import atomic_dir, frameworks
+from hpu_core.async_save import AsyncSaveMixin
 from hpu_core.checkpoint import HPUCheckpointIO
-from hpu_fsdp._lightning import FabricFSDPStrategy
+from hpu_fsdp._lightning import FabricFSDPStrategy, sharded_saves
 from hpu_fsdp._setup import DEVICE
 from hpu_fsdp._torch import (
     ShardedTensor,
@@ -55,20 +53,7 @@ else:
 METADATA: Final = "meta.pt"
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingSave:
-    """A save whose files another thread writes.
-
-    Attributes:
-        written: Done when this rank has written its files; on rank 0, when all have.
-        committed: On rank 0, done when the checkpoint is in its place; elsewhere `written`.
-    """
-
-    written: "Future[Any]"
-    committed: "Future[Any]"
-
-
-class CheckpointMixin(_Strategy):
+class CheckpointMixin(AsyncSaveMixin, _Strategy):
     """Mixin for strategies that save sharded checkpoints; list it before Lightning's strategy.
 
     Attributes:
@@ -77,38 +62,6 @@ class CheckpointMixin(_Strategy):
 
     weights_key: str | None = None
 
-    _pending_save: _PendingSave | None = None
-    # Collectives on CPU tensors, for the thread that writes.
-    _cpu_group: Any | None = None
-    _writer: ThreadPoolExecutor | None = None
-
-    def finish_save(self) -> None:
-        """Wait until the last asynchronous save is complete; every rank must call it.
-
-        Raises:
-            Exception: The save failed, and the previous checkpoint is unchanged.
-        """
-        pending, self._pending_save = self._pending_save, None
-        if pending is None:
-            return
-        pending.committed.result()
-        self.barrier()
-
-    def _executor(self) -> ThreadPoolExecutor:
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "hpu-fsdp-save")
-        return self._writer
-
-    def teardown(self) -> None:
-        """Finish the last asynchronous save, and tear the strategy down."""
-        try:
-            self.finish_save()
-        finally:
-            if self._writer is not None:
-                self._writer.shutdown()
-                self._writer = None
-            super().teardown()
-
     @contextmanager
     def _replacing(self, path: Path) -> Iterator[Path]:
         """Yield a path that replaces `path` when the block ends on all ranks; one that fails keeps the old content."""
@@ -116,26 +69,15 @@ class CheckpointMixin(_Strategy):
         with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
             yield partial
 
-    def _save_async(self, checkpoint: dict[str, Any], path: Path) -> None:
-        """Copy a sharded checkpoint to host memory on this thread, and write it on another one."""
-        self.finish_save()
-        partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
-        state: dict[str, Any] = {str(self.weights_key): checkpoint.pop("state_dict")}
-        optimizers = checkpoint.pop("optimizer_states", [])
-        state.update({f"optimizer_{index}": optimizer for index, optimizer in enumerate(optimizers)})
-        if self._cpu_group is None:
-            self._cpu_group = dist.new_group(backend="gloo")
-        if self.global_rank == 0:
-            partial.mkdir()
-            HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
-        self.barrier()
-        # torch before 2.3 has no `checkpoint_id`.
-        writer = FileSystemWriter(partial)
-        written = self._executor().submit(
-            state_dict_saver.save, _copy_to_cpu(state), storage_writer=writer, process_group=self._cpu_group
-        )
-        committed = _commit_after(written, partial, path) if self.global_rank == 0 else written
-        self._pending_save = _PendingSave(written, committed)
+    def _write_shards(self, state: dict[str, Any], partial: Path, path: Path) -> None:
+        """Copy a sharded state to host memory on this thread, and write it on another one."""
+        copied = _copy_to_cpu(state)
+
+        def write(group: Any) -> None:
+            # torch before 2.3 has no `checkpoint_id`.
+            state_dict_saver.save(copied, storage_writer=FileSystemWriter(partial), process_group=group)
+
+        self.write_async(write, partial, path)
 
     def _load(
         self,
@@ -189,13 +131,8 @@ class CheckpointMixin(_Strategy):
 
 
 class TrainerCheckpointMixin(CheckpointMixin):
-    """CheckpointMixin of the Trainer's strategies.
+    """CheckpointMixin of the Trainer's strategies."""
 
-    Attributes:
-        async_save: Whether to write sharded checkpoints on another thread.
-    """
-
-    async_save: bool
     checkpoint_io: Any
     model: Any
 
@@ -229,7 +166,16 @@ class TrainerCheckpointMixin(CheckpointMixin):
         if not is_atomic:
             super().save_checkpoint(checkpoint, path, storage_options)
         elif self.async_save:
-            self._save_async(checkpoint, path)
+            self.finish_save()
+            partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
+            state: dict[str, Any] = {str(self.weights_key): checkpoint.pop("state_dict")}
+            optimizers = checkpoint.pop("optimizer_states", [])
+            state.update({f"optimizer_{index}": optimizer for index, optimizer in enumerate(optimizers)})
+            if self.global_rank == 0:
+                partial.mkdir()
+                HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
+            self.barrier()
+            self._write_shards(state, partial, path)
         else:
             with self._replacing(path) as partial:
                 super().save_checkpoint(checkpoint, partial)
@@ -244,22 +190,6 @@ class TrainerCheckpointMixin(CheckpointMixin):
         """
         with gathering_without_cuda():
             return super().optimizer_state(optimizer)
-
-    def remove_checkpoint(self, filepath: "_PATH") -> None:
-        """Remove a checkpoint, after an asynchronous save that may replace it as the last good one.
-
-        Args:
-            filepath: File or folder.
-        """
-        if self._pending_save is None:
-            super().remove_checkpoint(filepath)
-            return
-
-        def remove(committed: "Future[Any]") -> None:
-            if committed.exception() is None:
-                super(TrainerCheckpointMixin, self).remove_checkpoint(filepath)
-
-        self._pending_save.committed.add_done_callback(remove)
 
     def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
         """Load module and optimizer states, and return the rest of the checkpoint.
@@ -305,6 +235,14 @@ class FabricCheckpointMixin(CheckpointMixin):
         if storage_options is not None or (target.is_dir() and not is_replaceable(target)):
             super().save_checkpoint(target, state, storage_options, filter)
             return
+        if self.async_save:
+            self.finish_save()
+            partial = atomic_dir.prepare(target, self.local_rank, self.barrier)
+            with sharded_saves() as states:
+                super().save_checkpoint(partial, state, None, filter)
+            self.barrier()
+            self._write_shards(states[0], partial, target)
+            return
         with self._replacing(target) as partial, gathering_without_cuda():
             super().save_checkpoint(partial, state, None, filter)
 
@@ -324,6 +262,7 @@ class FabricCheckpointMixin(CheckpointMixin):
         """
         objects = state if isinstance(state, dict) else {}
         modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
+        self.finish_save()
         return self._load(super().load_checkpoint, path, weights_only, modules, state, strict)
 
 
@@ -349,24 +288,6 @@ def _extra_states_of(path: Path, modules: dict[str, Any], options: dict[str, Any
             states = extra_states(checkpoint.get(name, checkpoint.get("state_dict", {})))
             stack.enter_context(loading_extra_states(module, states))
         yield
-
-
-def _commit_after(written: "Future[Any]", partial: Path, path: Path) -> "Future[None]":
-    """Return a future that moves a checkpoint to its place when `written` is done."""
-    committed: Future[None] = Future()
-
-    def commit(_: "Future[Any]") -> None:
-        try:
-            # torch writes on rank 0 last, when all other ranks have written.
-            written.result()
-            atomic_dir.commit(partial, path)
-        except BaseException as error:  # noqa: BLE001 - `result` raises it.
-            committed.set_exception(error)
-        else:
-            committed.set_result(None)
-
-    written.add_done_callback(commit)
-    return committed
 
 
 def is_sharded(path: Path) -> bool:

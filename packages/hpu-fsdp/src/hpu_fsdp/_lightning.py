@@ -4,6 +4,8 @@ Importing this module imports that framework. Type checkers see the names of `li
 same ones.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from packaging.version import Version
@@ -52,6 +54,7 @@ __all__ = [
     "check_version",
     "fsdp_arguments",
     "rank_zero_warn",
+    "sharded_saves",
 ]
 
 # Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
@@ -74,3 +77,23 @@ def fsdp_arguments(strategy: Any) -> dict[str, Any]:
     """Return the arguments, which the caller may edit, that an FSDPStrategy passes to FullyShardedDataParallel."""
     arguments: dict[str, Any] = vars(strategy)["kwargs" if "kwargs" in vars(strategy) else "_fsdp_kwargs"]
     return arguments
+
+
+@contextmanager
+def sharded_saves() -> Iterator[list[dict[str, Any]]]:
+    """Yield a list of the sharded states that Fabric's strategies save inside the context, which write no shards."""
+    states: list[dict[str, Any]] = []
+
+    def keep(state: dict[str, Any], path: object) -> None:  # noqa: ARG001 - Lightning's arguments.
+        states.append(state)
+
+    strategies: list[Any] = [frameworks.current().fabric(f"strategies.{name}") for name in ("fsdp", "model_parallel")]
+    # The same private name in Lightning 2.3 to 2.6.
+    originals = [strategy._distributed_checkpoint_save for strategy in strategies]  # noqa: SLF001 - see above.
+    for strategy in strategies:
+        strategy._distributed_checkpoint_save = keep  # noqa: SLF001 - see above.
+    try:
+        yield states
+    finally:
+        for strategy, original in zip(strategies, originals, strict=True):
+            strategy._distributed_checkpoint_save = original  # noqa: SLF001 - see above.

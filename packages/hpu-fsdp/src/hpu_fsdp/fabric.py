@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
+
+_NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
 
 
 class FabricHPUFSDPStrategy(
@@ -52,6 +54,7 @@ class FabricHPUFSDPStrategy(
         state_dict_type: "sharded" by default, as in Lightning.
         device_mesh: See HPUFSDPStrategy.
         context_parallel_size: See HPUFSDPStrategy. Pass each batch through `strategy.context_parallel.shard`.
+        async_save: See HPUFSDPStrategy. Call `strategy.finish_save()` at the end.
         failure_detection: See HPUFSDPStrategy.
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
@@ -84,10 +87,12 @@ class FabricHPUFSDPStrategy(
         device_mesh: "tuple[int, int] | DeviceMesh | None" = None,
         *,
         context_parallel_size: int = 1,
+        async_save: bool = False,
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
+        arguments = {name: value for name, value in locals().items() if name not in _NOT_PASSED_ON}
+        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
         super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []

@@ -35,6 +35,7 @@ class FabricHPUModelParallelStrategy(
         process_group_backend: See HPUModelParallelStrategy.
         timeout: See HPUModelParallelStrategy.
         context_parallel_size: See HPUModelParallelStrategy. Pass each batch through `strategy.context_parallel.shard`.
+        async_save: See HPUModelParallelStrategy. Call `strategy.finish_save()` at the end.
         failure_detection: See HPUModelParallelStrategy.
 
     Raises:
@@ -55,6 +56,7 @@ class FabricHPUModelParallelStrategy(
         timeout: timedelta | None = TIMEOUT,
         *,
         context_parallel_size: int = 1,
+        async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
         if not callable(parallelize_fn):
@@ -62,6 +64,7 @@ class FabricHPUModelParallelStrategy(
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
                 "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
             )
+        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
         super().__init__(
             parallelize_fn=parallelize_fn,
             data_parallel_size=data_parallel_size,

@@ -1,0 +1,136 @@
+"""Asynchronous saves with Fabric on two simulated devices; the helper functions run on both ranks."""
+
+import threading
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from packaging.version import Version
+
+from hpu_core import HPUAccelerator, async_save, frameworks
+from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy
+from hpu_fsdp._lightning import FabricFSDPStrategy
+
+from .conftest import OnRanks
+from .modules import UNITS, make_network
+
+# torch's checkpoints use its own deprecated names.
+pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
+
+_Fabric = frameworks.current().fabric().Fabric
+_KINDS = ["fsdp", "fsdp2"] if Version(torch.__version__) >= Version("2.7.dev0") else ["fsdp"]
+
+
+def _strategy(kind: str) -> Any:
+    if kind == "fsdp":
+        return FabricHPUFSDPStrategy(auto_wrap_policy=set(UNITS), async_save=True)
+    from torch.distributed.fsdp import fully_shard
+
+    def parallelize(network: Any, mesh: Any) -> Any:
+        return fully_shard(network, mesh=mesh["data_parallel"], reshard_after_forward=False)
+
+    return FabricHPUModelParallelStrategy(parallelize, 2, 1, async_save=True)
+
+
+class _Run:
+    """Network, its optimizer and its steps."""
+
+    def __init__(self, kind: str) -> None:
+        self.fabric = _Fabric(accelerator=HPUAccelerator(), strategy=_strategy(kind), devices=2)
+        self.fabric.launch()
+        self.network = self.fabric.setup_module(make_network())
+        self.optimizer = self.fabric.setup_optimizers(torch.optim.AdamW(self.network.parameters(), lr=0.01))
+
+    def step(self) -> float:
+        """Return the loss of a step."""
+        self.optimizer.zero_grad()
+        loss = self.network(torch.linspace(-1, 1, 128, device="hpu").view(2, 64)).square().mean()
+        self.fabric.backward(loss)
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds."""
+        return {"model": self.network, "optimizer": self.optimizer, "step": 2}
+
+
+def _save_and_load(folder: Path, kind: str) -> dict[str, Any]:
+    """Return losses after two steps and after loading, and whether the checkpoint was there before it could."""
+    may_write = threading.Event()
+    original = async_save._write_and_commit
+
+    def write_later(*args: Any, **options: Any) -> None:
+        assert may_write.wait(60)
+        original(*args, **options)
+
+    run = _Run(kind)
+    run.step(), run.step()
+    with mock.patch.object(async_save, "_write_and_commit", write_later):
+        run.fabric.save(folder / "saved", run.state())
+        losses = [run.step(), run.step()]
+        existed = (folder / "saved").exists()
+        may_write.set()
+        run.fabric.strategy.finish_save()
+    files = sorted(path.name for path in folder.iterdir())
+    loaded = _Run(kind)
+    state = loaded.state() | {"step": 0}
+    loaded.fabric.load(folder / "saved", state)
+    return {
+        "existed": existed,
+        "files": files,
+        "expected": losses,
+        "loaded": [loaded.step(), loaded.step()],
+        "step": state["step"],
+    }
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_fabric_goes_on_while_a_checkpoint_is_written(kind: str, on_ranks: OnRanks, tmp_path: Path) -> None:
+    """The checkpoint has the state of the time when it was saved."""
+    for result in on_ranks(_save_and_load, tmp_path, kind):
+        assert not result["existed"]
+        assert result["files"] == ["saved"]
+        assert result["loaded"] == result["expected"]
+        assert result["step"] == 2
+
+
+def _fail_on_one_rank(folder: Path) -> str:
+    run = _Run("fsdp")
+    run.fabric.save(folder / "saved", run.state())
+    run.fabric.strategy.finish_save()
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError("no space left")
+
+    rank = run.fabric.global_rank
+    strategy = run.fabric.strategy
+    partial = folder / "partial"
+    strategy.write_async(fail if rank == 1 else lambda _: partial.mkdir(), partial, folder / "saved")
+    with pytest.raises((OSError, RuntimeError)) as raised:
+        strategy.finish_save()
+    run.fabric.barrier()
+    return str(raised.value)
+
+
+def test_failed_save_keeps_the_last_checkpoint(on_ranks: OnRanks, tmp_path: Path) -> None:
+    """Each rank learns of it."""
+    first, second = on_ranks(_fail_on_one_rank, tmp_path)
+
+    assert first.startswith("another rank could not write its part of ")
+    assert second == "no space left"
+    assert (tmp_path / "saved" / "meta.pt").is_file()
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
+def test_lightning_has_the_private_name(kind: str) -> None:
+    """`sharded_saves` replaces it in both modules."""
+    assert issubclass(FabricHPUFSDPStrategy, FabricFSDPStrategy)
+    module = frameworks.current().fabric("strategies.fsdp" if kind == "fsdp" else "strategies.model_parallel")
+    assert callable(module._distributed_checkpoint_save)
+
+
+def test_full_checkpoints_are_saved_at_once() -> None:
+    with pytest.raises(ValueError, match="`async_save` must be False for full checkpoints, got True"):
+        FabricHPUFSDPStrategy(state_dict_type="full", async_save=True)
