@@ -6,7 +6,6 @@ the first and the last are threads, each with open files and a network of its ow
 rank or the last machine fails. What waits in a collective is held there, as by HCCL.
 
     python tests/trials/scale.py [--ranks 8 64] [--only killed] [--delay 0.1 --loss 0.01] [--json after.json]
-    python tests/trials/scale.py --plot scale.svg before.json after.json
 
 `nox -s scale` calls it.
 """
@@ -17,7 +16,6 @@ import atexit
 import ctypes
 import gc
 import itertools
-import json
 import math
 import mmap
 import os
@@ -522,39 +520,8 @@ def run(options: argparse.Namespace) -> int:
     return min(table.wrong, 1)
 
 
-# Of the drawing: title, value of a row, and what it should be at most.
-_PANELS: tuple[tuple[str, Callable[[dict[str, Any]], float], float | None], ...] = (
-    ("rendezvous, s", lambda row: row["joined"], 60),
-    ("requests per second", lambda row: row["requests"], None),
-    ("rank 0's watchdog and store, % of a core", lambda row: 100 * (row["leader"] + row["store"]), 5),
-    ("a killed rank is known everywhere, s", lambda row: row["known"][1], 15),
-    ("last exit, s", lambda row: row["ended"], 60),
-    ("lines of error output", lambda row: row["lines"], _PAGE),
-)
-
-
-def draw(drawing: Path, files: Sequence[Path]) -> None:
-    """Draw the rows of a killed rank in JSON files, with a curve for each file; axes are logarithmic."""
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(2, 3, figsize=(12, 6), layout="constrained")
-    for panel, (title, value, goal) in zip(panels.flat, _PANELS, strict=True):
-        for file in files:
-            rows = [row for row in json.loads(file.read_text()) if row["fault"] == "killed"]
-            sizes = [row["ranks"] for row in rows]
-            panel.loglog(sizes, list(map(value, rows)), marker=".", label=file.stem)
-            panel.set_xticks(sizes, sizes)
-        if goal:
-            panel.axhline(goal, color="gray", linestyle="--")
-        panel.set_title(title)
-        panel.xaxis.minorticks_off()
-    panels.flat[0].legend()
-    figure.supxlabel("By number of ranks. Dashed: what it should be at most at 4,096 ranks.")
-    figure.savefig(drawing)
-
-
 def main() -> int:
-    """Measure, or draw what was measured; return 1 if something is not as promised."""
+    """Measure; return 1 if something is not as promised."""
     arguments = parser(__doc__)
     arguments.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 1024, 4096])
     arguments.add_argument("--only", choices=sorted({fault.name for fault in _FAULTS}), nargs="+", help="faults")
@@ -562,12 +529,7 @@ def main() -> int:
     arguments.add_argument("--delay", type=float, default=0, help="seconds each way to rank 0's machine")
     arguments.add_argument("--loss", type=float, default=0, help="share of frames that it loses")
     arguments.add_argument("--processes", type=int, default=_MAX_PROCESSES, help="ranks above which most are threads")
-    arguments.add_argument("--plot", type=Path, nargs="+", help="drawing, and files with the rows of each curve")
-    options = arguments.parse_args()
-    if options.plot:
-        draw(options.plot[0], options.plot[1:])
-        return 0
-    return run(options)
+    return run(arguments.parse_args())
 
 
 if __name__ == "__main__":
