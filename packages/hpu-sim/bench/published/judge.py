@@ -94,7 +94,6 @@ def recordings() -> dict[str, Recording]:
         recording = Recording(("",), 0, job.get("cards", 1), _DEVICES, precision=precision, steps=[step])
         recording.lazy, recording.compiled = mode == "lazy", mode == "compile"
         recording.parameters, recording.trainable = data["parameters"], data["trainable"]
-        recording.largest_module = data["largest_module"]
         found[point["id"]] = recording
     return found
 

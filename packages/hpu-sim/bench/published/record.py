@@ -32,8 +32,11 @@ def features(point: dict[str, Any]) -> dict[str, Any]:
     import programs
 
     recording = programs.record(point["model"], programs.Job(**point["job"]))
-    facts = {"parameters": recording.parameters, "trainable": recording.trainable}
-    return {**facts, "largest_module": recording.largest_module, **encoding.to_json(recording.steady)}
+    return {
+        "parameters": recording.parameters,
+        "trainable": recording.trainable,
+        **encoding.to_json(recording.steady),
+    }
 
 
 def path(point: dict[str, Any]) -> Path:

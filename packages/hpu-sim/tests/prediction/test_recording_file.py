@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,3 +86,14 @@ def test_options_may_follow_a_recording(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "GAUDI3" in result.output
     assert "GAUDI2" not in result.output
+
+
+def test_generations_of_a_recording_are_compared(tmp_path: Path) -> None:
+    path = tmp_path / "plan.rec"
+    recording_file.save([_recording()], path)
+
+    result = CliRunner().invoke(main, ["plan", str(path), "--generation", "GAUDI2,GAUDI3", "--json"])
+
+    first, second = json.loads(result.output)["strategies"]
+    assert first["relative"] is None
+    assert second["relative"][0] < 1.2 < 2 * second["relative"][1]

@@ -134,16 +134,18 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 
 def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
-    from hpu_sim.plan.compare import strategy_plan
+    from hpu_sim.plan import compare
 
     groups: dict[tuple[str, int, int, str], list[Recording]] = {}
     for each in recordings:
         groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
-    plans = [
-        worst([strategy_plan(each, generation, request.job) for each in group])
-        for group in groups.values()
-        for generation in request.generations
-    ]
+    plans: list[StrategyPlan] = []
+    for group in groups.values():
+        for generation in request.generations:
+            plan = worst([compare.strategy_plan(each, generation, request.job) for each in group])
+            first = recordings[0], request.generations[0]
+            relative = compare.per_sample((group[0], generation), first) if plans else None
+            plans.append(dataclasses.replace(plan, relative=relative))
     return _finish(plans, recordings, outputs)
 
 

@@ -47,14 +47,6 @@ def describe(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
 
-def innermost_module(error: BaseException) -> str:
-    """Return the name of the module that raised an error; empty if it has no traceback."""
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    return "" if innermost is None else str(innermost.tb_frame.f_globals.get("__name__", ""))
-
-
 def location_of(error: BaseException) -> str:
     """Return the line of the program that raised an error; empty if none did."""
     parts = list(frames.program_tracebacks(error.__traceback__))

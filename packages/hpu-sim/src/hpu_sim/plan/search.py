@@ -12,6 +12,7 @@ from hpu_sim.plan.schema import Advice
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.ranges import middle
+from hpu_sim.prediction.recording import STEPS
 from hpu_sim.prediction.reserve import fitting_bytes
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class _Search:
         self, record: Callable[[Options], Recording], options: Options, recording: Recording, generation: str
     ) -> None:
         self._record = record
-        self._options = options
+        # The third step of DDP, with its last buckets, needs no more memory than the second one.
+        self._options = dataclasses.replace(options, steps=STEPS)
         self._recording = recording
         self._generation = generation
         self._fitting = fitting_bytes(usable_memory(generation))

@@ -32,6 +32,7 @@ class Options:
         rank: Rank to plan.
         only_rank: Whether to plan no other rank.
         compiled: Whether to plan the program as compiled by hpu_backend.
+        steps: Steps to record; 0 for all of which the plan of a program needs to know.
         tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
     """
 
@@ -44,6 +45,7 @@ class Options:
     rank: int = 0
     only_rank: bool = False
     compiled: bool = False
+    steps: int = 0
     tensor_parallel: int = 0
 
     @property
@@ -134,8 +136,13 @@ class Session:
             self.recording.steady.inputs = _describe(self.batches.last)
         self.batches.last = None
         self._ended += 1
-        if self._ended >= (STEPS_OF_DDP if self.has_ddp else STEPS):
+        if self._ended >= self._steps:
             raise PlanComplete
+
+    @property
+    def _steps(self) -> int:
+        """Number of steps to record."""
+        return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
 
     def follow_optimizer(self, optimizer: Any, location: str) -> None:
         """Take a step of an optimizer, with which steps end in a program that does not mark them.
@@ -164,8 +171,7 @@ class Session:
         """Report what runs."""
         if self._on_progress is not None:
             number, phase = len(self.recording.steps), self.device.phase
-            steps = STEPS_OF_DDP if self.has_ddp else STEPS
-            self._on_progress("setup" if phase == "setup" else f"step {number} of {steps}, {phase}")
+            self._on_progress("setup" if phase == "setup" else f"step {number} of {self._steps}, {phase}")
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
         """Describe the first module of a program without a Trainer."""
@@ -191,8 +197,6 @@ class Session:
         self.recording.trainable = sum(
             number for number, each in zip(numbers, parameters, strict=True) if each.requires_grad
         )
-        sizes = [sum(each.numel() for each in module.parameters(recurse=False)) for module in model.modules()]
-        self.recording.largest_module = max(sizes, default=0)
         compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
         share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model

@@ -128,7 +128,6 @@ class Collective:
         ranks: Ranks of the group.
         is_async: Whether the caller waits later.
         after: Number of operations of the step before it.
-        copied_bytes: Bytes that the device reads and writes to fill and to empty its buffer.
     """
 
     name: str
@@ -138,7 +137,6 @@ class Collective:
     ranks: tuple[int, ...]
     is_async: bool
     after: int
-    copied_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -222,7 +220,6 @@ class Recording:
         accumulate: Micro-batches per step of the optimizer, of which the recorded step has all.
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
-        largest_module: Number of parameters of the largest module without children.
         blocks: Class and number of the repeated blocks of the model, which can be recomputed.
         is_uneven: Whether ranks have shards of different sizes.
         setup: What happened before the first step.
@@ -244,7 +241,6 @@ class Recording:
     accumulate: int = 1
     parameters: int = 0
     trainable: int = 0
-    largest_module: int = 0
     blocks: tuple[str, int] = ("", 0)
     is_uneven: bool = False
     setup: StepRecording = field(default_factory=StepRecording)

@@ -186,10 +186,7 @@ class _Schedule:
             else self._placed(part, [works[each.shape] for each in part.kernels])
             for part in parts
         ]
-        self._network_times = [
-            collective_seconds(each, devices, device) + each.copied_bytes / device.memory_rate
-            for each in step.collectives
-        ]
+        self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
         self._host = self._clock = self._network = self._end = 0.0
 
     @property
