@@ -185,6 +185,31 @@ def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
     assert (reduction.name, reduction.ranks, reduction.bytes) == ("allreduce", 64, 4 * 322)
 
 
+_LLAMA = {
+    "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256,
+    "num_key_value_heads": 4, "intermediate_size": 256, "max_position_embeddings": 512,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_model_is_planned_from_its_configuration_alone(tmp_path: Path) -> None:
+    """Two cards divide each layer, and FSDP2 the other dimension of four."""
+    pytest.importorskip("transformers")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(_LLAMA))
+    options = ["--devices", "4", "--tensor-parallel", "2", "--batch", "8", "--length", "128", "--json"]
+
+    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--model", str(config), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    plan_of_model = json.loads(done.stdout)
+    (planned,) = plan_of_model["strategies"]
+    assert plan_of_model["command"][0] == "--model"
+    assert (planned["strategy"], planned["rate"]["tokens"]) == ("hpu_model_parallel", 2 * 8 * 128)
+    assert {each["ranks"] for each in planned["collectives"]} == {2}
+
+
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"

@@ -12,8 +12,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
-from hpu_sim.common.encoding import from_dict
+from hpu_sim import cli
+from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.report.merge import (
     check_report_path,
     end_processes,
@@ -192,3 +194,12 @@ def test_processes_that_ignore_termination_are_killed(tmp_path: Path) -> None:
         end_processes(tmp_path, timeout=0.01)
 
         assert process.wait() == -signal.SIGKILL
+
+
+def test_the_report_of_records_is_printed_as_json(tmp_path: Path) -> None:
+    _write_records(tmp_path, make_record())
+
+    result = CliRunner().invoke(cli.main, ["report", str(tmp_path), "--json"])
+
+    found = json.loads(result.output)
+    assert (found["schema_version"], found["ranks"][0]["pid"]) == (SCHEMA_VERSION, 1234)

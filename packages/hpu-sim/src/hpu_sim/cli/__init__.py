@@ -12,7 +12,7 @@ import click
 
 from hpu_sim.__about__ import __version__
 from hpu_sim.cli.building import build_device
-from hpu_sim.cli.plan import mark_json, plan
+from hpu_sim.cli.planning import mark_json, plan
 from hpu_sim.device import machine_id
 from hpu_sim.device.config import (
     DEFAULT_GENERATION,
