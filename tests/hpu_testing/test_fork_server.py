@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_testing import CompletedProgram, Program, machine_env
-from hpu_testing.fork_server import ForkServer
+from hpu_testing.fork_server import ForkServer, shared_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +91,26 @@ def test_a_module_runs_as_under_python(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "module", "argument"]
     with Program(command, machine_env(1, tmp_path), tmp_path, preloaded=True) as program:
         assert program.wait(60).output.splitlines()[-1] == "__main__ ['argument']"
+
+
+def test_a_text_runs_with_warning_filters_and_files_of_its_own(tmp_path: Path) -> None:
+    text = "import sys, warnings; print(sys.argv); print(__name__, file=sys.stderr); warnings.warn('old')"
+    server = shared_server(machine_env(1, tmp_path)["PYTHONPATH"])
+    with (tmp_path / "out").open("w+") as output, (tmp_path / "err").open("w+") as errors:
+        filters = [("error", "", "Warning"), ("ignore", "o", "UserWarning")]
+        process = server.start(["-c", text, "-v"], machine_env(1, tmp_path), output, errors=errors, filters=filters)
+
+        assert process.wait(60) == 0
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "['-c', '-v']\n"
+    assert (tmp_path / "err").read_text(encoding="utf-8").endswith("__main__\n")
+
+
+def test_a_program_is_killed_at_its_time_limit(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w+") as output:
+        server = shared_server(machine_env(1, tmp_path)["PYTHONPATH"])
+        process = server.start(["-c", "import signal; signal.pause()"], machine_env(1, tmp_path), output)
+
+        assert process.wait(0.1) == -signal.SIGKILL
 
 
 def test_leaving_the_context_kills_the_program(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ That import, with what Lightning imports of torch, takes most of the time of a s
 not about imports starts as a fork of a server that has imported it without the simulator. The simulator starts in the
 fork, as torch loads device backends there. Processes that the program starts are no forks.
 
-``python -m hpu_testing.fork_server DESCRIPTOR`` is the server. It exits when its connection is closed.
+``python -m hpu_testing.fork_server DESCRIPTOR MODULE ...`` is the server. It exits when its connection is closed.
 """
 
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import functools
 import importlib
@@ -20,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-# Imported ahead, where installed. No module of Lightning's: hpu-core registers with it on its import.
+# No module of Lightning's: hpu-core registers with it on its import.
 _PRELOADED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torchmetrics")
 _MAX_REQUEST_BYTES = 1 << 17
 
@@ -41,6 +43,7 @@ class ForkedProcess:
 
     def __init__(self, status: socket.socket) -> None:
         self._status = status
+        self._code: int | None = None
         self.pid = int(status.recv(16))
 
     def kill(self) -> None:
@@ -48,14 +51,23 @@ class ForkedProcess:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> int:
-        """Wait until the process has exited, and return its exit code, negative for a signal."""
-        return self._code
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait until the process has exited, and return its exit code, negative for a signal.
 
-    @functools.cached_property
-    def _code(self) -> int:
-        with self._status:
-            return int(self._status.recv(16))
+        Args:
+            seconds: Time after which it is killed.
+        """
+        if self._code is None:
+            self._status.settimeout(seconds)
+            try:
+                code = self._status.recv(16)
+            except TimeoutError:
+                self.kill()
+                self._status.settimeout(None)
+                code = self._status.recv(16)
+            self._status.close()
+            self._code = int(code)
+        return self._code
 
 
 class ForkServer:
@@ -63,38 +75,53 @@ class ForkServer:
 
     Args:
         environment: Environment of the first program. All others must have the same PYTHONPATH.
+        preloaded: Modules to import ahead, where installed.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], preloaded: Sequence[str] = _PRELOADED) -> None:
         own = {name: value for name, value in environment.items() if name != "HPU_SIM_DEVICES"}
         with _socket_pair() as (self._socket, its):
-            command = [sys.executable, "-m", __name__, str(its.fileno())]
+            command = [sys.executable, "-m", __name__, str(its.fileno()), *preloaded]
             self._process = subprocess.Popen(
                 command, env={**own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, pass_fds=[its.fileno()]
             )
         atexit.register(self._close)
 
-    def start(
+    def start(  # noqa: PLR0913 - the state of a process.
         self,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         output: IO[Any],
         *,
+        errors: IO[Any] | None = None,
         folder: Path | None = None,
         stdin: int | None = None,
+        filters: Sequence[tuple[str, str, str]] = (),
     ) -> ForkedProcess:
         """Start a program in a session of its own.
 
         Args:
-            arguments: What follows ``python`` on the command line: a script or ``-m MODULE``, and its arguments.
+            arguments: What follows ``python``: a script, ``-m MODULE`` or ``-c TEXT``, and its arguments.
             environment: Environment variables.
-            output: File for stdout and stderr.
+            output: File for stdout, and for stderr without `errors`.
+            errors: File for stderr.
             folder: Working directory; by default that of this process.
             stdin: Descriptor for stdin; by default the program has none.
+            filters: Warning filters: action, pattern of the text, class.
         """
-        request = {"arguments": [*arguments], "environment": {**environment}, "folder": str(folder or Path.cwd())}
+        request = {
+            "arguments": [*arguments],
+            "environment": {**environment},
+            "folder": str(folder or Path.cwd()),
+            "filters": [*filters],
+        }
         with _socket_pair() as (status, its):
-            descriptors = [output.fileno(), its.fileno(), *([] if stdin is None else [stdin])]
+            descriptors = [
+                its.fileno(),
+                output.fileno(),
+                (errors or output).fileno(),
+                *([] if stdin is None else [stdin]),
+            ]
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
         return ForkedProcess(status)
 
@@ -125,7 +152,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     # Its children wait for the programs.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 3)
+        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 4)
         if not request:
             os._exit(0)
         if not os.fork():
@@ -145,13 +172,17 @@ def _fork(status: int) -> None:
     os.close(status)
 
 
-def _prepare(request: dict[str, Any], output: int, stdin: int | None = None) -> None:
+def _prepare(request: dict[str, Any], output: int, errors: int, stdin: int | None = None) -> None:
     """Give this process the state of one that starts with ``python``, apart from imported modules."""
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, output, output)):
+    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, output, errors)):
         os.dup2(descriptor, number)
+    if request["filters"]:
+        warnings.resetwarnings()
+    for action, message, category in request["filters"]:
+        warnings.filterwarnings(action, message, getattr(builtins, category))
     # In the order in which `import torch` has both. torch < 2.5 loads no device backends.
     getattr(importlib.import_module("torch"), "_import_device_backends", bool)()
     if "HPU_SIM_DEVICES" in os.environ:
@@ -159,27 +190,31 @@ def _prepare(request: dict[str, Any], output: int, stdin: int | None = None) -> 
 
 
 def _run(arguments: list[str]) -> None:
-    """Run a script or a module as ``__main__``."""
+    """Run a script, a module or a text as ``__main__``."""
     if arguments[0] == "-m":
         sys.path[0] = str(Path.cwd())
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return
-    sys.path[0] = str(Path(arguments[0]).parent)
-    sys.argv = arguments
     main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__file__ = arguments[0]
-    exec(compile(Path(arguments[0]).read_bytes(), arguments[0], "exec"), vars(main))  # noqa: S102 - a test's own program.
+    if arguments[0] == "-c":
+        sys.path[0], sys.argv = "", ["-c", *arguments[2:]]
+        code = compile(arguments[1], "<string>", "exec")
+    else:
+        sys.path[0], sys.argv = str(Path(arguments[0]).parent), arguments
+        main.__file__ = arguments[0]
+        code = compile(Path(arguments[0]).read_bytes(), arguments[0], "exec")
+    exec(code, vars(main))  # noqa: S102 - a test's own program.
 
 
 def _serve() -> None:
-    for name in _PRELOADED:
+    for name in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
-        request, (output, status, *stdin) = _receive(connection)
+        request, (status, *files) = _receive(connection)
     _fork(status)
-    _prepare(request, output, *stdin)
+    _prepare(request, *files)
     _run(request["arguments"])
 
 
