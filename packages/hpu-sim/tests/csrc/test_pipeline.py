@@ -26,8 +26,9 @@ def _fail() -> torch.Tensor:
 
 
 def _run_out_of_memory() -> torch.Tensor:
-    """Launch an operator whose execution finds no memory, which is known before its kernel runs."""
+    """Launch an operator whose execution finds no memory, which an idle device knows before its kernel runs."""
     x = torch.ones(3, device="hpu")
+    native().wait_for_device()
     native().fail_allocation(1)
     return x.exp()
 

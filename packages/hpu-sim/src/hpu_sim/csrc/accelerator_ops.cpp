@@ -1,4 +1,5 @@
-// Operators that the bridge has and the CPU lacks, so that no fallback serves them.
+// Operators that the bridge has and the CPU lacks, so that no fallback serves them, and those whose results, dtypes or
+// random numbers on the bridge differ from those of the CPU.
 #include <array>
 #include <tuple>
 
@@ -6,10 +7,12 @@
 #include <ATen/ops/complex.h>
 #include <ATen/ops/complex_native.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones_like.h>
 #include <torch/library.h>
 
 #include "alias.h"
 #include "counters.h"
+#include "cpu_fallback.h"
 #include "dtypes.h"
 #include "graph.h"
 #include "strict.h"
@@ -18,10 +21,27 @@
 namespace hpu_sim {
 namespace {
 
+// Returns the elements that a mask keeps, with their mean, and the mask. By the formula of the CPU's kernel, for the
+// same numbers.
+std::tuple<at::Tensor, at::Tensor> drop(const at::Tensor& input, const at::Tensor& mask, double keep) {
+  return {input.mul(mask).mul_(keep == 0 ? 0 : 1 / keep), mask};
+}
+
+// The CPU's kernel takes no generator and would draw from the CPU's default one.
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, Optional<bool> train) {
+  const auto mask_options = input.options().dtype(at::kBool);
+  if (input.numel() == 0) {
+    return {input, at::empty_like(input)};
+  }
+  if (!train.value_or(true)) {
+    return {input.clone(), at::ones_like(input, mask_options)};
+  }
+  return drop(input, at::empty_like(input, mask_options).bernoulli_(1 - p), 1 - p);
+}
+
 std::tuple<at::Tensor, at::Tensor> fused_dropout(
     const at::Tensor& self, double keep, Optional<at::Generator> generator) {
-  const auto mask = at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator);
-  return {self.mul(mask).mul_(keep == 0 ? 0 : 1 / keep), mask};
+  return drop(self, at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator), keep);
 }
 
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
@@ -55,12 +75,54 @@ const at::Tensor& resize_output(const at::Tensor& self, c10::IntArrayRef size, c
   return self.resize_(size);
 }
 
+// The bridge has these for integers, by float32; mixtures of experts count tokens with a histogram.
+void run_integers_in_float32(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack->size() - arguments.size();
+  const at::Tensor self = (*stack)[first].toTensor();
+  if (!c10::isIntegralType(self.scalar_type(), /*includeBool=*/false)) {
+    cpu_fallback(op, stack);
+    return;
+  }
+  for (size_t i = first; i < stack->size(); ++i) {
+    if ((*stack)[i].isTensor()) {
+      (*stack)[i] = (*stack)[i].toTensor().to(at::kFloat);
+    }
+  }
+  const at::Tensor wide = (*stack)[first].toTensor();
+  op.callBoxed(stack);
+  const at::Tensor result = torch::jit::pop(*stack).toTensor();
+  torch::jit::push(*stack, is_written(arguments[0]) ? self.copy_(wide) : result.to(self.scalar_type()));
+}
+
+// In eager mode, results that are not asked for are None instead of empty.
+void unique2(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t size = stack->size();
+  const bool returns_inverse = (*stack)[size - 2].toBool();
+  const bool returns_counts = (*stack)[size - 1].toBool();
+  cpu_fallback(op, stack);
+  if (graph_recorder().lazy()) {
+    return;
+  }
+  if (!returns_inverse) {
+    (*stack)[stack->size() - 2] = at::Tensor();
+  }
+  if (!returns_counts) {
+    (*stack)[stack->size() - 1] = at::Tensor();
+  }
+}
+
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
+  m.impl("native_dropout", &native_dropout);
   m.impl("_fused_dropout", &fused_dropout);
   m.impl("_masked_scale", &masked_scale);
   m.impl("complex", &complex);
   m.impl("linear_backward", &linear_backward);
   m.impl("_resize_output_", &resize_output);
+  m.impl("_unique2", torch::CppFunction::makeFromBoxedFunction<&unique2>());
+  for (const char* name : {"histc", "uniform_", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "lerp_.Tensor"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_integers_in_float32>());
+  }
 }
 
 }  // namespace

@@ -153,6 +153,9 @@ struct DeviceBlock {
 
   void commit() {
     if (!try_commit()) {
+      if (execution_mode() == ExecutionMode::kLater && !has_pipeline()) {
+        wait_for_device(/*keeps_gil=*/false);  // As a card does before it gives up: for ever, if the device hangs.
+      }
       throw_out_of_memory(bytes());
     }
   }

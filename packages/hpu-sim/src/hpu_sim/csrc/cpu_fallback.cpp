@@ -137,12 +137,7 @@ class CpuFallbackCall {
     }
     check_devices();
     check_generator();
-    if (graph_recorder().lazy()) {
-      const c10::ArrayRef<c10::IValue> values(&stack_[first], arguments.size());
-      const auto describe = [&] { return describe_arguments(op_, values); };
-      const auto op_hash = std::hash<c10::OperatorName>()(op_.operator_name());
-      graph_recorder().add({op_hash, hash_arguments(op_, values), op_.operator_name().name, describe});
-    }
+    graph_recorder().add_call(op_, {&stack_[first], arguments.size()});
     if (C10_UNLIKELY(is_synchronizing())) {
       wait_for_arguments();
       record_host_sync(op_.operator_name().name);
@@ -313,9 +308,20 @@ class CpuFallbackCall {
       if (!has_pipeline()) {
         throw;
       }
-      keep_error(op_.operator_name().name.c_str(), std::current_exception(), launching_line());
       mode_ = ExecutionMode::kNever;
-      has_failed_commit_ = true;
+      fail_execution();
+    }
+  }
+
+  // As a card does, which waits for running work before it gives up: with a hung device there is no error.
+  void fail_execution() {
+    const char* name = op_.operator_name().name.c_str();
+    const auto error = std::current_exception();
+    has_failed_commit_ = true;
+    if (is_device_busy()) {
+      current_stream()->push(name, [error] { std::rethrow_exception(error); });
+    } else {
+      keep_error(name, error, launching_line());
     }
   }
 
@@ -377,9 +383,10 @@ class CpuFallbackCall {
     }
   }
 
-  // The program may change its tensor before the kernel reads it. Numbers of the program are no tensors of its own.
+  // The program may change its tensor before the kernel reads it. The device's thread must not release the last
+  // reference to a tensor with a Python object, which needs Python's lock.
   static at::Tensor as_snapshot(const at::Tensor& tensor) {
-    return tensor.device().is_cpu() && !tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor.clone() : tensor;
+    return is_wrapped_number(tensor) ? copy_wrapped_number(tensor) : tensor.device().is_cpu() ? tensor.clone() : tensor;
   }
 
   at::Generator unwrap_generator(const at::Generator& generator) {
@@ -413,14 +420,7 @@ class CpuFallbackCall {
         "Expected all tensors to be on the HPU device, but found at least one input[idx=",
         cpu_index_,
         "] on cpu");
-    TORCH_CHECK(
-        false,
-        "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
-        "argument for argument ",
-        cpu_argument_->name(),
-        " in method ",
-        op_.operator_name(),
-        ")");
+    throw_two_devices(op_, *cpu_argument_);
   }
 
   at::Tensor as_hpu_output(at::Tensor cpu) {
@@ -484,8 +484,7 @@ class CpuFallbackCall {
     try {
       return wrap_cpu_storage(cpu, is_halved);
     } catch (const c10::Error&) {
-      keep_error(op_.operator_name().name.c_str(), std::current_exception(), launching_line());
-      has_failed_commit_ = true;
+      fail_execution();
       return wrap_cpu_storage_uncounted(cpu);
     }
   }
@@ -511,6 +510,17 @@ class CpuFallbackCall {
 };
 
 }  // namespace
+
+void throw_two_devices(const c10::OperatorHandle& op, const c10::Argument& argument) {
+  TORCH_CHECK(
+      false,
+      "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
+      "argument for argument ",
+      argument.name(),
+      " in method ",
+      op.operator_name(),
+      ")");
+}
 
 void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ensure_acquired();

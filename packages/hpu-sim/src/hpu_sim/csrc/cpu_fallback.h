@@ -21,4 +21,7 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // The same, for an operator that a card runs on the CPU: its arguments are read first, so that the host waits.
 void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// Throws torch's error for an argument of the host beside tensors of the device.
+[[noreturn]] void throw_two_devices(const c10::OperatorHandle& op, const c10::Argument& argument);
+
 }  // namespace hpu_sim

@@ -52,6 +52,30 @@ bool runs_on_cpu(const c10::OperatorHandle& op) {
          operators_on_device.count(base_name(name)) == 0;
 }
 
+// The composite kernel of convolution selects a backend by device, for hpu `convolution_overrideable`. That of
+// kaiser_window calls a kernel by device, and that of mode with outputs refuses other devices than torch's own.
+bool has_device_dependent_composite(const std::string& name) {
+  return name == "aten::convolution" || name == "aten::convolution_backward" || name == "aten::kaiser_window" ||
+         name == "aten::mode";
+}
+
+bool has_composite_kernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+bool needs_explicit_fallback(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  if (name.rfind("aten::", 0) != 0 || op.hasKernelForDispatchKey(c10::DispatchKey::HPU)) {
+    return false;
+  }
+  if (name.rfind("aten::_foreach_", 0) == 0 || has_device_dependent_composite(name)) {
+    return true;
+  }
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && has_composite_kernel(op);
+}
+
 }  // namespace
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -81,7 +105,7 @@ bool is_custom_on_cpu(const c10::OperatorHandle& op) {
   return name.name.rfind("aten::", 0) != 0 && operators_on_device.count(base_name(name)) == 0;
 }
 
-void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes) {
+void register_operators(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes) {
   operators_on_device = device_operators;
   dtypes_on_device = std::move(device_dtypes);
   // Never destroyed: the destructor unregisters, and torch's dispatcher may be gone at exit.
@@ -92,6 +116,8 @@ void register_cpu_placement(const std::unordered_set<std::string>& device_operat
     if (op.has_value() && runs_on_cpu(*op)) {
       library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
       operators_on_cpu.insert(name);
+    } else if (op.has_value() && needs_explicit_fallback(*op)) {
+      library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
     }
   }
 }

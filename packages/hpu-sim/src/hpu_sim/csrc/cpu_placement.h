@@ -15,10 +15,13 @@ namespace hpu_sim {
 // Names of dtypes, such as "Half", by operator, such as "mm.out". An operator that is absent has all dtypes.
 using DeviceDtypes = std::unordered_map<std::string, std::unordered_set<std::string>>;
 
-// Registers the kernel of each operator that has neither a decomposition nor its name in `device_operators`, which are
-// names without namespace, overload and the underscore of in-place forms. To be called before
-// `register_explicit_fallbacks`.
-void register_cpu_placement(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes);
+// Registers the kernel of each operator that runs on the CPU: one that has neither a decomposition nor its name in
+// `device_operators`, which are names without namespace, overload and the underscore of in-place forms. Registers the
+// CPU fallback for each operator that has both a composite and a CPU kernel: torch would otherwise prefer the composite
+// kernel on hpu, whose numbers differ from the CPU's, and a list of tensors would cost many calls.
+//
+// To be called once, after torch has registered its operators.
+void register_operators(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes);
 
 // Boxed kernel for an operator that has none on a card: runs on the CPU, as a host-device synchronization.
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack);

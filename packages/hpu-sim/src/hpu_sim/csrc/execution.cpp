@@ -1,9 +1,9 @@
 #include "execution.h"
 
 #include <functional>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <ATen/ops/empty_strided.h>
 
@@ -13,150 +13,150 @@
 namespace hpu_sim {
 namespace {
 
-// What is known of a call: its tensors and its results, without memory.
-struct Inferred {
-  std::vector<at::Tensor> metas;
-  torch::jit::Stack results;
-};
+using InferredPtr = std::shared_ptr<const InferredCall>;
 
-// Many of torch's Meta kernels are written in Python, and take longer than the kernel of a small tensor.
 constexpr size_t kMaxInferred = 100'000;
 
-constexpr uint64_t kNoArgument = ~uint64_t{0};  // hash of a number, and of an undefined tensor
+constexpr uint64_t kNoMemory = ~uint64_t{0};  // hash of a number, of an undefined tensor, and of one without memory
 
-std::unordered_map<uint64_t, Inferred>& known_calls() {
-  // Never destroyed: tensors that Python has made may need the interpreter.
-  thread_local auto* calls = new std::unordered_map<uint64_t, Inferred>();
-  return *calls;
+// Never destroyed: tensors that Python has made may need the interpreter.
+struct InferredCalls {
+  std::mutex mutex;
+  std::unordered_map<uint64_t, InferredPtr> by_key;
+};
+
+InferredCalls& inferred_calls() {
+  static auto* instance = new InferredCalls();
+  return *instance;
 }
 
-class MetaCall {
- public:
-  MetaCall(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
-      : op_(op),
-        first_(stack.size() - op.schema().arguments().size()),
-        arguments_(stack.begin() + static_cast<std::ptrdiff_t>(first_), stack.end()),
-        key_(hash_combine(std::hash<c10::OperatorName>()(op.operator_name()), hash_arguments(op, arguments_))) {
-    key_ = hash_combine(key_, static_cast<uint64_t>(at::get_default_dtype_as_scalartype()));
-    for (auto& value : arguments_) {
-      add(value);
-    }
+size_t position(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  size_t index = 0;
+  while (index < tensors.size() && !tensors[index].is_same(tensor)) {
+    ++index;
   }
+  return index;
+}
 
-  // Runs the checks of the operator, unless a call like this one has passed them, and returns its results on the CPU.
-  torch::jit::Stack run() {
-    auto& calls = known_calls();
-    auto found = calls.find(key_);
-    if (found == calls.end()) {
-      if (calls.size() >= kMaxInferred) {
-        calls.clear();
+// Returns the key of a call. What the types of the arguments tell is part of it.
+uint64_t key_of(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
+  uint64_t key = hash_combine(std::hash<c10::OperatorName>()(op.operator_name()), hash_arguments(op, arguments));
+  key = hash_combine(key, static_cast<uint64_t>(at::get_default_dtype_as_scalartype()));
+  for (const auto& value : arguments) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || tensor.is_meta() || is_wrapped_number(tensor)) {
+        key = hash_combine(key, kNoMemory);
+        return;
       }
-      found = calls.emplace(key_, infer()).first;
-    }
-    torch::jit::Stack results = found->second.results;
-    for (auto& value : results) {
-      replace_tensors(value, [&](const at::Tensor& meta) { return cpu_of(meta, found->second.metas); });
-    }
-    return results;
+      const size_t index = position(given, tensor);
+      key = hash_combine(hash_combine(key, index), static_cast<uint64_t>(tensor.dim()));
+      if (index == given.size()) {
+        given.push_back(tensor);
+      }
+    });
+    key = hash_combine(
+        key, value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : value.isComplexDouble() ? 4 : 0);
   }
+  return key;
+}
 
-  size_t first() const { return first_; }
-
- private:
-  // Collects the tensors of an argument. What the types of the arguments tell is part of the key.
-  void add(c10::IValue& value) {
-    if (replace_tensors(value, [this](const at::Tensor& tensor) { return add(tensor); })) {
-      return;
+InferredPtr run_meta_kernel(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const std::vector<at::Tensor>& given) {
+  const auto result = std::make_shared<InferredCall>();
+  for (const auto& tensor : given) {
+    result->metas.push_back(
+        at::empty_strided(tensor.sizes(), tensor.strides(), at::TensorOptions(at::kMeta).dtype(tensor.dtype())));
+  }
+  result->results = arguments;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    auto& value = result->results[i];
+    if (replace_tensors(value, [&](const at::Tensor& tensor) {
+          const size_t index = tensor.defined() ? position(given, tensor) : given.size();
+          // A kernel in Python gives a number a Python object, which the caller's must not have.
+          return index < given.size() ? result->metas[index] : copy_wrapped_number(tensor);
+        })) {
+      continue;
     }
-    const int kind = value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : value.isComplexDouble() ? 4 : 0;
-    key_ = hash_combine(key_, kind);
-    if (value.isDevice() && value.toDevice().is_cpu()) {
+    if (value.isDevice()) {
       value = c10::Device(c10::DeviceType::Meta);
+    } else if (value.isGenerator()) {
+      value = c10::IValue();
+    } else if (value.isBool() && op.schema().arguments()[i].name() == "pin_memory") {
+      value = false;
     }
   }
-
-  at::Tensor add(const at::Tensor& cpu) {
-    if (!cpu.defined() || !cpu.device().is_cpu() || cpu.unsafeGetTensorImpl()->is_wrapped_number()) {
-      key_ = hash_combine(key_, kNoArgument);
-      return cpu;
-    }
-    size_t index = 0;
-    while (index < cpus_.size() && !cpus_[index].is_same(cpu)) {
-      ++index;
-    }
-    key_ = hash_combine(key_, index);
-    if (index == cpus_.size()) {
-      cpus_.push_back(cpu);
-    }
-    return cpu;
-  }
-
-  Inferred infer() {
-    Inferred result;
-    for (const auto& cpu : cpus_) {
-      result.metas.push_back(at::empty_strided(cpu.sizes(), cpu.strides(), cpu.options().device(at::kMeta)));
-    }
-    result.results = arguments_;
-    for (auto& value : result.results) {
-      replace_tensors(value, [&](const at::Tensor& tensor) {
-        for (size_t i = 0; i < cpus_.size(); ++i) {
-          if (cpus_[i].is_same(tensor)) {
-            return result.metas[i];
-          }
-        }
-        return tensor;
-      });
-    }
-    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result.results);
-    for (size_t i = 0; i < cpus_.size(); ++i) {
-      const auto& meta = result.metas[i];
-      TORCH_CHECK(cpus_[i].sizes() == meta.sizes() && cpus_[i].strides() == meta.strides(), "a resized argument");
-    }
-    return result;
-  }
-
-  at::Tensor cpu_of(const at::Tensor& meta, const std::vector<at::Tensor>& metas) const {
-    if (!meta.defined() || !meta.is_meta()) {
-      return meta;
-    }
-    for (size_t i = 0; i < metas.size(); ++i) {
-      if (metas[i].is_same(meta)) {
-        return cpus_[i];
-      }
-    }
-    for (size_t i = 0; i < metas.size(); ++i) {
-      if (metas[i].storage().is_alias_of(meta.storage())) {
-        const auto& cpu = cpus_[i];
-        return cpu.as_strided(meta.sizes(), meta.strides(), cpu.storage_offset() + meta.storage_offset());
-      }
-    }
-    return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
-  }
-
-  const c10::OperatorHandle& op_;
-  size_t first_;
-  torch::jit::Stack arguments_;
-  uint64_t key_;
-  std::vector<at::Tensor> cpus_;
-};
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
+  return result;
+}
 
 }  // namespace
 
+int InferredCall::find(const at::Tensor& result, bool shares_memory) const {
+  for (size_t i = 0; i < metas.size(); ++i) {
+    if (shares_memory ? metas[i].storage().is_alias_of(result.storage()) : metas[i].is_same(result)) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+InferredPtr infer(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
+  const uint64_t key = key_of(op, arguments, given);
+  auto& calls = inferred_calls();
+  {
+    const std::lock_guard<std::mutex> lock(calls.mutex);
+    const auto found = calls.by_key.find(key);
+    if (found != calls.by_key.end()) {
+      return found->second;
+    }
+  }
+  auto result = run_meta_kernel(op, arguments, given);
+  std::unordered_map<uint64_t, InferredPtr> dropped;  // Destroyed without the mutex, as it may need Python's lock.
+  const std::lock_guard<std::mutex> lock(calls.mutex);
+  if (calls.by_key.size() >= kMaxInferred) {
+    dropped.swap(calls.by_key);
+  }
+  calls.by_key[key] = result;
+  return result;
+}
+
 bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  torch::jit::Stack results;
-  size_t first = 0;
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
     return false;
   }
+  const size_t first = stack.size() - op.schema().arguments().size();
+  std::vector<at::Tensor> given;
+  InferredPtr inferred;
   try {
-    MetaCall call(op, stack);
-    first = call.first();
-    results = call.run();
+    inferred = infer(op, {stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end()}, given);
   } catch (const std::exception&) {
     return false;
   }
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto& meta = inferred->metas[i];
+    if (given[i].sizes() != meta.sizes() || given[i].strides() != meta.strides()) {
+      return false;
+    }
+  }
   stack.resize(first);
-  for (auto& result : results) {
+  for (c10::IValue result : inferred->results) {
+    replace_tensors(result, [&](const at::Tensor& meta) {
+      if (!meta.defined() || !meta.is_meta()) {
+        return meta;
+      }
+      int index = inferred->find(meta, /*shares_memory=*/false);
+      if (index >= 0) {
+        return given[static_cast<size_t>(index)];
+      }
+      index = inferred->find(meta, /*shares_memory=*/true);
+      if (index >= 0) {
+        const auto& base = given[static_cast<size_t>(index)];
+        return base.as_strided(meta.sizes(), meta.strides(), base.storage_offset() + meta.storage_offset());
+      }
+      return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
+    });
     stack.push_back(std::move(result));
   }
   return true;

@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -24,6 +27,21 @@ inline ExecutionMode execution_mode() {
 inline void set_execution_mode(ExecutionMode mode) {
   current_execution_mode = mode;
 }
+
+// What a Meta kernel has made of a call.
+struct InferredCall {
+  std::vector<at::Tensor> metas;  // of the given tensors, after the call
+  torch::jit::Stack results;      // whose tensors are metas, views of them, or new
+
+  // Returns the position in `metas` of the one that is, or shares the memory of, a result; -1 for none.
+  int find(const at::Tensor& result, bool shares_memory) const;
+};
+
+// Runs the Meta kernel of an operator, and with it the operator's checks, unless a call like this one has passed them.
+// Many of torch's Meta kernels are in Python, and take longer than the kernel of a small tensor. Returns in `given` the
+// distinct tensors of the call that have memory, numbers of the program excepted.
+std::shared_ptr<const InferredCall> infer(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given);
 
 // Replaces the CPU arguments of an operator by its results, without running its CPU kernel: written arguments as they
 // are, and new tensors whose memory nobody has written. Returns false, and leaves the arguments, if the operator has no

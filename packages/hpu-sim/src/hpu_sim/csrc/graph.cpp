@@ -26,6 +26,14 @@ void GraphRecorder::add(const GraphNode& node) {
   }
 }
 
+void GraphRecorder::add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  if (lazy()) {
+    const auto& name = op.operator_name();
+    const auto describe = [&] { return describe_arguments(op, arguments); };
+    add({std::hash<c10::OperatorName>()(name), hash_arguments(op, arguments), name.name, describe});
+  }
+}
+
 std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node) {
   if (known_prefixes_.size() >= kMaxPrefixes || !known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;

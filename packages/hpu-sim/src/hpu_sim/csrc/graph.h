@@ -35,6 +35,9 @@ class GraphRecorder {
 
   void add(const GraphNode& node);
 
+  // Adds the call of an operator, in lazy mode.
+  void add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
   // Ends the graph and compiles it on a recipe cache miss. An empty graph does not count.
   void flush();
 

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/ThreadLocalPythonObjects.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
@@ -46,6 +45,18 @@ int64_t num_bytes(const Tensors& tensors) {
   return bytes;
 }
 
+// Counts a collective whose caller contributes `payload`. The graph ends.
+void record_collective(const char* name, const Tensors& payload) {
+  // The other ranks read results of the graph.
+  graph_recorder().flush();
+  const int64_t bytes = num_bytes(payload);
+  ++counters().collectives;
+  counters().collective_bytes += bytes;
+  if (C10_UNLIKELY(is_observed())) {
+    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
+  }
+}
+
 // Returns a process group with this backend as its CPU backend, which torch's collectives for CPU tensors look up.
 c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group(const BackendPtr& backend) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(backend->getRank(), backend->getSize());
@@ -56,14 +67,20 @@ c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group(const BackendPtr& backend) {
 // What a collective has started: gloo's work, and what is left to do after it.
 struct Started {
   WorkPtr gloo;
-  std::function<void()> on_completed;
+  std::function<void()> on_completed = nullptr;
 };
 using Start = std::function<Started(c10d::Backend&)>;
 
+// Without a communicator, the group is that of a plan: of any size in one process, it exchanges nothing. Tensors with
+// values get those of a group whose ranks all contribute the same. Its tensors may be on the host, where torch's gloo
+// serves such groups otherwise, and then count nothing.
 class HcclBackend final : public c10d::Backend {
  public:
   explicit HcclBackend(int rank, int size, std::shared_ptr<Communicator> communicator)
       : c10d::Backend(rank, size), communicator_(std::move(communicator)) {
+    if (is_planned()) {
+      return;
+    }
     if (execution_mode() == ExecutionMode::kLater) {
       start_progress_watch();
     } else {
@@ -103,39 +120,35 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     const OddBytePadding padding(tensors);
-    auto aliases = as_checked_cpu_alias("broadcast", tensors);
-    return launch(
-        {c10d::OpType::BROADCAST, "broadcast", tensors, tensors, {}, padding.add()},
-        [aliases, options](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto bytes = buffers.add(as_bytes(aliases));
-          return Started{gloo.broadcast(bytes, options), buffers.copy_back()};
-        });
+    return exchange(
+        {c10d::OpType::BROADCAST, "broadcast", tensors},
+        tensors,
+        Tensors{},
+        [options](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
+          return gloo.broadcast(received, options);
+        },
+        &padding);
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return run_reduction(
-        "allreduce",
+        {c10d::OpType::ALLREDUCE, "allreduce", tensors},
         options.reduceOp,
-        c10d::OpType::ALLREDUCE,
-        tensors,
         [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.allreduce(buffers, options); });
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
     return run_reduction(
-        "allreduce_coalesced",
+        {c10d::OpType::ALLREDUCE_COALESCED, "allreduce_coalesced", tensors},
         options.reduceOp,
-        c10d::OpType::ALLREDUCE_COALESCED,
-        tensors,
         [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.allreduce_coalesced(buffers, options); });
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     return run_reduction(
-        "reduce", options.reduceOp, c10d::OpType::REDUCE, tensors, [options](c10d::Backend& gloo, Tensors& buffers) {
-          return gloo.reduce(buffers, options);
-        });
+        {c10d::OpType::REDUCE, "reduce", tensors},
+        options.reduceOp,
+        [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.reduce(buffers, options); });
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -144,36 +157,41 @@ class HcclBackend final : public c10d::Backend {
       return allgather_uneven(outputs.front(), inputs.front());
     }
 #endif
+    for (size_t i = 0; is_planned() && i < outputs.size(); ++i) {
+      for (const auto& output : outputs[i]) {
+        give_value(output, inputs[i]);
+      }
+    }
     const OddBytePadding padding(concat_lists({concat_lists(outputs), inputs}));
-    auto to = as_checked_cpu_alias("allgather", outputs);
-    auto from = as_checked_cpu_alias("allgather", inputs);
-    return launch(
-        {c10d::OpType::ALLGATHER, "allgather", inputs, concat_lists(outputs), inputs, padding.add()},
-        [to, from, options](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto received = buffers.add(as_bytes(to));
-          auto sent = as_input_bytes(from);
-          return Started{gloo.allgather(received, sent, options), buffers.copy_back()};
-        });
+    return exchange(
+        {c10d::OpType::ALLGATHER, "allgather", inputs},
+        outputs,
+        inputs,
+        [options](c10d::Backend& gloo, TensorLists& received, Tensors& sent) {
+          return gloo.allgather(received, sent, options);
+        },
+        &padding);
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    auto to = as_checked_cpu_alias("allgather_base", Tensors{output});
-    auto from = as_checked_cpu_alias("allgather_base", Tensors{input});
-    return launch(
-        {c10d::OpType::_ALLGATHER_BASE, "allgather_base", {input}, {output}, {input}},
-        [to, from, options, size = getSize()](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto received = as_rows(buffers.add(as_bytes(to)).front());
-          auto sent = as_rows(as_input_bytes(from).front());
+    if (is_planned() && !is_hpu_tensor(output) && output.numel() == input.numel() * getSize()) {
+      output.view({getSize(), -1}).copy_(as_values(input).reshape({1, -1}).expand({getSize(), -1}));
+    }
+    return exchange(
+        {c10d::OpType::_ALLGATHER_BASE, "allgather_base", {input}},
+        Tensors{output},
+        Tensors{input},
+        [options, size = getSize()](c10d::Backend& gloo, const Tensors& outputs, const Tensors& inputs) {
+          auto received = as_rows(outputs.front());
+          auto sent = as_rows(inputs.front());
 #if HPU_SIM_TORCH >= 202
           static_cast<void>(size);
-          return Started{gloo._allgather_base(received, sent, options), buffers.copy_back()};
+          return gloo._allgather_base(received, sent, options);
 #else
           // Gloo has it from torch 2.2 on; before, allgather.
           TensorLists parts{received.chunk(size)};
           Tensors whole{sent};
-          return Started{gloo.allgather(parts, whole, options), buffers.copy_back()};
+          return gloo.allgather(parts, whole, options);
 #endif
         });
   }
@@ -181,17 +199,16 @@ class HcclBackend final : public c10d::Backend {
 #if HPU_SIM_TORCH >= 201
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    auto to = as_checked_cpu_alias("allgather_into_tensor_coalesced", outputs);
-    auto from = as_checked_cpu_alias("allgather_into_tensor_coalesced", inputs);
-    return launch(
-        {c10d::OpType::COALESCED, "allgather_into_tensor_coalesced", inputs, outputs, inputs},
-        [to, from, options, size = getSize()](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto received = as_rows(buffers.add(as_bytes(to)));
-          auto sent = as_rows(as_input_bytes(from));
+    return exchange(
+        {c10d::OpType::COALESCED, "allgather_into_tensor_coalesced", inputs},
+        outputs,
+        inputs,
+        [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
+          auto received = as_rows(to);
+          auto sent = as_rows(from);
 #if HPU_SIM_TORCH >= 204
           static_cast<void>(size);
-          return Started{gloo.allgather_into_tensor_coalesced(received, sent, options), buffers.copy_back()};
+          return gloo.allgather_into_tensor_coalesced(received, sent, options);
 #else
           // Gloo of older torch does not have it; it gathers lists of tensors by rank.
           TensorLists parts(size);
@@ -201,42 +218,35 @@ class HcclBackend final : public c10d::Backend {
               parts[rank].push_back(chunks[rank]);
             }
           }
-          return Started{gloo.allgather_coalesced(parts, sent, options), buffers.copy_back()};
+          return gloo.allgather_coalesced(parts, sent, options);
 #endif
         });
   }
 #endif
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    auto to = as_checked_cpu_alias("gather", outputs);
-    auto from = as_checked_cpu_alias("gather", inputs);
-    return launch(
-        {c10d::OpType::GATHER, "gather", inputs, concat_lists(outputs), inputs},
-        [to, from, options](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto received = buffers.add(as_bytes(to));
-          auto sent = as_input_bytes(from);
-          return Started{gloo.gather(received, sent, options), buffers.copy_back()};
+    return exchange(
+        {c10d::OpType::GATHER, "gather", inputs},
+        outputs,
+        inputs,
+        [options](c10d::Backend& gloo, TensorLists& received, Tensors& sent) {
+          return gloo.gather(received, sent, options);
         });
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
-    auto to = as_checked_cpu_alias("scatter", outputs);
-    auto from = as_checked_cpu_alias("scatter", inputs);
-    return launch(
-        {c10d::OpType::SCATTER, "scatter", outputs, outputs, concat_lists(inputs)},
-        [to, from, options](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto received = buffers.add(as_bytes(to));
-          auto sent = as_input_bytes(from);
-          return Started{gloo.scatter(received, sent, options), buffers.copy_back()};
+    return exchange(
+        {c10d::OpType::SCATTER, "scatter", outputs},
+        outputs,
+        inputs,
+        [options](c10d::Backend& gloo, Tensors& received, TensorLists& sent) {
+          return gloo.scatter(received, sent, options);
         });
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(
-        "reduce_scatter",
-        c10d::OpType::REDUCE_SCATTER,
+        {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", concat_lists(inputs)},
         is_strict() ? NativeReduceDtypes::kAll : NativeReduceDtypes::kFloats,
         outputs,
         inputs,
@@ -246,8 +256,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr _reduce_scatter_base(
       at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(
-        "reduce_scatter_base",
-        c10d::OpType::_REDUCE_SCATTER_BASE,
+        {c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_base", {input}},
         NativeReduceDtypes::kFloatsAndInts,
         {output},
         {{input}},
@@ -258,8 +267,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(
-        "reduce_scatter_tensor_coalesced",
-        c10d::OpType::COALESCED,
+        {c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced", inputs},
         NativeReduceDtypes::kFloatsAndInts,
         outputs,
         as_lists(inputs),
@@ -273,22 +281,22 @@ class HcclBackend final : public c10d::Backend {
       std::vector<int64_t>& output_split,
       std::vector<int64_t>& input_split,
       const c10d::AllToAllOptions& options) override {
-    auto to = as_checked_cpu_alias("alltoall_base", Tensors{output});
-    auto from = as_checked_cpu_alias("alltoall_base", Tensors{input});
-    return launch(
-        {c10d::OpType::ALLTOALL_BASE, "alltoall_base", {input}, {output}, {input}},
-        [to, from, output_split, input_split, options](c10d::Backend& gloo) mutable {
-          OutputBuffers buffers;
-          auto received = buffers.add(as_bytes(to)).front();
-          auto sent = as_input_bytes(from).front();
-          return Started{gloo.alltoall_base(received, sent, output_split, input_split, options), buffers.copy_back()};
+    if (is_planned()) {
+      give_value(output, input);
+    }
+    return exchange(
+        {c10d::OpType::ALLTOALL_BASE, "alltoall_base", {input}},
+        Tensors{output},
+        Tensors{input},
+        [output_split, input_split, options](c10d::Backend& gloo, Tensors& received, Tensors& sent) mutable {
+          return gloo.alltoall_base(received.front(), sent.front(), output_split, input_split, options);
         });
   }
 
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
     // Gloo has no alltoall of lists before torch 2.13, and then only for tensors of one size.
-    auto to = as_checked_cpu_alias("alltoall", outputs);
-    auto from = as_checked_cpu_alias("alltoall", inputs);
+    auto to = as_aliases("alltoall", outputs);
+    auto from = as_aliases("alltoall", inputs);
     return launch(
         {c10d::OpType::ALLTOALL, "alltoall", inputs, outputs, inputs}, [to, from, options](c10d::Backend& gloo) {
           const auto received = as_bytes(to);
@@ -305,25 +313,26 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
     const OddBytePadding padding(tensors);
-    auto aliases = as_checked_cpu_alias("send", tensors);
-    return launch(
-        {c10d::OpType::SEND, "send", tensors, tensors, {}, padding.add()},
-        [aliases, destination, tag = used_tag(tag)](c10d::Backend& gloo) {
-          auto bytes = as_input_bytes(aliases);
-          return Started{gloo.send(bytes, destination, tag), nullptr};
-        });
+    return exchange(
+        {c10d::OpType::SEND, "send", tensors},
+        Tensors{},
+        tensors,
+        [destination, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& /*received*/, Tensors& sent) {
+          return gloo.send(sent, destination, tag);
+        },
+        &padding);
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
     const OddBytePadding padding(tensors);
-    auto aliases = as_checked_cpu_alias("recv", tensors);
-    return launch(
-        {c10d::OpType::RECV, "recv", tensors, tensors, {}, padding.add()},
-        [aliases, source, tag = used_tag(tag)](c10d::Backend& gloo) {
-          OutputBuffers buffers;
-          auto bytes = buffers.add(as_bytes(aliases));
-          return Started{gloo.recv(bytes, source, tag), buffers.copy_back()};
-        });
+    return exchange(
+        {c10d::OpType::RECV, "recv", tensors},
+        tensors,
+        Tensors{},
+        [source, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
+          return gloo.recv(received, source, tag);
+        },
+        &padding);
   }
 
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override {
@@ -333,13 +342,24 @@ class HcclBackend final : public c10d::Backend {
   // A barrier of the hosts, which does not synchronize the device. As the bridge's, it blocks in the call, also an
   // asynchronous one, without a limit.
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    if (is_planned()) {
+      return make_hccl_work(c10d::OpType::BARRIER, {}, {});
+    }
     if (execution_mode() == ExecutionMode::kNow) {
-      return communicator_->gloo().barrier(options);
+      return enqueue({c10d::OpType::BARRIER, "barrier"}, [options](c10d::Backend& gloo) {
+        return Started{gloo.barrier(options)};
+      });
     }
     if (execution_mode() == ExecutionMode::kLater) {
       host_barrier();
     }
-    return make_launched_work(c10d::OpType::BARRIER, {}, {}, nullptr);
+    return make_hccl_work(c10d::OpType::BARRIER, {}, {});
+  }
+
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool waits_for_all) override {
+    if (!is_planned()) {
+      c10d::Backend::monitoredBarrier(options, waits_for_all);
+    }
   }
 
   void host_barrier() {
@@ -383,81 +403,139 @@ class HcclBackend final : public c10d::Backend {
   struct Call {
     c10d::OpType type;
     const char* name;
-    Tensors payload;  // for the counters
-    Tensors outputs;
-    Tensors inputs;
+    Tensors payload = {};  // for the counters
+    Tensors outputs = {};
+    Tensors inputs = {};
     std::function<void()> on_waited = nullptr;
   };
 
-  static bool is_point_to_point(c10d::OpType type) { return type == c10d::OpType::SEND || type == c10d::OpType::RECV; }
+  bool is_planned() const { return communicator_ == nullptr; }
 
-  // Returns the work of `call`, which `start` starts.
-  WorkPtr launch(const Call& call, Start start) {
-    ++num_launched_;
-    record_collective(call.name, call.payload);
-    if (execution_mode() == ExecutionMode::kNow) {
-      auto started = start(communicator_->gloo());
-      const auto queue = is_point_to_point(call.type) ? nullptr : queue_;
-      return launched(
-          make_hccl_work(call.type, std::move(started.gloo), call.outputs, queue, std::move(started.on_completed)));
-    }
-    const auto event = execution_mode() == ExecutionMode::kLater ? enqueue(call, std::move(start)) : StreamEvent{};
-    return launched(make_launched_work(call.type, call.outputs, event, call.on_waited));
+  template <typename Tensor>
+  Tensor as_aliases(const char* name, const Tensor& tensors) const {
+    return is_planned() ? tensors : as_checked_cpu_alias(name, tensors);
   }
 
-  // Enqueues a collective in the stream of the communicator, after what the caller's stream has launched. Returns its
-  // end.
-  StreamEvent enqueue(const Call& call, Start start) {
-    const bool is_transfer = is_point_to_point(call.type);
-    // A transfer starts although the one before, with another rank, has not ended.
-    auto& first = created(is_transfer ? launches_ : collectives_);
-    auto& last = is_transfer ? created(transfers_) : first;
-    first.wait_for(current_stream()->record());
-    for (const auto* tensors : {&call.outputs, &call.inputs}) {
-      for (const auto& tensor : *tensors) {
-        first.wait_for(pending_event(tensor.storage()));
-      }
+  // In a plan.
+  static at::Tensor as_values(const at::Tensor& tensor) {
+    return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
+  }
+
+  static void give_value(at::Tensor output, const at::Tensor& input) {
+    if (has_values(input) && output.sizes() == input.sizes()) {
+      copy_without_data(output, input);
     }
-    const auto state = std::make_shared<Started>();
+  }
+
+  static Tensors all_of(const Tensors& tensors) { return tensors; }
+  static Tensors all_of(const TensorLists& lists) { return concat_lists(lists); }
+
+  // Launches a collective that copies bits, lists of tensors or lists of these. `run` starts it on gloo, with what it
+  // receives and sends as bytes.
+  template <typename To, typename From, typename Run>
+  WorkPtr exchange(Call call, const To& outputs, const From& inputs, Run run, const OddBytePadding* padding = nullptr) {
+    call.outputs = all_of(outputs);
+    call.inputs = all_of(inputs);
+    auto to = as_aliases(call.name, outputs);
+    auto from = as_aliases(call.name, inputs);
+    call.on_waited = padding == nullptr ? nullptr : padding->add();
+    return launch(call, [to, from, run](c10d::Backend& gloo) mutable {
+      OutputBuffers buffers;
+      auto received = buffers.add(as_bytes(to));
+      auto sent = as_input_bytes(from);
+      return Started{run(gloo, received, sent), buffers.copy_back()};
+    });
+  }
+
+  // Returns the work of `call`, which `start` starts.
+  WorkPtr launch(const Call& call, const Start& start) {
+    ++num_launched_;
+    if (!is_planned() || (!call.payload.empty() && is_hpu_tensor(call.payload.front()))) {
+      record_collective(call.name, call.payload);
+    }
+    return launched(
+        is_planned() || execution_mode() == ExecutionMode::kNever
+            ? make_hccl_work(call.type, call.outputs, {}, nullptr, call.on_waited)
+            : enqueue(call, start));
+  }
+
+  // Enqueues a collective in the stream of the communicator, after what the caller's stream has launched.
+  WorkPtr enqueue(const Call& call, const Start& start) {
+    const bool is_now = execution_mode() == ExecutionMode::kNow;
+    const bool is_transfer = call.type == c10d::OpType::SEND || call.type == c10d::OpType::RECV;
+    // A transfer starts although the one before, with another rank, has not ended. If kernels run now, it may also end
+    // before that one.
+    auto& first = created(is_transfer ? launches_ : collectives_);
+    const auto own = is_transfer && is_now ? Stream::create() : nullptr;
+    auto& last = own != nullptr ? *own : is_transfer ? created(transfers_) : first;
+    if (!is_now) {
+      first.wait_for(current_stream()->record());
+      for_each_tensor_of(call, [&](const at::Tensor& tensor) { first.wait_for(pending_event(tensor.storage())); });
+    }
+    const auto running = std::make_shared<RunningCollective>(/*raises=*/is_now);
     const auto start_ns = std::make_shared<int64_t>(0);
-    first.push(call.name, [communicator = communicator_] { communicator->gloo(); }, WorkKind::kWait);
-    const auto started =
-        first.push(call.name, [communicator = communicator_, state, start_ns, start = std::move(start)] {
+    const int64_t bytes = num_bytes(call.payload);
+    const bool is_timed = call.type != c10d::OpType::BARRIER;
+    const auto push = [&](Stream& stream, WorkKind kind, std::function<void()> part) {
+      return stream.push(call.name, [running, part = std::move(part)] { running->run(part); }, kind);
+    };
+    if (!is_now && (graph_recorder().lazy() || is_coalescing())) {
+      communicator_->gloo();  // Its first use holds the host, as in the bridge.
+    } else if (!is_now) {
+      push(first, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
+    }
+    const auto started = push(
+        first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start_ns, start, is_timed] {
           const c10::InferenceMode off(false);
-          *start_ns = is_traced() ? now_ns() : 0;
-          *state = start(communicator->gloo());
+          // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch writes
+          // to an event that it has freed. The bridge's collectives have no such record either.
+          const at::DisableRecordFunctionGuard unrecorded;
+          *start_ns = is_timed && is_traced() ? now_ns() : 0;
+          auto result = start(communicator->gloo());
+          running->gloo = std::move(result.gloo);
+          running->on_completed = std::move(result.on_completed);
         });
     last.wait_for(started);
-    last.push(
-        call.name,
-        [state] {
-          if (state->gloo == nullptr) {
-            return;  // It has not started.
-          }
-          try {
-            state->gloo->wait(kNoTimeout);
-          } catch (const std::exception&) {
-            stay_stuck();  // HCCL only logs that the connection to a rank has ended.
-          }
-        },
-        WorkKind::kWait);
-    const auto event = last.push(
-        call.name, [state, start_ns, name = call.name, thread = current_thread_id(), bytes = num_bytes(call.payload)] {
+    push(last, WorkKind::kWait, [running = running.get(), is_now] {
+      try {
+        running->gloo->wait(kNoTimeout);
+      } catch (const std::exception&) {
+        if (!is_now) {
+          stay_stuck();  // HCCL only logs that the connection to a rank has ended.
+        }
+        throw;
+      }
+    });
+    const auto event = push(
+        last,
+        WorkKind::kKernel,
+        [running = running.get(), start_ns, name = call.name, thread = current_thread_id(), bytes] {
           const c10::InferenceMode off(false);
-          if (state->on_completed) {
-            state->on_completed();
+          if (running->on_completed) {
+            running->on_completed();
           }
           if (*start_ns != 0) {
             record_trace_event({"collective", name, *start_ns, now_ns(), thread, bytes});
           }
-          *state = Started{};
+          running->gloo.reset();
+          running->on_completed = nullptr;
         });
-    for (const auto* tensors : {&call.outputs, &call.inputs}) {
-      for (const auto& tensor : *tensors) {
-        set_pending_event(tensor.storage(), event);
-      }
+    if (is_now) {
+      last.push(call.name, [running] { running->finish(); }, WorkKind::kWait);
+    } else {
+      for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
     }
-    return event;
+    if (own != nullptr) {
+      own->close();
+    }
+    return make_hccl_work(call.type, call.outputs, event, running, call.on_waited);
+  }
+
+  template <typename Function>
+  static void for_each_tensor_of(const Call& call, const Function& function) {
+    for (const auto* tensors : {&call.outputs, &call.inputs}) {
+      std::for_each(tensors->begin(), tensors->end(), function);
+    }
   }
 
   Stream& created(StreamPtr& stream) {
@@ -466,6 +544,11 @@ class HcclBackend final : public c10d::Backend {
       stream = Stream::create();
     }
     return *stream;
+  }
+
+  bool is_coalescing() {
+    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
+    return coalesced_.has_value();
   }
 
   // Returns `work`, which between startCoalescing and endCoalescing also belongs to the coalesced work.
@@ -502,7 +585,7 @@ class HcclBackend final : public c10d::Backend {
       works.push_back(broadcast(part, options));
     }
     if (execution_mode() == ExecutionMode::kLater) {
-      return make_launched_work(c10d::OpType::ALLGATHER, outputs, collectives_->record(), nullptr);
+      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record());
     }
     return make_coalesced_work(std::move(works));
   }
@@ -510,28 +593,35 @@ class HcclBackend final : public c10d::Backend {
 
   // The bridge checks the reduction in the thread that executes. Returns the work of a collective that never runs, on
   // any rank; null if HCCL has the reduction.
-  WorkPtr failed_late(const char* name, const c10d::ReduceOp& op, c10d::OpType type, const Tensors& outputs) {
-    if (!has_pipeline()) {
-      check_reduction(name, op);
-      return nullptr;
-    }
+  WorkPtr failed_late(const Call& call, const c10d::ReduceOp& op) {
     try {
-      check_reduction(name, op);
+      if (!is_planned()) {
+        check_reduction(call.name, op);
+      }
       return nullptr;
     } catch (const c10::Error&) {
-      keep_error(name, std::current_exception(), launching_line());
-      return launched(make_launched_work(type, outputs, {}, nullptr));
+      if (!has_pipeline()) {
+        throw;
+      }
+      keep_error(call.name, std::current_exception(), launching_line());
+      return launched(make_hccl_work(call.type, call.outputs, {}));
     }
   }
 
+  // Waits for a reduction of tensors that HCCL converts, as the bridge does.
   template <typename Reduce>
-  WorkPtr run_reduction(
-      const char* name, const c10d::ReduceOp& op, c10d::OpType type, const Tensors& tensors, const Reduce& reduce) {
-    if (auto failed = failed_late(name, op, type, tensors)) {
+  WorkPtr run_reduction(Call call, const c10d::ReduceOp& op, const Reduce& reduce) {
+    call.outputs = call.payload;
+    if (auto failed = failed_late(call, op)) {
       return failed;
     }
-    auto aliases = as_checked_cpu_alias(name, tensors);
-    auto work = launch({type, name, tensors, tensors, {}}, [aliases, reduce](c10d::Backend& gloo) {
+    auto aliases = as_aliases(call.name, call.outputs);
+    for (auto& tensor : aliases) {
+      if (is_planned() && has_values(tensor) && op == c10d::ReduceOp::SUM) {
+        as_values(tensor).mul_(getSize());
+      }
+    }
+    auto work = launch(call, [aliases, reduce](c10d::Backend& gloo) {
       auto reduction = make_allreduce(aliases);
       return Started{reduce(gloo, reduction.buffers), std::move(reduction.on_completed)};
     });
@@ -542,38 +632,36 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr run_reduce_scatter(
-      const char* name,
-      c10d::OpType type,
+      Call call,
       NativeReduceDtypes native_dtypes,
       const Tensors& outputs,
       const TensorLists& inputs,
       const c10d::ReduceScatterOptions& options) {
-    if (auto failed = failed_late(name, options.reduceOp, type, outputs)) {
+    call.outputs = outputs;
+    call.inputs = concat_lists(inputs);
+    if (auto failed = failed_late(call, options.reduceOp)) {
       return failed;
     }
-    auto to = as_checked_cpu_alias(name, outputs);
-    auto from = as_checked_cpu_alias(name, inputs);
-    check_reduce_scatter(name, to, from, getSize());
-    const auto all = concat_lists(inputs);
+    auto to = as_aliases(call.name, outputs);
+    auto from = as_aliases(call.name, inputs);
+    check_reduce_scatter(call.name, to, from, getSize());
     c10d::AllreduceCoalescedOptions allreduce;
     allreduce.reduceOp = options.reduceOp;
     allreduce.timeout = options.timeout;
-    auto work = launch(
-        {type, name, all, outputs, all}, [to, from, native_dtypes, allreduce, rank = getRank()](c10d::Backend& gloo) {
-          auto reduction = make_reduce_scatter(to, from, native_dtypes, rank);
-          auto& buffers = reduction.buffers;
-          return Started{
-              buffers.size() == 1 ? gloo.allreduce(buffers, allreduce) : gloo.allreduce_coalesced(buffers, allreduce),
-              std::move(reduction.on_completed)};
-        });
-    if (!are_native(all, native_dtypes)) {
+    auto work = launch(call, [to, from, native_dtypes, allreduce, rank = getRank()](c10d::Backend& gloo) {
+      auto reduction = make_reduce_scatter(to, from, native_dtypes, rank);
+      auto& buffers = reduction.buffers;
+      return Started{
+          buffers.size() == 1 ? gloo.allreduce(buffers, allreduce) : gloo.allreduce_coalesced(buffers, allreduce),
+          std::move(reduction.on_completed)};
+    });
+    if (!are_native(call.inputs, native_dtypes)) {
       work->wait();
     }
     return work;
   }
 
   std::shared_ptr<Communicator> communicator_;
-  WorkQueuePtr queue_ = std::make_shared<WorkQueue>();
   StreamPtr collectives_;
   StreamPtr launches_;  // of transfers between two ranks
   StreamPtr transfers_;
@@ -583,21 +671,6 @@ class HcclBackend final : public c10d::Backend {
   std::optional<std::vector<WorkPtr>> coalesced_;
 };
 
-// Removes torch's Python objects from the thread-local state while it lives. Gloo's works capture that state, and
-// destroying captured Python objects on a gloo thread at shutdown aborts the process.
-class PythonTLSGuard {
- public:
-  PythonTLSGuard() : objects_(at::impl::ThreadLocalPythonObjects::get_state()) {
-    at::impl::ThreadLocalPythonObjects::set_state({});
-  }
-  ~PythonTLSGuard() { at::impl::ThreadLocalPythonObjects::set_state(std::move(objects_)); }
-  PythonTLSGuard(const PythonTLSGuard&) = delete;
-  PythonTLSGuard& operator=(const PythonTLSGuard&) = delete;
-
- private:
-  at::impl::ThreadLocalPythonObjects objects_;
-};
-
 // Boxed kernel for every collective of every torch release. It only replaces the process group.
 void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
@@ -605,45 +678,22 @@ void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (is_recorded()) {
     record_event("operator", op, {stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end()}, {});
   }
-  const PythonTLSGuard guard;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "process_group") {
       auto& value = (*stack)[first + i];
       auto backend = value.toCustomClass<c10d::ProcessGroup>()->getBackend(c10::DeviceType::HPU);
-      if (is_never()) {
-        value = c10::IValue(as_cpu_group(backend));
-        continue;
-      }
-      auto* hccl = dynamic_cast<HcclBackend*>(backend.get());
       TORCH_CHECK(
-          hccl != nullptr,
+          dynamic_cast<HcclBackend*>(backend.get()) != nullptr,
           "collectives on hpu tensors need the hccl backend, got a process group with the backend ",
           backend->getBackendName(),
           ".");
       value = c10::IValue(as_cpu_group(backend));
     }
   }
-  // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch writes to an
-  // event that it has freed. The bridge's collectives have no such record either.
-  const at::DisableRecordFunctionGuard unrecorded;
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
 }  // namespace
-
-void record_collective(const char* name, const Tensors& payload) {
-  // The other ranks read results of the graph.
-  graph_recorder().flush();
-  const int64_t bytes = num_bytes(payload);
-  ++counters().collectives;
-  counters().collective_bytes += bytes;
-  if (C10_UNLIKELY(is_traced()) && execution_mode() == ExecutionMode::kNow) {
-    start_collective_event(name, bytes);
-  }
-  if (C10_UNLIKELY(is_observed())) {
-    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
-  }
-}
 
 BackendPtr make_hccl_backend(int rank, int size, std::shared_ptr<Communicator> communicator) {
   return c10::make_intrusive<HcclBackend>(rank, size, std::move(communicator));

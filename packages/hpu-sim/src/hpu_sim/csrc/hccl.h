@@ -5,18 +5,14 @@
 
 #include "hccl_communicator.h"
 
-#include "hccl_tensors.h"
-
 namespace hpu_sim {
 
+// Without a communicator, the backend is that of a plan, which exchanges nothing.
 BackendPtr make_hccl_backend(int rank, int size, std::shared_ptr<Communicator> communicator);
 
 // Waits for all process groups, as the bridge does at exit: for a barrier of the hosts of each, and for the device.
 // Does not return if a rank has died.
 void finish_collectives();
-
-// Counts a collective whose caller contributes `payload`. The graph ends.
-void record_collective(const char* name, const Tensors& payload);
 
 // Registers hpu kernels for the operators of torch.distributed. To be called once.
 void register_collectives();

@@ -1,10 +1,10 @@
-// c10d works of hccl, and their order within a process group.
+// c10d works of hccl.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -15,67 +15,47 @@
 
 namespace hpu_sim {
 
-// One of gloo's works and the copying of its results to the outputs.
-class PendingWork {
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+// A collective, of which gloo's part runs in a stream.
+class RunningCollective {
  public:
-  // `on_completed` is called once, after gloo's work has succeeded. It may be empty.
-  PendingWork(WorkPtr gloo, std::function<void()> on_completed);
+  // `raises` makes errors those of the collective's work. Otherwise they are those of the pipeline.
+  explicit RunningCollective(bool raises) : raises_(raises) {}
 
-  c10d::Work& gloo() { return *gloo_; }
-  void wait();
-  bool is_completed();
+  // Runs a part of the collective, unless an earlier one has failed.
+  void run(const std::function<void()>& part);
 
-  // Calls `on_completed`, unless it was called before. Gloo's work must have succeeded.
+  // Completes the futures. To be called once.
   void finish();
 
- private:
-  WorkPtr gloo_;
-  std::function<void()> on_completed_;
-  std::once_flag finish_once_;
-};
+  void complete(const FuturePtr& future, Tensors outputs);
+  bool raises() const { return raises_; }
+  std::exception_ptr error() const;
 
-using PendingWorkPtr = std::shared_ptr<PendingWork>;
-
-// The pending collectives of a process group, in the order of their launch.
-//
-// A card runs them one after the other, so a program may wait for the last of several only, as DeepSpeed up to 0.19.0
-// does. Gloo runs several at once.
-class WorkQueue {
- public:
-  // Appends a work. Removes completed works from the head, to release their tensors.
-  PendingWorkPtr push(WorkPtr gloo, std::function<void()> on_completed);
-
-  // Waits for `last` and all works before it.
-  void wait(const PendingWorkPtr& last);
+  WorkPtr gloo;
+  std::function<void()> on_completed;
 
  private:
-  // Returns the head of the queue, or null if `last` is not in the queue any more.
-  PendingWorkPtr head_before(const PendingWorkPtr& last);
-  void pop(const PendingWorkPtr& head);
+  void complete_now(const FuturePtr& future, c10::IValue outputs) const;
 
-  std::mutex mutex_;
-  std::deque<PendingWorkPtr> pending_;
+  bool raises_;
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;
+  bool is_finished_ = false;
+  std::vector<std::pair<FuturePtr, c10::IValue>> futures_;
 };
 
-using WorkQueuePtr = std::shared_ptr<WorkQueue>;
-
-// Starts the trace event of the collective that this thread is about to launch. To be called while a profile is
-// recorded.
-void start_collective_event(const char* name, int64_t bytes);
-
-// Returns a work whose result is `outputs`, the caller's hpu tensors, instead of gloo's CPU aliases of them. Point-to-
-// point works have no `queue`, because only two ranks take part.
+// Returns a work whose result is `outputs`, the caller's hpu tensors, and that ends with `event`. As the bridge's, all
+// but `wait` says that it is complete, and waiting makes the current stream wait; `on_waited`, which may be empty, is
+// called by the first wait. If kernels run now, it says the truth, and waiting holds the host; `running`, which is null
+// for a collective that never runs, has its error then.
 WorkPtr make_hccl_work(
     c10d::OpType type,
-    WorkPtr gloo,
     Tensors outputs,
-    WorkQueuePtr queue = nullptr,
-    std::function<void()> on_completed = nullptr);
-
-// Returns a work that ends with `event`, as the bridge's: all but `wait` says that it is complete, and waiting makes
-// the current stream wait. `on_waited` is called by the first wait; it may be empty.
-WorkPtr make_launched_work(
-    c10d::OpType type, Tensors outputs, const StreamEvent& event, std::function<void()> on_waited);
+    const StreamEvent& event,
+    std::shared_ptr<RunningCollective> running = nullptr,
+    std::function<void()> on_waited = nullptr);
 
 #if HPU_SIM_TORCH >= 201
 // Returns one work for all of `works`, the result of coalescing.

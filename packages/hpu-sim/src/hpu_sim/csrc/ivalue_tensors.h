@@ -35,4 +35,35 @@ bool replace_tensors(c10::IValue& value, const Function& function) {
   return true;
 }
 
+// Calls `function` on each tensor in `value`, alone or in a list; undefined and absent ones are undefined.
+template <typename Function>
+void for_each_tensor(const c10::IValue& value, const Function& function) {
+  if (value.isTensor()) {
+    function(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor tensor : value.toTensorList()) {
+      function(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      function(tensor.value_or(at::Tensor()));
+    }
+  }
+}
+
+// Returns whether a tensor is a number of the program.
+inline bool is_wrapped_number(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// Returns a copy of a number of the program, and any other tensor as it is.
+inline at::Tensor copy_wrapped_number(const at::Tensor& tensor) {
+  if (!is_wrapped_number(tensor)) {
+    return tensor;
+  }
+  auto copy = tensor.clone();
+  copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return copy;
+}
+
 }  // namespace hpu_sim

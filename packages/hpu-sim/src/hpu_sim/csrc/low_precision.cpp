@@ -30,18 +30,6 @@ std::string missing_dtype(const c10::Error& error) {
   return is_low ? dtype : "";
 }
 
-// Calls `function` on each tensor of an argument.
-template <typename Function>
-void for_each_tensor(const c10::IValue& value, const Function& function) {
-  if (value.isTensor() && value.toTensor().defined()) {
-    function(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor tensor : value.toTensorList()) {
-      function(tensor);
-    }
-  }
-}
-
 // What a kernel may have changed before it threw: written arguments, and the state of the generator.
 class KernelEffects {
  public:
@@ -52,7 +40,7 @@ class KernelEffects {
     for (size_t i = 0; i < schema.size(); ++i) {
       has_effects |= is_written(schema[i]) || arguments[i].isGenerator();
       for_each_tensor(arguments[i], [&key](const at::Tensor& tensor) {
-        key = hash_combine(key, static_cast<uint64_t>(tensor.scalar_type()));
+        key = hash_combine(key, tensor.defined() ? static_cast<uint64_t>(tensor.scalar_type()) : ~uint64_t{0});
       });
     }
     // A copy is spared once the CPU is known to have the kernel.
@@ -62,8 +50,11 @@ class KernelEffects {
     key_ = key;
     for (size_t i = 0; i < schema.size(); ++i) {
       if (is_written(schema[i])) {
-        for_each_tensor(
-            arguments[i], [this](const at::Tensor& tensor) { tensors_.emplace_back(tensor, tensor.clone()); });
+        for_each_tensor(arguments[i], [this](const at::Tensor& tensor) {
+          if (tensor.defined()) {
+            tensors_.emplace_back(tensor, tensor.clone());
+          }
+        });
       } else if (arguments[i].isGenerator()) {
         generator_ = arguments[i].toGenerator();
         const std::lock_guard<std::mutex> lock(generator_.mutex());

@@ -14,13 +14,11 @@
 #include "diagnostics.h"
 #include "dtypes.h"
 #include "execution.h"
-#include "explicit_fallbacks.h"
 #include "generator.h"
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
 #include "hccl_communicator.h"
-#include "hccl_never.h"
 #include "hooks.h"
 #include "ivalue_tensors.h"
 #include "never.h"
@@ -195,7 +193,9 @@ std::map<std::string, int64_t> lenience_counts() {
 using TraceEventTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
 
 std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
-  hpu_sim::wait_for_device(/*keeps_gil=*/false);
+  if (hpu_sim::execution_mode() == hpu_sim::ExecutionMode::kLater) {
+    hpu_sim::wait_for_device(/*keeps_gil=*/false);
+  }
   const auto trace = hpu_sim::stop_device_trace();
   std::vector<TraceEventTuple> events;
   events.reserve(trace.events.size());
@@ -225,12 +225,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     hpu_sim::graph_recorder().set_lazy(lazy);
     hpu_sim::set_memory_limit(memory_limit);
   });
-  m.def(
-      "register_operators",
-      [](const std::unordered_set<std::string>& device_operators, hpu_sim::DeviceDtypes device_dtypes) {
-        hpu_sim::register_cpu_placement(device_operators, std::move(device_dtypes));
-        hpu_sim::register_explicit_fallbacks();
-      });
+  m.def("register_operators", &hpu_sim::register_operators);
   m.def("set_cpu_placement", &hpu_sim::set_cpu_placement);
   m.def("set_capturing", &hpu_sim::set_capturing);
   m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
@@ -274,6 +269,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or never, got ", name);
     hpu_sim::set_execution_mode(found->second);
   });
+  m.def("exit_at_interrupt", &hpu_sim::exit_at_interrupt);
   m.def("wait_for_device", [] { hpu_sim::wait_for_device(/*keeps_gil=*/false); });
   m.def("finish_collectives", &hpu_sim::finish_collectives, py::call_guard<py::gil_scoped_release>());
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
@@ -303,7 +299,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return hpu_sim::make_hccl_backend(
         rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
   });
-  m.def("make_never_backend", &hpu_sim::make_never_backend);
+  m.def("make_never_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
   m.def("set_never", &set_never);
   m.def("assume", &hpu_sim::assume);
   m.def("set_recorder", &set_recorder);

@@ -3,9 +3,7 @@
 #include <sys/mman.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -15,7 +13,6 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_native.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -28,7 +25,6 @@
 #include "execution.h"
 #include "graph.h"
 #include "ivalue_tensors.h"
-#include "recipe_key.h"
 #include "recorder.h"
 #include "torch_compat.h"
 
@@ -220,6 +216,9 @@ class LostCall {
     const auto& arguments = op_.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
       for_each_tensor(stack_[first_ + i], [&](const at::Tensor& tensor) {
+        if (!tensor.defined()) {
+          return;
+        }
         if (!is_without_data(tensor)) {
           is_unknown |= tensor.dim() > 0;
           return;
@@ -237,16 +236,14 @@ class LostCall {
 
   void run() {
     const auto& arguments = op_.schema().arguments();
-    torch::jit::Stack values(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
-    for (size_t i = 0; i < values.size(); ++i) {
-      to_meta(values[i], arguments[i]);
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      look_at(stack_[first_ + i], arguments[i]);
     }
-    check_devices();
-    if (on_device_ && graph_recorder().lazy()) {
-      const c10::ArrayRef<c10::IValue> given(&stack_[first_], arguments.size());
-      const auto describe = [&] { return describe_arguments(op_, given); };
-      const auto op_hash = std::hash<c10::OperatorName>()(op_.operator_name());
-      graph_recorder().add({op_hash, hash_arguments(op_, given), name_of(op_), describe});
+    if (host_argument_ != nullptr && on_device_) {
+      throw_two_devices(op_, *host_argument_);
+    }
+    if (on_device_) {
+      graph_recorder().add_call(op_, {&stack_[first_], arguments.size()});
     }
     const bool is_index = name_of(op_) == "aten::index" || name_of(op_) == "aten::_unsafe_index";
     const bool is_dynamic = op_.hasTag(at::Tag::dynamic_output_shape) && (!is_index || has_mask_index_);
@@ -260,18 +257,13 @@ class LostCall {
       finish({true});
       return;
     }
-    const uint64_t key = cache_key();
-    torch::jit::Stack results;
-    if (!find_cached(key, results)) {
-      try {
-        op_.callBoxed(&values);
-      } catch (const c10::NotImplementedError&) {
-        refuse("shapeless");
-        throw;
-      }
-      results = std::move(values);
-      keep_cached(key, results);
+    try {
+      inferred_ = infer(op_, {stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end()}, given_);
+    } catch (const c10::NotImplementedError&) {
+      refuse("shapeless");
+      throw;
     }
+    torch::jit::Stack results = inferred_->results;
     for (auto& value : results) {
       replace_tensors(value, [this](const at::Tensor& tensor) { return from_meta(tensor); });
     }
@@ -281,105 +273,10 @@ class LostCall {
   }
 
  private:
-  struct Pair {
-    at::Tensor given;
-    at::Tensor meta;
-    bool is_written;
-  };
-
-  template <typename Function>
-  static void for_each_tensor(const c10::IValue& value, const Function& function) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) {
-        function(value.toTensor());
-      }
-    } else if (value.isTensorList()) {
-      for (const at::Tensor tensor : value.toTensorList()) {
-        if (tensor.defined()) {
-          function(tensor);
-        }
-      }
-    } else if (value.isOptionalTensorList()) {
-      for (const Optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        if (tensor.has_value() && tensor->defined()) {
-          function(*tensor);
-        }
-      }
-    }
-  }
-
-  // Results of an earlier call with arguments of the same sizes, dtypes and numbers: argument, or what is new. Most
-  // Meta kernels are in Python, and a training step calls each with the same arguments again.
-  using Cached = std::vector<std::pair<int, c10::IValue>>;
-
-  static std::unordered_map<uint64_t, Cached>& cache() {
-    static auto* instance = new std::unordered_map<uint64_t, Cached>();
-    return *instance;
-  }
-
-  static std::mutex& cache_mutex() {
-    static auto* instance = new std::mutex();
-    return *instance;
-  }
-
-  uint64_t cache_key() const {
-    const auto& arguments = op_.schema().arguments();
-    const c10::ArrayRef<c10::IValue> given(&stack_[first_], arguments.size());
-    uint64_t key = hash_combine(std::hash<c10::OperatorName>()(op_.operator_name()), hash_arguments(op_, given));
-    key = hash_combine(key, pairs_.size() * 2 + (on_device_ ? 1 : 0));
-    for (const auto& value : given) {
-      // Numbers that are data of a graph have a dtype.
-      key = hash_combine(key, value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : 4);
-      for_each_tensor(value, [&](const at::Tensor& tensor) {
-        const bool is_wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
-        key = hash_combine(key, static_cast<uint64_t>(tensor.dim()) * 2 + (is_wrapped ? 1 : 0));
-      });
-    }
-    return key;
-  }
-
-  bool find_cached(uint64_t key, torch::jit::Stack& results) const {
-    const std::lock_guard<std::mutex> lock(cache_mutex());
-    const auto found = cache().find(key);
-    if (found == cache().end()) {
-      return false;
-    }
-    for (const auto& [argument, value] : found->second) {
-      results.push_back(argument < 0 ? value : c10::IValue(pairs_[static_cast<size_t>(argument)].meta));
-    }
-    return true;
-  }
-
-  void keep_cached(uint64_t key, const torch::jit::Stack& results) const {
-    for (const auto& pair : pairs_) {
-      if (pair.is_written && (pair.meta.sizes() != pair.given.sizes() || pair.meta.strides() != pair.given.strides())) {
-        return;  // Resized.
-      }
-    }
-    Cached kept;
-    for (const auto& value : results) {
-      int argument = -1;
-      if (value.isTensor() && value.toTensor().defined()) {
-        for (size_t i = 0; i < pairs_.size(); ++i) {
-          if (pairs_[i].meta.is_same(value.toTensor())) {
-            argument = static_cast<int>(i);
-          } else if (pairs_[i].meta.storage().is_alias_of(value.toTensor().storage())) {
-            return;  // A view.
-          }
-        }
-      } else if (!value.isNone() && !value.isTensor() && !value.isScalar()) {
-        return;
-      }
-      kept.emplace_back(argument, argument < 0 ? value : c10::IValue());
-    }
-    const std::lock_guard<std::mutex> lock(cache_mutex());
-    cache().emplace(key, std::move(kept));
-  }
-
   void finish(torch::jit::Stack results) {
     if (base_ == "equal" || keeps_value(base_) || negates_value(base_)) {
       for_each_tensor(stack_[first_], [this](const at::Tensor& tensor) {
-        const auto* value = known_value(tensor.storage());
+        const auto* value = tensor.defined() ? known_value(tensor.storage()) : nullptr;
         assumed_ = value == nullptr ? -1 : value->assumed;
       });
     }
@@ -401,69 +298,38 @@ class LostCall {
     TORCH_CHECK_NOT_IMPLEMENTED(false, op_.operator_name(), " cannot be planned: ", why);
   }
 
-  void to_meta(c10::IValue& value, const c10::Argument& argument) {
-    if (replace_tensors(value, [&](const at::Tensor& tensor) { return meta_of(tensor, argument); })) {
-      return;
-    }
-    if (value.isDevice()) {
-      on_device_ |= value.toDevice().type() == c10::DeviceType::HPU;
-      value = c10::Device(c10::DeviceType::Meta);
-    } else if (value.isGenerator()) {
-      value = c10::IValue();
-    } else if (value.isBool() && argument.name() == "pin_memory") {
-      value = false;
-    }
-  }
-
-  at::Tensor meta_of(const at::Tensor& tensor, const c10::Argument& argument) {
-    if (!tensor.defined() || tensor.is_meta()) {
-      return tensor;
-    }
-    if (is_hpu_tensor(tensor)) {
-      on_device_ = true;
-      commit(tensor.storage());
-      has_mask_index_ |=
-          argument.name() == "indices" && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-    } else if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      return tensor;
-    } else if (tensor.dim() > 0 && argument.name() != "indices" && argument.name() != "lengths") {
-      host_argument_ = &argument;
-    }
-    for (const auto& pair : pairs_) {
-      if (pair.given.is_same(tensor)) {
-        return pair.meta;
+  void look_at(const c10::IValue& value, const c10::Argument& argument) {
+    on_device_ |= value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU;
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || tensor.is_meta()) {
+        return;
       }
-    }
-    auto meta =
-        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta).pinned_memory(kNone));
-    pairs_.push_back({tensor, meta, is_written(argument)});
-    return meta;
-  }
-
-  void check_devices() const {
-    TORCH_CHECK(
-        host_argument_ == nullptr || !on_device_,
-        "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu! (when checking "
-        "argument for argument ",
-        host_argument_ == nullptr ? "" : host_argument_->name(),
-        " in method ",
-        op_.operator_name(),
-        ")");
+      if (is_hpu_tensor(tensor)) {
+        on_device_ = true;
+        commit(tensor.storage());
+        has_mask_index_ |=
+            argument.name() == "indices" && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+      } else if (tensor.dim() > 0 && argument.name() != "indices" && argument.name() != "lengths") {
+        host_argument_ = &argument;
+      }
+      if (is_written(argument)) {
+        written_.push_back(tensor);
+      }
+    });
   }
 
   at::Tensor from_meta(const at::Tensor& meta) {
     if (!meta.defined() || !meta.is_meta()) {
       return meta;
     }
-    for (const auto& pair : pairs_) {
-      if (pair.meta.is_same(meta)) {
-        return pair.given;
-      }
+    int index = inferred_->find(meta, /*shares_memory=*/false);
+    if (index >= 0) {
+      return given_[static_cast<size_t>(index)];
     }
-    for (const auto& pair : pairs_) {
-      if (pair.meta.storage().is_alias_of(meta.storage())) {
-        return tensor_over(pair.given.storage(), meta, pair.given.storage_offset());
-      }
+    index = inferred_->find(meta, /*shares_memory=*/true);
+    if (index >= 0) {
+      const auto& base = given_[static_cast<size_t>(index)];
+      return tensor_over(base.storage(), meta, base.storage_offset());
     }
     for (const auto& [known, storage] : new_storages_) {
       if (known.is_alias_of(meta.storage())) {
@@ -499,21 +365,20 @@ class LostCall {
   }
 
   void sync_written() const {
-    for (const auto& pair : pairs_) {
-      if (!pair.is_written) {
-        continue;
-      }
-      const at::Tensor& given = pair.given;
-      if (is_without_data(given) && (given.sizes() != pair.meta.sizes() || given.strides() != pair.meta.strides())) {
+    for (size_t i = 0; i < given_.size(); ++i) {
+      const auto& meta = inferred_->metas[i];
+      const at::Tensor& given = given_[i];
+      if (is_without_data(given) && (given.sizes() != meta.sizes() || given.strides() != meta.strides())) {
         const auto needed = at::detail::computeStorageNbytes(
-            pair.meta.sizes(), pair.meta.strides(), given.element_size(), given.storage_offset());
+            meta.sizes(), meta.strides(), given.element_size(), given.storage_offset());
         if (is_hpu_tensor(given)) {
           grow_storage(given.storage(), needed);
           commit(given.storage());
         }
-        given.unsafeGetTensorImpl()->set_sizes_and_strides(
-            pair.meta.sizes(), pair.meta.strides(), given.storage_offset());
+        given.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), given.storage_offset());
       }
+    }
+    for (const auto& given : written_) {
       // No gradient is infinite, so that a scaler of the loss steps its optimizer.
       if (base_ != "_amp_foreach_non_finite_check_and_unscale") {
         forget(given);
@@ -525,7 +390,9 @@ class LostCall {
   torch::jit::Stack& stack_;
   size_t first_;
   std::string base_;
-  std::vector<Pair> pairs_;
+  std::vector<at::Tensor> given_;
+  std::vector<at::Tensor> written_;
+  std::shared_ptr<const InferredCall> inferred_;
   std::vector<std::pair<c10::Storage, c10::Storage>> new_storages_;
   const c10::Argument* host_argument_ = nullptr;
   bool on_device_ = false;

@@ -102,10 +102,8 @@ void watch_progress() {
   auto since = std::chrono::steady_clock::now();
   for (;;) {
     std::this_thread::sleep_for(period);
-    const auto streams = all_streams();
-    const bool is_busy = std::any_of(streams.begin(), streams.end(), [](const auto& each) { return each->is_busy(); });
     const auto now = std::chrono::steady_clock::now();
-    if (!is_busy || device().num_done != num_done) {
+    if (!is_device_busy() || device().num_done != num_done) {
       num_done = device().num_done;
       since = now;
     } else if (now - since > limit) {
@@ -288,6 +286,11 @@ void wait_for_device(bool keeps_gil) {
   }
 }
 
+bool is_device_busy() {
+  const auto streams = all_streams();
+  return std::any_of(streams.begin(), streams.end(), [](const auto& each) { return each->is_busy(); });
+}
+
 void land_after(const StreamEvent& event, std::function<void()> write) {
   const std::lock_guard<std::mutex> lock(device().landing_mutex);
   device().landings.emplace_back(event, std::move(write));
@@ -360,6 +363,11 @@ void start_progress_watch() {
     return true;
   }();
   static_cast<void>(is_started);
+}
+
+void exit_at_interrupt() {
+  constexpr int kExitCode = 128 + SIGINT;  // The shell's; no source gives the bridge's.
+  std::signal(SIGINT, [](int) { _exit(kExitCode); });
 }
 
 void note_progress() {

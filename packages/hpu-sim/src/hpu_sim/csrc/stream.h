@@ -99,6 +99,9 @@ void wait_on_host(const StreamEvent& event, bool keeps_gil = false);
 // Blocks until all streams have run, with Python's lock as it is.
 void wait_for_device(bool keeps_gil);
 
+// Returns whether a stream has started work that has not run.
+bool is_device_busy();
+
 // Lets a copy to the host write its target: when the host has waited, for whatever, after the copy has run.
 void land_after(const StreamEvent& event, std::function<void()> write);
 void land();
@@ -129,6 +132,9 @@ std::mutex& stream_mutex();
 // Starts Synapse's watch: without progress of any stream for 600 s, or the microseconds of SCAL_TIMEOUT_NO_PROGRESS,
 // it ends the process. SCAL_DISABLE_TIMEOUT disables it.
 void start_progress_watch();
+
+// Ends the process at SIGINT, without any of its handlers, as the bridge does.
+void exit_at_interrupt();
 
 // Counts as progress, for waits that Synapse does not watch.
 void note_progress();

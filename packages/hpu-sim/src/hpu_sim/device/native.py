@@ -90,6 +90,9 @@ class Native(Protocol):
     def wait_for_device(self) -> None:
         """Wait until all streams have run, without Python's lock."""
 
+    def exit_at_interrupt(self) -> None:
+        """End the process at SIGINT, without any handler, as the bridge does."""
+
     def finish_collectives(self) -> None:
         """Wait for all process groups, as the bridge does at exit; ``csrc/hccl.h``."""
 
@@ -157,7 +160,7 @@ class Native(Protocol):
         """
 
     def make_never_backend(self, rank: int, size: int) -> Backend:
-        """Return the backend of a rank of a plan, which exchanges nothing; ``csrc/hccl_never.h``."""
+        """Return the backend of a rank of a plan, which exchanges nothing; ``csrc/hccl.h``."""
 
     def set_never(self, enabled: bool, is_reserved_on_host: Callable[[], bool]) -> None:
         """Set whether no kernel runs; ``csrc/never.h``.

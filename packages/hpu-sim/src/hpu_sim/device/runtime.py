@@ -142,6 +142,8 @@ def _acquire_device() -> None:
     config = active_config()
     _state.lock = device_lock.acquire(config.devices, os.environ)
     native().set_acquired(True)
+    if config.strict or is_asynchronous(os.environ):
+        native().exit_at_interrupt()
     atexit.register(_drain_at_exit)
     _set_checkpoint_device_type()
     if _state.on_acquired is not None:

@@ -17,6 +17,10 @@ from habana_frameworks.torch._operators.float8 import amax_of, is_float8, satura
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Odd numbers of 31 bits that mix the bits of a product.
+_GOLDEN: Final = 0x1E3779B1
+_MULTIPLIER: Final = 0x45D9F3B
+
 
 def padding_mask(key: torch.Tensor, lengths: torch.Tensor, *, from_left: bool) -> torch.Tensor:
     """Return a mask that is False for the keys of a batch that are padding.
@@ -114,8 +118,8 @@ class Inputs:
             return None
         if self.q.device.type == "meta":
             return torch.empty(shape, device=self.q.device)
-        generator = None if seed is None else torch.Generator().manual_seed(int(seed))
-        return ((torch.rand(shape, generator=generator) >= self.p) / (1 - self.p)).to(self.q.device)
+        numbers = torch.rand(shape).to(self.q.device) if seed is None else _numbers_of(seed, shape)
+        return (numbers >= self.p) / (1 - self.p)
 
     def gradients(
         self, grad: torch.Tensor, probabilities: torch.Tensor, dropout: torch.Tensor | None
@@ -133,6 +137,14 @@ class Inputs:
         grad_query, grad_key = grad_scores @ keys, grad_scores.mT @ self.q.float()
         grad_key, grad_value = _sum_heads(grad_key, self.k), _sum_heads(grad_value, self.v)
         return grad_query.to(self.q.dtype), grad_key.to(self.k.dtype), grad_value.to(self.v.dtype)
+
+
+def _numbers_of(seed: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Return numbers from 0 to below 1, hashes of a seed that the host need not read."""
+    x = torch.arange(shape.numel(), dtype=torch.int32, device=seed.device) * _GOLDEN + seed.to(torch.int32)
+    for _ in range(2):
+        x = (x ^ (x >> 16 & 0xFFFF)) * _MULTIPLIER
+    return ((x ^ (x >> 16 & 0xFFFF)) & 0xFFFFFF).view(shape) / 0x1000000
 
 
 def _sdpa_fwd(*, seed: torch.Tensor | None = None, **arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

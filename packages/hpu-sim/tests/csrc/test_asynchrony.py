@@ -1,0 +1,336 @@
+"""csrc/stream.cpp, guard.cpp and hccl.cpp: what holds the host on an asynchronous device, call by call.
+
+The calls and the modes are those of the bridge 1.19's source.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+import torch.distributed as dist
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.core import mark_step
+from habana_frameworks.torch.distributed import hccl
+
+from hpu_sim.device import runtime
+from hpu_sim.device.runtime import native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    # Public in torch.distributed, but not exported for type checkers.
+    from torch._C._distributed_c10d import Backend, Store
+
+pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
+
+_LIMIT: Final = 120.0
+# Long enough for a call that does not wait to return, on an idle machine.
+_MOMENT: Final = 0.05
+
+
+@pytest.fixture(params=["eager", "lazy"])
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test with HPU_SIM_ASYNC=1 in each mode."""
+    machine = runtime.active_config()
+    native().configure(machine.devices, request.param == "lazy", machine.memory_bytes, runtime.acquire_device)
+    native().set_execution_mode("later")
+    yield request.param
+    native().synchronize()
+    native().set_execution_mode("now")
+    native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
+
+
+def _rank(store: Store, rank: int) -> Backend:
+    """Return a rank of a process group of two, both in this process."""
+    options = types.SimpleNamespace(store=store, group_rank=rank, group_size=2)
+    return hccl._create_process_group(options)
+
+
+class _Call:
+    """A call on a thread of its own."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._outcome: list[object] = []
+        self._thread = threading.Thread(target=self._run, args=(function,), daemon=True)
+        self._thread.start()
+
+    def _run(self, function: Callable[[], object]) -> None:
+        try:
+            self._outcome.append(function())
+        except RuntimeError as error:
+            self._outcome.append(error)
+
+    def is_held(self) -> bool:
+        self._thread.join(_MOMENT)
+        return self._thread.is_alive()
+
+    def outcome(self) -> object:
+        """Return the result, or the error that was raised."""
+        self._thread.join(_LIMIT)
+        assert self._outcome, "the call has not returned"
+        return self._outcome[0]
+
+
+class _Group:
+    """A process group of two, of which the second rank comes late."""
+
+    def __init__(self) -> None:
+        store: Store = dist.HashStore()
+        self.x, self._y = torch.ones(2, device="hpu"), torch.ones(2, device="hpu")
+        self.first, self._second = _rank(store, 0), _rank(store, 1)
+        self._works: list[Any] = []
+
+    def reduce(self) -> Any:
+        """Launch an all-reduce of `x` on the first rank, which ends when the second one has come."""
+        return self.first.allreduce([self.x])
+
+    def connect(self) -> None:
+        """Make the communicator, for which a rank waits in its call in lazy mode."""
+        zeros = [torch.zeros(1, device="hpu") for _ in range(2)]
+        native().synchronize()
+        first = _Call(lambda: self.first.allreduce(zeros[:1]).wait())
+        with hpu.stream(hpu.Stream()):
+            self._second.allreduce(zeros[1:])
+        first.outcome()
+        native().synchronize()
+
+    def come(self, collective: str = "allreduce") -> None:
+        """Let the second rank launch a collective, beside all other work, unless it has."""
+        if not self._works:
+            with hpu.stream(hpu.Stream()):
+                arguments = ([self._y],) if collective == "allreduce" else ()
+                self._works.append(getattr(self._second, collective)(*arguments))
+
+
+class _Held:
+    """A device whose default stream waits for a rank that has not come.
+
+    Attributes:
+        x: Tensor of the device with two elements, which are 2 once the device goes on.
+        work: Work of the collective.
+        event: Event that was recorded after it.
+    """
+
+    def __init__(self) -> None:
+        self._group = _Group()
+        self._group.connect()
+        self.x = self._group.x
+        self.leaf = torch.ones(2, device="hpu", requires_grad=True)
+        self.source = torch.ones(2).pin_memory()
+        self.start = hpu.Event(enable_timing=True)
+        self.start.record()
+        self.work = self._group.reduce()
+        self.work.wait()
+        self.event = hpu.Event(enable_timing=True)
+        self.event.record()
+
+    def go_on(self) -> None:
+        """Let the other rank come."""
+        self._group.come()
+
+
+@pytest.fixture
+def held(mode: str) -> Iterator[_Held]:
+    """Return a held device, which goes on after the test."""
+    native().synchronize()
+    device = _Held()
+    yield device
+    device.go_on()
+    native().synchronize()
+
+
+def _backward(device: _Held) -> bool:
+    (device.leaf * device.x).sum().backward()
+    torch.optim.SGD([device.leaf], lr=0.1).step()
+    return device.leaf.grad is not None
+
+
+def _side(device: _Held) -> None:
+    side = hpu.Stream()
+    side.wait_stream(hpu.default_stream())
+    side.wait_event(device.event)
+
+
+def _run_ahead(device: _Held) -> None:
+    for _ in range(2000):
+        device.x.mul_(1)
+
+
+# Calls that return although the device is held, and what they return; None where that does not matter.
+_RETURNING: Final[dict[str, tuple[Callable[[_Held], object], object]]] = {
+    "operators, without a limit": (_run_ahead, None),
+    "backward and the optimizer": (_backward, True),
+    "mark_step": (lambda _: mark_step(), None),
+    "copy to the host that does not block": (lambda held: held.x.to("cpu", non_blocking=True).tolist(), None),
+    "copy to the device": (lambda _: torch.ones(2).to("hpu"), None),
+    "copy to the device that does not block": (lambda held: held.source.to("hpu", non_blocking=True), None),
+    "Work.wait": (lambda held: held.work.wait(), True),
+    "Work.synchronize": (lambda held: held.work.synchronize(), None),
+    "Work.is_completed": (lambda held: held.work.is_completed(), True),
+    "Work.is_success": (lambda held: held.work.is_success(), True),
+    "Work.get_future": (lambda held: len(held.work.get_future().wait()), 1),
+    "Event.record": (lambda _: hpu.Event().record(), None),
+    "Event.query": (lambda held: held.event.query(), False),
+    "Event.query before record": (lambda _: hpu.Event().query(), True),
+    "Stream.query": (lambda _: hpu.default_stream().query(), False),
+    "Stream.query of an idle stream": (lambda _: hpu.Stream().query(), True),
+    "waits of a stream": (_side, None),
+    "manual_seed": (lambda _: torch.manual_seed(0), None),
+    "memory_stats": (lambda _: hpu.memory_allocated() > 0, True),
+}
+
+# Calls that wait for the device, and what they return then.
+_WAITING: Final[dict[str, tuple[Callable[[_Held], object], object]]] = {
+    "item": (lambda held: held.x[0].item(), 2.0),
+    "cpu": (lambda held: held.x.cpu().tolist(), [2.0, 2.0]),
+    "print": (lambda held: repr(held.x), "tensor([2., 2.], device='hpu:0')"),
+    "branch": (lambda held: 1 if held.x[0] > 1 else 0, 1),
+    "shape that depends on data": (lambda held: tuple(held.x.nonzero().shape), (2, 1)),
+    "comparison": (lambda held: torch.equal(held.x, held.x + 0), True),
+    "operator of the CPU": (lambda held: held.x.digamma().shape, (2,)),
+    "Event.synchronize": (lambda held: held.event.synchronize(), None),
+}
+
+
+@pytest.mark.parametrize("call", _RETURNING)
+def test_a_call_returns_although_the_device_is_held(call: str, held: _Held) -> None:
+    function, expected = _RETURNING[call]
+
+    outcome = _Call(lambda: function(held)).outcome()
+
+    assert not isinstance(outcome, RuntimeError), outcome
+    assert expected is None or outcome == expected
+    assert not held.event.query()
+
+
+@pytest.mark.parametrize("call", _WAITING)
+def test_a_call_waits_for_the_device(call: str, held: _Held) -> None:
+    function, expected = _WAITING[call]
+
+    running = _Call(lambda: function(held))
+    was_held = running.is_held()
+    held.go_on()
+
+    assert was_held
+    assert running.outcome() == expected
+
+
+def test_the_time_between_events_needs_both(held: _Held) -> None:
+    with pytest.raises(RuntimeError, match="Both events must"):
+        held.start.elapsed_time(held.event)
+
+
+def test_an_event_does_not_cover_a_collective_that_its_stream_does_not_wait_for(mode: str) -> None:
+    group, event = _Group(), hpu.Event()
+    group.connect()
+    work = group.reduce()
+    event.record()
+    event.synchronize()
+    group.come()
+    work.wait()
+
+    assert group.x.tolist() == [2, 2]
+
+
+def test_the_first_collective_of_a_group_waits_for_its_ranks_in_lazy_mode_only(mode: str) -> None:
+    group = _Group()
+    native().wait_for_device()
+
+    first = _Call(lambda: group.reduce().wait())
+    assert first.is_held() if mode == "lazy" else first.outcome()
+    group.come()
+
+    assert first.outcome() is True
+    assert group.x.tolist() == [2, 2]
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_barrier_waits_in_its_call_for_the_hosts_and_not_for_the_device() -> None:
+    group = _Group()
+
+    barrier = _Call(lambda: group.first.barrier().is_completed())
+    was_held = barrier.is_held()
+    group.come("barrier")
+
+    assert was_held
+    assert barrier.outcome() is True
+
+
+def test_memory_that_is_short_is_waited_for_while_the_device_is_held(held: _Held, mode: str) -> None:
+    """By the thread that executes, in eager mode."""
+    x = torch.ones(2, device="hpu")
+    native().fail_allocation(1)
+
+    allocating = _Call(x.exp)
+    assert allocating.is_held() if mode == "lazy" else isinstance(allocating.outcome(), torch.Tensor)
+    held.go_on()
+
+    assert isinstance(allocating.outcome(), RuntimeError) == (mode == "lazy")
+    if mode == "eager":
+        with pytest.raises(RuntimeError, match="MODULE:PT_DEVMEM Allocation failed"):
+            native().synchronize()
+
+
+def _launch_for_long() -> hpu.Event:
+    """Keep the device busy for a tenth of a second or more, and return an event at the end."""
+    x = torch.rand(1_500_000, device="hpu")
+    x.sort()
+    event = hpu.Event()
+    event.record()
+    return event
+
+
+@pytest.mark.usefixtures("mode")
+def test_synchronize_keeps_pythons_lock() -> None:
+    ticks, stop = [0], threading.Event()
+
+    def tick() -> None:
+        while not stop.wait(0.001):
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    _launch_for_long()
+    before = ticks[0]
+    native().synchronize()
+    after = ticks[0]
+    stop.set()
+    thread.join()
+
+    # Python may switch threads once before and once after the call.
+    assert after - before < 5
+
+
+@pytest.mark.usefixtures("mode")
+def test_nothing_is_launched_while_a_thread_synchronizes_the_default_stream() -> None:
+    event = _launch_for_long()
+    waiting = _Call(lambda: hpu.default_stream().synchronize())
+    waiting.is_held()
+    torch.ones(2).to("hpu")
+
+    assert event.query()
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_query_waits_for_a_thread_that_synchronizes_its_event() -> None:
+    """With Python's lock."""
+    event = _launch_for_long()
+    waiting = _Call(event.synchronize)
+    waiting.is_held()
+
+    assert event.query()
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_number_of_the_program_is_released_without_pythons_lock() -> None:
+    """Which the main thread keeps meanwhile; its Meta kernel, in Python, has given it a Python object."""
+    x = _launch_for_long() and torch.ones(3, device="hpu")
+    for number in (1.5, 2.5, 3.5):
+        x = x / number
+    native().synchronize()
+
+    assert x.tolist() == pytest.approx([1 / (1.5 * 2.5 * 3.5)] * 3)
