@@ -89,7 +89,7 @@ def _strategy(name: str) -> Any:
 
 def _train(name: str, folder: str) -> list[torch.Tensor]:
     """Return the losses and weights of this rank, on the host."""
-    callbacks = {"buckets": [HPUWarmup(), HPUGraphs("body", mode="graphs")], "compile": [HPUCompile("model")]}
+    callbacks = {"buckets": [HPUWarmup(), HPUGraphs("body", mode="graphs")], "compile": [HPUCompile("whole")]}
     module = _Module(shards=name == "fsdp2")
     trainer = _pytorch.Trainer(
         accelerator="hpu",
@@ -129,16 +129,15 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedRankPool]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ddp", "buckets", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fsdp", "fsdp2", "zero2", "zero3"))],
+    ("name", "lazy"),
+    [
+        ("ddp", True),
+        ("buckets", True),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ("fsdp", "fsdp2", "zero2", "zero3", "compile")),
+    ],
 )
-def test_a_training_has_the_same_numbers(name: str, ranks: SharedRankPool, tmp_path: Path) -> None:
+def test_a_training_has_the_same_numbers(name: str, lazy: bool, ranks: SharedRankPool, tmp_path: Path) -> None:
     """Buckets with HPU graphs too."""
-    for count, are_equal in ranks.call(_compare, name, str(tmp_path), lazy=True, seconds=240):
+    for count, are_equal in ranks.call(_compare, name, str(tmp_path), lazy=lazy, seconds=240):
         assert count > 8
         assert are_equal
-
-
-@pytest.mark.slow
-def test_a_compiled_training_has_the_same_numbers(ranks: SharedRankPool, tmp_path: Path) -> None:
-    assert all(are_equal for _, are_equal in ranks.call(_compare, "compile", str(tmp_path), seconds=240))

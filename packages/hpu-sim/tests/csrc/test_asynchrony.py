@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
-import torch.distributed as dist
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.core import mark_step
 from habana_frameworks.torch.distributed import hccl
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     # Public in torch.distributed, but not exported for type checkers.
-    from torch._C._distributed_c10d import Backend, Store
+    from torch._C._distributed_c10d import HashStore
+else:
+    from torch.distributed import HashStore
 
 pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 
@@ -44,7 +45,7 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
 
 
-def _rank(store: Store, rank: int) -> Backend:
+def _rank(store: HashStore, rank: int) -> Any:
     """Return a rank of a process group of two, both in this process."""
     options = types.SimpleNamespace(store=store, group_rank=rank, group_size=2)
     return hccl._create_process_group(options)
@@ -79,7 +80,7 @@ class _Group:
     """A process group of two, of which the second rank comes late."""
 
     def __init__(self) -> None:
-        store: Store = dist.HashStore()
+        store = HashStore()
         self.x, self._y = torch.ones(2, device="hpu"), torch.ones(2, device="hpu")
         self.first, self._second = _rank(store, 0), _rank(store, 1)
         self._works: list[Any] = []

@@ -193,6 +193,25 @@ def test_an_output_that_grew_before_another_failed_is_counted() -> None:
     assert (values.tolist(), indices.tolist()) == ([7, 6, 5, 4, 3, 2, 1, 0], [])
 
 
+@pytest.mark.usefixtures("strict")
+def test_an_output_that_could_not_grow_on_a_strict_device_keeps_memory_of_its_own() -> None:
+    """Of the pool, to which it returns."""
+    before = _memory()[0]
+    out = torch.zeros(1_000_000, device="hpu")
+    native().wait_for_device()
+    in_use = _memory()[0]
+    native().fail_allocation(1)
+
+    with pytest.raises(_OUT_OF_MEMORY):
+        torch.arange(4_000_000, out=out)
+    other = torch.ones(1_000_000, device="hpu")
+
+    assert _memory()[0] >= in_use + other.nbytes
+    del out, other
+    native().wait_for_device()
+    assert _memory()[0] == before
+
+
 def test_other_threads_are_not_disturbed_by_a_failure() -> None:
     """One thread gets the error, every other one its results."""
     from concurrent.futures import ThreadPoolExecutor

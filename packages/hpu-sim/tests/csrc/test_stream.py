@@ -1,7 +1,8 @@
-"""csrc/stream.cpp: a missing wait gives wrong numbers."""
+"""csrc/stream.cpp: a missing wait of the host gives wrong numbers, and streams are ordered by memory."""
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,6 +12,7 @@ from habana_frameworks.torch import hpu
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
@@ -124,13 +126,25 @@ def test_a_copy_into_a_tensor_that_then_grows_is_kept(source: torch.Tensor) -> N
 
 
 @pytest.mark.usefixtures("asynchronous")
-def test_an_operator_of_another_stream_does_not_see_a_copy_that_it_does_not_wait_for(source: torch.Tensor) -> None:
-    """As on a card, where the operator may run first."""
+def test_an_operator_sees_what_another_stream_has_written_before(source: torch.Tensor) -> None:
+    """Without a wait: the bridge orders by addresses, and DeepSpeed's `resolves_data_dependency` relies on it."""
     x = _zeros()
     with hpu.stream(hpu.Stream()):
         x.copy_(source, non_blocking=True)
+        y = x * 2
 
-    assert (x + 1).tolist() == [1, 1, 1]
+    assert (x + y).tolist() == [3, 3, 3]
+
+
+@pytest.mark.usefixtures("asynchronous")
+def test_an_operator_does_not_overwrite_what_another_stream_still_reads() -> None:
+    x = torch.rand(500_000, device="hpu")
+    expected = x.sort().values.cpu()
+    with hpu.stream(hpu.Stream()):
+        y = x.sort().values
+    x.zero_()
+
+    assert torch.equal(y.cpu(), expected)
 
 
 @_needs_events
@@ -191,13 +205,31 @@ def test_nothing_is_deferred_by_default(source: torch.Tensor, target: torch.Tens
     assert target.tolist() == [1, 1, 1]
 
 
-def test_the_variable_switches_it_on(output_of: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("asynchronous")
+def test_a_copy_of_another_shape_fails_alone(source: torch.Tensor) -> None:
+    x = torch.zeros(2, device="hpu")
+
+    with pytest.raises(RuntimeError, match="must match the existing size"):
+        x.copy_(source, non_blocking=True)
+    assert (x + 1).tolist() == [1, 1]
+
+
+def test_the_variable_switches_it_on(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """An interrupt then ends the process without any handler, as with the bridge."""
     program = """
+    import os
+    import signal
     import torch
     source = torch.ones(1).pin_memory()
     x = source.to("hpu", non_blocking=True)
     source.fill_(2)
-    print(x.item())
+    print(x.item(), flush=True)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("interrupted")
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1").splitlines()[-1] == "2.0"
+    done = run_python(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1")
+
+    assert (done.stdout.splitlines()[-1], done.returncode) == ("2.0", 128 + signal.SIGINT)

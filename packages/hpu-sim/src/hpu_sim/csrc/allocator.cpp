@@ -401,7 +401,7 @@ StreamEvent pending_event(const c10::Storage& hpu) {
   }
   auto& block = block_of(hpu.data_ptr());
   const std::lock_guard<std::mutex> lock(block.mutex);
-  return block.pending;
+  return block.pending.is_reached() ? StreamEvent{} : block.pending;
 }
 
 void set_pending_event(const c10::Storage& hpu, const StreamEvent& event) {
@@ -503,10 +503,16 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
   if (before != 0) {
     commit(hpu);
     block_of(grown).commit();
-    if (!is_never()) {
-      run_on_device("aten::resize_", [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
-        std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
-      });
+    const auto copy = [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
+      std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
+    };
+    if (execution_mode() == ExecutionMode::kLater) {
+      const auto stream = current_stream();
+      stream->wait_for(pending_event(hpu));
+      block_of(grown).pending = stream->push("aten::resize_", copy);
+      block_of(grown).is_pending = true;
+    } else if (!is_never()) {
+      copy();
     }
   }
   auto* impl = hpu.unsafeGetStorageImpl();

@@ -36,13 +36,10 @@ void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& c
   }
 }
 
-// Makes the current stream wait for a collective that uses the memory of a tensor.
-void order_after_collective(const at::Tensor& tensor) {
+// Makes the current stream wait for work that uses the memory of a tensor.
+void order(const at::Tensor& tensor) {
   if (execution_mode() == ExecutionMode::kLater && is_hpu_tensor(tensor)) {
-    const auto pending = pending_event(tensor.storage());
-    if (!pending.is_reached()) {
-      current_stream()->wait_for(pending);
-    }
+    current_stream()->wait_for(pending_event(tensor.storage()));
   }
 }
 
@@ -62,7 +59,7 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     if (non_blocking && (is_pinned(target.storage().data()) || execution_mode() == ExecutionMode::kLater)) {
       graph_recorder().flush();
     } else {
-      order_after_collective(source);
+      order(source);
       record_host_sync("copy to host");
     }
     report_copy("d2h", source, target);
@@ -97,30 +94,34 @@ void write_to_device(const at::Tensor& target, const at::Tensor& source) {
 // Launches a copy in the current stream.
 void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   static_cast<void>(source.expand(self.sizes()));  // Throws if the shapes do not match.
-  order_after_collective(self);
-  order_after_collective(source);
-  const auto stream = current_stream();
+  order(self);
+  order(source);
+  const auto push = [&](WorkKind kind, std::function<void()> work) {
+    const auto event = current_stream()->push("aten::copy_", std::move(work), kind);
+    for (const auto& tensor : {self, source}) {
+      if (is_hpu_tensor(tensor)) {
+        set_pending_event(tensor.storage(), event);
+      }
+    }
+    return event;
+  };
   if (!is_hpu_tensor(self)) {
     const auto staging = at::empty(source.sizes(), source.options().device(at::kCPU));
-    const auto from = as_cpu_alias(source);
-    const auto event = stream->push("aten::copy_", [staging, from] { staging.copy_(from); }, WorkKind::kCopy);
+    const auto event = push(WorkKind::kCopy, [staging, from = as_cpu_alias(source)] { staging.copy_(from); });
     land_after(event, [target = self.detach(), staging] { target.copy_(staging); });
     return;
   }
   const auto target = as_cpu_alias(self);
   if (is_hpu_tensor(source)) {
-    stream->push("aten::copy_", [target, from = as_cpu_alias(source)] { write_to_device(target, from); });
+    push(WorkKind::kKernel, [target, from = as_cpu_alias(source)] { write_to_device(target, from); });
   } else if (non_blocking && is_pinned(source.storage().data())) {
     // The host may change the source until the copy has run.
-    stream->push(
-        "aten::copy_",
-        [target, from = source.detach()]() mutable {
-          write_to_device(target, from);
-          released_later().keep(ReleasedLater::Object::reclaim(from.unsafeReleaseTensorImpl()));
-        },
-        WorkKind::kCopy);
+    push(WorkKind::kCopy, [target, from = source.detach()]() mutable {
+      write_to_device(target, from);
+      released_later().keep(ReleasedLater::Object::reclaim(from.unsafeReleaseTensorImpl()));
+    });
   } else {
-    stream->push("aten::copy_", [target, from = source.clone()] { write_to_device(target, from); });
+    push(WorkKind::kKernel, [target, from = source.clone()] { write_to_device(target, from); });
   }
 }
 
@@ -188,7 +189,7 @@ void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blockin
 at::Scalar read(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
-  order_after_collective(self);
+  order(self);
   record_host_sync("aten::_local_scalar_dense");
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
   if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {

@@ -137,7 +137,7 @@ class CpuFallbackCall {
     }
     check_devices();
     check_generator();
-    graph_recorder().add_call(op_, {&stack_[first], arguments.size()});
+    graph_recorder().add_call(op_, c10::ArrayRef<c10::IValue>(&stack_[first], arguments.size()));
     if (C10_UNLIKELY(is_synchronizing())) {
       wait_for_arguments();
       record_host_sync(op_.operator_name().name);
@@ -267,6 +267,16 @@ class CpuFallbackCall {
     const auto stream = current_stream();
     order(*stream);
     const auto event = stream->push(op_.operator_name().name.c_str(), std::move(later_));
+    for (const auto& arg : aliased_args_) {
+      set_pending_event(arg.hpu.storage(), event);
+    }
+    for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size(); ++i) {
+      for_each_tensor(stack_[i], [&event](const at::Tensor& result) {
+        if (is_hpu_tensor(result)) {
+          set_pending_event(result.storage(), event);
+        }
+      });
+    }
     if (generator_.defined()) {
       set_last_draw(generator_, event);
     }

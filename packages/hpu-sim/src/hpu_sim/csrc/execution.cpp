@@ -130,7 +130,8 @@ bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   std::vector<at::Tensor> given;
   InferredPtr inferred;
   try {
-    inferred = infer(op, {stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end()}, given);
+    const torch::jit::Stack arguments(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+    inferred = infer(op, arguments, given);
   } catch (const std::exception&) {
     return false;
   }

@@ -243,7 +243,7 @@ class LostCall {
       throw_two_devices(op_, *host_argument_);
     }
     if (on_device_) {
-      graph_recorder().add_call(op_, {&stack_[first_], arguments.size()});
+      graph_recorder().add_call(op_, c10::ArrayRef<c10::IValue>(&stack_[first_], arguments.size()));
     }
     const bool is_index = name_of(op_) == "aten::index" || name_of(op_) == "aten::_unsafe_index";
     const bool is_dynamic = op_.hasTag(at::Tag::dynamic_output_shape) && (!is_index || has_mask_index_);
@@ -258,7 +258,8 @@ class LostCall {
       return;
     }
     try {
-      inferred_ = infer(op_, {stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end()}, given_);
+      const torch::jit::Stack values(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+      inferred_ = infer(op_, values, given_);
     } catch (const c10::NotImplementedError&) {
       refuse("shapeless");
       throw;

@@ -255,14 +255,6 @@ StreamPtr current_stream() {
   return stream_of(current_stream_id());
 }
 
-void run_on_device(const char* op, std::function<void()> work) {
-  if (execution_mode() == ExecutionMode::kLater) {
-    current_stream()->push(op, std::move(work));
-  } else {
-    work();
-  }
-}
-
 void wait_on_host(const StreamEvent& event, bool keeps_gil) {
   if (!event.is_reached()) {
     event.stream->start(event.number);

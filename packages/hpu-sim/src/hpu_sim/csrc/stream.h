@@ -90,9 +90,6 @@ StreamPtr stream_of(int64_t id);
 // Returns the stream of the calling thread. Blocks while a thread synchronizes the default stream.
 StreamPtr current_stream();
 
-// Runs work of the calling thread by the execution mode: now, or later in the current stream.
-void run_on_device(const char* op, std::function<void()> work);
-
 // Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`.
 void wait_on_host(const StreamEvent& event, bool keeps_gil = false);
 

@@ -9,6 +9,8 @@ import torch
 from habana_frameworks.torch.hpex.kernels import FusedSDPA
 from torch.nn import functional
 
+import hpu_sim
+
 _SCALE = 0.3
 
 
@@ -106,7 +108,8 @@ def test_inference_keeps_no_statistics() -> None:
 
 
 def test_dropout_of_attention_is_drawn_from_the_seed() -> None:
-    """Backward draws the same factors as forward."""
+    """Backward draws the same factors as forward. The host does not read the seed."""
+    before = hpu_sim.stats()["host_syncs"]
     heads, seed = _heads(), torch.tensor([5], dtype=torch.int32, device="hpu")
     options: list[Any] = [None, 0.5, _SCALE, False]
     gradient = torch.randn(2, 2, 5, 4).to("hpu")
@@ -116,6 +119,7 @@ def test_dropout_of_attention_is_drawn_from_the_seed() -> None:
     backward = torch.ops.hpu.sdpa_bwd(gradient, *heads, probabilities, dropout, False, 0.5, _SCALE, output)
     recomputed = torch.ops.hpu.sdpa_recomp_bwd(gradient, *heads, None, *statistics, False, 0.5, _SCALE, "None", again)
 
+    assert hpu_sim.stats()["host_syncs"] == before
     assert set(dropout.unique().tolist()) == {0, 2}
     torch.testing.assert_close(output, (probabilities * dropout) @ heads[2])
     torch.testing.assert_close(again, output)
