@@ -1,6 +1,6 @@
 """Measure rendezvous and failure detection of jobs of up to thousands of ranks, without cards and models.
 
-A rank is its rendezvous, its watchdog, and a loop that enters a step once a second; the classes are those of a
+A rank is its rendezvous, its guard, and a loop that enters a step once a second; the classes are those of a
 training. A machine is a network namespace. Each rank is a process; above a number of ranks, those of all machines but
 the first and the last are threads, each with open files and a network of its own. All start to join at once. The last
 rank or the last machine fails. What waits in a collective is held there, as by HCCL.
@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
@@ -37,11 +38,14 @@ from unittest import mock
 import psutil
 
 from harness import Table, kill, parser, wait
-from hpu_core.distributed import connections, excepthook
+from hpu_core.distributed import errors
+from hpu_core.distributed import guard as guard_module
 from hpu_core.distributed import rendezvous as rendezvous_module
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.guard import Guard, start_guard
 from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.rendezvous import rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
+from hpu_core.distributed.step_clock import StepClock
 from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_testing import Network
@@ -93,7 +97,7 @@ _FAULTS = (
     Fault("killed"),
     Fault("killed, started by an engine", launched=False),
     Fault("rank 0 killed"),
-    Fault("machine killed", machine=True),
+    Fault("machine killed", timeout=60, limit=60, machine=True),
     Fault("hung", timeout=60, limit=60),
     Fault("stopped", timeout=60, limit=60),
     Fault("machine unreachable", timeout=60, limit=60, machine=True),
@@ -111,8 +115,8 @@ class Board:
         joined: When it had joined, in seconds of the monotonic clock.
         failed: When it knew of the failure.
         left: Whether it has ended.
-        processor: Processor time of its watchdog in seconds.
-        requests: Requests of its watchdog to the store.
+        processor: Processor time of its guard in seconds.
+        requests: Requests of its guard to the store.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -145,6 +149,32 @@ def _count(name: str, messages: int) -> None:
 
 for _name, _messages in {"set": 1, "add": 1, "get": 2, "multi_get": 2}.items():
     _count(_name, _messages)
+
+
+class MeasuredGuard(Guard):
+    """Guard that notes on the board what it uses.
+
+    Attributes:
+        board: The board.
+    """
+
+    board: Board
+
+    def exchange(self, *, is_last: bool = False) -> None:
+        """Exchange heartbeats."""
+        super().exchange(is_last=is_last)
+        rank = self._rank
+        is_process = os.getpid() != self._pid
+        self.board.processor[rank] = time.process_time() if is_process else time.thread_time()
+        if self._store is not None:
+            self.board.requests[rank] = cast("CountedStore", self._store).requests
+
+
+def start_thread(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
+    """Start a guard as a thread, for a rank that is one."""
+    guard = guard_module.Guard(job, clock, os.getpid(), detects=detects)
+    threading.Thread(target=guard.run, daemon=True).start()
+    return 0
 
 
 class Child:
@@ -229,8 +259,7 @@ class Job:
             for first in ranks[::_RANKS_PER_MACHINE]:
                 others = range(first + 1, first + _RANKS_PER_MACHINE)
                 launched[first] = LaunchedRanks({rank: Child(0) for rank in others})
-        with mock.patch.object(connections, "Path", lambda path: Path(path.replace("/self/", "/thread-self/"))):
-            self._run(launched)
+        self._run(launched)
 
     def _enter(self, rank: int, flags: int) -> None:
         """Move the calling thread to the machine of a rank.
@@ -255,8 +284,9 @@ class Job:
                 self._enter(rank, _CLONE_FILES | _CLONE_NEWUTS)
             limit = timedelta(seconds=self.fault.timeout)
             config = RendezvousConfig(self.network.address(0), self.port, rank, self.ranks, limit)
-            watchdog = Watchdog(rendezvous(config), launched[rank])
-            watchdog.start()
+            guard = start_thread if len(launched) > 1 else start_guard
+            watchdog = Watchdog(rendezvous(config), launched[rank], StepClock(), guard=guard)
+            watchdog.open()
             board.joined[rank] = time.monotonic()
             return watchdog
 
@@ -291,7 +321,7 @@ class Job:
                         stack.enter_context(watchdog.step("backward"))
                     board.entered[rank] = step
                 while board.shared[1] < step:
-                    watchdogs[first]._failed.wait(_LOOK if is_alone else 4 * _LOOK)
+                    time.sleep(_LOOK if is_alone else 4 * _LOOK)
                     if not self._note(watchdogs):
                         continue
                     if not is_alone:
@@ -303,14 +333,11 @@ class Job:
             time.sleep(_PAUSE)
 
     def _note(self, watchdogs: Mapping[int, Watchdog]) -> bool:
-        """Note what ranks use and know on the board, and return whether all know of the failure."""
+        """Note what ranks know on the board, and return whether all know of the failure."""
         board = self.board
         for rank, watchdog in watchdogs.items():
-            if watchdog._failed.is_set() and not board.failed[rank]:
+            if watchdog.failure is not None and not board.failed[rank]:
                 board.failed[rank] = time.monotonic()
-            clocks = (time.pthread_getcpuclockid(thread.ident or 0) for thread in watchdog._threads)
-            board.processor[rank] = sum(map(time.clock_gettime, clocks))
-            board.requests[rank] = cast("CountedStore", watchdog._exchange._store).requests
         is_known = [bool(board.failed[rank]) for rank in watchdogs]
         if any(is_known) and not all(is_known):
             time.sleep(_LOOK)
@@ -491,7 +518,7 @@ _COLUMNS = {
 def run(options: argparse.Namespace) -> int:
     """Measure every number of ranks and every failure, and return 1 if something is not as promised."""
     table = Table(*_COLUMNS, options=options)
-    excepthook.install()
+    errors.install_hook()
     gc.collect()
     gc.freeze()
     ports = itertools.count(_PORT)
@@ -500,6 +527,7 @@ def run(options: argparse.Namespace) -> int:
         with (
             Network(min(machines, _MAX_NAMESPACES)) as network,
             mock.patch.object(rendezvous_module, "PrefixStore", CountedStore),
+            mock.patch.object(guard_module, "Guard", MeasuredGuard),
         ):
             if options.delay or options.loss:
                 network.disturb(0, options.delay, options.loss)
@@ -508,6 +536,7 @@ def run(options: argparse.Namespace) -> int:
                     continue
                 network.connect()
                 job = Job(ranks, fault, network, next(ports), ranks <= options.processes, Board(ranks))
+                MeasuredGuard.board = job.board
                 measured, output = measure(job, options.window)
                 kind = "processes" if job.processes else "threads"
                 row = {"ranks": ranks, "kind": kind, "fault": fault.name, **measured}

@@ -1,8 +1,6 @@
 """Validation of the variables by which ranks find each other."""
 
 import os
-import subprocess
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_core import frameworks
-from hpu_core.distributed.environment import Agent, find_agent, validate_environment
-from hpu_core.launcher_env import AGENT_STORE
+from hpu_core.distributed.environment import validate_environment
 
 _plugins = frameworks.current().fabric("plugins.environments")
 
@@ -209,34 +206,3 @@ def test_any_environment_passes_or_is_an_error_that_names_it(
     if name == "TorchElasticEnvironment" and not message:
         assert 0 <= int(variables["RANK"]) < devices * num_nodes
         assert 0 <= int(variables["LOCAL_RANK"]) < devices
-
-
-@pytest.mark.parametrize(("name", "is_agent"), [("mpirun", True), ("prted", True), ("run_all.sh", False)])
-def test_agent_is_a_parent_that_is_an_engine(
-    name: str, is_agent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / name
-    program.write_text("#!/bin/sh\necho started\nread line\n")
-    program.chmod(0o755)
-    monkeypatch.delenv(AGENT_STORE, raising=False)
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        monkeypatch.setattr(os, "getppid", lambda: process.pid)
-
-        assert find_agent() == (Agent(name, process.pid) if is_agent else None)
-
-
-def test_agent_of_torchrun_is_found_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(AGENT_STORE, "True")
-
-    assert find_agent() == Agent("torchrun's agent", os.getppid())
-
-
-def test_agent_has_exited_once_the_parent_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = Agent("mpirun", os.getppid())
-    assert not agent.has_exited
-
-    monkeypatch.setattr(os, "getppid", lambda: 1)
-
-    assert agent.has_exited

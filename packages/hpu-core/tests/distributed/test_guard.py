@@ -1,29 +1,75 @@
-"""Guard of a rank whose threads stand still; its process is replaced, except in the tests of hpu-ddp."""
+"""Guards of two ranks, whose store is in this process; what would end a rank is replaced."""
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 import pytest
 
-from hpu_core.distributed.failure_detection import Heartbeat, Progress, RankFailure, RankInfo, RankState, Timeouts
-from hpu_core.distributed.guard import _Guard
-from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
+from hpu_core.distributed import guard as module
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, RankInfo
+from hpu_core.distributed.guard import QUIET, WITH_STACKS, Guard
+from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.step_clock import StepClock
+from hpu_core.distributed.store import RendezvousConfig
 
-TIMEOUTS = Timeouts(stall=100, exit_grace=5, heartbeat_interval=1)
-FAILURE = RankFailure("rank 1 exited", 1)
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore, TCPStore
+else:
+    from torch.distributed import HashStore
+
+_TIMEOUT = 600.0
+KILLED = RankFailure("rank 1 (pid 101 on node) exited: killed by signal 9", 1)
+
+
+class Rank:
+    """A rank that trains, and its guard.
+
+    Attributes:
+        beat: Its heartbeat.
+    """
+
+    def __init__(self, rank: int, store: HashStore, **options: Any) -> None:
+        config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=_TIMEOUT))
+        infos = {number: RankInfo(number, "node", 100 + number) for number in range(2)}
+        self.clock, self.beat = StepClock(), Heartbeat(run=1, training=True)
+        store.set(f"heartbeat/{rank}", Heartbeat().to_json())
+        job = RendezvousResult(config, cast("TCPStore", store), 1, infos)
+        self.guard = Guard(job, self.clock, 100 + rank, **options)
+        self.guard._store = store
+        self.post()
+
+    def post(self, **changes: Any) -> None:
+        """Post a heartbeat."""
+        self.beat = replace(self.beat, **changes)
+        self.clock.posted.write(self.beat)
+
+    @property
+    def failure(self) -> RankFailure | None:
+        """The failure that the rank is told."""
+        return self.clock.told.read().failure
 
 
 @pytest.fixture
-def exchange() -> Any:
-    """An exchange of a healthy job."""
-    exchange = mock.create_autospec(HeartbeatExchange, instance=True)
-    exchange.timeouts, exchange.own = TIMEOUTS, RankState(RankInfo(0, "node", 1), Heartbeat(), 0, 0)
-    exchange.exchange.return_value = exchange.reconnect.return_value = None
-    return exchange
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def ranks(now: list[float]) -> list[Rank]:
+    """Two ranks that have exchanged their first heartbeats."""
+    store = HashStore()
+    ranks = [Rank(rank, store) for rank in range(2)]
+    _exchange(ranks)
+    return ranks
 
 
 @pytest.fixture
@@ -34,80 +80,262 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
     return kill
 
 
-def _run(exchange: Any, seconds: int, *, beats: int = 1, training: bool = True) -> None:
-    """Run the guard of a process for some seconds, which publishes heartbeats in the first of them."""
-    clock = StepClock()
-    clock.record()
-    guard, now = _Guard(exchange, clock, 4711), map(float, range(seconds + 1))
-    ended: Any = iter([*[([], [], [])] * seconds, ([1], [], [])])
+def _exchange(ranks: list[Rank]) -> None:
+    for rank in (ranks[1], ranks[0], ranks[1]):
+        rank.guard.exchange()
 
-    def wait(*_: Any) -> Any:
-        if guard._clock.beats < beats:
-            clock.publish(Heartbeat(run=2, beat=7, training=training, progress=Progress(moves=3)))
-        return next(ended)
 
+def _pass(ranks: list[Rank], now: list[float], seconds: int, *frozen: Rank) -> None:
+    """Let seconds pass, in which guards watch, and Python runs on the ranks that are not frozen."""
+    for _ in range(seconds):
+        now[0] += 1
+        for rank in ranks:
+            if rank not in frozen:
+                rank.clock.beat()
+            rank.guard._watch(now[0])
+        _exchange(ranks)
+
+
+def test_healthy_ranks_are_told_nothing(ranks: list[Rank], now: list[float]) -> None:
+    _pass(ranks, now, 5)
+
+    assert [rank.failure for rank in ranks] == [None, None]
+    assert [rank.clock["others"] for rank in ranks] == [1, 1]
+
+
+def test_the_error_of_a_rank_is_told_to_those_that_wait_for_it(
+    ranks: list[Rank], now: list[float], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ranks[1].post(error="ValueError: no")
+    with ranks[0].clock.scope("training step"), ranks[0].clock.scope("backward"):
+        _pass(ranks, now, 3)
+
+    assert ranks[0].failure == ranks[1].failure
+    assert ranks[0].failure is not None
+    assert ranks[0].failure.message.endswith(
+        "failed: ValueError: no; rank 0 (pid 100 on node) waits for it during backward"
+    )
+    # The rank that failed prints its error itself.
+    assert capfd.readouterr().err == f"[rank 0] aborting: {ranks[0].failure.message}\n"
+
+
+def test_a_process_that_died_is_named_with_its_signal(ranks: list[Rank]) -> None:
+    """Its launcher knows."""
+    ranks[0].post(exits={"1": "killed by signal 9"})
+    _exchange(ranks)
+
+    assert ranks[0].failure == KILLED
+
+
+def test_a_process_of_another_launcher_has_ended(ranks: list[Rank], now: list[float]) -> None:
+    ranks[1].guard._has_ended = True
+    ranks[1].guard.exchange(is_last=True)
+    for _ in range(4):
+        now[0] += 1
+        ranks[0].guard.exchange()
+
+    assert ranks[0].failure == RankFailure("rank 1 (pid 101 on node) exited: its process has ended", 1)
+
+
+def test_a_process_that_has_left_may_end(ranks: list[Rank], now: list[float]) -> None:
+    ranks[1].post(training=False, closed=True)
+    ranks[1].guard._has_ended = True
+    ranks[1].guard.exchange(is_last=True)
+    for _ in range(9):
+        now[0] += 1
+        ranks[0].guard.exchange()
+
+    assert ranks[0].failure is None
+    assert ranks[0].clock["others"] == 0
+
+
+def test_all_ranks_learn_before_which_batch_they_stop(ranks: list[Rank]) -> None:
+    ranks[1].clock["signals"] |= 1 << signal.SIGTERM
+    _exchange(ranks)
+    assert all(rank.clock.told.read().is_signalled for rank in ranks)
+
+    for rank in ranks:
+        rank.post(waiting=(4, 0))
+    _exchange(ranks)
+
+    assert {(rank.clock.told.read().decision.batch, rank.clock.told.read().decision.signals) for rank in ranks} == {
+        ((4, 0), (signal.SIGTERM,))
+    }
+
+
+def test_without_detection_ranks_agree_on_signals_only(now: list[float]) -> None:
+    store = HashStore()
+    ranks = [Rank(rank, store, detects=False) for rank in range(2)]
+    _exchange(ranks)
+    ranks[0].post(exits={"1": "killed by signal 9"})
+    ranks[1].clock["signals"] |= 1 << signal.SIGTERM
+    _exchange(ranks)
+
+    assert (ranks[0].failure, ranks[0].clock.told.read().is_signalled) == (None, True)
+
+
+def test_a_frozen_rank_is_no_failure_while_it_loads(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
+    """It may read its data with the GIL, as may any rank that does not train."""
+    _pass(ranks, now, 1)
+    _pass(ranks, now, 60, ranks[1])
+
+    assert ranks[0].guard.ranks[1].heartbeat.is_frozen
+    assert ranks[0].failure is None
+    kill.assert_not_called()
+
+    ranks[1].post(training=False)
+    _pass(ranks, now, 1, ranks[1])
+    assert not ranks[0].guard.ranks[1].heartbeat.is_frozen
+
+
+def test_a_frozen_rank_is_killed_some_seconds_after_a_failure(
+    ranks: list[Rank], now: list[float], kill: mock.Mock
+) -> None:
+    """As one in `torch.hpu.synchronize`, which keeps the GIL."""
+    ranks[1].post(error="ValueError: no", training=False, exits={})
+    ranks[0].clock["scope"] = 3
+    ranks[0].clock["batch"], ranks[0].clock["stage"] = 1, 2
+    _pass(ranks, now, 6, ranks[0])
+    assert ranks[0].failure is not None
+    kill.assert_not_called()
+
+    _pass(ranks, now, 6, ranks[0])
+    kill.assert_called_with(100, signal.SIGKILL)
+
+
+def _orders(rank: Rank, ranks: list[Rank], now: list[float], seconds: int) -> int:
+    _pass(ranks, now, seconds)
+    return rank.clock["order"]
+
+
+def test_a_held_rank_has_a_grace_period(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
+    ranks[0].post(exits={"1": "killed by signal 9"}, call="all_reduce")
+
+    assert [_orders(ranks[0], ranks, now, seconds) for seconds in (6, 2)] == [0, QUIET]
+    # The rank obeys, or holds the GIL.
+    _pass(ranks, now, 3)
+    kill.assert_called_with(100, signal.SIGKILL)
+
+
+def test_a_held_rank_whose_python_runs_may_go_on(ranks: list[Rank], now: list[float]) -> None:
+    """A callback may write a file while the device waits."""
+    ranks[0].post(exits={"1": "killed by signal 9"})
+    ranks[0].clock["recorded"] = 1
+    for second in range(60):
+        with mock.patch.object(ranks[0].clock, "beat", lambda second=second: _move(ranks[0].clock, second)):
+            assert _orders(ranks[0], ranks, now, 1) == 0
+
+
+def _move(clock: StepClock, place: int) -> None:
+    clock["place"], clock["beats"] = place, clock["beats"] + 1
+
+
+def test_a_rank_that_works_for_itself_has_the_timeout(ranks: list[Rank], now: list[float]) -> None:
+    ranks[0].post(exits={"1": "killed by signal 9"})
+
+    assert [_orders(ranks[0], ranks, now, seconds) for seconds in (590, 10)] == [0, QUIET]
+
+
+def test_user_code_after_the_training_is_not_ended(ranks: list[Rank], now: list[float]) -> None:
+    ranks[0].post(exits={"1": "killed by signal 9"})
+    _pass(ranks, now, 1)
+    ranks[0].post(training=False)
+
+    assert _orders(ranks[0], ranks, now, 620) == 0
+
+
+def test_a_rank_that_hangs_prints_its_stacks(ranks: list[Rank], now: list[float]) -> None:
+    ranks[0].clock["recorded"], ranks[0].clock["steps"] = 1, 1
+    ranks[1].post(line="data.py:31 in load")
+    _pass(ranks, now, 590)
+    assert ranks[0].failure is not None
+    assert ranks[0].failure.message.startswith("rank 1 (pid 101 on node) has made no progress for 58")
+    assert " at data.py:31 in load; rank 0 " in ranks[0].failure.message
+
+    assert ranks[1].clock["order"] == WITH_STACKS
+
+
+def test_a_message_alone_ends_no_rank(ranks: list[Rank], now: list[float]) -> None:
+    """A rank that knows that it has moved raises instead."""
+    ranks[1].guard._learn(RankFailure("rank 1 has made no progress", 1))
+
+    assert _orders(ranks[1], ranks, now, 20) == 0
+
+
+def test_stacks_are_printed_if_no_single_rank_is_at_fault(ranks: list[Rank], now: list[float]) -> None:
+    ranks[0].guard._learn(RankFailure("no rank has made progress for 9 s"))
+    ranks[0].post(call="barrier")
+
+    assert _orders(ranks[0], ranks, now, 7) == WITH_STACKS
+
+
+@pytest.fixture
+def broken(ranks: list[Rank], monkeypatch: pytest.MonkeyPatch) -> Iterator[mock.Mock]:
+    """Have the store of the ranks be gone, and return whether its port refuses connections."""
+    monkeypatch.setattr(module, "open_store", mock.Mock(side_effect=RuntimeError("no store")))
+    for rank in ranks:
+        rank.guard._store = None
+    with mock.patch.object(module, "is_refused", return_value=True) as is_refused:
+        yield is_refused
+
+
+def test_a_closed_store_is_the_exit_of_rank_0_for_a_rank_that_waits(
+    ranks: list[Rank], now: list[float], broken: mock.Mock
+) -> None:
+    ranks[1].guard.exchange()
+    assert ranks[1].failure is None
+
+    ranks[1].post(call="all_reduce")
+    now[0] += 2
+    ranks[1].guard.exchange()
+
+    assert ranks[1].failure == RankFailure("rank 0 (pid 100 on node) exited: its store closed", 0)
+
+
+def test_a_store_out_of_reach_is_a_failure_after_the_stall_timeout(
+    ranks: list[Rank], now: list[float], broken: mock.Mock
+) -> None:
+    broken.return_value = False
+    ranks[1].post(call="all_reduce")
+    for _ in range(590):
+        now[0] += 1
+        ranks[1].guard._watch(now[0])
+    ranks[1].guard.exchange()
+
+    assert ranks[1].failure is not None
+    assert "the store of rank 0 (pid 100 on node) at 127.0.0.1:1 has not answered for 58" in ranks[1].failure.message
+
+
+def test_a_machine_that_was_suspended_has_its_time_again(ranks: list[Rank], now: list[float]) -> None:
+    ranks[1].post(call="all_reduce")
+    _pass(ranks, now, 5)
+    now[0] += 3600
+    _pass(ranks, now, 5)
+
+    assert [rank.failure for rank in ranks] == [None, None]
+
+
+def test_a_new_training_forgets_the_last(ranks: list[Rank], now: list[float]) -> None:
+    ranks[1].post(error="ValueError: no", training=False)
+    ranks[0].clock["waits"] = 1
+    ranks[0].post(call="barrier")
+    _pass(ranks, now, 5)
+    assert ranks[0].failure is not None
+
+    for rank in ranks:
+        rank.beat = Heartbeat(run=2, training=True)
+        rank.post()
+    _pass(ranks, now, 5)
+
+    assert [rank.failure for rank in ranks] == [None, None]
+
+
+def test_an_error_of_the_guard_ends_it_with_one_line(ranks: list[Rank], capfd: pytest.CaptureFixture[str]) -> None:
+    ranks[1].guard._pid = os.getpid()
     with (
-        mock.patch("os.pidfd_open", return_value=0),
-        mock.patch("select.select", wait),
-        mock.patch("time.monotonic", side_effect=now),
-        mock.patch("os.write"),
+        mock.patch.object(ranks[1].guard, "exchange", side_effect=ZeroDivisionError("no")),
+        mock.patch("select.select", return_value=([], [], [])),
     ):
-        guard.run()
+        ranks[1].guard.run()
 
-
-def test_a_rank_that_runs_has_no_stand_in(exchange: Any) -> None:
-    _run(exchange, 60, beats=61)
-
-    exchange.exchange.assert_not_called()
-
-
-def test_heartbeats_of_a_frozen_rank_go_on(exchange: Any, kill: mock.Mock) -> None:
-    """It may load its data: silence alone is no failure."""
-    _run(exchange, 60)
-    sent = [call.args[0] for call in exchange.exchange.call_args_list]
-
-    assert [beat.beat for beat in sent[:3]] == [8, 9, 10]
-    assert {(beat.run, beat.is_frozen, beat.progress) for beat in sent} == {(2, True, Progress())}
-    exchange.resume.assert_called_once_with(mock.ANY)
-    kill.assert_not_called()
-
-
-def test_a_rank_that_does_not_train_may_be_frozen(exchange: Any) -> None:
-    _run(exchange, 60, training=False)
-
-    exchange.exchange.assert_not_called()
-
-
-def test_a_frozen_rank_is_killed_some_seconds_after_a_failure(exchange: Any, kill: mock.Mock) -> None:
-    exchange.exchange.side_effect = [None, *[FAILURE] * 60]
-    _run(exchange, 9)
-    kill.assert_not_called()
-
-    exchange.exchange.side_effect = [None, *[FAILURE] * 60]
-    _run(exchange, 11)
-    kill.assert_called_once_with(4711, signal.SIGKILL)
-
-
-def test_a_frozen_rank_that_the_others_wait_for_is_killed_at_once(exchange: Any, kill: mock.Mock) -> None:
-    exchange.exchange.side_effect = [None] * 60 + [RankFailure("rank 0 has made no progress", 0)] * 9
-    _run(exchange, 64)
-
-    kill.assert_called_with(4711, signal.SIGKILL)
-
-
-def test_a_frozen_rank_that_finds_no_store_is_killed_after_the_stall_timeout(exchange: Any, kill: mock.Mock) -> None:
-    """As rank 0, when it is stopped: the store is in its process."""
-    exchange.exchange.side_effect = RuntimeError("timed out")
-    _run(exchange, 90)
-    kill.assert_not_called()
-
-    _run(exchange, 108)
-    kill.assert_called_with(4711, signal.SIGKILL)
-
-
-def test_a_heartbeat_is_read_as_it_was_published() -> None:
-    clock, beat = StepClock(), replace(Heartbeat(), error="ValueError: " + "x" * 2000, signals=[15])
-    clock.publish(Heartbeat())
-    clock.publish(beat)
-
-    assert (clock.published, clock.beats) == (beat, 2)
+    assert capfd.readouterr().err == "failure detection is off on rank 1: ZeroDivisionError: no\n"

@@ -1,12 +1,12 @@
 """End of launched ranks after an error of the process that launched them, and launchers that start no process."""
 
+import subprocess
 import sys
-import time
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from hpu_core.distributed import launcher
 from hpu_core.distributed.launcher import FabricInProcessLauncher, InProcessLauncher, LaunchedRanks
 
 from .jobs import launched_process
@@ -15,26 +15,22 @@ from .jobs import launched_process
 @pytest.fixture(autouse=True)
 def _after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "last_value", ValueError("no such luck"), raising=False)
-    monkeypatch.setattr(launcher, "_EXIT_TIMEOUT", 0.0)
-    monkeypatch.setattr(launcher, "_POLL_INTERVAL", 0.0)
 
 
-def test_a_rank_that_does_not_answer_is_killed() -> None:
+def test_ranks_may_finish_what_they_do() -> None:
     process = launched_process()
-    process.kill.side_effect = lambda: setattr(process.poll, "return_value", -9)
     LaunchedRanks({1: process}).end_after_error()
 
-    process.kill.assert_called_once_with()
+    process.wait.assert_called_once_with(mock.ANY)
 
 
-def test_a_rank_that_answers_finishes_its_work() -> None:
-    process = launched_process()
-    process.poll.side_effect = [None] * 9 + [0]
-    ranks = LaunchedRanks({1: process})
-    ranks.deadlines[1] = time.monotonic() + 600
-    ranks.end_after_error()
+def test_a_rank_that_does_not_end_is_killed() -> None:
+    processes = [launched_process(), launched_process()]
+    processes[0].wait.side_effect = subprocess.TimeoutExpired("train.py", 15)
+    LaunchedRanks(enumerate(processes)).end_after_error()
 
-    process.kill.assert_not_called()
+    for process in processes:
+        process.kill.assert_called_once_with()
 
 
 def test_without_an_error_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +38,7 @@ def test_without_an_error_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     process = launched_process()
     LaunchedRanks({1: process}).end_after_error()
 
-    process.kill.assert_not_called()
+    process.wait.assert_not_called()
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Clock of the host's and the device's progress."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
-from hpu_core.distributed.failure_detection import Progress
+from hpu_core.distributed.failure_detection import Heartbeat, Progress
 from hpu_core.distributed.step_clock import StepClock
 
 
@@ -139,6 +140,7 @@ def test_a_device_that_refuses_events_ends_no_training() -> None:
     _automatic(clock)
 
     assert not clock.progress.is_pending
+    assert not clock.record()
 
 
 def test_the_line_of_the_program_is_that_of_the_training_thread() -> None:
@@ -153,7 +155,10 @@ def test_the_line_of_the_program_is_that_of_the_training_thread() -> None:
     thread.start()
     is_in.wait(60)
     call, line = clock.locate()
-    places = {clock.place_in_code() for _ in range(3)}
+    places = set()
+    for _ in range(3):
+        clock.beat()
+        places.add(clock["place"])
     may_end.set()
     thread.join()
 
@@ -190,3 +195,38 @@ def test_a_function_of_torch_distributed_is_named() -> None:
 
 def test_a_new_clock_has_no_progress() -> None:
     assert StepClock().progress == Progress()
+
+
+def test_what_is_posted_is_read_as_it_was() -> None:
+    clock, beat = StepClock(), Heartbeat(error="ValueError: " + "x" * 2000, waiting=(3, 0))
+    clock.posted.write(Heartbeat(training=True))
+    clock.posted.write(beat)
+
+    assert clock.posted.read() == beat
+    assert clock.told.read() == Heartbeat()
+
+
+def test_what_changes_is_read_as_it_was_before() -> None:
+    """Another process may write at any moment."""
+    clock = StepClock()
+    clock.posted.write(Heartbeat(run=1))
+    first = clock.posted.read()
+    clock.posted._cells[0] += 1
+
+    assert clock.posted.read() == first == Heartbeat(run=1)
+
+
+def test_signals_are_told_by_a_handler() -> None:
+    clock = StepClock()
+    for signum in (15, 10):
+        clock["signals"] |= 1 << signum
+    clock.wake()
+
+    assert clock.signals == (10, 15)
+    assert os.read(clock.woken, 9) == b"\0"
+
+
+def test_a_guard_that_does_not_read_holds_no_rank_up() -> None:
+    clock = StepClock()
+    for _ in range(70_000):
+        clock.wake()

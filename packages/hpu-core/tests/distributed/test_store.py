@@ -1,8 +1,10 @@
 """Store of the job: where it listens, which errors it raises, and what is read from it."""
 
+import ctypes
 import resource
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from hpu_core.distributed import store as module
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
 from hpu_testing import free_port
 
@@ -46,7 +48,7 @@ def _config(port: int, rank: int = 0, seconds: float = 60) -> RendezvousConfig:
 )
 def test_another_server_at_the_port_is_no_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's client waits forever for the answer of a server that is not a store."""
-    monkeypatch.setattr(module, "_CONNECT_GRACE", 0.0)
+    monkeypatch.setattr(module, "_ATTEMPT_GRACE", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = _config(server.getsockname()[1], rank=1, seconds=1)
         with pytest.raises(RankFailedError, match="found no rank 0"):
@@ -118,7 +120,14 @@ def test_a_store_of_several_machines_listens_on_all_interfaces(port: int) -> Non
     socket.create_connection(("127.0.0.2", port)).close()
 
 
-def test_a_store_waits_for_the_whole_timeout(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """A port at which something listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_store_waits_for_the_whole_timeout(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection to it waits for a part, and starts again."""
     limits: list[timedelta] = []
 
@@ -128,13 +137,13 @@ def test_a_store_waits_for_the_whole_timeout(port: int, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "TCPStore", make_store)
     with mock.patch.object(HashStore, "set_timeout") as set_timeout:
-        open_store(_config(port, seconds=30), server=False)
+        open_store(_config(listener, seconds=30), server=False)
 
     assert limits == [timedelta(seconds=1)]
     set_timeout.assert_called_once_with(timedelta(seconds=30))
 
 
-def test_no_attempt_outlives_the_timeout(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_attempt_outlives_the_timeout(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's client takes up to twice its timeout, and a thread that still connects at exit may abort the process."""
     limits: list[float] = []
 
@@ -146,19 +155,37 @@ def test_no_attempt_outlives_the_timeout(port: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "_ATTEMPT", timedelta(seconds=0.2))
     monkeypatch.setattr(module, "TCPStore", time_out)
     with pytest.raises(RankFailedError, match="found no rank 0"):
-        open_store(_config(port, seconds=1), server=False)
+        open_store(_config(listener, seconds=1), server=False)
 
     assert len(limits) > 1
     assert {*limits} == {0.2}
 
 
-def test_another_error_than_a_timeout_is_final(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_store = mock.Mock(side_effect=RuntimeError("not a store"), spec=TCPStore)
-    monkeypatch.setattr(module, "TCPStore", make_store)
-    with pytest.raises(RankFailedError, match="not a store"):
-        open_store(_config(port, seconds=60), server=False)
+def test_a_lost_network_is_not_a_closed_store(port: int, listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert module.is_refused(_config(port))
+    assert not module.is_refused(_config(listener))
+    monkeypatch.setattr(socket, "create_connection", mock.Mock(side_effect=TimeoutError))
+    assert not module.is_refused(_config(port))
 
-    make_store.assert_called_once()
+
+def test_a_store_that_breaks_prints_no_trace(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Torch prints one of 26 lines for each request that fails, on every rank when rank 0 dies."""
+    server = open_store(_config(port), server=True)
+    client = open_store(_config(port, rank=1), server=False)
+    del server
+    with module.silence(), pytest.raises(RuntimeError):
+        client.get("key")
+
+    assert capfd.readouterr().err == ""
+
+
+def test_torch_has_the_level_of_its_log() -> None:
+    level = ctypes.c_int.in_dll(ctypes.CDLL(torch._C.__file__), module.CPP_LOG_LEVEL)
+    before = level.value
+    with module.silence():
+        assert level.value == (3 if before == 1 else before)
+
+    assert level.value == before
 
 
 def test_rank_0_may_open_two_connections_for_each_rank(port: int) -> None:

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from hpu_core._lightning import Strategy
-from hpu_core.distributed.failure_detection import SCOPES, RankFailedError
+from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.failure_detection import SCOPES
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.strategy import HPUParallelStrategyBase
 

@@ -93,8 +93,8 @@ class FailingClassifier(Classifier):
             fail(self.how)
             if self.how == "signalled":
                 # Else the training may end before all ranks know.
-                exchange = self.trainer.strategy.process_groups.watchdog._exchange
-                while not exchange.leader.is_signalled:
+                watchdog = self.trainer.strategy.process_groups.watchdog
+                while not watchdog._told.is_signalled:
                     time.sleep(0.01)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:

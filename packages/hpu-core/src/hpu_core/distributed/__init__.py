@@ -3,6 +3,6 @@
 It rests on torch's TCPStore at MASTER_PORT and adds no port. See docs/architecture.md, "Failure detection".
 """
 
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed.errors import RankFailedError
 
 __all__ = ["RankFailedError"]

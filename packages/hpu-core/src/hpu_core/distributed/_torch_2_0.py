@@ -1,9 +1,6 @@
 """Replacements for what torch 2.0 lacks; this module and its call sites go with the support of torch 2.0."""
 
-import socket
-import time
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -16,23 +13,6 @@ if TYPE_CHECKING:
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
 _CPU_GPU_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
-_POLL_INTERVAL: Final = 0.02
-
-
-def wait_for_listener(host: str, port: int, timeout: timedelta) -> None:
-    """Wait until something listens at a port. The store's client would hold the GIL meanwhile.
-
-    Raises:
-        TimeoutError: Nothing does within the timeout.
-    """
-    deadline = time.monotonic() + timeout.total_seconds()
-    while True:
-        try:
-            return socket.create_connection((host, port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise TimeoutError("nothing listens there") from None
-        time.sleep(_POLL_INTERVAL)
 
 
 def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:

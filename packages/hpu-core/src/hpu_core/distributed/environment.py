@@ -6,46 +6,16 @@ timeout, or silently train two separate models.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from hpu_core._lightning import ClusterEnvironment, LightningEnvironment
-from hpu_core.launcher_env import AGENT_STORE, LIGHTNING_INTS, MAX_PORT, parse_int
-
-# Programs of Open MPI 4 and 5, and of SLURM, that start the ranks of a machine and end them with the job.
-_AGENTS: Final = frozenset({"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted", "slurmstepd"})
+from hpu_core.launcher_env import LIGHTNING_INTS, MAX_PORT, parse_int
 
 _HINT: Final = (
     "On each machine, set MASTER_ADDR (the address of the machine with NODE_RANK 0), MASTER_PORT (a port that is free "
     "there) and NODE_RANK (0, 1, ...)"
 )
 _MAX_QUOTED: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """Process of an engine that started this rank, and that would end it with the job."""
-
-    name: str
-    pid: int
-
-    @property
-    def has_exited(self) -> bool:
-        """Whether this process has another parent by now."""
-        return os.getppid() != self.pid
-
-
-def find_agent() -> Agent | None:
-    """Return the parent of this process if it is an engine's; None if a person or a script started this rank."""
-    pid = os.getppid()
-    if AGENT_STORE in os.environ:
-        return Agent("torchrun's agent", pid)
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-    return Agent(name, pid) if name in _AGENTS else None
 
 
 def validate_environment(environment: ClusterEnvironment, devices: int, num_nodes: int) -> None:

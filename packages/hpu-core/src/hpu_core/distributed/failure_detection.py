@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-_MAX_ERROR_LENGTH = 2000
+from hpu_core.distributed.errors import describe_exit
+
 _MAX_PLACES = 8
 # Heartbeats in a second, of all ranks, and those while ranks wait for them. On one core of 2026, one takes the process
 # of rank 0 about 20 microseconds in the store, and as long to read: see docs/records/scale.md.
@@ -30,16 +31,6 @@ SCOPES: Final = ("", "setup", "training step", "backward", "optimizer step", "ev
 """What the host of a rank may be in; a heartbeat has the index."""
 
 
-class RankFailedError(RuntimeError):
-    """Another rank of the job died, failed, exited early or hangs; the message names it.
-
-    Attributes:
-        is_reported: Whether other ranks print it, so that this one does not.
-    """
-
-    is_reported = False
-
-
 @dataclass(frozen=True, slots=True)
 class RankInfo:
     """Identity of one rank.
@@ -48,13 +39,11 @@ class RankInfo:
         rank: Global rank.
         host: Host name.
         pid: Process id on that host.
-        connections: Local endpoints, "address:port", of its first connections to the store.
     """
 
     rank: int
     host: str
     pid: int
-    connections: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
@@ -78,7 +67,7 @@ class SignalDecision:
     """Signals that all ranks handle before the same batch; they take all earlier ones.
 
     Attributes:
-        batch: The batch, as in `Heartbeat`; zeros while nothing is decided.
+        batch: The batch, as in `Progress.taken`; zeros while nothing is decided.
         signals: Their numbers; empty if the ranks take this batch, too.
     """
 
@@ -98,6 +87,8 @@ class Progress(NamedTuple):
         waits: How many calls that wait for all ranks, such as barriers, it has entered.
         recorded: Events that it has recorded behind its steps.
         finished: How many of them the device has reached.
+        batches: Training batches that it has taken, in this training.
+        evaluated: Batches that it has taken of the evaluation after the last one; 0 in training.
     """
 
     moves: int = 0
@@ -108,6 +99,13 @@ class Progress(NamedTuple):
     waits: int = 0
     recorded: int = 0
     finished: int = 0
+    batches: int = 0
+    evaluated: int = 0
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The last batch that the host has taken."""
+        return self.batches, self.evaluated
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -140,16 +138,14 @@ class Heartbeat:
         call: Function of torch.distributed that has held its host for some seconds; None if none.
         line: Line of the program where its host has been for some seconds: "train.py:31 in load"; None if it moves.
         is_frozen: Whether its Python threads stand still, because a call keeps the GIL or the process is stopped.
-        users: How many watchdogs of the process are open: strategies of Fabric have no end.
-        training: Whether the rank is between `on_training_start` and the last `close`.
+        training: Whether the rank takes part in a training.
         error: Exception that ended training on this rank; None while there is none.
         pending_error: Exception that the program handles while it wants to wait for all ranks; None if none.
         signals: Signals that the rank received, for all ranks to handle.
-        batch: Numbers of the training batch that the rank is in, or waits before, and of the batch of the evaluation
-            after it; 0 in training.
-        evaluated: Number of batches of that evaluation on this rank; infinite if unknown.
-        is_waiting: Whether the rank waits for a `SignalDecision` before its batch.
+        waiting: Batch before which it waits for a `SignalDecision`, as in `Progress.taken`; None if it does not.
+        batches: Number of batches of the evaluation that it is in; infinite if unknown.
         closed: Whether the rank has left the job without an error.
+        exited: Whether its process has ended.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
         failure: Rank 0 only: why the job cannot continue; None while it can.
         is_signalled: Rank 0 only: whether a rank received a signal, so that all wait for a decision before each batch.
@@ -163,15 +159,14 @@ class Heartbeat:
     call: str | None = None
     line: str | None = None
     is_frozen: bool = False
-    users: int = 0
     training: bool = False
     error: str | None = None
     pending_error: str | None = None
-    signals: list[int] = field(default_factory=list)  # Its methods are atomic: a signal handler appends.
-    batch: tuple[int, float] = (0, 0)
-    evaluated: float = 0
-    is_waiting: bool = False
+    signals: tuple[int, ...] = ()
+    waiting: tuple[int, float] | None = None
+    batches: float = 0
     closed: bool = False
+    exited: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     failure: RankFailure | None = None
     is_signalled: bool = False
@@ -183,7 +178,7 @@ class Heartbeat:
         return json.dumps({name: value for name, value in asdict(self).items() if value != _NEW[name]})
 
     @classmethod
-    def from_json(cls, text: bytes) -> "Heartbeat":
+    def from_json(cls, text: bytes | str) -> "Heartbeat":
         """Return the heartbeat that `to_json` wrote."""
         record: dict[str, Any] = json.loads(text)
         if failure := record.get("failure"):
@@ -192,8 +187,7 @@ class Heartbeat:
             record["decision"] = SignalDecision(tuple(decision["batch"]), tuple(decision["signals"]))
         if progress := record.get("progress"):
             record["progress"] = Progress(*progress)
-        if batch := record.get("batch"):
-            record["batch"] = tuple(batch)
+        record |= {name: tuple(record[name]) for name in ("signals", "waiting") if record.get(name)}
         return cls(**record)
 
     @property
@@ -243,7 +237,7 @@ class RankState:
     def is_held(self) -> bool:
         """Whether the rank waits for its device, in a function of torch.distributed, or for a decision of rank 0."""
         beat = self.heartbeat
-        waits = beat.call is not None or beat.is_waiting or beat.pending_error is not None
+        waits = beat.call is not None or beat.waiting is not None or beat.pending_error is not None
         return beat.progress.is_pending or waits
 
     @property
@@ -342,12 +336,12 @@ def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDe
     has already left looks like one that has taken the batch. An evaluation ends first unless all ranks have the same
     number of batches: one that has no batch left needs the others for what follows, and waits before none.
     """
-    waiting = [rank.batch for rank in ranks if rank.is_waiting]
+    waiting = [rank.waiting for rank in ranks if rank.waiting is not None]
     if not waiting:
         return None
     if min(waiting) <= last.batch:
         return last
-    lengths = {rank.evaluated for rank in ranks if rank.batch[1]}
+    lengths = {rank.batches for rank in ranks if (rank.waiting or rank.progress.taken)[1]}
     if len(lengths) > 1 or math.inf in lengths:
         return SignalDecision((min(waiting)[0], math.inf))
     if len(waiting) == len(ranks) and len(set(waiting)) == 1:
@@ -358,21 +352,9 @@ def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDe
 
 
 def _last_taken(rank: Heartbeat) -> tuple[int, float]:
-    """Return the last batch that a rank has taken."""
-    training, evaluation = rank.batch
-    if not rank.is_waiting:
-        return rank.batch
-    return (training, evaluation - 1) if evaluation else (training - 1, math.inf)
-
-
-def describe_error(error: BaseException) -> str:
-    """Return an error in words: "ValueError: invalid batch"."""
-    return f"{type(error).__name__}: {error}".rstrip(": ")[:_MAX_ERROR_LENGTH]
-
-
-def describe_exit(code: int) -> str:
-    """Return an exit code in words: "killed by signal 9", "exit code 1"."""
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    """Return the last batch that a rank has taken; one that waits before a training batch has ended its evaluation."""
+    is_next = rank.waiting is not None and rank.waiting[1] == 0
+    return (rank.progress.batches, math.inf) if is_next else rank.progress.taken
 
 
 def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:

@@ -1,9 +1,9 @@
-"""Guard: a small process of each rank that takes over from the watchdog while the rank's threads stand still.
+"""Guard: a process of each rank that exchanges heartbeats with the other ranks' guards, and ends its rank.
 
-`torch.hpu.synchronize` keeps the GIL while it waits for the device, and so freezes the threads that would learn why it
-waits in vain. The guard shares the clock's memory, publishes heartbeats in place of the rank, decides in place of rank
-0, and kills its rank when the job cannot continue. It is a fork from before the device is opened: a fork of a process
-with an open device could disturb its memory, so a rank that opens its device first has no guard.
+`torch.hpu.synchronize` keeps Python's lock while it waits for the device, so no thread of the rank could learn why it
+waits in vain. The guard is a fork, as the workers of a DataLoader are: it uses no device, and the rank's memory but for
+what they share. Every guard publishes its rank's heartbeat in the job's store. That of rank 0 reads all in one request;
+its heartbeat has the first failure and all decisions, and the others read it when a counter says that it has news.
 """
 
 import contextlib
@@ -11,27 +11,50 @@ import gc
 import os
 import select
 import signal
+import threading
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hpu_core.distributed import cpp_log
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure
-from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
+import torch
+
+from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed.errors import describe_error
+from hpu_core.distributed.failure_detection import (
+    Heartbeat,
+    RankFailure,
+    RankState,
+    Timeouts,
+    confirm_wait,
+    decide_signals,
+    detect_failure,
+    detect_leader_failure,
+)
+from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.step_clock import StepClock
+from hpu_core.distributed.store import Store, is_refused, open_store
+
+QUIET: Final = 1
+"""Order to the rank to exit."""
+WITH_STACKS: Final = 2
+"""Order to the rank to print the stacks of its threads, and exit."""
 
 _STDERR: Final = 2
+# Counter of rank 0: how often its heartbeat had news, times _NEWS, and how many heartbeats it sent.
+_LEADER: Final = "news"
+_NEWS: Final = 1 << 32
+# Fields of rank 0's heartbeat that no other rank needs at once.
+_ROUTINE: Final = ("beat", "progress", "call", "line", "is_frozen", "waiting", "batches", "exits")
+_ENDED: Final = "its process has ended"
+# Seconds that the last words of a rank may take on a broken network.
+_LAST_WORDS: Final = 5
 
 
-def start_guard(exchange: HeartbeatExchange, clock: StepClock) -> int:
-    """Fork the guard of this process, and return its process id; it ends with this process.
-
-    Args:
-        exchange: An exchange for it alone, not connected, that knows of no launched ranks.
-        clock: The clock of this process.
-    """
+def start_guard(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
+    """Fork the guard of this process, and return its process id; it ends with this process."""
     rank = os.getpid()
     with warnings.catch_warnings():
         # Python warns of a fork beside threads. The child uses no lock of this process but malloc's.
@@ -39,70 +62,287 @@ def start_guard(exchange: HeartbeatExchange, clock: StepClock) -> int:
         if pid := os.fork():
             return pid
     try:
-        gc.disable()
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
         for entry in list(Path("/proc/self/fd").iterdir()):
-            if int(entry.name) != _STDERR:
+            if int(entry.name) not in {_STDERR, clock.woken}:
                 # Also the store's socket, at which the guard of rank 0 would seem to listen.
                 with contextlib.suppress(OSError):
                     os.close(int(entry.name))
-        _Guard(exchange, clock, rank).run()
+        # What torch's store prints of a broken connection goes nowhere.
+        errors = os.dup(_STDERR)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
+        _free_tensors()
+        Guard(job, clock, rank, detects=detects, errors=errors).run()
     finally:
         os._exit(0)
 
 
-class _Guard:
-    """The process's only thread."""
+def _free_tensors() -> None:
+    """Free the tensors of a fork, which would keep the memory of those that its rank frees."""
+    gc.disable()
+    for tensor in gc.get_objects():
+        if type(tensor) in {torch.Tensor, torch.nn.Parameter} and tensor.device.type == "cpu":
+            # Not of memory that torch does not own.
+            with contextlib.suppress(RuntimeError):
+                tensor.untyped_storage().resize_(0)
 
-    def __init__(self, exchange: HeartbeatExchange, clock: StepClock, pid: int) -> None:
-        self._exchange = exchange
-        self._clock = clock
-        self._pid = pid
-        self._timeouts = exchange.timeouts
-        self._beats = -1
-        self._beat_at = 0.0
-        self._heartbeat: Heartbeat | None = None
-        self._failure: RankFailure | None = None
-        self._failed_at = 0.0
+
+class Guard:
+    """Guard of one rank.
+
+    Args:
+        job: The rendezvous of the rank.
+        clock: Its clock.
+        pid: Its process.
+        detects: Whether to detect failures; else the ranks only agree on signals.
+        errors: Descriptor for messages.
+
+    Attributes:
+        ranks: All ranks on rank 0; rank 0 and this one on the others.
+        failure: Why the job cannot continue, as far as this guard knows.
+    """
+
+    def __init__(
+        self, job: RendezvousResult, clock: StepClock, pid: int, *, detects: bool = True, errors: int = _STDERR
+    ) -> None:
+        self._job, self._clock, self._pid, self._detects, self._errors = job, clock, pid, detects, errors
+        self._rank = job.config.rank
+        self._timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds(), job.config.world_size)
+        now = time.monotonic()
+        self.ranks = {rank: RankState(info, Heartbeat(training=True), now, now) for rank, info in job.ranks.items()}
+        self._own = self.ranks[self._rank]
+        self._store: Store | None = None
+        self._run = 0
+        self._has_ended = False
+        self._error: Exception | None = None
+        self._woken = threading.Event()
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Forget what was before this training."""
+        self._resume(now)
+        for state in self.ranks.values():
+            state.heartbeat, state.exit_reason = Heartbeat(training=True), None
+        self.failure: RankFailure | None = None
+        self._failed_at = self._ordered_at = 0.0
+        self._leader = Heartbeat()
+        # What rank 0 last had to say, on rank 0; its counter, on the others.
+        self._news: Heartbeat | None = None
+        self._count = -1
+        # What the rank did when its time was limited, and since when.
+        self._limited: tuple[object, float] = (None, now)
+
+    def _resume(self, now: float) -> None:
+        """Measure all times from now on."""
+        for state in self.ranks.values():
+            state.last_heartbeat_time = state.last_progress_time = now
+        self._beats = (-1, now)
+        self._last_exchange = self._looked_at = now
 
     def run(self) -> None:
         """Watch until the rank has ended."""
+        exchange = threading.Thread(target=self._exchange_forever, daemon=True)
+        exchange.start()
         rank = os.pidfd_open(self._pid)
-        while not select.select([rank], [], [], self._timeouts.heartbeat_interval)[0]:
-            now = time.monotonic()
-            if self._clock.beats != self._beats:
-                self._beats, self._beat_at, self._heartbeat = self._clock.beats, now, None
-            elif now - self._beat_at > self._timeouts.silence:
-                self._stand_in(now)
-
-    def _stand_in(self, now: float) -> None:
-        """Exchange a heartbeat in place of the rank, and kill it if the job cannot continue."""
-        if self._heartbeat is None:
-            published = self._clock.published
-            if published is None or not published.training:
-                return
-            self._heartbeat = published
-            self._exchange.resume(now)
-        beat = self._heartbeat
-        self._heartbeat = beat = replace(beat, beat=beat.beat + 1, progress=self._clock.progress, is_frozen=True)
-        try:
-            with cpp_log.silence():
-                self._exchange.update_exits()
-                failure = self._exchange.exchange(beat, self._failure)
-        except RuntimeError:
-            stood_still = now - self._beat_at > self._timeouts.stall
-            failure = self._failure or self._exchange.reconnect(lambda: beat)
-            if failure is None and stood_still:
-                failure = RankFailure(f"{self._exchange.own.info} has not run for {now - self._beat_at:.0f} s")
-        if failure is None:
+        while self._error is None:
+            ready = select.select([rank, self._clock.woken], [], [], self._timeouts.heartbeat_interval)[0]
+            if rank in ready:
+                break
+            if ready:
+                os.read(self._clock.woken, 1 << 10)
+                self._woken.set()
+            self._watch(time.monotonic())
+        os.close(rank)
+        if self._error is not None:
+            self._print(f"failure detection is off on rank {self._rank}: {describe_error(self._error)}")
             return
-        if self._failure is None:
-            self._failure, self._failed_at = failure, now
-            with contextlib.suppress(OSError):
-                os.write(_STDERR, f"[rank {self._exchange.own.info.rank}] aborting: {failure.message}\n".encode())
-        # Checked against what this process knows: a message alone ends no rank.
-        hangs = failure.rank == self._exchange.own.info.rank and now - self._beat_at > self._timeouts.stall / 2
-        if hangs or now - self._failed_at > self._timeouts.exit_grace:
+        self._has_ended = True
+        self._woken.set()
+        exchange.join(_LAST_WORDS)
+
+    def _watch(self, now: float) -> None:
+        """Limit how long the rank may take without an answer of the store, or after a failure."""
+        if now - self._looked_at > self._timeouts.stall / 2:
+            # The machine was suspended, or the whole job stopped.
+            self._resume(now)
+        self._looked_at = now
+        self._observe_own(now)
+        silent = now - self._last_exchange
+        if min(silent, self._own.waiting_for(now)) >= self._timeouts.stall:
+            self._learn(self._leader_failure(silent), is_local=True)
+        if not self._ordered_at and (order := self._order(now)):
+            self._ordered_at, self._clock["order"] = now, order
+        is_late = self._own.heartbeat.is_frozen or now - self._ordered_at > self._timeouts.silence
+        if self._ordered_at and is_late:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
+
+    def _order(self, now: float) -> int:
+        """Return the order to a rank whose time is over, and 0 to any other.
+
+        A host that its device, or a call, holds has the grace period, as long as Python does not run there: a callback
+        may write a file while the device waits. One that works for itself has the timeout.
+        """
+        grace, own = self._timeouts.exit_grace, self._own
+        beat, since = own.heartbeat, now - self._failed_at
+        if self.failure is None or not beat.training or beat.error is not None:
+            return 0
+        if self.failure.rank == self._rank:
+            # Checked against what this process knows: a message alone ends no rank. The others have yet to read it.
+            hangs = beat.pending_error is None and now - own.last_progress_time > self._timeouts.stall / 2
+            return WITH_STACKS if hangs and since > self._timeouts.silence else 0
+        is_held = own.is_held or own.is_in_step
+        doing = (is_held, beat.progress.moves, self._clock["place"]) if is_held else None
+        if doing != self._limited[0]:
+            self._limited = doing, now
+        if (is_held and now - self._limited[1] > grace) or since > self._job.config.timeout.total_seconds() - grace:
+            is_known = self.failure.rank is not None or not self._job.config.reports
+            return QUIET if is_known else WITH_STACKS
+        return 0
+
+    def _observe_own(self, now: float) -> Heartbeat:
+        """Return the heartbeat of the rank."""
+        posted = self._clock.posted.read()
+        if posted.run != self._run:
+            self._run = posted.run
+            self._begin(now)
+        beats = self._clock["beats"]
+        if beats != self._beats[0]:
+            self._beats = beats, now
+        is_frozen = posted.training and beats > 0 and now - self._beats[1] > self._timeouts.silence
+        beat = replace(
+            posted,
+            beat=self._own.heartbeat.beat + 1,
+            progress=self._clock.progress,
+            signals=self._clock.signals,
+            is_frozen=is_frozen,
+            exited=self._has_ended,
+        )
+        if self._has_ended:
+            self._own.exit_reason = _ENDED
+        self._own.update(beat, now)
+        return beat
+
+    def _exchange_forever(self) -> None:
+        try:
+            while True:
+                is_last = self._has_ended
+                self.exchange(is_last=is_last)
+                if is_last:
+                    return
+                beat = self._own.heartbeat
+                waits = self._leader.is_signalled or beat.waiting is not None or beat.pending_error is not None
+                is_urgent = waits and self.failure is None
+                self._woken.wait(self._timeouts.wait_interval if is_urgent else self._timeouts.heartbeat_interval)
+                self._woken.clear()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy run.
+            self._error = error
+
+    def exchange(self, *, is_last: bool = False) -> None:
+        """Publish the rank's heartbeat, read the others', and tell the rank what follows."""
+        version = self._clock.posted.version
+        beat = self._observe_own(time.monotonic())
+        try:
+            if self._store is None:
+                root = open_store(self._job.connecting(self._timeouts.silence), server=False)
+                self._store = self._job.store(root)
+            failure = (self._lead if self._rank == 0 else self._follow)(self._store, beat)
+            self._last_exchange = time.monotonic()
+            self._clock["read"] = version
+        except RuntimeError:
+            self._store = None
+            # The store closes some seconds after a failure.
+            failure = None if is_last else self._leader.failure or self._missing_leader()
+        self._learn(failure)
+        self._clock["others"] = sum(not state.is_gone for state in self.ranks.values() if state is not self._own)
+        self._clock.told.write(replace(self._leader, run=beat.run, failure=self.failure))
+
+    def _lead(self, store: Store, own: Heartbeat) -> RankFailure | None:
+        """Read all heartbeats, and publish what follows, if it is news."""
+        now = time.monotonic()
+        self._read(store, self.ranks.keys() - {0}, own.run, now)
+        beats = [state.heartbeat for state in self.ranks.values()]
+        self._leader = replace(
+            own,
+            is_signalled=any(beat.signals for beat in beats),
+            decision=decide_signals(beats, self._leader.decision) or self._leader.decision,
+            confirmed=confirm_wait(beats) or self._leader.confirmed,
+            failure=self.failure,
+        )
+        if self._detects and self.failure is None:
+            self._leader.failure = detect_failure([*self.ranks.values()], now, self._timeouts)
+        idle = Heartbeat()
+        news = replace(self._leader, **{name: getattr(idle, name) for name in _ROUTINE})
+        if news != self._news:
+            store.set(_key(0), self._leader.to_json())
+        store.add(_LEADER, 1 if news == self._news else 1 + _NEWS)
+        self._news = news
+        return self._leader.failure
+
+    def _follow(self, store: Store, own: Heartbeat) -> RankFailure | None:
+        """Publish the own heartbeat, and read what rank 0 has to say, if it is news."""
+        now, leader = time.monotonic(), self.ranks[0]
+        store.set(_key(self._rank), own.to_json())
+        count = store.add(_LEADER, 0)
+        if count // _NEWS != self._count // _NEWS:
+            self._read(store, [0], own.run, now)
+        if count != self._count:
+            leader.last_heartbeat_time = now
+        self._count = count
+        if self._leader.failure is None and self._detects:
+            return detect_leader_failure(leader, self._own, now, self._timeouts)
+        return self._leader.failure
+
+    def _read(self, store: Store, ranks: Iterable[int], run: int, now: float) -> None:
+        """Read the heartbeats of ranks, as far as they are of this training."""
+        ranks = [*ranks]
+        texts = _torch_2_0.get_many(store, [*map(_key, ranks)])
+        for rank, beat in zip(ranks, map(Heartbeat.from_json, texts), strict=True):
+            state = self.ranks[rank]
+            if beat.run < run:
+                continue
+            state.update(beat, now)
+            if rank == 0:
+                self._leader = beat
+            if beat.exited and now - state.last_heartbeat_time > self._timeouts.silence:
+                # Its launcher knows why, if it is ours.
+                state.exit_reason = state.exit_reason or _ENDED
+        for state in [*self.ranks.values()]:
+            for number, reason in state.heartbeat.exits.items():
+                if int(number) in self.ranks:
+                    self.ranks[int(number)].exit_reason = reason
+
+    def _missing_leader(self) -> RankFailure | None:
+        """Return the failure of rank 0 whose store is closed; a broken connection does not prove it."""
+        leader, waited = self.ranks[0], self._own.waiting_for(time.monotonic())
+        if leader.exit_reason is None and is_refused(self._job.config):
+            leader.exit_reason = "its store closed"
+        # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
+        is_missed = leader.exit_reason is not None and waited > self._timeouts.heartbeat_interval
+        return self._leader_failure(waited) if is_missed else None
+
+    def _leader_failure(self, seconds: float) -> RankFailure:
+        """Return the failure of rank 0, whose store has not answered for some seconds."""
+        leader = self.ranks[0]
+        if leader.exit_reason is not None:
+            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0)
+        endpoint = self._job.config.endpoint
+        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0)
+
+    def _learn(self, failure: RankFailure | None, *, is_local: bool = False) -> None:
+        """Take over the first failure, and print it unless the rank itself does."""
+        if failure is None or self.failure is not None or not self._detects:
+            return
+        self.failure, self._failed_at, beat = failure, time.monotonic(), self._own.heartbeat
+        is_told = is_local or self._job.config.reports or failure.rank == self._rank
+        if is_told and beat.training and beat.error is None and not beat.exited:
+            self._print(f"[rank {self._rank}] aborting: {failure.message}")
+
+    def _print(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._errors, f"{message}\n".encode())
+
+
+def _key(rank: int) -> str:
+    return f"heartbeat/{rank}"

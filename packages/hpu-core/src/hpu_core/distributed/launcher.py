@@ -1,6 +1,7 @@
 """Launchers: they publish the error of a launched function; the watchdog reports exited ranks."""
 
 import atexit
+import contextlib
 import functools
 import os
 import subprocess
@@ -10,25 +11,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
-from hpu_core.distributed.failure_detection import describe_exit
+from hpu_core.distributed.errors import describe_exit
 from hpu_core.launcher_env import LAUNCHER_PID
 
-# How long launched ranks that do not answer may take to exit after an error here; shorter than the grace period of the
-# watchdog.
-_EXIT_TIMEOUT: Final = 4.0
-_POLL_INTERVAL: Final = 0.05
+# Seconds that launched ranks may take to exit after an error here. Those that have a guard are ended by it.
+_EXIT_TIMEOUT: Final = 15.0
 
 
 class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
-    """Processes of the ranks that this process launched, by rank.
-
-    Attributes:
-        deadlines: Monotonic times until which ranks that answer may take to exit after an error of this one.
-    """
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.deadlines: dict[int, float] = {}
+    """Processes of the ranks that this process launched, by rank."""
 
     def exit_reasons(self) -> dict[int, str]:
         """Return why ranks have exited, such as "killed by signal 9"."""
@@ -40,11 +31,10 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
         if getattr(sys, "last_value", None) is None:
             return
         deadline = time.monotonic() + _EXIT_TIMEOUT
-        while running := {rank: process for rank, process in self.items() if process.poll() is None}:
-            for rank, process in running.items():
-                if time.monotonic() > self.deadlines.get(rank, deadline):
-                    process.kill()
-            time.sleep(_POLL_INTERVAL)
+        for process in self.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0))
+            process.kill()
 
 
 _launched: Final = LaunchedRanks()

@@ -1,7 +1,6 @@
-"""Process group of this process: rendezvous, default process group, and the watchdog of its ranks."""
+"""Process group of this process: rendezvous, default process group, and the watchdog of its rank."""
 
 import os
-import signal
 import sys
 import weakref
 from collections.abc import Callable
@@ -15,17 +14,13 @@ from torch.distributed import distributed_c10d
 
 from hpu_core import bridge, collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
-from hpu_core.distributed import _torch_2_0, excepthook
-from hpu_core.distributed.connections import own_connections
-from hpu_core.distributed.environment import find_agent
-from hpu_core.distributed.failure_detection import RankFailedError, describe_error
-from hpu_core.distributed.guard import start_guard
-from hpu_core.distributed.heartbeat_exchange import HeartbeatExchange
+from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
 from hpu_core.distributed.launcher import LaunchedRanks, launched_ranks
-from hpu_core.distributed.rendezvous import RendezvousResult, open_root, rendezvous
+from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.step_clock import StepClock
 from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store
-from hpu_core.distributed.watchdog import Watchdog, print_line
+from hpu_core.distributed.watchdog import Watchdog
 from hpu_core.launcher_env import LAUNCHER_PID
 
 BACKEND: Final = "hccl"
@@ -41,9 +36,8 @@ _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 
 # Rendezvous of the default process group, which outlives the strategies that use it.
 _job: RendezvousResult | None = None
-# Progress of this process, and its guard's process id and rendezvous.
-_clock: Final = StepClock(bridge.new_event)
-_guarded: tuple[int, RendezvousResult] | None = None
+# Watchdog of this process, for all strategies in that process group.
+_watchdog: Watchdog | None = None
 
 
 class _BackendError(ValueError, AssertionError):
@@ -73,6 +67,7 @@ class ProcessGroupManager:
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.launched = launched_ranks()
         self.watchdog: Watchdog | None = None
+        self._close: Any = None
         self.error: str | None = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +123,7 @@ class ProcessGroupManager:
         if cluster is None:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
         if self.failure_detection:
-            excepthook.install()
+            install_hook()
         is_launched = LAUNCHER_PID in os.environ or len(self.launched) == cluster.world_size() - 1 > 0
         config = RendezvousConfig(
             cluster.main_address,
@@ -138,31 +133,31 @@ class ProcessGroupManager:
             self.timeout,
             _make_check(self.launched),
         )
-        joining = replace(config, timeout=max(self.timeout, _MIN_JOIN_TIMEOUT)) if is_launched else config
         if not dist.is_initialized():
-            reusable = _job is not None and _job.config.endpoint == config.endpoint
-            root = _job.root if _job is not None and reusable else self._open_root(joining)
-            _job = replace(rendezvous(joining, root), config=config)
+            _job = self._join(config, max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout)
         elif _job is not None:
             # An earlier strategy of this process may have had another timeout.
-            _job = replace(_job, config=config)
-        elif config.world_size > 1 and _has_store_at_port(config):
+            _job = replace(_job, config=replace(config, host=_job.config.host, port=_job.config.port))
+        elif config.world_size > 1 and (endpoint := _find_store()):
+            # The program, or Ray, made the process group.
+            config = replace(config, host=endpoint[0], port=endpoint[1])
             _job = rendezvous(config, open_store(config, server=False))
-        if _job is not None and self.failure_detection:
-            excepthook.install(_job.store().add)
-        if _job is not None and config.world_size > 1 and (self.watchdog is None or self.watchdog.is_closed):
-            if self.failure_detection:
-                _guard(_job)
-            self.watchdog = Watchdog(_job, self.launched, _clock, find_agent(), detects=self.failure_detection)
-            self.watchdog.start()
+        if _job is not None and config.world_size > 1 and self.watchdog is None:
+            self.watchdog = _find_watchdog(_job, self.launched, detects=self.failure_detection)
+            self.watchdog.open()
             # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
-            weakref.finalize(self, self.watchdog.close).atexit = False
+            self._close = weakref.finalize(self, self.watchdog.close)
+            self._close.atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
 
-    def _open_root(self, config: RendezvousConfig) -> TCPStore:
+    def _join(self, config: RendezvousConfig, timeout: timedelta) -> RendezvousResult:
+        """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
+        root = _job.root if _job is not None and _job.config.endpoint == config.endpoint else None
         try:
-            return open_root(config)
+            return replace(rendezvous(replace(config, timeout=timeout), root), config=config)
+        except RankFailedError:
+            raise
         except RuntimeError:
             # The ranks that this process launched would wait for the same store, until their own timeout.
             for process in self.launched.values():
@@ -208,43 +203,38 @@ class ProcessGroupManager:
         return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait()
 
     def wait_for_device(self) -> None:
-        """Wait until the device has finished all work. The bridge's own `synchronize` would keep the GIL."""
+        """Wait until the device has finished all work."""
         if self.watchdog is None:
             bridge.synchronize()
         else:
             self.watchdog.wait_for_device()
 
     def close(self) -> None:
-        """End the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
+        """Leave the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
         if self.watchdog is not None:
-            self.watchdog.close()
+            self._close()
             self.watchdog = None
 
 
-def _guard(job: RendezvousResult) -> None:
-    """Have this process a guard for this rendezvous, if it may still be forked."""
-    global _guarded  # noqa: PLW0603 - a process has one.
-    if _guarded is not None and _guarded[1].heartbeat is not job.heartbeat:
-        os.kill(_guarded[0], signal.SIGKILL)
-        os.waitpid(_guarded[0], 0)
-        _guarded = None
-    if _guarded is None and not bridge.is_open():
-        _guarded = start_guard(HeartbeatExchange(job, LaunchedRanks()), _clock), job
+def _find_watchdog(job: RendezvousResult, launched: LaunchedRanks, *, detects: bool) -> Watchdog:
+    """Return the watchdog of this process, another one for another process group or timeout."""
+    global _watchdog  # noqa: PLW0603 - a process has one.
+    if _watchdog is not None:
+        last = _watchdog.job
+        is_same = (last.root, last.attempt, last.config.timeout) == (job.root, job.attempt, job.config.timeout)
+        if is_same and _watchdog.detects == detects:
+            return _watchdog
+        _watchdog.dismiss()
+    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects)
+    return _watchdog
 
 
-def _has_store_at_port(config: RendezvousConfig) -> bool:
-    """Return whether the program, or Ray, made the process group with a store at MASTER_PORT, as far as all ranks see.
-
-    Else there is no job to watch. A rank that cannot read its connections would let the others wait for it.
-    """
+def _find_store() -> tuple[str, int] | None:
+    """Return host and port of the default process group's store; None if it is of another kind, as for all ranks."""
     store = distributed_c10d._get_default_store()  # noqa: SLF001 - tests compare it with every torch.
-    # Ranks may ask again.
-    key = f"hpu_core/connections/{store.add(f'hpu_core/asked/{config.rank}', 1)}"
-    store.set(f"{key}/{config.rank}", str(bool(own_connections(config.port))))
-    if config.rank == 0:
-        seen = {store.get(f"{key}/{rank}") for rank in range(config.world_size)}
-        store.set(key, str(seen == {b"True"}))
-    return bool(store.get(key) == b"True")
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return (store.host, store.port) if isinstance(store, TCPStore) else None
 
 
 def _make_check(launched: LaunchedRanks) -> Callable[[], None]:

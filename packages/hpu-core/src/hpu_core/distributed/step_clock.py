@@ -1,4 +1,4 @@
-"""Clock of one rank's progress: the training thread notes where it is, and records an event behind each step.
+"""Clock of one rank's progress, in memory that it shares with its guard.
 
 On a card a collective is enqueued, and the host goes on; only an event tells when the device has finished a step. The
 training thread records events, because recording takes part in the launch of work; any thread may ask an event.
@@ -7,23 +7,64 @@ training thread records events, because recording takes part in the launch of wo
 
 import contextlib
 import mmap
+import os
 import sys
 import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Final
 
 from hpu_core.distributed.failure_detection import SCOPES, Heartbeat, Progress
 
-# Indices of the shared cells; the last heartbeat follows as text.
-_CELLS: Final = {name: index for index, name in enumerate((*Progress._fields, "beat", "size"))}
-_TEXT: Final = 1 << 10
-_MEMORY: Final = 1 << 16
+# Cells of the shared memory: the progress, then what rank and guard tell each other.
+_CELLS: Final = {
+    name: index
+    for index, name in enumerate((*Progress._fields, "signals", "beats", "place", "order", "read", "others"))
+}
+_CELL_BYTES: Final = 1 << 10
+_MAX_TEXT: Final = 1 << 15
 _LIBRARIES: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 # Modules of torch whose functions wait for other ranks.
 _WAITING: Final = ("torch.distributed.", "torch.nn.parallel.")
+# What a step that fails does not change, so that its rank is behind those that go on.
+_RESTORED: Final = ("steps", "batch", "stage", "scope")
+
+
+class Slot:
+    """Heartbeat in shared memory that one process writes and another reads."""
+
+    def __init__(self, memory: mmap.mmap, start: int) -> None:
+        self._cells = memoryview(memory)[start : start + 16].cast("q")
+        self._text = memoryview(memory)[start + 16 : start + _MAX_TEXT]
+        self._read = 0
+        self._last = Heartbeat()
+
+    @property
+    def version(self) -> int:
+        """Number that changes with each write."""
+        return self._cells[0]
+
+    def write(self, heartbeat: Heartbeat) -> None:
+        """Replace the heartbeat."""
+        text = heartbeat.to_json().encode()[: len(self._text)]
+        # Odd while it changes.
+        self._cells[0] += 1
+        self._text[: len(text)] = text
+        self._cells[1] = len(text)
+        self._cells[0] += 1
+
+    def read(self) -> Heartbeat:
+        """Return the last heartbeat that was written; the one before while it changes."""
+        version = self.version
+        if version != self._read and not version % 2:
+            text = bytes(self._text[: self._cells[1]])
+            if version == self.version:
+                with contextlib.suppress(ValueError):
+                    self._last = Heartbeat.from_json(text)
+                self._read = version
+        return self._last
 
 
 class StepClock:
@@ -33,60 +74,64 @@ class StepClock:
         make_event: Makes an event of the device; None where there is no device.
 
     Attributes:
-        cells: Memory that a forked process shares: the fields of `Progress`, and a counter of heartbeats.
+        posted: What the rank has to say, but for its progress and its signals.
+        told: What the guard has to say: the heartbeat of rank 0, of this training.
+        wake: Write to it to have the guard read what is posted.
     """
 
     def __init__(self, make_event: Callable[[], Any] | None = None) -> None:
-        self._memory = mmap.mmap(-1, _MEMORY)
-        self.cells = memoryview(self._memory)[:_TEXT].cast("q")
+        memory = mmap.mmap(-1, _CELL_BYTES + 2 * _MAX_TEXT)
+        self._cells = memoryview(memory)[:_CELL_BYTES].cast("q")
+        self.posted, self.told = Slot(memory, _CELL_BYTES), Slot(memory, _CELL_BYTES + _MAX_TEXT)
+        self.woken, self._wake = os.pipe()
+        for descriptor in (self.woken, self._wake):
+            os.set_blocking(descriptor, False)
         self._make_event = make_event
         self._pending: deque[Any] = deque()
         self._asking = threading.Lock()
         self._thread: int | None = None
 
+    def __getitem__(self, name: str) -> int:
+        return self._cells[_CELLS[name]]
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self._cells[_CELLS[name]] = value
+
     @property
     def progress(self) -> Progress:
         """The progress so far."""
-        return Progress(*self.cells[: len(Progress._fields)])
+        return Progress(*self._cells[: len(Progress._fields)])
+
+    @property
+    def signals(self) -> tuple[int, ...]:
+        """Signals that the rank has received, and not handled."""
+        return tuple(signum for signum in range(1, 63) if self["signals"] >> signum & 1)
 
     def reset(self) -> None:
         """Begin anew: the ranks of a training are at the same place."""
         self._pending.clear()
-        self._set(**dict.fromkeys(Progress._fields, 0))
+        for name in _CELLS:
+            self[name] = 0
 
-    def publish(self, heartbeat: Heartbeat) -> None:
-        """Note that the threads of this process run, and what they last had to say."""
-        text = heartbeat.to_json().encode()[: _MEMORY - _TEXT]
-        self._memory[_TEXT : _TEXT + len(text)] = text
-        self._set(size=len(text), beat=self.beats + 1)
-
-    @property
-    def published(self) -> Heartbeat | None:
-        """The last heartbeat that was published; None if it is too long, or there is none."""
-        try:
-            return Heartbeat.from_json(self._memory[_TEXT : _TEXT + self.cells[_CELLS["size"]]])
-        except ValueError:
-            return None
-
-    @property
-    def beats(self) -> int:
-        """How often `publish` was called."""
-        return self.cells[_CELLS["beat"]]
+    def wake(self) -> None:
+        """Have the guard read what is here. A signal handler may call this."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b"\0")
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Note that the training thread is in one of `SCOPES`; behind the outermost one, record an event.
-
-        What fails is not counted, so that a rank with an error is behind those that go on.
-        """
+        """Note that the training thread is in one of `SCOPES`; behind the outermost one, record an event."""
         before = self.progress
         self._enter(name, before)
         try:
             yield
         except BaseException:
-            self._set(moves=self.progress.moves + 1, **{key: getattr(before, key) for key in _RESTORED})
+            self._set(moves=self["moves"] + 1, **{key: getattr(before, key) for key in _RESTORED})
             raise
-        self._leave(name, before)
+        steps, batch, stage = self.progress.place
+        if name == "optimizer step":
+            steps, batch, stage = steps + 1, 0, 0
+        self._set(moves=self["moves"] + 1, steps=steps, batch=batch, stage=stage, scope=before.scope)
         if not before.scope:
             self.record()
 
@@ -94,37 +139,38 @@ class StepClock:
     def wait(self) -> Iterator[None]:
         """Count a call in which the host waits for all ranks."""
         self._thread = threading.get_ident()
-        self._set(moves=self.progress.moves + 1, waits=self.progress.waits + 1)
+        self._set(moves=self["moves"] + 1, waits=self["waits"] + 1)
         try:
             yield
         except BaseException:
-            self._set(waits=self.progress.waits - 1)
+            self["waits"] -= 1
             raise
         finally:
-            self._set(moves=self.progress.moves + 1)
+            self["moves"] += 1
 
-    def record(self) -> None:
-        """Record an event behind the work that the training thread has launched."""
+    def record(self) -> bool:
+        """Record an event behind the work that the training thread has launched; return whether the device has one."""
         if self._make_event is None:
-            return
+            return False
         try:
             event = self._make_event()
             event.record()
         except RuntimeError:
             # What the device refuses is for the training to report.
             self._make_event = None
-            return
+            return False
         with self._asking:
             self._pending.append(event)
-        self._set(recorded=self.progress.recorded + 1)
+        self["recorded"] += 1
         self.ask()
+        return True
 
     def ask(self) -> None:
         """Ask which events the device has reached."""
         with self._asking:
             while self._pending and self._pending[0].query():
                 self._pending.popleft()
-                self._set(finished=self.progress.finished + 1)
+                self["finished"] += 1
 
     def locate(self) -> tuple[str | None, str | None]:
         """Return the function of torch.distributed that the training thread is in, and its line of the program."""
@@ -138,11 +184,12 @@ class StepClock:
             frame = frame.f_back
         return call, _describe(frame or innermost)
 
-    def place_in_code(self) -> tuple[CodeType, int] | None:
-        """Return what changes as long as Python runs on the training thread."""
+    def beat(self) -> None:
+        """Note that Python's threads run, and the place in the code, which changes if the training thread runs it."""
         frame = self._frame()
         # CPython makes another frame object for each look.
-        return None if frame is None else (frame.f_code, frame.f_lasti)
+        self["place"] = hash(None if frame is None else (frame.f_code, frame.f_lasti))
+        self["beats"] += 1
 
     def _frame(self) -> FrameType | None:
         # CPython's only way to the frames of another thread.
@@ -158,19 +205,9 @@ class StepClock:
             batch, stage = batch + (stage != 1), 2
         self._set(moves=before.moves + 1, steps=steps, batch=batch, stage=stage, scope=SCOPES.index(name))
 
-    def _leave(self, name: str, before: Progress) -> None:
-        now = self.progress
-        steps, batch, stage = now.place
-        if name == "optimizer step":
-            steps, batch, stage = steps + 1, 0, 0
-        self._set(moves=now.moves + 1, steps=steps, batch=batch, stage=stage, scope=before.scope)
-
     def _set(self, **values: int) -> None:
         for name, value in values.items():
-            self.cells[_CELLS[name]] = value
-
-
-_RESTORED: Final = ("steps", "batch", "stage", "scope")
+            self[name] = value
 
 
 def _describe(frame: FrameType | None) -> str | None:

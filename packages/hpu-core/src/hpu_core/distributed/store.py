@@ -1,6 +1,7 @@
 """Store of the job at MASTER_PORT, rank 0's TCPStore or that of torchrun's agent, and the JSON objects in it."""
 
 import contextlib
+import ctypes
 import ipaddress
 import json
 import os
@@ -9,16 +10,16 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 from packaging.version import Version
 
-from hpu_core.distributed import _torch_2_0, cpp_log
-from hpu_core.distributed.failure_detection import RankFailedError
+from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed.errors import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
 if TYPE_CHECKING:
@@ -31,21 +32,24 @@ PrefixStore: TypeAlias = _c10d.PrefixStore
 Store: TypeAlias = _c10d.Store
 TCPStore: TypeAlias = _c10d.TCPStore
 
-# Last part of the timeout, for TCPStore's constructor, which retries briefly after its own: an interpreter that exits
-# while the constructor raises in another thread aborts.
-_CONNECT_GRACE: Final = 5.0
+CPP_LOG_LEVEL: Final = "FLAGS_caffe2_log_level"
+"""Global variable of torch's with the level of its C++ log; a test looks for it in every torch."""
+_WARNING: Final = 1
+_FATAL: Final = 3
+
 # Timeout of an attempt to connect. torch's client takes twice as long, and longer if a program that took the connection
-# ends without an answer.
+# ends without an answer: an interpreter that exits while the constructor raises in another thread aborts.
 _ATTEMPT: Final = timedelta(seconds=1)
+_ATTEMPT_GRACE: Final = 5.0
+_POLL_INTERVAL: Final = 0.05
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
 _MAX_QUOTED: Final = 80
 # As torch's own listener.
 _BACKLOG: Final = 2048
-CONNECT_THREAD: Final = "hpu-store-connect"
-# Ranks of a job that print the failure of another one, or an error that all raise at the same place.
-MAX_REPORTS: Final = 16
-# Connections of a rank to the store: the process group's, and the watchdog's. The rest is for all else that is open.
+# Ranks of a job that print the failure of another one.
+_MAX_REPORTS: Final = 16
+# Connections of a rank to the store: the process group's, and the guard's. The rest is for all else that is open.
 _FILES_PER_RANK: Final = 2
 _OTHER_FILES: Final = 512
 
@@ -83,7 +87,7 @@ class RendezvousConfig:
     @property
     def reports(self) -> bool:
         """Whether this rank is one of the few that print what all ranks learn, so that it is a page of thousands."""
-        return self.rank % -(-self.world_size // MAX_REPORTS) == 0
+        return self.rank % -(-self.world_size // _MAX_REPORTS) == 0
 
 
 def open_store(config: RendezvousConfig, *, server: bool) -> TCPStore:
@@ -93,40 +97,31 @@ def open_store(config: RendezvousConfig, *, server: bool) -> TCPStore:
         RankFailedError: There is no store at the endpoint within the timeout.
         RuntimeError: The store cannot be opened.
     """
-    # Check first: a thread still connecting at exit can abort the interpreter.
-    config.check()
     if server:
         _allow_files(_FILES_PER_RANK * config.world_size + _OTHER_FILES)
-    # In a thread, because the constructor blocks forever where something else listens at the port.
-    outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
-    limit = max(config.timeout.total_seconds() - _CONNECT_GRACE, config.timeout.total_seconds() / 2)
-    is_over = threading.Event()
-    arguments = (replace(config, timeout=timedelta(seconds=limit)), server, outcome, is_over)
-    threading.Thread(target=_connect, args=arguments, name=CONNECT_THREAD, daemon=True).start()
-    deadline = time.monotonic() + limit + _CONNECT_GRACE
-    store: TCPStore | Exception = TimeoutError("the store did not answer")
-    try:
-        while time.monotonic() < deadline:
-            config.check()
-            with contextlib.suppress(queue.Empty):
-                store = outcome.get(timeout=1)
-                break
-    finally:
-        is_over.set()
-    if not isinstance(store, Exception):
-        store.set_timeout(config.timeout)
-        return store
-    # The rest is a trace of C++.
-    reason = str(store).splitlines()[0].rstrip(".")
-    if server:
-        raise RuntimeError(
-            f"rank 0 cannot open the store at {config.endpoint}: {reason}. MASTER_PORT must be free on the machine of "
-            "rank 0, and MASTER_ADDR must be that machine"
-        ) from store
-    raise RankFailedError(
-        f"rank {config.rank} found no rank 0 at {config.endpoint} within {config.timeout.total_seconds():g} s: "
-        f"{reason}. Check that rank 0 runs there, and that MASTER_ADDR and MASTER_PORT are the same on every machine"
-    ) from store
+    deadline = time.monotonic() + config.timeout.total_seconds()
+    while True:
+        # First: a thread still connecting at exit can abort the interpreter.
+        config.check()
+        try:
+            if not server:
+                socket.create_connection((config.host, config.port), _REFUSAL_TIMEOUT).close()
+            return _connect(config, server, deadline)
+        except (OSError, RuntimeError) as error:
+            # The rest is a trace of C++.
+            reason = str(error).splitlines()[0].rstrip(".")
+            if server:
+                raise RuntimeError(
+                    f"rank 0 cannot open the store at {config.endpoint}: {reason}. MASTER_PORT must be free on the "
+                    "machine of rank 0, and MASTER_ADDR must be that machine"
+                ) from error
+            if time.monotonic() > deadline:
+                raise RankFailedError(
+                    f"rank {config.rank} found no rank 0 at {config.endpoint} within "
+                    f"{config.timeout.total_seconds():g} s: {reason}. Check that rank 0 runs there, and that "
+                    "MASTER_ADDR and MASTER_PORT are the same on every machine"
+                ) from error
+        time.sleep(_POLL_INTERVAL)
 
 
 def is_refused(config: RendezvousConfig) -> bool:
@@ -175,6 +170,24 @@ def invalid_entry(key: str, value: object) -> ValueError:
     )
 
 
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Print nothing of torch's C++ code meanwhile, unless TORCH_CPP_LOG_LEVEL asks for another level than the default.
+
+    torch's store prints a trace of 26 lines of each request and connection that fails. It raises an error as well.
+    """
+    try:
+        level = ctypes.c_int.in_dll(ctypes.CDLL(torch._C.__file__), CPP_LOG_LEVEL)  # noqa: SLF001 - torch's library.
+    except (OSError, ValueError):
+        level = ctypes.c_int()
+    before = level.value
+    level.value = _FATAL if before == _WARNING else before
+    try:
+        yield
+    finally:
+        level.value = before
+
+
 def _allow_files(count: int) -> None:
     """Raise the limit of open files as far as this process may: many systems have 1024, and the store would hang."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -184,34 +197,37 @@ def _allow_files(count: int) -> None:
         )
 
 
-def _connect(
-    config: RendezvousConfig, server: bool, outcome: queue.SimpleQueue[TCPStore | Exception], is_over: threading.Event
-) -> None:
-    """Put the store or an error into `outcome`, at the latest a grace period after the timeout, or after `is_over`."""
-    end = time.monotonic() + config.timeout.total_seconds()
-    limit = config.timeout if server else min(config.timeout, _ATTEMPT)
+def _connect(config: RendezvousConfig, server: bool, deadline: float) -> TCPStore:
+    """Return the store; in a thread, because the constructor blocks forever where something else listens."""
+    outcome: queue.SimpleQueue[TCPStore | Exception] = queue.SimpleQueue()
+    timeout = config.timeout if server else min(config.timeout, _ATTEMPT)
     # torch 2.0 counts whole seconds.
-    timeout = max(limit, timedelta(seconds=1)) if _torch_2_0.IS_TORCH_2_0 else limit
-    options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
-    while True:
-        began = time.monotonic()
+    timeout = max(timeout, timedelta(seconds=1)) if _torch_2_0.IS_TORCH_2_0 else timeout
+
+    def construct() -> None:
+        options: dict[str, Any] = {"timeout": timeout, "wait_for_workers": False, "multi_tenant": True}
         try:
             if server and not _torch_2_0.IS_TORCH_2_0:
                 options.update(_listen_on_loopback(config))
-            if not server and _torch_2_0.IS_TORCH_2_0:
-                _torch_2_0.wait_for_listener(config.host, config.port, timeout)
-            with cpp_log.silence():
-                store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
-                if not server:
-                    # The constructor of older torch (2.4) does not wait for an answer.
-                    store.add("hpu_core/connections", 0)
-            return outcome.put(store)
+            store = TCPStore(config.host, config.port, config.world_size, is_master=server, **options)
+            if not server:
+                # The constructor of older torch (2.4) does not wait for an answer.
+                store.add("hpu_core/connections", 0)
+            outcome.put(store)
         # torch 2.0 raises a TimeoutError.
         except (RuntimeError, TimeoutError) as error:
-            # An error that comes sooner is another one than the end of this attempt, and final.
-            took = time.monotonic() - began
-            if server or is_over.is_set() or time.monotonic() > end or took < limit.total_seconds() / 2:
-                return outcome.put(error)
+            outcome.put(error)
+
+    threading.Thread(target=construct, name="hpu-store-connect", daemon=True).start()
+    while time.monotonic() < deadline + _ATTEMPT_GRACE:
+        config.check()
+        with contextlib.suppress(queue.Empty):
+            store = outcome.get(timeout=1)
+            if isinstance(store, Exception):
+                raise store
+            store.set_timeout(config.timeout)
+            return store
+    raise TimeoutError("the store did not answer")
 
 
 def _listen_on_loopback(config: RendezvousConfig) -> dict[str, Any]:

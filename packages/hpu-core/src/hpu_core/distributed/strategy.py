@@ -13,7 +13,8 @@ from hpu_core import _rendezvous_env, collectives, discovery, hccl
 from hpu_core._lightning import MisconfigurationException
 from hpu_core._strategy_mixin import validate_devices
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT, RankFailedError
+from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT
 from hpu_core.distributed.launcher import SUBPROCESS_LAUNCHERS, FabricInProcessLauncher, InProcessLauncher
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.signals import SignalCoordinator

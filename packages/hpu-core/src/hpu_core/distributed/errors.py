@@ -1,0 +1,66 @@
+"""Errors of ranks in words, and the exception hook that keeps the output of a failed job short."""
+
+import contextlib
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
+"""Environment variable that reduces every error of a rank process to its last line when it is "1"."""
+
+_MAX_LENGTH: Final = 2000
+
+
+class RankFailedError(RuntimeError):
+    """Another rank of the job died, failed, exited early or hangs; the message names it.
+
+    Attributes:
+        is_reported: Whether other ranks print it, so that this one does not.
+    """
+
+    is_reported = False
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in words: "ValueError: invalid batch"."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:_MAX_LENGTH]
+
+
+def describe_exit(code: int) -> str:
+    """Return an exit code in words: "killed by signal 9", "exit code 1"."""
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def print_line(message: str) -> None:
+    """Write a line to the standard error."""
+    # Whatever read our output may be what died.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+
+
+def install_hook() -> None:
+    """Print RankFailedError, and with HPU_SHORT_ERRORS=1 every error, without a traceback when it ends the process.
+
+    Idempotent, and without effect if the program has a hook of its own. torch wraps it once there is a process group,
+    and puts the rank in front of each line.
+    """
+    # The backport of exception groups, which Lightning 2.0 imports on Python 3.10, has a hook that prints them.
+    is_backport = str(getattr(sys.excepthook, "__module__", "")).startswith("exceptiongroup.")
+    if sys.excepthook is sys.__excepthook__ or is_backport:
+        sys.excepthook = functools.partial(_print_error, sys.excepthook)
+
+
+def _print_error(
+    previous: Callable[..., object], kind: type[BaseException], error: BaseException, frames: TracebackType | None
+) -> None:
+    if getattr(error, "is_reported", False):
+        return
+    if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1":
+        sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
+    else:
+        previous(kind, error, frames)

@@ -1,0 +1,85 @@
+"""Errors in words, and the exception hook of rank processes."""
+
+import sys
+from types import TracebackType
+
+import pytest
+
+from hpu_core.distributed import errors
+from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit
+
+
+def _printed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(type(error)) as raised:
+        raise error from OSError("connection closed")
+    sys.excepthook(raised.type, raised.value, raised.tb)
+    return capsys.readouterr().err
+
+
+@pytest.fixture(autouse=True)
+def hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the hook for one test."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delenv("HPU_SHORT_ERRORS", raising=False)
+    errors.install_hook()
+
+
+def test_failure_of_another_rank_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own traceback, and that of the error that showed it, are those of a rank that waited."""
+    text = _printed(RankFailedError("rank 1 (pid 7 on node) failed: KeyError: 'key'"), capsys)
+
+    assert text.count("\n") == 1
+    assert text.endswith("RankFailedError: rank 1 (pid 7 on node) failed: KeyError: 'key'\n")
+
+
+def test_failure_that_other_ranks_print_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    error = RankFailedError("rank 1 exited")
+    error.is_reported = True
+
+    assert _printed(error, capsys) == ""
+
+
+def test_other_errors_have_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Traceback (most recent call last)" in _printed(ValueError("two"), capsys)
+
+
+def test_short_errors_are_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPU_SHORT_ERRORS", "1")
+
+    assert _printed(ValueError("two"), capsys) == "ValueError: two\n"
+
+
+def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", print)
+    errors.install_hook()
+
+    assert sys.excepthook is print
+
+
+def test_hook_of_the_backport_of_exception_groups_is_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints all errors but those that are one line."""
+
+    def backport(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        sys.stderr.write(f"backport: {error}\n")
+
+    backport.__module__ = "exceptiongroup._formatting"
+    monkeypatch.setattr(sys, "excepthook", backport)
+    errors.install_hook()
+
+    assert _printed(ValueError("two"), capsys) == "backport: two\n"
+    assert "backport" not in _printed(RankFailedError("rank 1 exited"), capsys)
+
+
+@pytest.mark.parametrize(("code", "text"), [(-9, "killed by signal 9"), (1, "exit code 1")])
+def test_exit_codes_are_described(code: int, text: str) -> None:
+    assert describe_exit(code) == text
+
+
+def test_a_long_error_text_is_cut() -> None:
+    """The message of `load_state_dict` for a large model has hundreds of kilobytes."""
+    text = describe_error(ValueError("x" * 500_000))
+
+    assert text.startswith("ValueError: xxx")
+    assert len(text) == 2000
