@@ -9,9 +9,8 @@ from unittest import mock
 import pytest
 import torch.distributed as dist
 
-from hpu_core import HPUAccelerator, frameworks, hccl, plugins
+from hpu_core import HPUAccelerator, _strategy_mixin, frameworks, hccl, plugins
 from hpu_core.distributed import process_group
-from hpu_core.distributed import strategy as strategy_module
 from hpu_testing import RankPool
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def _count_steps(name: str, is_fabric: bool) -> dict[str, int]:
             steps[step] = stack.enter_context(mock.patch.object(owner, step, wraps=getattr(owner, step)))
 
         steps: dict[str, mock.Mock] = {}
-        count(strategy_module, "validate_environment")
+        count(_strategy_mixin, "validate_environment")
         if is_fabric:
             strategy = framework.fabric().Fabric(strategy=plugins.load(str(paths.fabric))(), **options).strategy
         else:

@@ -16,6 +16,7 @@ from hpu_core.strategy import HPUStrategy
 from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy
+from hpu_ddp._wrapper import with_defaults
 
 _lightning = frameworks.current()
 _MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
@@ -85,7 +86,7 @@ def test_strategy_keeps_the_arguments_that_the_user_passed(kind: Any, arguments:
 def test_defaults_apply_while_the_module_is_wrapped() -> None:
     strategy = HPUDDPStrategy(static_graph=True, bucket_cap_mb=10)
 
-    with strategy._wrapping():
+    with with_defaults(strategy):
         assert strategy._ddp_kwargs == {
             "static_graph": True,
             "bucket_cap_mb": 10,

@@ -1,14 +1,20 @@
-"""Base of the strategies for the Trainer and for Fabric: device selection, checkpoints and graph launches."""
+"""Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from torch import Tensor
 
-from hpu_core import bridge, frameworks, hccl
+from hpu_core import _rendezvous_env, bridge, collectives, discovery, frameworks, hccl
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
 from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_core.distributed.environment import validate_environment
+from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT
+from hpu_core.distributed.launcher import SUBPROCESS_LAUNCHERS
+from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
@@ -19,14 +25,28 @@ if TYPE_CHECKING:
         """Part of Lightning's strategies, the Trainer's and Fabric's, that is used here."""
 
         accelerator: Any
+        cluster_environment: Any
+        global_rank: Any
+        local_rank: Any
+        num_nodes: Any
+        num_processes: Any
+        world_size: Any
         _checkpoint_io: CheckpointIO | None
+        _launcher: Any
+        _parallel_devices: list[torch.device] | None
 
-        def optimizer_step(self, *args: Any, **kwargs: Any) -> Any: ...
-        def setup_environment(self) -> None: ...
-        def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any: ...
+        # The two have different signatures.
+        def _any(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        all_gather = optimizer_step = setup_environment = teardown = tensor_init_context = _configure_launcher = _any
 
 else:
     _Strategy = object
+
+T = TypeVar("T")
+
+# Seconds from the guard's last act to SynapseAI's.
+_MARGIN = 60.0
 
 
 class _AcceleratorError(MisconfigurationException, AssertionError):
@@ -36,17 +56,39 @@ class _AcceleratorError(MisconfigurationException, AssertionError):
 class HPUStrategyMixin(_Strategy):
     """Mixin for strategies on HPU; list it before Lightning's strategy.
 
-    A subclass defines the name under which it is registered, and launches graphs in lazy mode. The device is one that
-    `devices` or HABANA_VISIBLE_MODULES allows; a subclass for several devices selects that of the rank.
+    A subclass defines the name under which it is registered, and launches graphs in lazy mode. One for several devices
+    sets `process_groups` before it calls Lightning's constructor, and calls `create_process_group` in Lightning's own
+    hook for it. The device is that of the rank, or one that `devices` or HABANA_VISIBLE_MODULES allows.
+
+    Attributes:
+        process_groups: The manager of this strategy's process group; one that is never joined on a single device.
+        saves_alone: Whether a rank needs no other one for a checkpoint.
+        module_ids: Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the
+            connector.
     """
 
     strategy_name: str
-
-    # Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the connector.
+    process_groups: ProcessGroupManager = ALONE
+    saves_alone = False
     module_ids: "tuple[int, ...] | None" = None
 
     # Set once in `setup_environment`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
+    # Launcher of ranks that another program has started.
+    _in_process_launcher: type[Any]
+
+    @property
+    def parallel_devices(self) -> list[torch.device] | None:
+        """One `torch.device("hpu")` per device of this machine.
+
+        Raises:
+            ValueError: On assigning, a device is not an HPU, or has an index other than 0.
+        """
+        return self._parallel_devices
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
+        self._parallel_devices = validate_devices(devices, type(self).__name__)
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
@@ -95,6 +137,12 @@ class HPUStrategyMixin(_Strategy):
 
     def join_ranks(self) -> None:
         """Set the rank of this process and wait for the other ranks; a strategy for one device has none."""
+        if self.process_groups is not ALONE:
+            self._set_rank()
+            self.process_groups.rendezvous(self.cluster_environment)
+
+    def _set_rank(self) -> None:
+        """Set the rank by Lightning's method, which has another name in Fabric."""
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge, which torch needs for "hpu", and select the device."""
@@ -102,11 +150,26 @@ class HPUStrategyMixin(_Strategy):
         self.select_device()
 
     def setup_hccl_env(self) -> None:
-        """Set this process's rank for the bridge, before its device is opened; a strategy for one device has none."""
+        """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
+        if self.process_groups is not ALONE:
+            hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
 
     def select_device(self) -> None:
-        """Select the device that this process will open, unless it has opened one."""
-        hccl.select_device(modules=self.module_ids)
+        """Select the device that this process will open, unless it has opened one.
+
+        On several devices, SynapseAI waits longer for progress than the guard.
+        """
+        if self.process_groups is ALONE:
+            return hccl.select_device(modules=self.module_ids)
+        seconds = self.process_groups.timeout.total_seconds()
+        if seconds > SYNAPSE_TIMEOUT - _MARGIN:
+            # In microseconds.
+            hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
+        return hccl.select_device(self.world_size, self.local_rank, self.module_ids)
+
+    def create_process_group(self) -> None:
+        """Create the default process group unless there is one."""
+        self.process_groups.init_process_group(self.cluster_environment)
 
     def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any:
         """Return Lightning's context that creates tensors on the device.
@@ -118,9 +181,94 @@ class HPUStrategyMixin(_Strategy):
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run Lightning's optimizer step, with the Trainer's closure, then launch its graph (lazy mode)."""
-        result = super().optimizer_step(*args, **kwargs)
-        self._mark_step_if_lazy()
-        return result
+        with self.process_groups.step("optimizer step"):
+            result = super().optimizer_step(*args, **kwargs)
+            self._mark_step_if_lazy()
+            return result
+
+    def gather_random_states(self, state: Tensor) -> Tensor | None:
+        """Return the states of all ranks; None if one has failed: a checkpoint of DDP needs no other rank."""
+        if self.process_groups is ALONE:
+            return state[None]
+        try:
+            if self.process_groups.leave_if_failed():
+                return None
+            return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
+        except RankFailedError:
+            return None
+
+    def require_ranks(self, name: str) -> None:
+        """Raise an error if this rank has failed, and others take part in what is about to begin.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+            RuntimeError: This rank has failed.
+        """
+        if not self.saves_alone:
+            with self.process_groups.wait(name):
+                pass
+
+    def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
+        """Return the tensors of all ranks, see `hpu_core.collectives`; with `sync_grads`, their gradients flow back."""
+        if not self.process_groups.is_joined:
+            return tensor
+        with self.process_groups.wait("all-gather", group):
+            if not sync_grads:
+                return collectives.all_gather(tensor, group)
+            collectives.check_device(tensor)
+            parts: Tensor = super().all_gather(tensor, group, sync_grads)
+            return parts
+
+    def broadcast(self, obj: T, src: int = 0) -> T:
+        """Return the object of rank `src`; on a rank that has failed and saves alone, its own."""
+        if not self.process_groups.is_joined or (self.saves_alone and self.process_groups.leave_if_failed()):
+            return obj
+        with self.process_groups.wait("broadcast"):
+            return collectives.broadcast(obj, src)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
+        """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
+        if not self.process_groups.leave_if_failed() and self.process_groups.is_joined:
+            with self.process_groups.wait("barrier"):
+                collectives.barrier(self.process_groups.wait_for_device)
+
+    def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
+        """Reduce a tensor over all ranks, in place; anything but a tensor is returned as it is."""
+        if not isinstance(tensor, Tensor) or not self.process_groups.is_joined:
+            return tensor
+        with self.process_groups.wait("all-reduce", group):
+            return collectives.all_reduce(tensor, group, reduce_op)
+
+    def teardown(self) -> None:
+        """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
+        try:
+            super().teardown()
+        finally:
+            if self.process_groups is not ALONE:
+                self.process_groups.close()
+                hccl.restore_environment()
+
+    def _configure_launcher(self) -> None:
+        if self.process_groups is ALONE:
+            super()._configure_launcher()
+            return
+        self._validate_environment()
+        try:
+            discovery.check_devices(self.num_processes)
+        except ValueError as error:
+            raise MisconfigurationException(str(error)) from error
+        # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
+        _rendezvous_env.clear()
+        super()._configure_launcher()
+        if launcher := SUBPROCESS_LAUNCHERS.get(type(self._launcher)):
+            self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+            self._launcher.launched = self.process_groups.launched if self.process_groups.failure_detection else None
+        elif self._launcher is None:
+            self._launcher = self._in_process_launcher()
+        self._launcher.run = self.process_groups.run
+
+    def _validate_environment(self) -> None:
+        validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:

@@ -1,17 +1,21 @@
-"""Strategy for one Gaudi device with Fabric, and the base of Fabric's strategies on HPU."""
+"""Base of Fabric's strategies on HPU, and that for one device."""
 
+import signal
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _lightning_2_0, frameworks
+from hpu_core import _lightning_2_0, _random_states, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
-from hpu_core._random_states import FabricRandomStatesMixin
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
+from hpu_core.distributed.launcher import FabricInProcessLauncher
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, Precision
     from lightning.fabric.utilities.types import _DEVICE
@@ -19,14 +23,26 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrategy):
+class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     """Base of Fabric's strategies on HPU; list it before Lightning's strategy.
 
     In lazy mode, the graph is launched after the backward pass and after the optimizer step, as with the Trainer.
     """
 
+    all_reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
+
+    _in_process_launcher = FabricInProcessLauncher
     # Whether the device of this process has been chosen, which tensors call "hpu:0".
     _has_device: bool = False
+    _handles_sigterm = False
+    _received_sigterm = False
+
+    def _set_world_ranks(self) -> None:
+        if not self.process_groups.has_rank:
+            _rendezvous_env.clear()
+            super()._set_world_ranks()  # type: ignore[misc] # Lightning's strategy has it.
+
+    _set_rank = _set_world_ranks
 
     @property
     def root_device(self) -> torch.device:
@@ -63,8 +79,66 @@ class FabricHPUStrategy(FabricRandomStatesMixin, HPUStrategyMixin, FabricStrateg
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute the gradients of a loss, then launch the graph of the forward and backward pass (lazy mode)."""
-        super().backward(tensor, module, *args, **kwargs)
-        self._mark_step_if_lazy()
+        with self.process_groups.step("backward"):
+            super().backward(tensor, module, *args, **kwargs)
+            self._mark_step_if_lazy()
+
+    def should_stop(self) -> bool:
+        """Return whether all ranks stop here, because one received SIGTERM; all call this before they fetch a batch.
+
+        From the first call on, SIGTERM does not end the process.
+        """
+        watchdog = self.process_groups.watchdog
+        if not self._handles_sigterm:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._handles_sigterm = True
+        return self._received_sigterm if watchdog is None else signal.SIGTERM in watchdog.signals_before_batch()
+
+    def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        self._received_sigterm = True
+        if self.process_groups.watchdog is not None:
+            self.process_groups.watchdog.announce_signal(signum)
+
+    def is_training_state(self, state: Mapping[str, Any]) -> bool:
+        """Return whether there is an optimizer, or DeepSpeed's engine, which has one."""
+        return any(
+            isinstance(value, torch.optim.Optimizer) or getattr(value, "optimizer", None) is not None
+            for value in state.values()
+        )
+
+    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what is saved, with the states of the generators if it has an optimizer; all ranks must call this."""
+        return _random_states.add(state, self.gather_random_states) if self.is_training_state(state) else state
+
+    def save_checkpoint(
+        self,
+        path: "str | Path",
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: Any | None = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
+        """Save a checkpoint, with the states of the devices' generators if it has an optimizer.
+
+        `filter` needs Lightning 2.1.
+        """
+        options = {} if filter is None else {"filter": filter}
+        super().save_checkpoint(path, self.with_random_states(state), storage_options, **options)
+
+    def load_checkpoint(
+        self, path: "str | Path", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load a checkpoint, and restore the state of the device's generator if `state` has an optimizer.
+
+        `strict=False` needs Lightning 2.1, and `weights_only` 2.6.
+        """
+        options: dict[str, Any] = {} if strict else {"strict": strict}
+        if weights_only is not None:
+            options["weights_only"] = weights_only
+        loaded: dict[str, Any] = super().load_checkpoint(path, state, **options)
+        states = loaded.pop(_random_states.KEY, None)
+        if isinstance(state, dict) and self.is_training_state(state):
+            _random_states.restore(states, getattr(self, "global_rank", 0), getattr(self, "world_size", 1))
+        return loaded
 
 
 class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):

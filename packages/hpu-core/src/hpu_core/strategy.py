@@ -1,20 +1,21 @@
-"""Strategy for one Gaudi device, and the base of the Trainer's strategies on HPU."""
+"""Base of the Trainer's strategies on HPU, and that for one device."""
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import casts
+from hpu_core import _random_states, _rendezvous_env, casts
 from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._model_checks import check_callbacks, check_model
-from hpu_core._random_states import RandomStatesMixin
 from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
+from hpu_core.distributed.launcher import InProcessLauncher
+from hpu_core.distributed.signals import SignalCoordinator
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
@@ -26,13 +27,28 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
+class HPUStrategy(HPUStrategyMixin, Strategy):
     """Base of the Trainer's strategies on HPU; list it before Lightning's strategy.
 
     In lazy mode, a training step is two graphs: the forward and backward pass, then gradient clipping and the optimizer
     step. The graph is launched after each backward pass (also with manual optimization), after the optimizer step,
     before each validation, test and predict step, and after validation. In eager mode, nothing is called.
     """
+
+    reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
+
+    _in_process_launcher = InProcessLauncher
+    _signals: SignalCoordinator | None = None
+    _random_states: torch.Tensor | None = None
+
+    def set_world_ranks(self) -> None:
+        """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
+        # A strategy for one device has no ranks.
+        if not self.process_groups.has_rank and hasattr(super(), "set_world_ranks"):
+            _rendezvous_env.clear()
+            super().set_world_ranks()  # type: ignore[misc] # Lightning's strategy for several devices has it.
+
+    _set_rank = set_world_ranks
 
     @property
     def shards_parameters(self) -> bool:
@@ -53,7 +69,10 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
         check_model(trainer.lightning_module, trains=trainer.training)
         if self.shards_parameters and trainer.world_size > 1:
             check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
-        super().setup(trainer)
+        with self.process_groups.step("setup"):
+            super().setup(trainer)
+        if self.process_groups.watchdog is not None:
+            self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
     def model_to_device(self) -> None:
         """Move the module to the device, and give its `device` the index that tensors have.
@@ -67,7 +86,7 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
     @casts.without
     def backward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute gradients without casts, also where a module with manual optimization does so inside of its step."""
-        with explained():
+        with self.process_groups.step("backward"), explained():
             return super().backward(*args, **kwargs)
 
     def optimizer_step(
@@ -89,13 +108,12 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
 
     def training_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Run the module's `training_step`; errors of programs for other devices end with what to write here."""
-        with explained():
+        with self.process_groups.step("training step"), explained():
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
-        self._mark_step_if_lazy()
-        with explained():
+        with self._evaluation_step("num_val_batches"):
             return super().validation_step(*args, **kwargs)
 
     def on_validation_end(self) -> None:
@@ -105,15 +123,63 @@ class HPUStrategy(RandomStatesMixin, HPUStrategyMixin, Strategy):
 
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `test_step`."""
-        self._mark_step_if_lazy()
-        with explained():
+        with self._evaluation_step("num_test_batches"):
             return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the recorded graph (lazy mode), then run the module's `predict_step`."""
-        self._mark_step_if_lazy()
-        with explained():
+        with self._evaluation_step("num_predict_batches"):
             return super().predict_step(*args, **kwargs)
+
+    @contextmanager
+    def _evaluation_step(self, batches: str) -> Iterator[None]:
+        """Enter a step of an evaluation, unless the ranks stop before it."""
+        if self._signals is not None:
+            self._signals.before_evaluation_batch(getattr(self.lightning_module.trainer, batches))  # type: ignore[union-attr] # there is one in a step.
+        self._mark_step_if_lazy()
+        with self.process_groups.step("evaluation step"), explained():
+            yield
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return the module's state, for which the ranks may need each other."""
+        self.require_ranks("checkpoint saving")
+        return super().lightning_module_state_dict()
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
+        """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision."""
+        if self.process_groups.leave_if_failed():
+            return decision
+        return bool(super().reduce_boolean_decision(decision, all))
+
+    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return what the Trainer saves, with the states of the generators unless it has weights only."""
+        return _random_states.add(state, self.gather_random_states) if "lr_schedulers" in state else state
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint, with the states of the devices' generators unless it has weights only."""
+        super().save_checkpoint(self.with_random_states(checkpoint), *args, **kwargs)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Load a checkpoint; `weights_only`, an argument of `torch.load`, needs Lightning 2.6."""
+        checkpoint: dict[str, Any] = super().load_checkpoint(*args, **kwargs)
+        self._random_states = checkpoint.pop(_random_states.KEY, None)
+        return checkpoint
+
+    def on_train_start(self) -> None:
+        """Restore the state of the device's generator from the checkpoint that is resumed."""
+        super().on_train_start()
+        states, self._random_states = self._random_states, None
+        trainer = getattr(self.lightning_module, "trainer", None)
+        if trainer is not None:
+            _random_states.restore(states, trainer.global_rank, trainer.world_size)
+
+    def teardown(self) -> None:
+        """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
+        self._random_states = None
+        if self._signals is not None:
+            self._signals.remove()
+            self._signals = None
+        super().teardown()
 
 
 class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
@@ -156,8 +222,8 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
         return []
 
     @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device]) -> None:
-        if len(devices) > 1:
+    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
+        if devices is not None and len(devices) > 1:
             raise MisconfigurationException(
                 f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
                 "`devices=1`, or a strategy for several cards"

@@ -5,24 +5,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
-from hpu_core.strategy import validate_keywords
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.fabric import FabricHPUStrategy
+from hpu_core.strategy import constructor_arguments, validate_keywords
+from hpu_ddp import _wrapper
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
 from hpu_ddp._lightning import FabricDDPStrategy
-from hpu_ddp._mixin import DDPMixin
 
 if TYPE_CHECKING:
     import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
     from torch.nn import Module
+    from typing_extensions import Self
 
 
-class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricDDPStrategy):
-    """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
+class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
+    """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp" and "hpu_parallel".
 
-    Fabric's counterpart of HPUParallelStrategy. In lazy mode, the graph is executed after the backward pass and after
+    Fabric's counterpart of HPUDDPStrategy. In lazy mode, the graph is executed after the backward pass and after
     the optimizer step.
 
     Args:
@@ -31,13 +32,13 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         cluster_environment: Lightning's cluster environment; detected by Fabric if None.
         checkpoint_io: Plugin that writes and reads checkpoints; `hpu_core.HPUCheckpointIO` if None.
         precision: Fabric's precision plugin; 32-bit if None.
-        process_group_backend: See HPUParallelStrategy.
-        timeout: See HPUParallelStrategy.
-        start_method: See HPUParallelStrategy.
-        failure_detection: See HPUParallelStrategy.
-        bucket_cap_mb: See HPUParallelStrategy.
-        gradient_as_bucket_view: See HPUParallelStrategy.
-        find_unused_parameters: See HPUParallelStrategy.
+        process_group_backend: See HPUDDPStrategy.
+        timeout: See HPUDDPStrategy.
+        start_method: See HPUDDPStrategy.
+        failure_detection: See HPUDDPStrategy.
+        bucket_cap_mb: See HPUDDPStrategy.
+        gradient_as_bucket_view: See HPUDDPStrategy.
+        find_unused_parameters: See HPUDDPStrategy.
         **kwargs: Further arguments of torch's DistributedDataParallel.
 
     Raises:
@@ -45,8 +46,8 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         ValueError: An argument is invalid; the message names it.
     """
 
-    strategy_name = "hpu_parallel"
-    multi_processing_launcher = FabricHPUMultiProcessingLauncher
+    strategy_name = "hpu_ddp"
+    saves_alone = True
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -67,7 +68,31 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, DistributedDataParallel)
+        arguments = _wrapper.check_arguments(arguments)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, arguments.pop("failure_detection"))
+        arguments |= {"process_group_backend": self.process_groups.backend, "timeout": self.process_groups.timeout}
         super().__init__(**arguments, **kwargs)
+
+    @classmethod
+    def from_lightning(cls, strategy: Any) -> "Self":
+        """Return a strategy with the arguments of Lightning's DDPStrategy, which it replaces on HPU."""
+        # No public attribute has those of DistributedDataParallel.
+        return cls(**constructor_arguments(cls, strategy), **strategy._ddp_kwargs)  # noqa: SLF001 - see above.
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy under both names with Lightning's registry, replacing Lightning 2.0's own."""
+        for name in ("hpu_parallel", cls.strategy_name):
+            strategy_registry.register(name, cls, description=cls.__name__, override=True)
+
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device of this rank.
+
+        Raises:
+            RuntimeError: This process launches the ranks and does not train.
+        """
+        _wrapper.check_trains(self)
+        super().prepare_device()
 
     def setup_module(self, module: "Module") -> DistributedDataParallel:
         """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.
@@ -75,7 +100,7 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         Args:
             module: The module, on the device.
         """
-        with self._wrapping():
+        with _wrapper.with_defaults(self):
             return super().setup_module(module)
 
     def _setup_distributed(self) -> None:
@@ -85,12 +110,15 @@ class FabricHPUParallelStrategy(DDPMixin, FabricHPUParallelStrategyBase, FabricD
         # Each process has one device, without an index.
         return None
 
+    def _configure_launcher(self) -> None:
+        super()._configure_launcher()
+        if self._start_method != "popen":
+            self._launcher = FabricHPUMultiProcessingLauncher(self, start_method=self._start_method)
+            self._launcher.run = self.process_groups.run
 
-class FabricHPUDDPStrategy(FabricHPUParallelStrategy):
-    """FabricHPUParallelStrategy, registered under its `lightning-habana` name "hpu_ddp"."""
 
-    strategy_name = "hpu_ddp"
-
+FabricHPUParallelStrategy = FabricHPUDDPStrategy
+"""The strategy under the name that `lightning-habana` had for it as well."""
 
 # Names without the prefix, as Lightning names Fabric's strategies.
 HPUParallelStrategy = FabricHPUParallelStrategy

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_core.strategy import validate_keywords
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.strategy import HPUStrategy, constructor_arguments, validate_keywords
+from hpu_ddp import _wrapper
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy, reset_seed
-from hpu_ddp._mixin import DDPMixin
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
+    from typing_extensions import Self
 
 
-class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
-    """Strategy for data-parallel training on multiple HPUs, registered as "hpu_parallel".
+class HPUDDPStrategy(HPUStrategy, DDPStrategy):
+    """Strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp" and "hpu_parallel".
 
     Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL
     lacks: averages and exact integers.
@@ -59,8 +59,8 @@ class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
         ValueError: An argument is invalid; the message names it.
     """
 
-    strategy_name = "hpu_parallel"
-    multi_processing_launcher = HPUMultiProcessingLauncher
+    strategy_name = "hpu_ddp"
+    saves_alone = True
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -85,7 +85,31 @@ class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, DistributedDataParallel)
+        arguments = _wrapper.check_arguments(arguments)
+        self.process_groups = ProcessGroupManager(process_group_backend, timeout, arguments.pop("failure_detection"))
+        arguments |= {"process_group_backend": self.process_groups.backend, "timeout": self.process_groups.timeout}
         super().__init__(**arguments, **kwargs)
+
+    @classmethod
+    def from_lightning(cls, strategy: Any) -> "Self":
+        """Return a strategy with the arguments of Lightning's DDPStrategy, which it replaces on HPU."""
+        # No public attribute has those of DistributedDataParallel.
+        return cls(**constructor_arguments(cls, strategy), **strategy._ddp_kwargs)  # noqa: SLF001 - see above.
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy under both names with Lightning's registry, replacing Lightning 2.0's own."""
+        for name in ("hpu_parallel", cls.strategy_name):
+            strategy_registry.register(name, cls, description=cls.__name__, override=True)
+
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device of this rank.
+
+        Raises:
+            RuntimeError: This process launches the ranks and does not train.
+        """
+        _wrapper.check_trains(self)
+        super().prepare_device()
 
     def setup_distributed(self) -> None:
         """Create the process group."""
@@ -96,7 +120,7 @@ class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
         """Return None: each process has one device, without an index."""
 
     def _setup_model(self, model: "Module") -> DistributedDataParallel:
-        with self._wrapping():
+        with _wrapper.with_defaults(self):
             return super()._setup_model(model)
 
     def _register_ddp_hooks(self) -> None:
@@ -109,8 +133,12 @@ class HPUParallelStrategy(DDPMixin, HPUParallelStrategyBase, DDPStrategy):
         if isinstance(self.model, DistributedDataParallel):
             self.model.register_comm_hook(self._ddp_comm_state, hook)
 
+    def _configure_launcher(self) -> None:
+        super()._configure_launcher()
+        if self._start_method != "popen":
+            self._launcher = HPUMultiProcessingLauncher(self, start_method=self._start_method)
+            self._launcher.run = self.process_groups.run
 
-class HPUDDPStrategy(HPUParallelStrategy):
-    """HPUParallelStrategy, registered under its `lightning-habana` name "hpu_ddp"."""
 
-    strategy_name = "hpu_ddp"
+HPUParallelStrategy = HPUDDPStrategy
+"""The strategy under the name that `lightning-habana` had for it as well."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import atomic_dir, hccl
+from hpu_core._strategy_mixin import HPUStrategyMixin
 from hpu_core.async_save import AsyncSaveMixin
 from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.distributed.strategy import HPUParallelMixin
 from hpu_core.strategy import constructor_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
 from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, rank_zero_info, reset_seed
@@ -22,14 +22,17 @@ from hpu_deepspeed._plugin import PLUGIN
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    class _Strategy(HPUParallelMixin):
+    class _Strategy(HPUStrategyMixin):
         """Part of Lightning's DeepSpeedStrategy, the Trainer's and Fabric's, that is used here."""
 
+        precision: Any
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def optimizer_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any: ...
         def _format_config(self) -> None: ...
 
 else:
-    _Strategy = HPUParallelMixin
+    _Strategy = HPUStrategyMixin
 
 
 class HPUDeepSpeedMixin(AsyncSaveMixin, _Strategy):

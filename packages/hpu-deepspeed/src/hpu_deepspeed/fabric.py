@@ -10,7 +10,7 @@ import torch
 
 from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
-from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_core.fabric import FabricHPUStrategy
 from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import FabricDeepSpeedStrategy, supported_arguments
 from hpu_deepspeed._mixin import HPUDeepSpeedMixin
@@ -33,7 +33,7 @@ class _SkipCudaCheck(FabricDeepSpeedStrategy):
         super(FabricDeepSpeedStrategy, self).setup_environment()
 
 
-class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUParallelStrategyBase, _SkipCudaCheck):
+class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCudaCheck):
     """DeepSpeed ZeRO strategy for HPUs with Fabric, registered under the same names as the Trainer's.
 
     DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's

@@ -12,8 +12,7 @@ import torch
 
 from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
-from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_core.strategy import set_module_device, validate_keywords
+from hpu_core.strategy import HPUStrategy, set_module_device, validate_keywords
 from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
@@ -50,7 +49,7 @@ class _SkipCudaCheck(DeepSpeedStrategy):
             super().init_deepspeed()
 
 
-class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUParallelStrategyBase, _SkipCudaCheck):
+class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
     """DeepSpeed ZeRO strategy for HPUs, registered as "hpu_deepspeed", "hpu_deepspeed_stage_1" and so on.
 
     Extends Lightning's DeepSpeedStrategy with DeepSpeed for Gaudi, HCCL and one device per process. It also differs in

@@ -8,7 +8,7 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_core.fabric import FabricHPUStrategy
 from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FabricFSDPStrategy
@@ -30,7 +30,7 @@ _NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
 
 class FabricHPUFSDPStrategy(
     _checkpoint.FabricCheckpointMixin,
-    FabricHPUParallelStrategyBase,
+    FabricHPUStrategy,
     _setup.FSDPSetupMixin,
     FabricFSDPStrategy,
 ):

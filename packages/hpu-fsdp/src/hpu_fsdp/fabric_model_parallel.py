@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import FabricHPUParallelStrategyBase
+from hpu_core.fabric import FabricHPUStrategy
 from hpu_fsdp import _checkpoint, _parallelize
 from hpu_fsdp._lightning import FabricModelParallelStrategy
 
@@ -19,7 +19,7 @@ __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 
 class FabricHPUModelParallelStrategy(
     _checkpoint.FabricCheckpointMixin,
-    FabricHPUParallelStrategyBase,
+    FabricHPUStrategy,
     _parallelize.ModelParallelSetupMixin,
     FabricModelParallelStrategy,
 ):

@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_core.strategy import set_module_device
+from hpu_core.strategy import HPUStrategy, set_module_device
 from hpu_fsdp import _checkpoint, _parallelize, _torch
 from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
 
@@ -19,7 +18,7 @@ __all__ = ["HPUModelParallelStrategy"]
 
 class HPUModelParallelStrategy(
     _checkpoint.TrainerCheckpointMixin,
-    HPUParallelStrategyBase,
+    HPUStrategy,
     _parallelize.ModelParallelSetupMixin,
     ModelParallelStrategy,
 ):

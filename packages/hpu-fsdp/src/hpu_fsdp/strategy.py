@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.distributed.strategy import HPUParallelStrategyBase
-from hpu_core.strategy import validate_keywords
+from hpu_core.strategy import HPUStrategy, validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FSDPStrategy
 from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
@@ -31,7 +30,7 @@ _NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
 
 class HPUFSDPStrategy(
     _checkpoint.TrainerCheckpointMixin,
-    HPUParallelStrategyBase,
+    HPUStrategy,
     _setup.FSDPSetupMixin,
     FSDPStrategy,
 ):

@@ -6,7 +6,7 @@ from hpu_ray._ray import ray_lightning
 from hpu_ray.strategy import WorkerStrategyMixin, find_strategy
 
 if TYPE_CHECKING:
-    from hpu_core.distributed.strategy import HPUParallelStrategyBase as _Base
+    from hpu_core.strategy import HPUStrategy as _Base
 else:
     _Base = find_strategy("hpu_fsdp")
 

@@ -54,6 +54,7 @@ class ProcessGroupManager:
 
     Attributes:
         launched: The ranks that this process launched, for this strategy or an earlier one.
+        has_rank: Whether the rank of this process is final, because it has joined the others by it.
         error: The error with which this rank left the job, in words; None while it takes part in collectives.
 
     Raises:
@@ -66,6 +67,7 @@ class ProcessGroupManager:
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.launched = launched_ranks()
+        self.has_rank = False
         self.watchdog: Watchdog | None = None
         self._close: Any = None
         self.error: str | None = None
@@ -150,6 +152,12 @@ class ProcessGroupManager:
             self._close.atexit = False
         if self.watchdog is not None:
             self.watchdog.on_training_start()
+        self.has_rank = True
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a process group for the collectives of this strategy."""
+        return self.has_rank and dist.is_initialized()
 
     def _join(self, config: RendezvousConfig, timeout: timedelta) -> RendezvousResult:
         """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
@@ -285,3 +293,7 @@ def _validate_timeout(timeout: timedelta | None) -> timedelta:
     if timeout <= timedelta(0):
         raise ValueError(f"`timeout` must be more than 0 seconds, got {timeout.total_seconds():g} s")
     return timeout
+
+
+ALONE: Final = ProcessGroupManager(None, None, failure_detection=False)
+"""Manager of strategies for one device, which have no process group."""

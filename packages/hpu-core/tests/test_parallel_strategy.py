@@ -12,7 +12,7 @@ from hpu_core._lightning import Strategy
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.failure_detection import SCOPES
 from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.distributed.strategy import HPUParallelStrategyBase
+from hpu_core.strategy import HPUStrategy
 
 
 class _Lightning(Strategy):
@@ -24,7 +24,7 @@ class _Lightning(Strategy):
     training_step = validation_step = test_step = predict_step = backward = optimizer_step = _run
 
 
-class _Recorded(HPUParallelStrategyBase, _Lightning):
+class _Recorded(HPUStrategy, _Lightning):
     """Strategy that notes the steps of which its watchdog learns."""
 
 
