@@ -85,6 +85,12 @@ def _exchange(ranks: list[Rank]) -> None:
         rank.guard.exchange()
 
 
+def _kill(ranks: list[Rank]) -> None:
+    """Have rank 1 be killed, which rank 0 launched."""
+    ranks[0].post(exits={"1": "killed by signal 9"})
+    ranks[1].guard._has_ended = True
+
+
 def _pass(ranks: list[Rank], now: list[float], seconds: int, *frozen: Rank) -> None:
     """Let seconds pass, in which guards watch, and Python runs on the ranks that are not frozen."""
     for _ in range(seconds):
@@ -121,10 +127,22 @@ def test_the_error_of_a_rank_is_told_to_those_that_wait_for_it(
 
 def test_a_process_that_died_is_named_with_its_signal(ranks: list[Rank]) -> None:
     """Its launcher knows."""
-    ranks[0].post(exits={"1": "killed by signal 9"})
+    _kill(ranks)
     _exchange(ranks)
 
     assert ranks[0].failure == KILLED
+
+
+def test_a_process_that_finished_may_exit_before_its_last_words_arrive(ranks: list[Rank], now: list[float]) -> None:
+    ranks[0].post(exits={"1": "exit code 0"})
+    ranks[0].guard.exchange()
+    assert ranks[0].failure is None
+
+    ranks[1].post(training=False)
+    ranks[1].guard._has_ended = True
+    _exchange(ranks)
+    _pass(ranks, now, 9)
+    assert ranks[0].failure is None
 
 
 def test_a_process_of_another_launcher_has_ended(ranks: list[Rank], now: list[float]) -> None:
@@ -209,7 +227,8 @@ def _orders(rank: Rank, ranks: list[Rank], now: list[float], seconds: int) -> in
 
 
 def test_a_held_rank_has_a_grace_period(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
-    ranks[0].post(exits={"1": "killed by signal 9"}, call="all_reduce")
+    _kill(ranks)
+    ranks[0].post(call="all_reduce")
 
     assert [_orders(ranks[0], ranks, now, seconds) for seconds in (6, 2)] == [0, QUIET]
     # The rank obeys, or holds the GIL.
@@ -219,7 +238,7 @@ def test_a_held_rank_has_a_grace_period(ranks: list[Rank], now: list[float], kil
 
 def test_a_held_rank_whose_python_runs_may_go_on(ranks: list[Rank], now: list[float]) -> None:
     """A callback may write a file while the device waits."""
-    ranks[0].post(exits={"1": "killed by signal 9"})
+    _kill(ranks)
     ranks[0].clock["recorded"] = 1
     for second in range(60):
         with mock.patch.object(ranks[0].clock, "beat", lambda second=second: _move(ranks[0].clock, second)):
@@ -231,13 +250,13 @@ def _move(clock: StepClock, place: int) -> None:
 
 
 def test_a_rank_that_works_for_itself_has_the_timeout(ranks: list[Rank], now: list[float]) -> None:
-    ranks[0].post(exits={"1": "killed by signal 9"})
+    _kill(ranks)
 
     assert [_orders(ranks[0], ranks, now, seconds) for seconds in (590, 10)] == [0, QUIET]
 
 
 def test_user_code_after_the_training_is_not_ended(ranks: list[Rank], now: list[float]) -> None:
-    ranks[0].post(exits={"1": "killed by signal 9"})
+    _kill(ranks)
     _pass(ranks, now, 1)
     ranks[0].post(training=False)
 

@@ -308,10 +308,13 @@ class Guard:
             if beat.exited and now - state.last_heartbeat_time > self._timeouts.silence:
                 # Its launcher knows why, if it is ours.
                 state.exit_reason = state.exit_reason or _ENDED
-        for state in [*self.ranks.values()]:
-            for number, reason in state.heartbeat.exits.items():
-                if int(number) in self.ranks:
-                    self.ranks[int(number)].exit_reason = reason
+        exits = {int(number): why for state in [*self.ranks.values()] for number, why in state.heartbeat.exits.items()}
+        for number, reason in exits.items():
+            state = self.ranks.get(number, self._own)
+            # It may have finished, and its last words may come later than its exit code.
+            is_last = state.heartbeat.exited or now - state.last_heartbeat_time > self._timeouts.silence
+            if is_last and state is not self._own:
+                state.exit_reason = reason
 
     def _missing_leader(self) -> RankFailure | None:
         """Return the failure of rank 0 whose store is closed; a broken connection does not prove it."""

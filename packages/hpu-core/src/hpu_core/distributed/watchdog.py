@@ -341,7 +341,7 @@ class Watchdog:
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
         version = self.clock.posted.version
-        deadline = time.monotonic() + self._timeouts.silence
+        deadline = time.monotonic() + self._timeouts.detection_latency
         while self.clock["read"] < version and time.monotonic() < deadline and not self._is_off:
             time.sleep(_LOOK_INTERVAL)
         if self.failure is not None or self._beat.error is not None:
