@@ -159,7 +159,9 @@ class Guard:
             return
         self._has_ended = True
         self._woken.set()
-        exchange.join(_LAST_WORDS)
+        if self._clock.posted.read().training:
+            # Who has left has said so.
+            exchange.join(_LAST_WORDS)
 
     def _watch(self, now: float) -> None:
         """Limit how long the rank may take without an answer of the store, or after a failure."""
@@ -244,6 +246,8 @@ class Guard:
         version = self._clock.posted.version
         beat = self._observe_own(time.monotonic())
         try:
+            if self._store is None and is_last:
+                return
             if self._store is None:
                 root = open_store(self._job.connecting(self._timeouts.silence), server=False)
                 self._store = self._job.store(root)
