@@ -23,7 +23,7 @@ CHANGED = (
     "hpu.empty_cache-in-absent-memory-functions",
     "no-bf16",
     "no-peers",
-    "mark-step-returns-a-number",
+    "metrics-are-not-written",
     "streams-without-priority",
     "two-generators",
 )
