@@ -542,3 +542,16 @@ def test_an_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(plan.PlanError, match=r"needs torch 2\.8 or newer.*got 2\.7\.1"):
         record_call(lambda: None, Options())
+
+
+def test_the_host_waits_where_it_synchronizes() -> None:
+    def program() -> None:
+        for _ in range(2):
+            with plan.step():
+                torch.ones(4, device="hpu").relu()
+                torch.hpu.synchronize()
+
+    recording = record_call(program, Options())
+
+    assert [each.host_sync for each in recording.steady.operations] == [False, False, True]
+    assert [each.operator for each in recording.host_reads] == ["synchronize"]

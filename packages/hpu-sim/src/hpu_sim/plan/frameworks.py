@@ -150,6 +150,7 @@ def _as_part(method: Any, phase: Any, session: Session) -> Any:
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
+        session.has_ddp = True
         with session.device.during(phase):
             return method(*args, **kwargs)
 

@@ -195,7 +195,9 @@ class _Search:
         """Return the recording with settings."""
         number = {name: int(value) for name, value in settings.items() if value.isdecimal()}
         text = {name: value for name, value in settings.items() if not value.isdecimal()}
-        return self._record(dataclasses.replace(self._options, **number, **text))  # type: ignore[arg-type] # by name
+        # DeepSpeed's timer waits for the device from the third step on.
+        steps = 0 if zero.is_zero(settings.get("strategy", "")) else self._options.steps
+        return self._record(dataclasses.replace(self._options, steps=steps, **number, **text))  # type: ignore[arg-type] # by name
 
     def plan(self, change: _Change) -> Advice | None:
         """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""

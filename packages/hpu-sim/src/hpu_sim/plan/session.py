@@ -71,7 +71,8 @@ class Session:
     Attributes:
         device: Device.
         recording: What is known so far.
-        has_ddp: Whether the model is wrapped in DistributedDataParallel.
+        has_ddp: Whether the model is wrapped in DistributedDataParallel or DeepSpeed's engine. It is as in later steps
+            from the third one on: DDP makes its buckets in the second, and DeepSpeed's timer then waits in each.
         fits: Whether the program has called ``Trainer.fit``.
         is_marked: Whether Trainer, Fabric or the program mark its steps.
         optimizer_location: First line of the program that steps an optimizer.

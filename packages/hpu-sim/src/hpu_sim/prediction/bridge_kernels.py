@@ -41,6 +41,9 @@ class Recorder(Protocol):
     def mark_step(self) -> None:
         """End the graph that the bridge gathers."""
 
+    def on_read(self, name: str, value: Any) -> None:
+        """Take what the host waits for."""
+
 
 @contextlib.contextmanager
 def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]:
@@ -50,7 +53,7 @@ def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]
         recorder: Recorder.
         decomposes_attention: Whether attention takes these paths; else that of the CPU, for its numbers.
     """
-    from habana_frameworks.torch import core
+    from habana_frameworks.torch import core, hpu
     from habana_frameworks.torch.hpex import kernels
     from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdagrad, FusedAdamW, FusedLamb, FusedSGD
@@ -72,6 +75,7 @@ def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]
             put(owner, "apply", staticmethod(_as_two_kernels(owner.apply, recorder)))
         for name in ("mark_step", "iter_mark_step"):
             put(core, name, _with_end(getattr(core, name), recorder))
+        put(hpu, "synchronize", _with_wait(hpu.synchronize, recorder))
         attention = nn.functional.scaled_dot_product_attention
         put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
         fused = _as_one_operator(kernels.FusedSDPA.apply, recorder, is_chosen=not decomposes_attention)
@@ -93,6 +97,15 @@ def _with_end(mark_step: Callable[..., None], recorder: Recorder) -> Callable[..
     def call(*args: Any, **kwargs: Any) -> None:
         recorder.mark_step()
         mark_step(*args, **kwargs)
+
+    return call
+
+
+def _with_wait(synchronize: Callable[[], None], recorder: Recorder) -> Callable[[], None]:
+    @functools.wraps(synchronize)
+    def call() -> None:
+        recorder.on_read("synchronize", None)
+        synchronize()
 
     return call
 
