@@ -14,9 +14,10 @@ A program without a Trainer marks its training step, which has no effect outside
         with plan.step():
             train(batch)
 
-The data flow one way: ``session`` runs the program on ``device``, which records;
-the models of memory, collectives and time read the recording; ``compare`` makes plans of it, which
-are rendered as text, JSON and HTML. Importing this package imports neither torch nor Lightning.
+The data flow one way: ``command`` records each choice of a user in a process of its own (``worker``), in which
+``session`` runs the program on ``device``; the models of :mod:`hpu_sim.prediction` read the recording; ``compare``
+makes a plan of it, ``search`` the advice, and ``view`` a :mod:`hpu_sim.common.document` for terminals and browsers.
+Importing this package imports neither torch nor Lightning.
 """
 
 from hpu_sim.plan.errors import PlanError
