@@ -52,7 +52,7 @@ class Fault(Scenario):
 
 
 _NAMED = r"rank {rank} \(pid \d+ on \S+\)"
-_EXITED = _NAMED + r" exited.*: (killed by signal 9|its (store|connections))"
+_EXITED = _NAMED + r" exited.*: (killed by signal 9|its (store|process))"
 _HUNG = _NAMED + r" has made no progress for \d+ s"
 _READS = ("item", "synchronize", "event", "all-reduce")
 _FAULTS = (
