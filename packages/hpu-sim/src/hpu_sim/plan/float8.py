@@ -47,7 +47,8 @@ def replace_layers(replace: Callable[[Any, str, Any], None], device: PlanDevice)
             of_data = gradient @ weight
             # A frozen weight, as under an adapter, has no gradient.
             of_weight = flat.T @ data.reshape(-1, data.shape[-1]) if ctx.needs_input_grad[1] else None
-        return of_data, of_weight, flat.sum(0) if ctx.has_bias else None, None, None, None
+        others = (None for _ in ctx.needs_input_grad[3:])
+        return of_data, of_weight, flat.sum(0) if ctx.has_bias else None, *others
 
     replace(linear._FP8Linear, "forward", staticmethod(forward))  # noqa: SLF001 - of this package
     replace(linear._FP8Linear, "backward", staticmethod(backward))  # noqa: SLF001 - of this package
