@@ -349,6 +349,18 @@ def test_a_new_training_forgets_the_last(ranks: list[Rank], now: list[float]) ->
     assert [rank.failure for rank in ranks] == [None, None]
 
 
+def test_only_an_exchange_begins_with_a_new_training(ranks: list[Rank], now: list[float]) -> None:
+    """While it reads the heartbeats of the last training, in which a rank may have left."""
+    ranks[1].post(training=False)
+    _exchange(ranks)
+    ranks[0].post(run=2)
+    ranks[0].guard._watch(now[0])
+    assert not ranks[0].guard.ranks[1].heartbeat.training
+
+    ranks[0].guard.exchange()
+    assert ranks[0].guard.ranks[1].heartbeat.training
+
+
 def test_an_error_of_the_guard_ends_it_with_one_line(ranks: list[Rank], capfd: pytest.CaptureFixture[str]) -> None:
     ranks[1].guard._pid = os.getpid()
     with (

@@ -169,7 +169,11 @@ class Guard:
             # The machine was suspended, or the whole job stopped.
             self._resume(now)
         self._looked_at = now
-        self._observe_own(now)
+        posted = self._clock.posted.read()
+        if posted.run != self._run:
+            # The other thread begins with a training, for it may be reading the heartbeats of the last one.
+            return
+        self._observe_own(posted, now)
         silent = now - self._last_exchange
         if min(silent, self._own.waiting_for(now)) >= self._timeouts.stall:
             self._learn(self._leader_failure(silent), is_local=True)
@@ -203,12 +207,8 @@ class Guard:
             return QUIET if is_known else WITH_STACKS
         return 0
 
-    def _observe_own(self, now: float) -> Heartbeat:
-        """Return the heartbeat of the rank."""
-        posted = self._clock.posted.read()
-        if posted.run != self._run:
-            self._run = posted.run
-            self._begin(now)
+    def _observe_own(self, posted: Heartbeat, now: float) -> Heartbeat:
+        """Return the heartbeat of the rank, which has posted a part of it."""
         beats = self._clock["beats"]
         if beats != self._beats[0]:
             self._beats = beats, now
@@ -243,8 +243,11 @@ class Guard:
 
     def exchange(self, *, is_last: bool = False) -> None:
         """Publish the rank's heartbeat, read the others', and tell the rank what follows."""
-        version = self._clock.posted.version
-        beat = self._observe_own(time.monotonic())
+        version, now, posted = self._clock.posted.version, time.monotonic(), self._clock.posted.read()
+        if posted.run != self._run:
+            self._run = posted.run
+            self._begin(now)
+        beat = self._observe_own(posted, now)
         try:
             if self._store is None and is_last:
                 return
