@@ -38,9 +38,11 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     _received_sigterm = False
 
     def _set_world_ranks(self) -> None:
-        if not self.process_groups.has_rank:
+        # Fabric calls it where it is there; Lightning's strategy of one device has no ranks.
+        set_ranks = getattr(super(), "_set_world_ranks", None)
+        if set_ranks is not None and not self.process_groups.has_rank:
             _rendezvous_env.clear()
-            super()._set_world_ranks()  # type: ignore[misc] # Lightning's strategy has it.
+            set_ranks()
 
     _set_rank = _set_world_ranks
 
