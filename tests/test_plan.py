@@ -178,7 +178,7 @@ def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
 
     assert [(each.strategy, each.generation) for each in result.strategies] == [
         (strategy, generation)
-        for strategy in ("hpu_parallel", "deepspeed_stage_2", "deepspeed_stage_3")
+        for strategy in ("hpu_ddp", "deepspeed_stage_2", "deepspeed_stage_3")
         for generation in ("GAUDI2", "GAUDI3")
     ]
     (reduction,) = result.strategies[0].collectives

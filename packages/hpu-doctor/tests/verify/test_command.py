@@ -79,7 +79,7 @@ def test_planner_takes_the_calibration(tmp_path: Path) -> None:
     file = tmp_path / "report" / "calibration.json"
     calibrate = ["plan", "calibrate", str(file), "--output", str(tmp_path / "ranges.json")]
     refused = CliRunner().invoke(hpu_sim.cli.main, calibrate)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "of a simulated card" in refused.output
     # As a card's.
     points = json.loads(file.read_text(encoding="utf-8"))
