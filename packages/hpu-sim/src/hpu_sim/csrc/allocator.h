@@ -78,8 +78,8 @@ void commit(const c10::Storage& hpu);
 // memory is committed.
 void store_in_half(const c10::Storage& hpu);
 
-// The last work that uses the memory of a storage: as on the bridge, which orders by addresses, whatever uses the memory
-// next, in any stream, waits for it.
+// The last work that uses the memory of a storage: as on the bridge, which orders by addresses, whatever uses the
+// memory next, in any stream, waits for it.
 StreamEvent pending_event(const c10::Storage& hpu);
 void set_pending_event(const c10::Storage& hpu, const StreamEvent& event);
 

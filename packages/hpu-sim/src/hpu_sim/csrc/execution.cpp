@@ -39,8 +39,7 @@ size_t position(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor
 }
 
 // Returns the key of a call. What the types of the arguments tell is part of it.
-uint64_t key_of(
-    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
+uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
   uint64_t key = hash_combine(std::hash<c10::OperatorName>()(op.operator_name()), hash_arguments(op, arguments));
   key = hash_combine(key, static_cast<uint64_t>(at::get_default_dtype_as_scalartype()));
   for (const auto& value : arguments) {
@@ -56,7 +55,12 @@ uint64_t key_of(
       }
     });
     key = hash_combine(
-        key, value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : value.isComplexDouble() ? 4 : 0);
+        key,
+        value.isInt()             ? 1
+        : value.isDouble()        ? 2
+        : value.isBool()          ? 3
+        : value.isComplexDouble() ? 4
+                                  : 0);
   }
   return key;
 }
@@ -101,8 +105,7 @@ int InferredCall::find(const at::Tensor& result, bool shares_memory) const {
   return -1;
 }
 
-InferredPtr infer(
-    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
+InferredPtr infer(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
   const uint64_t key = key_of(op, arguments, given);
   auto& calls = inferred_calls();
   {

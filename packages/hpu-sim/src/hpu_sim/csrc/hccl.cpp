@@ -146,9 +146,9 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     return run_reduction(
-        {c10d::OpType::REDUCE, "reduce", tensors},
-        options.reduceOp,
-        [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.reduce(buffers, options); });
+        {c10d::OpType::REDUCE, "reduce", tensors}, options.reduceOp, [options](c10d::Backend& gloo, Tensors& buffers) {
+          return gloo.reduce(buffers, options);
+        });
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -487,8 +487,8 @@ class HcclBackend final : public c10d::Backend {
     const auto started = push(
         first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start_ns, start, is_timed] {
           const c10::InferenceMode off(false);
-          // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch writes
-          // to an event that it has freed. The bridge's collectives have no such record either.
+          // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch
+          // writes to an event that it has freed. The bridge's collectives have no such record either.
           const at::DisableRecordFunctionGuard unrecorded;
           *start_ns = is_timed && is_traced() ? now_ns() : 0;
           auto result = start(communicator->gloo());
