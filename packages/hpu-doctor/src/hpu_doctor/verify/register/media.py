@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import NotTriedError, Subject
 
@@ -23,10 +21,12 @@ def _write_jpeg(path: str) -> None:
 
 
 def _pipe(  # noqa: C901 - two classes of the vendor's.
-    files: list[str], windows: Any, rows: Any
+    files: list[str], windows: list[list[float]], rows: list[list[int]]
 ) -> Any:
     """Return Intel's iterator of a pipe that reads one batch."""
     try:
+        import numpy as np
+
         fn, types, pipes = (bridge.load_media(name) for name in ("fn", "media_types", "mediapipe"))
         readers = bridge.load_media("operators.reader_nodes.reader_nodes")
     except ImportError as error:
@@ -38,7 +38,7 @@ def _pipe(  # noqa: C901 - two classes of the vendor's.
             self._batches: Any = iter(())
 
         def __iter__(self) -> Any:
-            self._batches = iter([(files, windows, rows)])
+            self._batches = iter([(files, np.array(windows, np.float32), np.array(rows, np.int32))])
             return self
 
         def __next__(self) -> Any:
@@ -79,8 +79,8 @@ def _pipe(  # noqa: C901 - two classes of the vendor's.
 def pipe_decodes_what_a_reader_names() -> object:
     """In each epoch a pipe gives the rows of its reader, and the images as NCHW, cut to their windows (x, y, w, h)."""
     _write_jpeg("image.jpg")
-    windows = np.array([[0.5, 0, 0.5, 1], [0, 0, 0.5, 1]], dtype=np.float32)
-    iterator = _pipe(["image.jpg"] * 2, windows, np.array([[1, 2, 3], [4, 5, 6]], dtype=np.int32))
+    windows = [[0.5, 0, 0.5, 1], [0, 0, 0.5, 1]]
+    iterator = _pipe(["image.jpg"] * 2, windows, [[1, 2, 3], [4, 5, 6]])
     seen = []
     for _ in range(2):
         images, rows = next(iter(iterator))
