@@ -247,7 +247,9 @@ class Job:
     def _run_machine(self, ranks: range) -> None:
         """Run the first rank of a machine, which launches the others."""
         self._enter(ranks[0], _CLONE_NEWUTS)
-        children = {rank: Child(fork(partial(self._run, {rank: LaunchedRanks()}))) for rank in ranks[1:]}
+        children: dict[int, Any] = {
+            rank: Child(fork(partial(self._run, {rank: LaunchedRanks()}))) for rank in ranks[1:]
+        }
         self._run({ranks[0]: LaunchedRanks(children if self.fault.launched else {})})
 
     def _run_threads(self, ranks: Sequence[int]) -> None:
@@ -258,7 +260,7 @@ class Job:
         if self.fault.launched:
             for first in ranks[::_RANKS_PER_MACHINE]:
                 others = range(first + 1, first + _RANKS_PER_MACHINE)
-                launched[first] = LaunchedRanks({rank: Child(0) for rank in others})
+                launched[first] = LaunchedRanks(dict[int, Any]({rank: Child(0) for rank in others}))
         self._run(launched)
 
     def _enter(self, rank: int, flags: int) -> None:

@@ -222,10 +222,14 @@ def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) ->
 
 
 def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def publish_another_version(store: PrefixStore, key: str, value: dict[str, Any]) -> None:
-        publish(store, key, {**value, "protocol": 0} if key == "leader" else value)
+    join = module._join
 
-    monkeypatch.setattr(module, "publish", publish_another_version)
+    def join_another_version(store: PrefixStore, config: RendezvousConfig, own: Any) -> None:
+        if own.rank == 1:
+            publish(store, "leader", {"protocol": 0, "world_size": 2})
+        join(store, config, own)
+
+    monkeypatch.setattr(module, "_join", join_another_version)
     errors = _join(*(_config(port, rank, 2) for rank in range(2)))
 
     assert all("another version of hpu-core" in str(error) for error in errors)

@@ -71,6 +71,8 @@ def test_trainer_with_fp8_trains_a_converted_module(trainer: Callable[..., Any])
     """The module is converted with the plugin that the Trainer has created."""
     run = trainer(precision="fp8", plugins=None)
     module = Classifier()
+    # The sizes of its own layers do not fit.
+    module.net.insert(2, torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU()))
     run.precision_plugin.convert_modules(module, replace_layers=True)
     run.fit(module, make_loader())
 
