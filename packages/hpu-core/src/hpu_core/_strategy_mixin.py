@@ -62,12 +62,14 @@ class HPUStrategyMixin(_Strategy):
 
     Attributes:
         process_groups: The manager of this strategy's process group; one that is never joined on a single device.
+        other_names: Further names under which it is registered.
         saves_alone: Whether a rank needs no other one for a checkpoint.
         module_ids: Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the
             connector.
     """
 
     strategy_name: str
+    other_names: tuple[str, ...] = ()
     process_groups: ProcessGroupManager = ALONE
     saves_alone = False
     module_ids: "tuple[int, ...] | None" = None
@@ -272,8 +274,9 @@ class HPUStrategyMixin(_Strategy):
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
-        """Register the strategy under its `strategy_name` with Lightning's registry, replacing Lightning 2.0's own."""
-        strategy_registry.register(cls.strategy_name, cls, description=cls.__name__, override=True)
+        """Register the strategy under its names with Lightning's registry, replacing Lightning 2.0's own."""
+        for name in (*cls.other_names, cls.strategy_name):
+            strategy_registry.register(name, cls, description=cls.__name__, override=True)
 
     def __repr__(self) -> str:
         return frameworks.describe(self)

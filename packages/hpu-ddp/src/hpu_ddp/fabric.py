@@ -47,6 +47,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
     """
 
     strategy_name = "hpu_ddp"
+    other_names = ("hpu_parallel",)
     saves_alone = True
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
@@ -78,12 +79,6 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         """Return a strategy with the arguments of Lightning's DDPStrategy, which it replaces on HPU."""
         # No public attribute has those of DistributedDataParallel.
         return cls(**constructor_arguments(cls, strategy), **strategy._ddp_kwargs)  # noqa: SLF001 - see above.
-
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under both names with Lightning's registry, replacing Lightning 2.0's own."""
-        for name in ("hpu_parallel", cls.strategy_name):
-            strategy_registry.register(name, cls, description=cls.__name__, override=True)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

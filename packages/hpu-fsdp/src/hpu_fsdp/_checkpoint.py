@@ -52,6 +52,9 @@ else:
 # Lightning's file with everything but weights and optimizer states, which it writes last.
 METADATA: Final = "meta.pt"
 
+NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
+"""Local names of a constructor that are no arguments of Lightning's."""
+
 
 class CheckpointMixin(AsyncSaveMixin, _Strategy):
     """Mixin for strategies that save sharded checkpoints; list it before Lightning's strategy.

@@ -48,8 +48,7 @@ class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
             )
         sizes = {"data_parallel_size": data_parallel_size, "tensor_parallel_size": tensor_parallel_size}
         for name, size in sizes.items():
-            if size != "auto" and (not isinstance(size, int) or size < 1):
-                raise ValueError(f"`{name}` must be a positive int or 'auto', got {size!r}")
+            _setup.validate_size(name, size, allows_auto=True)
         self.context_parallel_size = _setup.validate_size("context_parallel_size", context_parallel_size)
         self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
         super().__init__(

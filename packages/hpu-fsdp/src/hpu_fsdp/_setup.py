@@ -293,14 +293,15 @@ class FSDPSetupMixin(ShardedSetupMixin):
             yield
 
 
-def validate_size(name: str, size: Any) -> Any:
+def validate_size(name: str, size: Any, *, allows_auto: bool = False) -> Any:
     """Return a number of ranks.
 
     Raises:
-        ValueError: It is no positive int.
+        ValueError: It is no positive int, nor "auto" where that is allowed.
     """
-    if not isinstance(size, int) or size < 1:
-        raise ValueError(f"`{name}` must be a positive int, got {size!r}")
+    if not (allows_auto and size == "auto") and (not isinstance(size, int) or size < 1):
+        rule = "a positive int or 'auto'" if allows_auto else "a positive int"
+        raise ValueError(f"`{name}` must be {rule}, got {size!r}")
     return size
 
 

@@ -17,8 +17,6 @@ __all__ = ["ContextParallel", "UlyssesAttention"]
 # Label of a token without loss, as in transformers.
 IGNORED: Final = -100
 
-_NUM_DIMS: Final = 4
-
 
 class ContextParallel:
     """Ranks that share each sequence, `strategy.context_parallel`.

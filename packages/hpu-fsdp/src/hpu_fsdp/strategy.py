@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 __all__ = ["HPUFSDPStrategy"]
-
-_NOT_PASSED_ON: Final = frozenset({"self", "__class__", "async_save", "kwargs"})
 
 
 class HPUFSDPStrategy(
@@ -107,7 +105,7 @@ class HPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in _NOT_PASSED_ON}
+        arguments = {name: value for name, value in locals().items() if name not in _checkpoint.NOT_PASSED_ON}
         self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
         validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
         super().__init__(**arguments, **kwargs)

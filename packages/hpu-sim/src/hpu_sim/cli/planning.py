@@ -19,7 +19,7 @@ from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig
 from hpu_sim.device.machine_id import MACHINE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hpu_sim.plan.session import Options
     from hpu_sim.prediction.calibration import Narrowed
@@ -69,6 +69,11 @@ def _numbers(value: str) -> tuple[int, ...]:
     return tuple(map(int, texts))
 
 
+def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - click's name.
+    """Return an option whose value is one number, or several that are planned in all combinations."""
+    return click.option(*names, default=None, type=_numbers, metavar="N[,N]", help=help)
+
+
 @click.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--devices", default=1, show_default=True, type=click.IntRange(1, 8), help="Cards per box, 1 to 8.")
 @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1), help="Number of boxes.")
@@ -83,24 +88,9 @@ def _numbers(value: str) -> tuple[int, ...]:
 @click.option("--strategy", default=None, metavar="S[,S]", help="Strategies to compare instead of the script's own.")
 @click.option("--compare", is_flag=True, help="Compare the script's strategy with DDP and ZeRO 1 to 3.")
 @click.option("--precision", default=None, metavar="P[,P]", help="Precision instead of the script's own.")
-@click.option(
-    "--batch-size",
-    "--batch",
-    default=None,
-    type=_numbers,
-    metavar="N[,N]",
-    help="Batch size per card instead of the script's.",
-)
-@click.option(
-    "--recompute", default=None, type=_numbers, metavar="N[,N]", help="Recompute the activations of so many blocks."
-)
-@click.option(
-    "--tensor-parallel",
-    default=None,
-    type=_numbers,
-    metavar="N[,N]",
-    help="Cards that divide each layer, of a script with HPUModelParallelStrategy.",
-)
+@_several("--batch-size", "--batch", help="Batch size per card instead of the script's.")
+@_several("--recompute", help="Recompute the activations of so many blocks.")
+@_several("--tensor-parallel", help="Cards that divide each layer, of a script with HPUModelParallelStrategy.")
 @click.option(
     "--rank",
     default=None,
