@@ -59,7 +59,7 @@ _FAULTS = (
     Fault("killed", _EXITED, 15),
     Fault("killed", _EXITED, 15, rank=0),
     Fault("raised", _NAMED + r" failed.*: ValueError: an error of the user's", 15),
-    Fault("left", _NAMED + r" (left the job|exited)", 15),
+    Fault("left", _NAMED + r" (left the job|had fewer batches|exited)", 15),
     Fault("hung", _HUNG, 30, timeout=30),
     Fault("stopped", _HUNG, 30, timeout=30),
     *(Fault("killed", _EXITED, 15, machines=(1,), read=read) for read in _READS),

@@ -73,6 +73,8 @@ def _name(rank: int) -> str:
         [_rank(0, error="ValueError: no"), _rank(1, error="ValueError: no")],
         [_rank(0, 11, "backward"), _rank(1, error="ValueError: no")],
         [_rank(0, 10, "optimizer step", progress=0), _rank(1, 11, training=False)],
+        [_rank(0, 11, "backward", progress=NOW - 2, epochs=1), _rank(1, ended=4)],
+        [_rank(0, 9, "backward", batch=5, progress=NOW - 2), _rank(1, ended=4)],
     ],
     ids=[
         "ahead",
@@ -88,6 +90,8 @@ def _name(rank: int) -> str:
         "fail together",
         "failed a moment ago",
         "finished, while the other is in its last step",
+        "in the next epoch, of which the other has yet to learn",
+        "of different numbers of batches, and equal steps",
     ],
 )
 def test_healthy_ranks_are_no_failure(ranks: list[RankState]) -> None:
@@ -137,6 +141,16 @@ def test_a_rank_that_left_is_named_when_the_device_of_another_waits_in_an_evalua
     failure = _detect(_rank(0, pending=True, progress=NOW - 101), _rank(1, training=False))
 
     assert failure == RankFailure(f"{_name(1)} {_LEFT}; {_name(0)} waits for it", rank=1)
+
+
+@pytest.mark.parametrize("waiting", [{"scope": "backward"}, {"ended": 6}], ids=["in a step", "its device has work"])
+def test_a_rank_with_fewer_batches_is_named(waiting: dict[str, Any]) -> None:
+    """Before it pairs its next epoch with the rest of this one."""
+    failure = _detect(_rank(0, progress=NOW - 2, ended=4), _rank(1, 11, progress=NOW - 2, **waiting))
+
+    where = " during backward" if "scope" in waiting else ""
+    message = f"{_name(0)} had fewer batches: its epoch ended after 4; {_name(1)} waits for it{where}"
+    assert failure == RankFailure(message, rank=0)
 
 
 def test_a_rank_that_left_is_named_when_another_is_in_a_wait_that_it_did_not_enter() -> None:
@@ -291,7 +305,7 @@ def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
     "heartbeat",
     [
         Heartbeat(),
-        Heartbeat(3, 7, Progress(9, 8), "barrier", training=True, waiting=(7, 2), batches=math.inf, signals=(15,)),
+        Heartbeat(3, 7, Progress(9, 8), "barrier", training=True, waiting=(7, 2), batches=math.inf, epochs=1, ended=4),
         Heartbeat(failure=RankFailure("rank 1 exited", 1), decision=SignalDecision((4, 0), (15,)), confirmed=3),
     ],
     ids=["new", "of a rank", "of rank 0"],

@@ -74,6 +74,29 @@ def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> 
     assert not trainer.received_sigterm
 
 
+@pytest.mark.parametrize(("limit", "ends"), [(4, [4]), (5, [])], ids=["last batch", "not the last"])
+def test_the_ranks_end_an_epoch_together(limit: int, ends: list[int], trainer: Any, watchdog: Any) -> None:
+    loop = trainer.fit_loop.epoch_loop
+    trainer.strategy.connect(_pytorch.LightningModule())
+    trainer.fit_loop.max_batches = limit
+    with mock.patch.object(type(loop), "advance"):
+        SignalCoordinator(trainer, watchdog)
+        loop.batch_progress.current.ready = 4
+        loop.advance("fetcher")
+
+    assert watchdog.end_epoch.mock_calls == [*map(mock.call, ends)]
+
+
+def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, watchdog: Any) -> None:
+    loop = trainer.fit_loop.epoch_loop
+    with mock.patch.object(type(loop), "advance", side_effect=StopIteration):
+        SignalCoordinator(trainer, watchdog)
+        with pytest.raises(StopIteration):
+            loop.advance("fetcher")
+
+    watchdog.end_epoch.assert_called_once_with(0)
+
+
 def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> None:
     watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
 

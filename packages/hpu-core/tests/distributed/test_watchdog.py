@@ -191,6 +191,33 @@ def test_a_rank_waits_for_the_decision(watchdog: Watchdog) -> None:
     assert seen[0].waiting == (1, 0)
 
 
+def test_an_epoch_ends_when_all_ranks_have_ended_it(watchdog: Watchdog, store: HashStore) -> None:
+    def end() -> None:
+        seen.append((_posted(watchdog).ended, store.add("hpu_core/1/epochs/1", 1)))
+
+    seen: list[tuple[int, int]] = []
+    for epoch in (1, 2):
+        threading.Timer(0.05, end).start()
+        watchdog.end_epoch(4)
+        assert (_posted(watchdog).epochs, _posted(watchdog).ended) == (epoch, 0)
+
+    # The store counts both ranks.
+    assert seen == [(4, 2), (4, 4)]
+
+
+def test_an_epoch_does_not_end_where_a_rank_had_fewer_batches(watchdog: Watchdog) -> None:
+    threading.Timer(0.05, lambda: _tell(watchdog, failure=OWN)).start()
+    with pytest.raises(RankFailedError, match="rank 0"):
+        watchdog.end_epoch(4)
+
+
+def test_without_a_guard_a_rank_holds_up_no_other_one(watchdog: Watchdog, store: HashStore) -> None:
+    watchdog._is_off = True
+    watchdog.end_epoch(4)
+
+    assert store.add("hpu_core/1/epochs/1", 0) == 1
+
+
 def test_without_a_guard_a_rank_handles_its_own_signals(watchdog: Watchdog) -> None:
     watchdog.announce_signal(signal.SIGTERM)
     watchdog._is_off = True

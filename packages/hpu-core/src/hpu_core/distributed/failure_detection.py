@@ -144,6 +144,8 @@ class Heartbeat:
         signals: Signals that the rank received, for all ranks to handle.
         waiting: Batch before which it waits for a `SignalDecision`, as in `Progress.taken`; None if it does not.
         batches: Number of batches of the evaluation that it is in; infinite if unknown.
+        epochs: Number of training epochs that all ranks have ended, as far as it knows.
+        ended: Number of batches that it had in an epoch, while it waits for the others to end it; else 0.
         closed: Whether the rank has left the job without an error.
         exited: Whether its process has ended.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
@@ -165,6 +167,8 @@ class Heartbeat:
     signals: tuple[int, ...] = ()
     waiting: tuple[int, float] | None = None
     batches: float = 0
+    epochs: int = 0
+    ended: int = 0
     closed: bool = False
     exited: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
@@ -235,10 +239,10 @@ class RankState:
 
     @property
     def is_held(self) -> bool:
-        """Whether the rank waits for its device, in a function of torch.distributed, or for a decision of rank 0."""
+        """Whether the rank waits for its device, in a function of torch.distributed, or for all ranks."""
         beat = self.heartbeat
         waits = beat.call is not None or beat.waiting is not None or beat.pending_error is not None
-        return beat.progress.is_pending or waits
+        return beat.progress.is_pending or waits or beat.ended > 0
 
     @property
     def is_in_step(self) -> bool:
@@ -301,13 +305,14 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
     """Return the first failure found, or None.
 
     Checked in order of certainty: a dead process, a rank that handles an error while the others go on, a rank that
-    waits for one that failed or left, a job that stands still. Without proof that a rank is gone, nothing is reported
-    as long as any rank makes progress.
+    waits for one that failed, left or had fewer batches, a job that stands still. Without proof that a rank is gone,
+    nothing is reported as long as any rank makes progress.
     """
     return (
         _dead_rank(ranks, now)
         or _rank_with_error(ranks, now, timeouts)
         or _peer_of_gone_rank(ranks, now, timeouts)
+        or _rank_with_fewer_batches(ranks, now, timeouts)
         or _stalled_job(ranks, now, timeouts)
     )
 
@@ -403,6 +408,19 @@ def _peer_of_gone_rank(ranks: Sequence[RankState], now: float, timeouts: Timeout
                 cause = _LEFT if beat.error is None else f"failed: {beat.error}"
                 message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
                 return RankFailure(message, peer.info.rank)
+    return None
+
+
+def _rank_with_fewer_batches(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    # Ranks that accumulate may have different numbers of batches, but not of steps.
+    for peer in ranks:
+        beat = peer.heartbeat
+        for rank in ranks if beat.ended else ():
+            own = rank.heartbeat
+            is_ahead = own.epochs == beat.epochs and own.progress.place > beat.progress.place
+            if is_ahead and rank.waiting_for(now) > timeouts.heartbeat_interval:
+                message = f"{peer.info} had fewer batches: its epoch ended after {beat.ended}"
+                return RankFailure(f"{message}; {rank.info} waits for it{rank.where}", peer.info.rank)
     return None
 
 

@@ -57,9 +57,20 @@ class SignalCoordinator:
         self._handle(self._watchdog.signals_before_batch(math.inf if is_unequal else sum(batches)))
 
     def _advance(self, *args: Any) -> None:
-        """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched."""
+        """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched.
+
+        After the last one of an epoch, and before the validation that may follow, wait for the other ranks.
+        """
         self._handle(self._watchdog.signals_before_batch())
-        self._advance_loop(*args)
+        loop = self._trainer.fit_loop.epoch_loop
+        try:
+            self._advance_loop(*args)
+        except StopIteration:
+            # The rest of the epoch is skipped, or a step that takes batches itself found none.
+            self._watchdog.end_epoch(loop.batch_progress.current.ready)
+            raise
+        if loop.done:
+            self._watchdog.end_epoch(loop.batch_progress.current.ready)
 
     def _handle(self, signals: Collection[int]) -> None:
         for signum in {*signals} - {signal.SIGTERM}:

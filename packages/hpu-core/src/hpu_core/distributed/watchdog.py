@@ -215,6 +215,29 @@ class Watchdog:
             self._post(waiting=None, batches=batches or 0)
         return signals
 
+    def end_epoch(self, batches: int) -> None:
+        """Wait until all ranks have ended an epoch of training, or a rank would pair its next one with this one's rest.
+
+        The ranks count in the store: a rank whose guard has died holds up no other one.
+
+        Args:
+            batches: Number of batches that this rank had in the epoch.
+
+        Raises:
+            RankFailedError: Another rank goes on with the epoch, or has failed.
+        """
+        if not self.detects:
+            return
+        key, store, ranks = f"epochs/{self._beat.run}", self.job.store(), self.job.config.world_size
+        with self._raising():
+            self._post(ended=batches)
+            try:
+                last = -(-store.add(key, 1) // ranks) * ranks
+                self._wait_until(lambda: store.add(key, 0) >= last, interval=self._timeouts.wait_interval / 5)
+                self.raise_if_failed()
+            finally:
+                self._post(ended=0, epochs=self._beat.epochs + 1)
+
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason.
 
@@ -330,13 +353,15 @@ class Watchdog:
         if not self._is_off and self._guard and os.waitpid(self._guard, os.WNOHANG)[0]:
             self._is_off = True
 
-    def _wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> None:
+    def _wait_until(
+        self, is_so: Callable[[], bool], seconds: float | None = None, interval: float = _LOOK_INTERVAL
+    ) -> None:
         """Wait until something is so, the job cannot continue, there is no guard, or the time is over."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not (is_so() or self.failure is not None or self._is_off):
             if deadline is not None and time.monotonic() > deadline:
                 return
-            time.sleep(_LOOK_INTERVAL)
+            time.sleep(interval)
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
