@@ -8,7 +8,6 @@ import torch
 from hpu_sim.common.formatting import (
     DTYPES,
     backward_op_name,
-    changed_inputs,
     first_dtype,
     format_bytes,
     format_dtypes,
@@ -36,10 +35,6 @@ def test_no_tensor_has_no_dtype() -> None:
 )
 def test_autograd_node_gives_the_forward_operator(node: str, expected: str) -> None:
     assert backward_op_name(node) == expected
-
-
-def test_all_inputs_are_shown_if_their_number_changed() -> None:
-    assert changed_inputs("float32[3]", "float32[3], int64[]") == ("float32[3]", "float32[3], int64[]")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.common.frames import Frame
 from hpu_sim.prediction.summary import Cost, StepTime
-from hpu_sim.report.schema import Clock, Machine, RankRecord, Report, Site, Steps
+from hpu_sim.report.schema import Clock, Machine, RankRecord, Report, Site
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 
@@ -63,10 +63,8 @@ _RECORD: Final = RankRecord(
     uncaught_error=None,
     detail="lines",
     totals=_TOTALS,
-    steps=Steps(10, ((1, 8),), 1, (1,) * 10, (4, 3, *(0,) * 8), (4096, *(0,) * 9)),
+    steps=10,
     sites=(),
-    compilations=(),
-    collectives=(),
     dropped_events=0,
     recording_error=None,
 )

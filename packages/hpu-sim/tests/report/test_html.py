@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from hpu_sim.common.document import MAX_ENTRIES as MAX_LINES
-from hpu_sim.report.schema import CollectiveStats, Compilation, Report, Steps, UncaughtError
+from hpu_sim.report.schema import Report, UncaughtError
 from hpu_sim.report.view import document
 
 from .factories import CLOCK, make_frame, make_record, make_report, make_site
@@ -78,13 +78,8 @@ def page() -> Page:
         make_site(kind="collective", op="allreduce", variant="int64"),
         make_site(kind="dtype", op="aten::mul", variant="float64", backward="Pow", frame_index=None, stack=()),
     )
-    compilation = Compilation(
-        4, True, "shapes", "aten::addmm", "float32[3], float32[1]", "float32[4], float32[1]", None
-    )
     first = make_record(
         sites=sites,
-        compilations=(compilation, Compilation(5, False, "end", "", "", "", make_frame())),
-        collectives=(CollectiveStats("allreduce", 1200, 9600, ((8, 1200),)),),
         uncaught_error=UncaughtError("RuntimeError", "no", make_frame()),
         world_size=3,
     )
@@ -147,11 +142,6 @@ def test_event_without_a_frame_has_no_line_and_no_stack(page: Page) -> None:
     assert "The thread ran no Python." in page.text
 
 
-def test_recipe_cache_miss_shows_only_the_changed_inputs(page: Page) -> None:
-    assert "4 no Python line addmm input float32[3] changed to float32[4]" in page.text
-    assert "5 train.py:42 new end of the graph" in page.text
-
-
 def test_killed_and_missing_ranks_are_named(page: Page) -> None:
     assert "10 (killed)" in page.text
     assert "Rank 2 left no record" in page.text
@@ -160,23 +150,6 @@ def test_killed_and_missing_ranks_are_named(page: Page) -> None:
 def test_memory_shows_the_peak_of_each_rank(page: Page) -> None:
     assert "Rank 0: peak 3 GiB of 96 GiB" in page.text
     assert page.count("div", class_="meter") == 2
-
-
-def test_collectives_are_listed_by_size(page: Page) -> None:
-    assert "allreduce 1 200 9.4 KiB 1 200 \N{MULTIPLICATION SIGN} 8 B" in page.text
-
-
-def test_charts_have_a_bar_per_step_with_events(page: Page) -> None:
-    assert page.count("svg") == 4
-    assert page.count("rect") == 2 * (10 + 2)
-    assert page.count("rect", class_="edge") == 6
-
-
-def test_syncs_per_step_show_the_most_common_and_the_highest_number() -> None:
-    steps = Steps(10, ((1, 6), (4, 2)), 1, (1,) * 10, (0,) * 10, (0,) * 10)
-
-    assert "0 7 1 " in Page(render(make_report(make_record()))).text
-    assert "1 in 6 of 8 steps, at most 4" in Page(render(make_report(make_record(steps=steps)))).text
 
 
 def test_number_of_lines_is_limited() -> None:

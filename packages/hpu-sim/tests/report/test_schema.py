@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_sim.common.encoding import from_dict
-from hpu_sim.report.schema import CollectiveStats, Compilation, RankRecord, Report, UncaughtError
+from hpu_sim.report.schema import RankRecord, Report, UncaughtError
 
 from .factories import make_frame, make_record, make_report, make_site
 
@@ -20,8 +20,6 @@ def test_report_survives_json_round_trip() -> None:
     full = make_record(
         sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=["float32[3]"])),
         uncaught_error=UncaughtError("ValueError", "no", make_frame()),
-        compilations=(Compilation(3, True, "shapes", "aten::addmm", "float32[3]", "float32[4]", None),),
-        collectives=(CollectiveStats("allreduce", 3, 300, ((128, 3),)),),
     )
     report = make_report(full, make_record(rank=1), missing_ranks=(2, 3), exit_code=-9)
 
@@ -32,13 +30,13 @@ def test_missing_field_raises() -> None:
     data = dataclasses.asdict(make_report())
     del data["ranks"]
 
-    with pytest.raises(ValueError, match=r"not a Report of schema version 2: KeyError\('ranks'\)"):
+    with pytest.raises(ValueError, match=r"not a Report of schema version 3: KeyError\('ranks'\)"):
         from_dict(Report, data)
 
 
 @pytest.mark.parametrize("data", [None, [], "report", {"schema_version": 2}], ids=str)
 def test_unrelated_json_raises(data: object) -> None:
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 2"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 3"):
         from_dict(RankRecord, data)
 
 
@@ -63,7 +61,7 @@ def test_frame_of_site_is_selected_by_index() -> None:
 def test_wrong_type_raises(change: dict[str, object]) -> None:
     data = dataclasses.asdict(make_record())
 
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 2"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 3"):
         from_dict(RankRecord, {**data, **change})
 
 

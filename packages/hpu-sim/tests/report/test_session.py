@@ -122,7 +122,7 @@ def test_optimizer_steps_are_counted(
         session._on_optimizer_step(optimizer, (), {})
     session.finish()
 
-    assert (read().detail, read().steps.finished) == (detail, 3)
+    assert (read().detail, read().steps) == (detail, 3)
 
 
 def test_nothing_is_recorded_after_the_end(session: RecordingSession) -> None:
@@ -141,7 +141,7 @@ def test_steps_without_a_device_do_not_count(session: RecordingSession, read: Ca
     session._on_optimizer_step(optimizer, (), {})
     session.on_device_acquired(0)
 
-    assert read().steps.finished == 0
+    assert read().steps == 0
 
 
 def test_record_is_written_periodically_at_steps(
@@ -154,11 +154,11 @@ def test_record_is_written_periodically_at_steps(
     session.on_device_acquired(0)
 
     session._on_optimizer_step(optimizer, (), {})
-    assert read().steps.finished == 0
+    assert read().steps == 0
 
     now += 10
     session._on_optimizer_step(optimizer, (), {})
-    assert (read().state, read().steps.finished) == ("running", 2)
+    assert (read().state, read().steps) == ("running", 2)
 
 
 def test_record_is_written_periodically_at_events(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.report import site_counter as module
 from hpu_sim.report.dynamic_shapes import add_shapes
 from hpu_sim.report.schema import MAX_EXAMPLES, Site
-from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteTable
+from hpu_sim.report.site_counter import Origin, SiteTable
 
 if TYPE_CHECKING:
     import pytest
@@ -144,15 +144,3 @@ def test_examples_are_distinct_and_limited() -> None:
         counter.add(1, 0, f"Float[{size}]")
 
     assert counter.examples == [f"Float[{size}]" for size in range(1, MAX_EXAMPLES + 1)]
-
-
-def test_collectives_are_counted_by_power_of_two() -> None:
-    collectives = CollectiveCounter()
-    for size in (0, 1, 2, 3, 4, 5, 1024, 1025):
-        collectives.add("allreduce", size)
-    collectives.add("allgather", 8)
-
-    gathered, reduced = collectives.stats()
-    assert (gathered.name, gathered.count, gathered.sizes) == ("allgather", 1, ((8, 1),))
-    assert (reduced.count, reduced.bytes) == (8, 2064)
-    assert reduced.sizes == ((0, 1), (1, 1), (2, 1), (4, 2), (8, 1), (1024, 1), (2048, 1))

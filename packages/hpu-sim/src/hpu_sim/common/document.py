@@ -196,7 +196,7 @@ class Chart(Part):
         caption: Caption.
         size: Width and height within the axes.
         shapes: What is drawn.
-        rows: Place and label of the marks of the vertical axis; none without axes.
+        rows: Place and label of the marks of the vertical axis.
         columns: Those of the horizontal axis.
         limit: Height of a limit, and its name.
     """
@@ -205,8 +205,8 @@ class Chart(Part):
     caption: str
     size: tuple[float, float]
     shapes: Sequence[Shape]
-    rows: Sequence[tuple[float, str]] = ()
-    columns: Sequence[tuple[float, str]] = ()
+    rows: Sequence[tuple[float, str]]
+    columns: Sequence[tuple[float, str]]
     limit: tuple[float, str] | None = None
 
 

@@ -38,8 +38,6 @@ _STEP: Final = 1024
 _DTYPE: Final = re.compile(r"(\w+)(?=\[)")
 # Matches a tensor, without its strides and without arguments such as "dim=[0]".
 _TENSOR: Final = re.compile(r"(?:^|, )(\w+\[[^\]]*\])")
-# Matches a tensor or an argument. Commas within brackets do not separate.
-_INPUT: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
 _BACKWARD: Final = re.compile(r"^(?:.*::)?(.*?)(?:Backward\d*)?$")
 
 
@@ -79,25 +77,6 @@ def op_name(name: str) -> str:
     ('addmm', 'torchvision::nms')
     """
     return name.removeprefix("aten::")
-
-
-def changed_inputs(before: str, after: str) -> tuple[str, str]:
-    """Return the inputs of an operator that differ between two calls.
-
-    >>> changed_inputs("float32[8], float32[4, 3]", "float32[8], float32[5, 3]")
-    ('float32[4, 3]', 'float32[5, 3]')
-    >>> changed_inputs("float32[8, 2], dim=[0]", "float32[8, 2], dim=[1]")
-    ('dim=[0]', 'dim=[1]')
-    """
-    old, new = _split_inputs(before), _split_inputs(after)
-    if len(old) != len(new):
-        return before, after
-    changed = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
-    return ", ".join(pair[0] for pair in changed), ", ".join(pair[1] for pair in changed)
-
-
-def _split_inputs(text: str) -> list[str]:
-    return [item.strip() for item in _INPUT.findall(text)]
 
 
 def have_same_shapes(before: str, after: str) -> bool:

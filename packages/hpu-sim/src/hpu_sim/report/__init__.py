@@ -6,8 +6,8 @@ Data flow: record -> aggregate -> merge -> findings -> render.
   and writes one record file per process.
 - Aggregate: :mod:`~hpu_sim.report.event_aggregator` counts events in bounded memory. Sites
   (:mod:`~hpu_sim.report.site_counter`) are source lines (:mod:`~hpu_sim.common.frames`) with a cause
-  (:mod:`~hpu_sim.report.causes`). Steps come from :mod:`~hpu_sim.report.step_tracker`
-  and :mod:`~hpu_sim.report.step_histogram`; :mod:`~hpu_sim.report.step_clock` predicts the time of one.
+  (:mod:`~hpu_sim.report.causes`). Steps come from :mod:`~hpu_sim.report.step_tracker`;
+  :mod:`~hpu_sim.report.step_clock` predicts the time of one.
 - Merge: :mod:`~hpu_sim.report.merge` combines the records of all ranks into one report. The format of records and
   reports is :mod:`~hpu_sim.report.schema`.
 - Findings: :mod:`~hpu_sim.report.findings` applies the rules to the lines of :mod:`~hpu_sim.report.source_lines`.

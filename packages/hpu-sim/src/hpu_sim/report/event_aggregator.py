@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
 from hpu_sim.report.dynamic_shapes import add_shapes
-from hpu_sim.report.schema import Compilation
-from hpu_sim.report.site_counter import CollectiveCounter, Origin, SiteTable
-from hpu_sim.report.step_histogram import StepHistogram
+from hpu_sim.report.site_counter import Origin, SiteTable
 from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hpu_sim.report.schema import CollectiveStats, Kind, Site, Steps
+    from hpu_sim.report.schema import Kind, Site
 
-#: Recipe cache misses recorded in full; later ones are only counted per line.
-MAX_COMPILATIONS: Final = 200
 # Kinds of events of which each site keeps the details.
 _DETAILED: Final = frozenset({"unsupported", "late_error", "graph_break", "trace_break", "compiled_graph"})
 
@@ -32,18 +27,14 @@ class EventAggregator:
 
     Attributes:
         recording_error: Exception that ended aggregation, if any.
-        compilations: The first :data:`MAX_COMPILATIONS` recipe cache misses.
     """
 
     def __init__(self) -> None:
         self.recording_error: str | None = None
-        self.compilations: list[Compilation] = []
         # Reentrant, because a signal handler may run during an event and use the device.
         self._lock = threading.RLock()
         self._step_tracker = StepTracker()
-        self._histogram = StepHistogram()
         self._sites = SiteTable()
-        self._collectives = CollectiveCounter()
         self._pending_miss: tuple[Site, str] | None = None
 
     def on_event(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
@@ -70,8 +61,7 @@ class EventAggregator:
             return
         try:
             with self._lock:
-                if self._step_tracker.on_optimizer_step(optimizer, call_path(frame)):
-                    self._histogram.end_step()
+                self._step_tracker.on_optimizer_step(optimizer, call_path(frame))
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.recording_error = f"{type(error).__name__}: {error}"
 
@@ -82,23 +72,20 @@ class EventAggregator:
         if frame is None or (caller is not None and user_frame(frame) is None):
             frame, backward = caller, _backward_operator()
         origin = Origin.of(frame, backward)
-        if self._step_tracker.on_event(origin.path):
-            self._histogram.end_step()
+        self._step_tracker.on_event(origin.path)
         step = self._step_tracker.step
         # Some kinds of events are those of sites.
         site_kind = cast("Kind", kind)
         if kind in {"host_sync", "cpu_fallback"}:
-            self._histogram.host_syncs += 1
             self._sites.get(site_kind, op, "", origin).add(step, 0, "")
         elif kind in {"h2d", "d2h"}:
             self._handle_copy(site_kind, detail, size, origin)
         elif kind == "collective":
-            self._collectives.add(op, size)
             self._sites.get("collective", op, first_dtype(detail), origin).add(step, size, detail)
         elif kind == "cache_miss":
             self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
-            self._handle_compilation(kind == "recompilation", origin)
+            self._handle_compilation(origin)
         elif kind == "dtype" and not _is_printing(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
         elif kind in _DETAILED:
@@ -107,43 +94,27 @@ class EventAggregator:
     def _handle_copy(self, kind: Kind, detail: str, size: int, origin: Origin) -> None:
         step = self._step_tracker.step
         tensor, _, memory = detail.rpartition(", ")
-        self._histogram.copied_bytes += size
         self._sites.get(kind, "copy", memory, origin).add(step, size, tensor)
         # The device reports float64, but not int64, which only lazy mode stores as int32.
         if kind == "h2d" and first_dtype(tensor) == "int64":
             self._sites.get("dtype", "copy to device", "int64", origin).add(step, 0, "")
 
-    def _handle_compilation(self, is_recompile: bool, origin: Origin) -> None:
-        step = self._step_tracker.step
-        self._histogram.compilations += 1
+    def _handle_compilation(self, origin: Origin) -> None:
         counter, detail = self._pending_miss or (self._sites.get("compilation", "", "end", origin), "")
         self._pending_miss = None
-        counter.add(step, 0, detail)
+        counter.add(self._step_tracker.step, 0, detail)
         before, _, after = format_dtypes(detail).rpartition(" -> ")
         add_shapes(counter, before, after)
-        if len(self.compilations) < MAX_COMPILATIONS:
-            reason: Any = counter.variant
-            location = None if counter.frame_index is None else counter.stack[counter.frame_index]
-            self.compilations.append(Compilation(step, is_recompile, reason, counter.op, before, after, location))
 
-    def steps(self) -> Steps:
-        """Return the training steps so far."""
-        with self._lock:
-            finished = self._step_tracker.finished
-            histogram = copy.deepcopy(self._histogram)
-            if finished == self._step_tracker.step:
-                histogram.end_step(is_last=True)
-            return histogram.steps(finished)
+    @property
+    def steps(self) -> int:
+        """Number of completed training steps."""
+        return self._step_tracker.finished
 
     def sites(self) -> tuple[Site, ...]:
         """Return the event counters per stack and cause, most frequent first."""
         with self._lock:
             return self._sites.sites()
-
-    def collectives(self) -> tuple[CollectiveStats, ...]:
-        """Return the statistics of each collective, sorted by name."""
-        with self._lock:
-            return self._collectives.stats()
 
     @property
     def dropped_events(self) -> int:

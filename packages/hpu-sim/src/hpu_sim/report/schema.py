@@ -40,8 +40,10 @@ class Site:
     Attributes:
         kind: Kind of event.
         op: Name of the operator or collective.
-        variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective", the
-            reason of :class:`Compilation` for "compilation".
+        variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective". For
+            "compilation", the first difference: "shapes" for an operator with new input shapes or dtypes, "arguments"
+            for one with new strides, views or non-tensor arguments, "operators" for a new operator, "end" for a graph
+            that ended earlier than those before.
         backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
         cause: Part of a framework that caused the event below the attributed frame, such as
             "ModelCheckpoint.on_train_epoch_end"; empty if the program itself did.
@@ -102,70 +104,6 @@ class Site:
             self.max_per_step = self.in_last_step
         if len(self.examples) < MAX_EXAMPLES and detail and detail not in self.examples:
             self.examples.append(detail)
-
-
-@dataclass(frozen=True)
-class Compilation:
-    """A graph that missed the recipe cache.
-
-    Attributes:
-        step: Step in which the graph diverged from all earlier graphs.
-        is_recompile: Whether the same sequence of operators had been compiled before with other arguments.
-        reason: First difference: "shapes" for an operator with new input shapes or dtypes, "arguments" for one with new
-            strides, views or non-tensor arguments, "operators" for a new operator, "end" for a graph that ended earlier
-            than those before.
-        op: First operator that differs; empty for "end".
-        old_inputs: Its previous tensors and arguments; empty unless ``reason`` is "shapes" or "arguments".
-        new_inputs: Its current tensors and arguments.
-        frame: Frame that called the operator, or that ended the graph; None if the thread ran no Python.
-    """
-
-    step: int
-    is_recompile: bool
-    reason: Literal["shapes", "arguments", "operators", "end"]
-    op: str
-    old_inputs: str
-    new_inputs: str
-    frame: Frame | None
-
-
-@dataclass(frozen=True)
-class CollectiveStats:
-    """Calls of one collective on one rank.
-
-    Attributes:
-        name: Name of the collective, such as "allreduce".
-        count: Number of calls.
-        bytes: Total input bytes of this rank.
-        sizes: Histogram of input sizes as pairs (upper bound in bytes, calls), ascending. Bounds are powers of two.
-    """
-
-    name: str
-    count: int
-    bytes: int
-    sizes: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Training steps, and event counts per step.
-
-    Attributes:
-        finished: Number of completed steps.
-        syncs_per_step: Histogram as pairs (host syncs in a step, steps), ascending. The first and the last step are
-            excluded because they include set-up and teardown.
-        steps_per_bin: Number of steps per bin of the series below.
-        host_syncs: Host syncs per bin.
-        compilations: Recipe cache misses per bin.
-        copied_bytes: Bytes copied between host and device, in both directions, per bin.
-    """
-
-    finished: int
-    syncs_per_step: tuple[tuple[int, int], ...]
-    steps_per_bin: int
-    host_syncs: tuple[int, ...]
-    compilations: tuple[int, ...]
-    copied_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -252,12 +190,10 @@ class RankRecord:
         machine: The simulated machine.
         state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
         uncaught_error: Exception that ended the process, if any.
-        detail: Level of detail; "counts" leaves ``sites``, ``compilations`` and ``collectives`` empty.
+        detail: Level of detail; "counts" leaves ``sites`` empty.
         totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
-        steps: Training steps.
+        steps: Number of completed training steps.
         sites: Event counters per source line, most frequent first.
-        compilations: Recipe cache misses; only the first ones are kept.
-        collectives: Collectives by name.
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
         clock: Predicted time of a step; None without one, or with detail "counts".
@@ -274,10 +210,8 @@ class RankRecord:
     uncaught_error: UncaughtError | None
     detail: Detail
     totals: dict[str, int]
-    steps: Steps
+    steps: int
     sites: tuple[Site, ...]
-    compilations: tuple[Compilation, ...]
-    collectives: tuple[CollectiveStats, ...]
     dropped_events: int
     recording_error: str | None
     clock: Clock | None = None

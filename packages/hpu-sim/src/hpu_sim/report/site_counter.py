@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from hpu_sim.common.formatting import format_dtypes
 from hpu_sim.common.frames import call_path, describe_stack, distinctive_lines, user_frame
 from hpu_sim.report.causes import find_cause, find_phase
-from hpu_sim.report.schema import CollectiveStats, Site
+from hpu_sim.report.schema import Site
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -102,25 +102,3 @@ def _code_objects(frame: FrameType | None) -> list[CodeType]:
         found.append(frame.f_code)
         frame = frame.f_back
     return found
-
-
-class CollectiveCounter:
-    """Counters of collectives by name and size."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[str, dict[int, int]] = {}
-        self._bytes: dict[str, int] = {}
-
-    def add(self, name: str, size: int) -> None:
-        """Count a call with ``size`` input bytes."""
-        sizes = self._sizes.setdefault(name, {})
-        power = 1 << max(size - 1, 0).bit_length() if size else 0
-        sizes[power] = sizes.get(power, 0) + 1
-        self._bytes[name] = self._bytes.get(name, 0) + size
-
-    def stats(self) -> tuple[CollectiveStats, ...]:
-        """Return the statistics of each collective, sorted by name."""
-        return tuple(
-            CollectiveStats(name, sum(sizes.values()), self._bytes[name], tuple(sorted(sizes.items())))
-            for name, sizes in sorted(self._sizes.items())
-        )

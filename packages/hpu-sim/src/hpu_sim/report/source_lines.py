@@ -156,5 +156,5 @@ def _merge(sites: list[tuple[RankRecord, Site]]) -> SourceLine:
         bytes=sum(site.bytes for _, site in sites),
         last_step=max(site.last_step for _, site in sites),
         max_per_step=max(site.max_per_step for _, site in sites),
-        finished=record.steps.finished,
+        finished=record.steps,
     )

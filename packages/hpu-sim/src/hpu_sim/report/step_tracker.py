@@ -33,8 +33,8 @@ class StepTracker:
         self._seen_optimizers: set[tuple[int, int]] = set()
         self._step_path: CallPath | None = None
 
-    def on_optimizer_step(self, optimizer: Any, path: CallPath) -> bool:
-        """Record an optimizer step, and return whether the optimizer already stepped in the current training step.
+    def on_optimizer_step(self, optimizer: Any, path: CallPath) -> None:
+        """Record an optimizer step.
 
         Args:
             optimizer: The optimizer.
@@ -43,21 +43,17 @@ class StepTracker:
         # DeepSpeed steps one optimizer once per parameter group: the first parameter identifies the group.
         groups = optimizer.param_groups
         key = (id(optimizer), id(groups[0]["params"][0]) if groups and groups[0]["params"] else 0)
-        is_next_step = self._step_path is not None and key in self._seen_optimizers
-        if is_next_step:
+        if self._step_path is not None and key in self._seen_optimizers:
             self._next_step()
         if self._step_path is None:
             self.finished += 1
         self._seen_optimizers.add(key)
         self._step_path = path
-        return is_next_step
 
-    def on_event(self, path: CallPath) -> bool:
-        """Return whether the position of an event shows the loop's back edge, which begins a new training step."""
-        if self._step_path is None or not path or not _is_backward_jump(self._step_path, path):
-            return False
-        self._next_step()
-        return True
+    def on_event(self, path: CallPath) -> None:
+        """Begin a new training step if the position of an event shows the loop's back edge."""
+        if self._step_path is not None and path and _is_backward_jump(self._step_path, path):
+            self._next_step()
 
     def _next_step(self) -> None:
         self.step += 1

@@ -7,8 +7,6 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.document import (
-    MAX_ENTRIES,
-    Chart,
     Document,
     Entries,
     Entry,
@@ -16,36 +14,28 @@ from hpu_sim.common.document import (
     Heading,
     Meter,
     Part,
-    Shape,
     Table,
     Text,
 )
-from hpu_sim.common.formatting import changed_inputs, format_bytes, format_int, format_range, op_name, show_location
+from hpu_sim.common.formatting import format_bytes, format_int, format_range, show_location
 from hpu_sim.prediction.recording import PREDICTED
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from hpu_sim.report.schema import Clock, Compilation, RankRecord, Report
+    from hpu_sim.report.schema import Clock, RankRecord, Report
     from hpu_sim.report.source_lines import SourceLine
 
-#: Maximum number of findings in a terminal, and of ranks with charts.
+#: Maximum number of findings in a terminal.
 MAX_FINDINGS: Final = 5
-MAX_RANKS_WITH_CHARTS: Final = 8
 # Lines below this share of the predicted step, and waiting for batches below this share, are not shown.
 _MIN_SHARE: Final = 0.01
 _MIN_LOADING: Final = 0.1
-# Bars of a chart: width with their gap, and height.
-_BAR: Final = 4
-_HEIGHT: Final = 48
 _COLUMNS: Final = (
     "rank", "steps", "graphs", "recompiled", "host syncs", "H2D copies", "D2H copies", "collectives", "peak memory",
 )  # fmt: skip
-_STEPS: Final = ("rank", "cache misses", "host syncs per step")
-_MISSES: Final = ("step", "line", "operator", "cause")
-_SIZES: Final = ("collective", "calls", "bytes", "calls by maximum size")
 # Title, kinds of events, description.
 _SECTIONS: Final = (
     ("Host-device synchronization", ("host_sync",), "The host waited until the device was idle."),
@@ -134,32 +124,6 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
         peak, whole = record.totals["peak_bytes"], record.machine.memory_bytes
         text = f"Rank {label}: peak {format_bytes(peak)} of {format_bytes(whole)}"
         yield Meter(text, peak / whole, is_brief=False)
-    yield Heading("Training steps")
-    rows = [
-        (label, format_int(each.totals["compilations"]) if each.machine.lazy else "-", _syncs_per_step(each))
-        for label, each in ranks
-    ]
-    yield Table(_STEPS, rows, words=frozenset(_STEPS[2:]), is_brief=False)
-    for label, record in ranks[:MAX_RANKS_WITH_CHARTS]:
-        yield from _charts(f"Rank {label}: " if len(ranks) > 1 else "", record)
-    if first.compilations:
-        yield Heading("Recipe cache misses in order")
-        misses = [_miss(each) for each in first.compilations[:MAX_ENTRIES]]
-        yield Table(_MISSES, misses, words=frozenset(_MISSES[1:]), is_brief=False)
-    if first.collectives:
-        yield Heading("Collectives by size")
-        sizes = [
-            (
-                each.name,
-                format_int(each.count),
-                format_bytes(each.bytes),
-                ", ".join(
-                    f"{format_int(calls)} \N{MULTIPLICATION SIGN} {format_bytes(size)}" for size, calls in each.sizes
-                ),
-            )
-            for each in first.collectives
-        ]
-        yield Table(_SIZES, sizes, words=frozenset(_SIZES[3:]), is_brief=False)
     for title, kinds, text in _SECTIONS:
         chosen = [line for line in lines if line.site.kind in kinds]
         groups = [
@@ -196,7 +160,7 @@ def _row(record: RankRecord) -> tuple[str, ...]:
     graphs = [format_int(totals[name]) if record.machine.lazy else "-" for name in ("graphs", "recompilations")]
     with_bytes = (("h2d_copies", "h2d_bytes"), ("d2h_copies", "d2h_bytes"), ("collectives", "collective_bytes"))
     return (
-        f"{format_int(record.steps.finished)}{' (killed)' if record.state == 'running' else ''}",
+        f"{format_int(record.steps)}{' (killed)' if record.state == 'running' else ''}",
         *graphs,
         format_int(totals["host_syncs"]),
         *(f"{format_int(totals[n])} ({format_bytes(totals[size])})" if totals[n] else "0" for n, size in with_bytes),
@@ -260,57 +224,7 @@ def loader_lines(report: Report) -> list[str]:
     return lines
 
 
-def _charts(rank: str, record: RankRecord) -> Iterator[Chart]:
-    """Yield bar charts over the steps."""
-    steps = record.steps
-    unit = "step" if steps.steps_per_bin == 1 else f"{steps.steps_per_bin} steps"
-    for title, values in (("Host syncs", steps.host_syncs), ("Recipe cache misses", steps.compilations)):
-        if not any(values):
-            continue
-        # Set-up and teardown in the first and the last bin would dwarf all others.
-        top = max(values[1:-1], default=0) or max(values)
-        bars = []
-        for index, value in enumerate(values):
-            height = round(min(value / top, 1) * _HEIGHT, 2)
-            style = "edge" if index in {0, len(values) - 1} else ""
-            label = f"{_steps(index, steps.steps_per_bin, steps.finished)}: {value}"
-            bars.append(Shape(style, label, box=(index * _BAR, round(_HEIGHT - height, 2), _BAR - 1, height)))
-        caption = (
-            f"{rank}{title} per {unit}, 0 to {format_int(top)}. The first and the last bar (gray) include set-up and "
-            "teardown, and may be clipped."
-        )
-        yield Chart(caption, (len(values) * _BAR, _HEIGHT), [bar for bar in bars if bar.box[3]], is_brief=False)
-
-
-def _steps(index: int, steps_per_bin: int, finished: int) -> str:
-    first = index * steps_per_bin + 1
-    last = min(first + steps_per_bin - 1, finished)
-    text = f"step {first}" if first == last else f"steps {first} to {last}"
-    if index == 0:
-        return f"{text} and set-up"
-    return f"{text} and teardown" if last == finished else text
-
-
-def _miss(each: Compilation) -> Sequence[str]:
-    if each.reason in {"shapes", "arguments"}:
-        cause = "input {} changed to {}".format(*changed_inputs(each.old_inputs, each.new_inputs))
-    else:
-        cause = "new operator" if each.reason == "operators" else "new end of the graph"
-    return str(each.step), each.frame.place if each.frame else "no Python line", op_name(each.op), cause
-
-
 def _describe_exit(exit_code: int | None) -> str:
     if exit_code is None:
         return ""
     return f"exited with code {exit_code}" if exit_code >= 0 else f"terminated by {signal.Signals(-exit_code).name}"
-
-
-def _syncs_per_step(record: RankRecord) -> str:
-    """Return the most common and the highest number of host syncs per step."""
-    pairs = record.steps.syncs_per_step
-    if not pairs:
-        return "-"
-    most_common, steps = max(pairs, key=lambda pair: pair[1])
-    if len(pairs) == 1:
-        return str(most_common)
-    return f"{most_common} in {steps} of {sum(count for _, count in pairs)} steps, at most {pairs[-1][0]}"
