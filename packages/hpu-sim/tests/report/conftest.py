@@ -24,11 +24,17 @@ def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]
     """Return a function that runs a program with ``--report`` and returns the completed process and the report."""
 
     def run(
-        program: str, *arguments: str, devices: int = 1, reports: Sequence[Path] = (), **variables: str
+        program: str,
+        *arguments: str,
+        devices: int = 1,
+        reports: Sequence[Path] = (),
+        snapshot: Sequence[Path] = (),
+        **variables: str,
     ) -> tuple[Any, Report]:
         path = tmp_path / "report.json"
         command = Path(sys.executable).with_name("hpu-sim")
         options = [option for each in (path, *reports) for option in ("--report", each)]
+        options += [option for each in snapshot for option in ("--memory-snapshot", each)]
         done = subprocess.run(
             [command, "run", "--devices", str(devices), *options, PROGRAMS / program, *arguments],
             env=fresh_environment({"PT_HPU_LAZY_MODE": "1", **variables}),

@@ -64,6 +64,14 @@ def main() -> None:
     "rank 0 to FILE.trace.json. Repeatable.",
 )
 @click.option(
+    "--memory-snapshot",
+    "snapshot",
+    default=None,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write each allocation and release with its lines, for torch's memory viewer (pytorch.org/memory_viz).",
+)
+@click.option(
     "--machine",
     default=None,
     metavar="NAME",
@@ -87,6 +95,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     machine: str | None,
     *,
     reports: tuple[Path, ...],
+    snapshot: Path | None,
     strict: bool,
     quiet: bool,
     module: bool,
@@ -107,17 +116,20 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
         command = [*_find_program(program, module=module), *arguments]
         for path in reports:
             merge.check_report_path(path)
+        if snapshot is not None:
+            merge.check_writable("memory-snapshot", snapshot)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     build_device()
     os.environ.update(name)
     os.environ.update(subprocess_env.variables(config, os.environ))
     os.environ.update(machine_id.named_or_new(os.environ))
-    if quiet and not reports:
+    if quiet and not reports and snapshot is None:
         # With nothing to do afterwards, this process becomes the program.
         os.execv(command[0], command)  # noqa: S606 - no shell needed
     shown = [*(["-m"] if module else []), program, *arguments]
-    signal_forwarding.exit_like(recorded_run.run(command, os.environ, reports, shown=shown, quiet=quiet))
+    exit_code = recorded_run.run(command, os.environ, reports, shown=shown, quiet=quiet, snapshot=snapshot)
+    signal_forwarding.exit_like(exit_code)
 
 
 def _find_program(program: str, *, module: bool) -> list[str]:

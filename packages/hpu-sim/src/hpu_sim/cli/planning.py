@@ -29,7 +29,7 @@ _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _JSON: Final = "Print JSON instead of the table, or write it to a file (--json=FILE)."
 _OF_SCRIPTS: Final = (
     "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel", "rank",
-    "compiled", "find_batch", "model",
+    "compiled", "find_batch", "model", "snapshot",
 )  # fmt: skip
 
 
@@ -146,6 +146,14 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
     help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
 )
 @click.option(
+    "--memory-snapshot",
+    "snapshot",
+    default=None,
+    type=_NEW_FILE,
+    metavar="FILE",
+    help="Write each allocation and release with its lines, for torch's memory viewer (pytorch.org/memory_viz).",
+)
+@click.option(
     "--save",
     "recording_path",
     default=None,
@@ -170,7 +178,8 @@ def plan(context: click.Context, /, **values: Any) -> None:
     from hpu_sim.prediction import hardware, recording_file
 
     program: Path | None = values["program"]
-    outputs = command.Outputs(values["html_path"], values["json_to"], values["trace_path"], values["recording_path"])
+    paths = ("html_path", "json_to", "trace_path", "recording_path", "snapshot")
+    outputs = command.Outputs(*(values[name] for name in paths))
     if values["hardware"] is not None:
         os.environ[hardware.CALIBRATION_VARIABLE] = str(values["hardware"])
     try:
@@ -198,6 +207,9 @@ def plan(context: click.Context, /, **values: Any) -> None:
             "`--trace` writes one step: there must be one generation and one choice, "
             f"got {len(configs)} and {len(choices)}"
         )
+        raise click.UsageError(msg)
+    if values["snapshot"] is not None and (len(choices) > 1 or values["find_batch"]):
+        msg = "`--memory-snapshot` writes one choice: give one strategy, precision and batch, without `--find-batch`"
         raise click.UsageError(msg)
     if values["rank"] is not None and values["rank"] >= choices[0].world_size:
         msg = f"`--rank` must be below the number of ranks, {choices[0].world_size}, got {values['rank']}"

@@ -47,12 +47,14 @@ class Outputs:
         json: Plan as JSON; :data:`STDOUT` to print it instead of the table.
         trace: Predicted step as a Chrome trace.
         recording: Recordings, of which a plan can be made again.
+        snapshot: Memory of the planned rank, as a snapshot of torch; only a script has one.
     """
 
     html: Path | None = None
     json: str | None = None
     trace: Path | None = None
     recording: Path | None = None
+    snapshot: Path | None = None
 
     def write(self, plan: Plan, recordings: Sequence[Recording], traced: Recording) -> None:
         """Write the files and the table.
@@ -118,7 +120,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 ) -> int:
     """Plan a program, print the table and return 0 if a plan fits, 1 if none does, 2 if it cannot be planned."""
     activation.activate(config.devices, config.generation, config.release.version)
-    worker = Worker(program, arguments, shows_output=shows_output)
+    worker = Worker(program, arguments, shows_output=shows_output, snapshot=outputs.snapshot)
     try:
         plans, recordings = make_plans(make_planner(worker.record), request)
     except PlanError as error:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.common import memory_snapshot
 from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
@@ -25,6 +26,7 @@ def record(
     arguments: Sequence[str],
     options: Options,
     on_progress: Callable[[str], None] | None = None,
+    snapshot: Path | None = None,
 ) -> Recording:
     """Run a program on a device without kernels until its steps are recorded.
 
@@ -33,6 +35,7 @@ def record(
         arguments: Its arguments.
         options: Options.
         on_progress: Function that gets which step and which part of it runs, every thousand operators.
+        snapshot: File for the snapshot of the memory; None for none.
 
     Raises:
         PlanError: If the program cannot be planned; the message has its line.
@@ -43,11 +46,15 @@ def record(
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    return record_call(run, options, (path, *arguments), on_progress)
+    return record_call(run, options, (path, *arguments), on_progress, snapshot)
 
 
 def record_call(
-    call: Any, options: Options, command: Sequence[str] = (), on_progress: Callable[[str], None] | None = None
+    call: Any,
+    options: Options,
+    command: Sequence[str] = (),
+    on_progress: Callable[[str], None] | None = None,
+    snapshot: Path | None = None,
 ) -> Recording:
     """Call a function on a device without kernels until its steps are recorded.
 
@@ -57,6 +64,8 @@ def record_call(
     _require_torch()
     session = Session(options, command, on_progress)
     device = session.device
+    if snapshot is not None:
+        device.memory.snapshot = memory_snapshot.MemorySnapshot()
     try:
         with (
             set_current(session),
@@ -77,6 +86,8 @@ def record_call(
         raise patches.explain(error, device) from error
     recording = session.result()
     patches.describe_mode(recording, options)
+    if snapshot is not None and device.memory.snapshot is not None:
+        memory_snapshot.write(device.memory.snapshot.to_dict(), snapshot)
     if not session.offloaded:
         return recording
     return zero.offloaded(recording, session.offloaded, has_parameters=session.offloads_parameters)

@@ -52,6 +52,7 @@ class Worker:
         program: Python file.
         arguments: Its arguments.
         shows_output: Whether the program's output is shown; else only its last lines, if it fails.
+        snapshot: File for the memory snapshot of the first candidate; None for none.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Worker:
         arguments: Sequence[str],
         *,
         shows_output: bool = False,
+        snapshot: Path | None = None,
     ) -> None:
         self._program = program
         self._arguments = tuple(arguments)
         self._progress = _Progress()
         self._shows_output = shows_output
+        self._snapshot = snapshot
         self._folders: set[str] = set()
         self._has_imported = False
 
@@ -88,6 +91,7 @@ class Worker:
         with tempfile.TemporaryFile() as output:
             process = context.Process(target=self._work, args=(sender, options, output))
             process.start()
+            self._snapshot = None
             sender.close()
             kind, value = self._receive(receiver, options)
             process.join()
@@ -133,7 +137,11 @@ class Worker:
         try:
             self._keep_folders(sender)
             recording = record(
-                self._program, self._arguments, options, on_progress=lambda text: sender.send(("progress", text))
+                self._program,
+                self._arguments,
+                options,
+                on_progress=lambda text: sender.send(("progress", text)),
+                snapshot=self._snapshot,
             )
             end = "recording", recording
         except PlanError as error:

@@ -87,8 +87,7 @@ class OperationRecorder:
             if follows_optimizers:
                 stack.callback(register_optimizer_step_pre_hook(self._begin_optimizer).remove)
                 stack.callback(register_optimizer_step_post_hook(self._end_optimizer).remove)
-            self.native.set_recorder(self._on_event)
-            stack.callback(self.native.set_recorder, None)
+            stack.callback(runtime.record_events(self._on_event))
             yield
 
     def _begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -12,13 +12,15 @@ import dataclasses
 import json
 import multiprocessing.util
 import os
+import re
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hpu_sim.common import frames
-from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.common import frames, memory_snapshot
+from hpu_sim.device import runtime
+from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE, SNAPSHOT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
@@ -41,6 +43,8 @@ _WRITE_INTERVAL: Final = 2.0
 _MAX_OVERHEAD: Final = 0.02
 # A program without training steps checks the clock once per this many events.
 _EVENTS_PER_CHECK: Final = 1024
+# Error of an allocation: its bytes, those in use, and all.
+_OUT_OF_MEMORY: Final = re.compile(r"Allocation failed for size::(\d+) .* with (\d+) of (\d+) bytes in use")
 # Most programs have no process group: stop looking for one after this many events or steps.
 _MAX_RANK_LOOKUPS: Final = 100
 
@@ -51,13 +55,16 @@ class RecordingSession:
     There is one session per process. A forked child starts its own.
     """
 
-    def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
+    def __init__(
+        self, folder: Path, detail: Detail, config: SimConfig, device: Native, *, has_snapshot: bool = False
+    ) -> None:
         self._folder = folder
         self._detail: Detail = detail
         self._config = config
         self._device = device
         self._forked = False
         self._loader = LoaderClock()
+        self._snapshot = memory_snapshot.MemorySnapshot() if has_snapshot else None
         self._reset()
 
     @classmethod
@@ -75,7 +82,9 @@ class RecordingSession:
         if detail not in {"counts", "lines"}:
             msg = f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}"
             raise ValueError(msg)
-        return cls(Path(folder), "counts" if detail == "counts" else "lines", config, device)
+        has_snapshot = bool(environment.get(SNAPSHOT_VARIABLE))
+        level: Detail = "counts" if detail == "counts" else "lines"
+        return cls(Path(folder), level, config, device, has_snapshot=has_snapshot)
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -99,6 +108,8 @@ class RecordingSession:
         from hpu_sim.prediction import torch_tools
 
         self._loader.observe(torch_tools.loader_iterator_class())
+        if self._snapshot is not None:
+            runtime.record_events(self._take_memory)
         register_optimizer_step_pre_hook(self._before_optimizer_step)
         register_optimizer_step_post_hook(self._on_optimizer_step)
         os.register_at_fork(after_in_child=self._after_fork)
@@ -128,6 +139,7 @@ class RecordingSession:
         self._finished = True
         self._device.set_listener(None)
         self._write("exited")
+        self._write_snapshot()
 
     def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
         self._aggregator.on_event(kind, op, detail, size, frames.event_frame())
@@ -177,6 +189,27 @@ class RecordingSession:
         rank, world_size = self._rank or _rank_from_env(os.environ)
         trace = json.dumps(clock.trace(rank, world_size))
         (self._folder / merge.TRACE_NAME.format(pid=self._pid)).write_text(trace, encoding="utf-8")
+
+    def _take_memory(self, *event: Any) -> None:
+        """Take the changes of the memory since the last event as those of the program's present lines."""
+        del event
+        if self._snapshot is not None:
+            self._snapshot.add(self._device.take_memory_changes())
+
+    def _write_snapshot(self) -> None:
+        if self._snapshot is None:
+            return
+        self._take_memory()
+        error = get_uncaught_error()
+        failed = _OUT_OF_MEMORY.search(error.message) if error is not None else None
+        if failed is not None:
+            size, used, limit = map(int, failed.groups())
+            self._snapshot.add_failure(size, limit - used)
+        try:
+            path = self._folder / merge.SNAPSHOT_NAME.format(pid=self._pid)
+            memory_snapshot.write(self._snapshot.to_dict(), path)
+        except OSError as error:
+            sys.stderr.write(f"hpu-sim: cannot write the memory snapshot: {error}\n")
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
