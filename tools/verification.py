@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_doctor.verify import register, report, schema
+from hpu_doctor.verify import register, report
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, describe
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ def record(folder: Path) -> list[str]:
     Raises:
         ValueError: The folder has no valid report, or its release has no row in compat.toml.
     """
-    found = schema.parse((folder / report.JSON_FILE).read_text(encoding="utf-8"))
+    found = report.read(folder)
     machine = found["machine"]
     kind = "simulated " if machine["simulated"] else ""
     name = f"{kind}{machine['generation']}, SynapseAI {machine['release']}"
-    differing = [entry for entry in found["entries"] if entry["state"] == "differs"]
+    differing = report.in_state(found, "differs")
     counts = found["counts"]
     summary = f"{counts['holds']} hold, {counts['differs']} differ, {counts['not tried']} were not tried"
     section = [
@@ -140,7 +140,7 @@ def record(folder: Path) -> list[str]:
     return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
 
 
-def _difference(entry: schema.Entry) -> tuple[str, ...]:
+def _difference(entry: report.Entry) -> tuple[str, ...]:
     meaning = " ".join(f"{package}: {sentence}" for package, sentence in entry["means"].items())
     return entry["id"], entry["expected"], str(entry["seen"]), meaning
 

@@ -24,7 +24,7 @@ def verify(session: nox.Session, release: str) -> None:
     env = isolated_sim_env(session) | {"HPU_SIM_DEVICES": "2", "HPU_SIM_RELEASE": release, "HPU_SIM_STRICT": "1"}
     # That of the last run.
     shutil.rmtree(folder, ignore_errors=True)
-    command = ("hpu-doctor", "verify", "--out", str(folder), "--all-cards", "--points", "--minutes", "60", "--fork")
+    command = ("hpu-doctor", "verify", "--out", str(folder), "--all-cards", "--points", "--minutes", "60")
     session.run(*command, *session.posargs, env=env)
 
 

@@ -197,7 +197,6 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
 @click.option("--only", "names", multiple=True, metavar="ID", help="Try this assumption only. Repeatable.")
 @click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
 @click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
-@click.option("--fork", is_flag=True, help="Fork the programs from one process, which is safe on simulated cards only.")
 @click.option("--json", "json_to", metavar="[=FILE]", help=f"{_JSON[:-1]}; the folder has it anyway.")
 @click.pass_context
 def verify(
@@ -205,8 +204,8 @@ def verify(
 ) -> None:
     """Try what these packages assume about cards, and write a report to attach to an issue.
 
-    Each assumption has a program, which runs in a process of its own with limits of time and memory, one at a time. It
-    opens a card, which must be free. Nothing is written outside the folder of the report, and the report names no
+    Each assumption has a program, which runs in a process of its own with a limit of time, one at a time. It opens a
+    card, which must be free. Nothing is written outside the folder of the report, and the report names no
     machine, user, path or serial number. The exit code is 0 if all that was tried holds, and 1 otherwise or
     if the run was interrupted.
     """
@@ -227,7 +226,7 @@ def verify(
     if to := json_to or context.obj:
         _write(report, to)
     else:
-        click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.html'}")
+        click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.txt'}")
     sys.exit(1 if report["counts"]["differs"] or not command.is_complete(report) else 0)
 
 

@@ -179,7 +179,7 @@ def no_entry_points() -> None:
     wrap("importlib.metadata:distribution", lambda found: type("Other", (), {"entry_points": ()})())
 
 
-@breaks("narrow-process-group-functions", "wide-process-group-functions")
+@breaks("wide-process-group-functions")
 def other_process_group_functions() -> None:
     if "device_id" in inspect.signature(module("torch.distributed").init_process_group).parameters:
         replace("torch.distributed:init_process_group", lambda backend=None: backend)
@@ -271,11 +271,6 @@ def current_device_is_1() -> None:
 @breaks("calls-open-the-card/get_device_name")
 def device_name_is_a_product() -> None:
     replace(f"{HPU}get_device_name", returning("HL-225"))
-
-
-@breaks("properties-are-text")
-def properties_are_an_object() -> None:
-    replace(f"{HPU}get_device_properties", returning({"total_memory": 1}))
 
 
 @breaks("second-process-is-refused", "missing-module-is-refused", "exit-frees-the-card")
@@ -469,7 +464,7 @@ def storages_resize_otherwise() -> None:
     torch.Tensor.set_ = returning(None)
 
 
-@breaks("cpu-argument-is-refused", "views-share-memory/number on the CPU")
+@breaks("views-share-memory/number on the CPU")
 def cpu_arguments_are_moved_or_refused() -> None:
     torch = module("torch")
     original = torch.Tensor.__add__
@@ -710,7 +705,7 @@ def clipping_does_nothing() -> None:
 # Graphs
 
 
-@breaks("graphs-are-refused-in-eager-mode-to-1-19", "graphs-are-refused-in-eager-mode")
+@breaks("graphs-are-refused-in-eager-mode")
 def graphs_in_eager_mode() -> None:
     replace(f"{HPU}HPUGraph", object)
 
@@ -760,11 +755,6 @@ def operators_on_the_cpu_are_captured() -> None:
     replace("torch.special:airy_ai", returning(None))
 
 
-@breaks("graphed-callable-agrees")
-def graphed_callables_double() -> None:
-    replace(f"{HPU}make_graphed_callables", lambda module, _: lambda inputs: module(inputs) * 2)
-
-
 # torch.compile
 
 
@@ -802,7 +792,7 @@ def no_device_interface() -> None:
 # Profiler
 
 
-@breaks("activity-is-an-enum", "activity-is-that-of-torch", "habana-profile-0-is-an-error")
+@breaks("activity-is-that-of-torch", "habana-profile-0-is-an-error")
 def other_activities() -> None:
     import enum
 
@@ -850,7 +840,7 @@ def traces_of_another_writer() -> None:
     replace("json:loads", loads)
 
 
-@breaks("second-export-is-empty", "torch-has-no-device-events")
+@breaks("torch-has-no-device-events")
 def profiles_keep_their_events() -> None:
     import shutil
 
@@ -1064,7 +1054,7 @@ def barriers_do_nothing() -> None:
     replace("torch.distributed:barrier", returning(None))
 
 
-@breaks("wait-returns-true", "is-completed-is-always-true")
+@breaks("wait-returns-true")
 def work_has_no_result() -> None:
     work = type("Work", (), {"wait": lambda self: False, "is_completed": lambda self: False})()
     replace("torch.distributed:all_reduce", lambda tensor, async_op=False: work)
@@ -1140,11 +1130,8 @@ def clock_stands_still() -> None:
 
 # What differs on a simulated card without strict mode, or on any.
 ON_A_SIMULATED_CARD = (
-    *({each.id for each in register.assumptions() if each.simulator == STRICT} - {"is-completed-is-always-true"}),
-    "bridge-logs-lane",
+    *(each.id for each in register.assumptions() if each.simulator == STRICT),
     "masked-rows-are-not-numbers",
-    "memory-instants",
-    "numbers-differ-from-the-cpu",
     "saving-copies-tensors-in-lazy-mode",
     "torch-version-is-required",
 )

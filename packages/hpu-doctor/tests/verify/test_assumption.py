@@ -15,7 +15,6 @@ from hpu_doctor.verify.assumption import (
     holds,
     matches,
     one_of,
-    points,
 )
 
 
@@ -40,8 +39,6 @@ from hpu_doctor.verify.assumption import (
         ([at_least(1), "x"], [2], False),
         ({"a": contains("b")}, {"a": "abc"}, True),
         ({"a": 1}, {"a": 1, "b": 2}, False),
-        (points("launch"), [{"kind": "launch", "seconds": 0.5}], True),
-        (points("launch"), [{"kind": "launch", "seconds": 0.0}], False),
     ],
 )
 def test_holds(expected: object, seen: object, result: bool) -> None:

@@ -19,50 +19,11 @@ from hpu_doctor.verify.register import precision, profiler, tensors
 if TYPE_CHECKING:
     from pathlib import Path
 
-INSTANT = {
-    "Addr": 1,
-    "Bytes": 64,
-    "Device Id": 0,
-    "Device Type": 1,
-    "Profiler Event Index": 1,
-    "Total Allocated": 64,
-    "Total Reserved": 1 << 30,
-}
-
 
 def is_shown(name: str) -> bool:
     """Return whether an assumption holds by its program."""
     assumption = register.find(name)
     return holds(assumption.expected, assumption.program())
-
-
-@pytest.mark.parametrize(("arguments", "shown"), [(INSTANT, True), (INSTANT | {"Stream": 0}, False)])
-def test_memory_instants(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, int], shown: bool) -> None:
-    event = {"name": "[memory]", "ph": "i", "args": arguments}
-    monkeypatch.setattr(profiler, "_trace", lambda **_: [event])
-
-    assert is_shown("memory-instants") is shown
-
-
-@pytest.mark.parametrize(("name", "shown"), [("Bridge Logs", True), ("Synapse Logger", False)])
-def test_lane_of_the_bridge(monkeypatch: pytest.MonkeyPatch, name: str, shown: bool) -> None:
-    event = {"name": "process_name", "ph": "M", "args": {"name": name}}
-    monkeypatch.setattr(profiler, "_trace", lambda **_: [event])
-
-    assert is_shown("bridge-logs-lane") is shown
-
-
-@pytest.mark.parametrize("shown", [True, False])
-def test_numbers_of_the_card(monkeypatch: pytest.MonkeyPatch, shown: bool) -> None:
-    randn = torch.randn
-    drawn = types.SimpleNamespace(
-        manual_seed=torch.manual_seed,
-        equal=torch.equal,
-        randn=lambda *size, device="cpu": randn(*size) + (shown and device == "hpu"),
-    )
-    monkeypatch.setattr(tensors, "torch", drawn)
-
-    assert is_shown("numbers-differ-from-the-cpu") is shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [(float("nan"), True), (0.0, False)])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,11 +19,12 @@ from one_assumption import TARGET
 from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import Assumption, difference, holds
 from hpu_doctor.verify.register import discovery
+from hpu_testing.processes import free_port, machine_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parent
+SERVER = Path(__file__).with_name("program_server.py")
 
 # A mutation, and the id that it breaks, or "id/case" of a table.
 PAIRS = [(mutation, name) for mutation, names in mutations.MUTATIONS.items() for name in names]
@@ -31,6 +32,9 @@ PAIRS = [(mutation, name) for mutation, names in mutations.MUTATIONS.items() for
 RELEASES = ("1.24.1", "1.18.0", "1.12.1")
 GENERATIONS = ("GAUDI2", "GAUDI3", "GAUDI")
 RANKS = 2
+QUICK = [
+    each.id for each in register.assumptions() if each.quick and not (each.ranks or each.simulator or each.variables)
+]
 
 
 class Machines:
@@ -41,27 +45,22 @@ class Machines:
         self._servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
         self._runs = 0
 
-    def seen(self, assumption: Assumption, mutation: str) -> dict[str, Any]:
+    def seen(self, assumption: Assumption, mutation: str = "") -> dict[str, Any]:
         """Return what the program of an assumption has written, or how it ended."""
         self._runs += 1
         folder = self._folder / str(self._runs)
         folder.mkdir()
+        job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
+        ranks = [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)]
+        request = {"id": assumption.id, "mutation": mutation, "folder": str(folder)}
         server = self._server(assumption)
-        ranks: list[dict[str, str]] = [{"MUTATION": mutation}]
-        if assumption.ranks:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1]), "MUTATION": mutation}
-            ranks = [
-                {**job, "WORLD_SIZE": str(RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)
-            ]
         assert server.stdin is not None
         assert server.stdout is not None
-        server.stdin.write(json.dumps({"id": assumption.id, "folder": str(folder), "ranks": ranks}) + "\n")
+        server.stdin.write(json.dumps({**request, "ranks": ranks if assumption.ranks else [{}]}) + "\n")
         server.stdin.flush()
-        ending = json.loads(server.stdout.readline())
+        error = {"error": f"exit code {server.stdout.readline()}"}
         file = program.result_file(folder, 0)
-        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"error": ending}
+        result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else error
         return result
 
     def _server(self, assumption: Assumption) -> subprocess.Popen[str]:
@@ -69,13 +68,12 @@ class Machines:
         generation = next(each for each in GENERATIONS if assumption.applies_to(None, each))
         key = (release, generation, assumption.mode or "")
         if key not in self._servers:
-            environ = {**os.environ, "HPU_SIM_DEVICES": str(RANKS), "HPU_SIM_RELEASE": release}
-            environ["HPU_SIM_GENERATION"] = generation
+            variables = {"HPU_SIM_RELEASE": release, "HPU_SIM_GENERATION": generation}
             if assumption.mode:
-                environ["PT_HPU_LAZY_MODE"] = "1" if assumption.mode == "lazy" else "0"
+                variables["PT_HPU_LAZY_MODE"] = "1" if assumption.mode == "lazy" else "0"
             self._servers[key] = subprocess.Popen(
-                [sys.executable, str(HERE / "mutation_server.py")],
-                env=environ,
+                [sys.executable, str(SERVER)],
+                env=machine_env(RANKS, self._folder, **variables),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -90,9 +88,17 @@ class Machines:
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    found = Machines(tmp_path_factory.mktemp("runs"))
-    yield found
-    found.close()
+    with contextlib.closing(Machines(tmp_path_factory.mktemp("runs"))) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_assumption_holds_on_the_simulator(machines: Machines, name: str) -> None:
+    assumption = register.find(name)
+
+    result = machines.seen(assumption)
+
+    assert holds(assumption.expected, result.get("seen")), result
 
 
 @pytest.mark.slow
@@ -115,7 +121,7 @@ def test_program_notices_a_simulated_card(machines: Machines, name: str) -> None
     """Strict mode is what a card does: without it, the simulator is the changed behavior."""
     assumption = register.find(name)
 
-    result = machines.seen(assumption, "")
+    result = machines.seen(assumption)
 
     assert "not_tried" not in result
     assert not holds(assumption.expected, result.get("seen")), result

@@ -27,18 +27,18 @@ def result(tmp_path: Path) -> object:
 
 
 def test_value(tmp_path: Path) -> None:
-    assert program.run(make_assumption(lambda: {"a": (1, 2)}), tmp_path)
+    assert program.run(make_assumption(lambda: {"a": (1, 2)}))
 
     assert result(tmp_path) == {"seen": {"a": [1, 2]}}
 
 
 def test_error(tmp_path: Path) -> None:
-    assert not program.run(make_assumption(lambda: 1 / 0), tmp_path)
+    assert not program.run(make_assumption(lambda: 1 / 0))
 
     assert result(tmp_path) == {"error": "ZeroDivisionError: division by zero"}
 
 
 def test_not_tried(tmp_path: Path) -> None:
-    assert program.run(make_assumption(skip), tmp_path)
+    assert program.run(make_assumption(skip))
 
     assert result(tmp_path) == {"not_tried": "the machine has no tail"}

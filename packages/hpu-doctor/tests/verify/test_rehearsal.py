@@ -12,7 +12,7 @@ import mutations
 import pytest
 
 import verification
-from hpu_doctor.verify import schema
+from hpu_doctor.verify.report import read
 
 BUILD = Path(__file__).parent / "patched_build"
 CHANGED = (
@@ -39,13 +39,13 @@ def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest
         "PYTHONPATH": os.pathsep.join([str(BUILD), os.environ.get("PYTHONPATH", "")]),
         "VERIFY_MUTATIONS": ",".join(CHANGED),
     }
-    command = [sys.executable, "-m", "hpu_doctor", "verify", "--out", str(folder), "--quick", "--fork"]
+    command = [sys.executable, "-m", "hpu_doctor", "verify", "--out", str(folder), "--quick", "--minutes", "60"]
 
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stdout + done.stderr
-    report = schema.parse((folder / "report.json").read_text(encoding="utf-8"))
-    differing = {entry["id"] for entry in report["entries"] if entry["state"] == "differs"}
+    found = read(folder)
+    differing = {entry["id"] for entry in found["entries"] if entry["state"] == "differs"}
     assert differing == {name.partition("/")[0] for mutation in CHANGED for name in mutations.MUTATIONS[mutation]}
 
     # The record that follows from it.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from one_assumption import TARGET, make_assumption
 
-from hpu_doctor.verify import report, schema
-from hpu_doctor.verify.assumption import contains, points
+from hpu_doctor.verify import report
+from hpu_doctor.verify.assumption import contains
 from hpu_doctor.verify.privacy import Redactor
 from hpu_doctor.verify.runner import Outcome
 
@@ -21,17 +18,14 @@ if TYPE_CHECKING:
 
     from hpu_core.info import SystemInfo
 
-# It has no types.
-jsonschema: Any = importlib.import_module("jsonschema")
-POINTS = make_assumption(is_point=True, expected=points("host_read"))
 SECRETS = ("enigma", "turing", "/home/turing", "AK39012345")
 
 
 @pytest.fixture
-def built(simulated_system: SystemInfo) -> Callable[..., schema.Report]:
+def built(simulated_system: SystemInfo) -> Callable[..., report.Report]:
     """Return a function that builds a report on outcomes."""
 
-    def build(*outcomes: Outcome) -> schema.Report:
+    def build(*outcomes: Outcome) -> report.Report:
         redactor = Redactor(["enigma", "turing"])
         return report.build(outcomes, simulated_system, TARGET, redactor, date="2026-11-24", seconds=1.5)
 
@@ -43,7 +37,7 @@ def differing(seen: Any = "no <error> on enigma in /home/turing/x.py, AK39012345
     return Outcome(assumption=make_assumption(expected=contains("acquire")), state="differs", seen=seen)
 
 
-def test_difference_has_both_values_and_its_meaning(built: Callable[..., schema.Report]) -> None:
+def test_difference_has_both_values_and_its_meaning(built: Callable[..., report.Report]) -> None:
     (entry,) = built(differing())["entries"]
 
     assert entry["state"] == "differs"
@@ -52,47 +46,30 @@ def test_difference_has_both_values_and_its_meaning(built: Callable[..., schema.
     assert entry["means"] == {"hpu-core": "counting would be wrong."}
 
 
-def test_what_holds_means_nothing(built: Callable[..., schema.Report]) -> None:
+def test_what_holds_means_nothing(built: Callable[..., report.Report]) -> None:
     (entry,) = built(Outcome(assumption=make_assumption(), state="holds", seen=1))["entries"]
 
     assert entry["means"] == {}
 
 
-def test_json_has_the_schema(built: Callable[..., schema.Report]) -> None:
+def test_json_is_read_again(built: Callable[..., report.Report], tmp_path: Path) -> None:
     made = built(differing(), Outcome(assumption=make_assumption(), state="not tried", reason="no card"))
 
-    assert schema.parse(json.dumps(made)) == made
+    report.write(made, [], tmp_path, Redactor())
+
+    assert report.read(tmp_path) == made
     assert made["counts"] == {"differs": 1, "not tried": 1, "holds": 0}
 
 
-def test_json_follows_its_schema(built: Callable[..., schema.Report]) -> None:
-    point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
-    outcome = Outcome(assumption=POINTS, state="holds", seen=[point])
-    validator = jsonschema.Draft202012Validator(schema.json_schema())
-    made: Any = json.loads(json.dumps(built(differing(), outcome)))
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema_version": 7}'])
+def test_another_file_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text, encoding="utf-8")
 
-    assert [error.message for error in validator.iter_errors(made)] == []
-    made["points"][0]["kind"] = "guess"
-    made["entries"][0]["expected"] = 3
-    del made["machine"]["cards"]
-    assert len(list(validator.iter_errors(made))) == 3
+    with pytest.raises(ValueError, match=r"must be of `hpu-doctor verify`|Expecting"):
+        report.read(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "must be JSON"),
-        ("[]", "must be an object"),
-        ('{"schema": 7}', "must be of schema 1, got 7"),
-        ('{"schema": 1}', "missing or unknown"),
-    ],
-)
-def test_another_file_is_an_error(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        schema.parse(text)
-
-
-def test_no_file_names_the_machine(built: Callable[..., schema.Report], tmp_path: Path) -> None:
+def test_no_file_names_the_machine(built: Callable[..., report.Report], tmp_path: Path) -> None:
     outcome = Outcome(
         assumption=make_assumption(),
         state="holds",
@@ -105,35 +82,18 @@ def test_no_file_names_the_machine(built: Callable[..., schema.Report], tmp_path
     report.write(built(*outcomes), outcomes, tmp_path, redactor)
 
     texts = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.rglob("*") if file.is_file()}
-    assert set(texts) == {"report.json", "report.txt", "report.html", "one-is-one-log.txt"}
+    assert set(texts) == {"report.json", "report.txt", "one-is-one-log.txt"}
     assert not [(name, secret) for name, text in texts.items() for secret in SECRETS if secret in text]
 
 
-def test_page_is_well_formed_and_escaped(built: Callable[..., schema.Report]) -> None:
-    page = report.to_html(built(differing()))
-    open_tags: list[str] = []
-
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: object) -> None:
-            if tag != "meta":
-                open_tags.append(tag)
-
-        def handle_endtag(self, tag: str) -> None:
-            assert open_tags.pop() == tag
-
-    Tags().feed(page)
-    assert open_tags == []
-    assert "no &lt;error&gt; on" in page
-
-
-def test_points_of_a_simulated_card_say_so(built: Callable[..., schema.Report]) -> None:
+def test_points_of_a_simulated_card_say_so(built: Callable[..., report.Report]) -> None:
     point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
-    outcome = Outcome(assumption=POINTS, state="holds", seen=[point])
+    outcome = Outcome(assumption=make_assumption(is_point=True), state="holds", seen=[point])
 
     assert built(outcome)["points"] == [{**point, "simulated": True}]
 
 
-def test_text_begins_with_what_differs(built: Callable[..., schema.Report]) -> None:
+def test_text_begins_with_what_differs(built: Callable[..., report.Report]) -> None:
     text = report.to_text(built(Outcome(assumption=make_assumption(), state="holds", seen=1), differing()))
 
     assert text.startswith("1 assumptions hold, 1 differ, 0 were not tried on a simulated GAUDI2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,35 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from one_assumption import TARGET, make_assumption
 
-from hpu_doctor.verify import program, register, runner
-from hpu_doctor.verify.assumption import points
+from hpu_doctor.verify import register, runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from hpu_doctor.verify.runner import Outcome
 
 REAL = dataclasses.replace(TARGET, simulated=False)
 
 
-@pytest.fixture
-def try_program(tmp_path: Path) -> Callable[..., Outcome]:
-    """Return a function that runs a registered assumption on a simulated card, in a process of its own."""
-
-    def run(name: str, **options: Any) -> Outcome:
-        assumption = register.find(name)
-        environ = {**os.environ, "HPU_SIM_DEVICES": "1"}
-        (outcome,) = runner.run([assumption], TARGET, tmp_path, environ, **options)
-        return outcome
-
-    return run
-
-
-def skipped(tmp_path: Path, target: runner.Target = TARGET, **fields: object) -> str:
+def skipped(tmp_path: Path, target: runner.Target = TARGET, **fields: Any) -> str:
     """Return why an assumption is not tried."""
-    options = {name: fields.pop(name) for name in ("all_cards", "points") if name in fields}
-    (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {name: fields.pop(name) for name in ("all_cards", "points") if name in fields}
+    options["seconds"] = fields.pop("seconds_of_run", None)
+    (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, **options)
     assert outcome.state == "not tried"
     return outcome.reason
 
@@ -68,41 +54,67 @@ def test_collectives_need_two_cards(tmp_path: Path) -> None:
 
 
 def test_points_of_a_simulated_card(tmp_path: Path) -> None:
-    reason = skipped(
-        tmp_path, simulator="hardware", reason="its times are the host's", is_point=True, expected=points("launch")
-    )
+    reason = skipped(tmp_path, simulator="hardware", reason="its times are the host's", is_point=True)
 
     assert "its times are the host's" in reason
 
 
-def test_program_in_a_process_of_its_own(try_program: Callable[..., Outcome], tmp_path: Path) -> None:
-    outcome = try_program("memory-stats-keys")
-
-    assert outcome.state == "holds", outcome
-    # Only folders for what libraries write are left.
-    assert not (tmp_path / "memory-stats-keys").exists()
-
-
-def test_time_of_the_run(try_program: Callable[..., Outcome]) -> None:
-    outcome = try_program("memory-stats-keys", seconds=-1.0)
-
-    assert (outcome.state, outcome.reason) == ("not tried", "the time of the run was up")
-
-
-def test_settings_of_the_user_are_dropped(tmp_path: Path) -> None:
+def test_program_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """It sees the defaults of a user's settings, and what it leaves is part of its outcome."""
     environ = {**os.environ, "HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "HABANA_PROFILE": "1", "RANK": "3"}
-    names = ("default-mode-is-eager", "import-sets-up-torch")
+    names = ("summary-is-a-table", "default-mode-is-eager", "import-sets-up-torch")
 
-    outcomes = list(runner.run([register.find(name) for name in names], TARGET, tmp_path, environ, fork=True))
+    outcomes = list(runner.run([register.find(name) for name in names], TARGET, tmp_path, environ))
 
-    assert [outcome.state for outcome in outcomes] == ["holds", "holds"], outcomes
+    assert [outcome.state for outcome in outcomes] == ["holds"] * 3, outcomes
+    assert outcomes[0].attachments.keys() == {"memory-summary.txt"}
+    # Only folders for what libraries write are left.
+    assert not (tmp_path / "summary-is-a-table").exists()
 
 
-def test_attachments(try_program: Callable[..., Outcome]) -> None:
-    outcome = try_program("summary-is-a-table", fork=True)
+def test_time_of_the_run(tmp_path: Path) -> None:
+    assert skipped(tmp_path, seconds_of_run=-1.0) == "the time of the run was up"
 
-    assert outcome.state == "holds", outcome
-    assert outcome.attachments.keys() == {"memory-summary.txt"}
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., runner._Processes]]:
+    """Return a function that starts a shell's text as the process of a program, which is ended after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(text: str, **fields: Any) -> runner._Processes:
+            monkeypatch.setattr(runner, "_COMMAND", ("sh", "-c", text))
+            target = dataclasses.replace(TARGET, cards=2)
+            processes = runner._Processes(make_assumption(**fields), target, tmp_path / "program", {})
+            return stack.enter_context(contextlib.closing(processes))
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "ending"),
+    [
+        ("echo one; exit 3", {}, "the program ended with exit code 3: one"),
+        ("kill -9 $$", {}, "the program was ended by SIGKILL"),
+        ("sleep 600", {"seconds": 0.1}, "the program did not end within 0.1 seconds"),
+        ("test $RANK = 1 || sleep 600; exit 4", {"ranks": True}, "the program ended with exit code 4"),
+    ],
+)
+def test_ending(start: Callable[..., runner._Processes], text: str, fields: dict[str, Any], ending: str) -> None:
+    """Other ranks end with the first failure."""
+    outcome = start(text, **fields).finish()
+
+    assert (outcome.state, outcome.seen) == ("differs", ending)
+
+
+def test_processes_of_a_program_end_with_it(start: Callable[..., runner._Processes], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "open")
+    processes = start(f"exec 3>{tmp_path}/open; sleep 600 & sleep 600")
+
+    with (tmp_path / "open").open("rb") as file:
+        processes.close()
+
+        # Every copy of the writing end is closed when all of them have ended.
+        assert file.read() == b""
 
 
 @pytest.mark.parametrize(
@@ -115,16 +127,12 @@ def test_attachments(try_program: Callable[..., Outcome]) -> None:
     ],
 )
 def test_error_of_the_machine_is_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, free: int, state: str
+    start: Callable[..., runner._Processes], monkeypatch: pytest.MonkeyPatch, error: str, free: int, state: str
 ) -> None:
     """Another process has the card, or the disk is full."""
-    monkeypatch.setattr(program, "result_file", lambda *_: tmp_path / "result.json")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=free))
-    (tmp_path / "result.json").write_text(json.dumps({"error": error}), encoding="utf-8")
-    monkeypatch.setattr(runner._Processes, "_ask_server", lambda *_: None)
-    processes = runner._Processes(make_assumption(), tmp_path, {}, [{}], {})
 
-    outcome = processes.finish()
+    outcome = start(f"echo '{json.dumps({'error': error})}' > result-0.json").finish()
 
     assert outcome.state == state
     assert error in str(outcome.seen or outcome.reason)

@@ -4,7 +4,6 @@ Up to SynapseAI 1.19 the bridge replaces `torch.profiler.ProfilerActivity` by an
 Code that imported the name before has members of another enum than the bridge's profiler expects. Activities are
 therefore looked up by name when recording starts, and the order of imports does not matter.
 """
-# hpu-doctor verify: activity-is-an-enum
 
 from __future__ import annotations
 

@@ -32,7 +32,6 @@ def find() -> SourceResult:
 
     They count as operational. The bridge reports their module ids and PCI addresses only after opening a device.
     """
-    # hpu-doctor verify: properties-are-text
     import_torch()
     if not bridge.is_loaded():
         return _result(message="not loaded in this process")

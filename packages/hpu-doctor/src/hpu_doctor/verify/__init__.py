@@ -3,9 +3,8 @@
 - `assumption`: an entry of the register, and the values that it expects
 - `register`: the entries, by subject
 - `program`: the process that runs the program of one entry
-- `supervision`: time and memory limits of a process
 - `runner`: runs the entries that apply to this machine, one process at a time
-- `schema`: the report
 - `privacy`: removal of what identifies a machine or a person
-- `report`: the folder with the report as JSON, text and HTML
+- `report`: the report, and its folder with JSON and text
+- `command`: chooses entries, runs them and writes the report
 """

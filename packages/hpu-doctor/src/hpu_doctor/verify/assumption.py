@@ -51,17 +51,6 @@ def at_least(number: float) -> Condition:
     return Condition(f"at least {number:g}", lambda seen: isinstance(seen, int | float) and seen >= number)
 
 
-def points(kind: str) -> Condition:
-    """Return the condition of a list of measured points of one kind, all with a time."""
-
-    def are_points(seen: Any) -> bool:
-        return isinstance(seen, list) and all(
-            point["kind"] == kind and isinstance(point["seconds"], float) and point["seconds"] > 0 for point in seen
-        )
-
-    return Condition("measured times", are_points)
-
-
 def holds(expected: object, seen: object) -> bool:
     """Return whether a value of a program, as JSON has it, is the expected one."""
     if isinstance(expected, Condition):

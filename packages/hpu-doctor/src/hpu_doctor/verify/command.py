@@ -15,8 +15,8 @@ from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
 from hpu_doctor.verify.assumption import Assumption
 from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.report import Report
 from hpu_doctor.verify.runner import Outcome
-from hpu_doctor.verify.schema import Report
 
 _INTERRUPTED: Final = "the run was interrupted"
 _STOPPED: Final = "the run could not go on"
@@ -51,7 +51,6 @@ def run(  # noqa: PLR0913 - the options of the command.
     all_cards: bool = False,
     minutes: float | None = None,
     points: bool = False,
-    fork: bool = False,
 ) -> Report:
     """Try assumptions, and write the report. Ctrl-C and SIGTERM end the run; the report then has what was tried.
 
@@ -62,7 +61,6 @@ def run(  # noqa: PLR0913 - the options of the command.
         all_cards: Whether to try what needs all cards.
         minutes: Time after which no further program starts.
         points: Whether to measure times on simulated cards.
-        fork: Whether to fork the programs from one process.
 
     Raises:
         ValueError: The folder is not empty.
@@ -87,7 +85,7 @@ def run(  # noqa: PLR0913 - the options of the command.
     with _new_files(folder):
         with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
             seconds = None if minutes is None else 60 * minutes
-            options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds, "fork": fork}
+            options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds}
             try:
                 with contextlib.closing(runner.run(assumptions, target, Path(scratch), environ, **options)) as results:
                     for number, outcome in enumerate(results, start=1):
@@ -135,8 +133,7 @@ def is_complete(result: Report) -> bool:
 
 def summarize(result: Report) -> str:
     """Return the first line of the report, and the ids of what differs."""
-    differing = [entry["id"] for entry in result["entries"] if entry["state"] == "differs"]
-    return "\n".join([report.title(result), *(f"differs: {name}" for name in differing)])
+    return "\n".join([report.title(result), *(f"differs: {each['id']}" for each in report.in_state(result, "differs"))])
 
 
 def _show_progress(number: int, count: int, outcome: Outcome) -> None:

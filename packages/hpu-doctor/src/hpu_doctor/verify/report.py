@@ -1,37 +1,87 @@
-"""The report folder: `report.json`, `report.txt`, `report.html`, `calibration.json` and what programs attached."""
+"""The report, and its folder: `report.json`, `report.txt`, `calibration.json` and what programs attached."""
 
-import html
 import json
 import platform
-import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypedDict, cast
 
 from hpu_core.discovery import printable
 from hpu_core.info import SystemInfo
 from hpu_doctor.__about__ import __version__
 from hpu_doctor.verify.assumption import describe, difference
 from hpu_doctor.verify.privacy import Redactor
-from hpu_doctor.verify.runner import Outcome, Target
-from hpu_doctor.verify.schema import SCHEMA, Entry, Machine, Point, Report, State
+from hpu_doctor.verify.runner import Outcome, State, Target
 
+SCHEMA: Final = 1
 JSON_FILE: Final = "report.json"
 TEXT_FILE: Final = "report.txt"
-HTML_FILE: Final = "report.html"
 CALIBRATION_FILE: Final = "calibration.json"
 ATTACHMENTS: Final = "attachments"
 
 STATES: Final[tuple[State, ...]] = ("differs", "not tried", "holds")
 _MAX_SEEN: Final = 2000
-_PAGE: Final = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>hpu-doctor verify</title>
-<style>pre{font:15px/1.5 ui-monospace,monospace;max-width:100ch;margin:2rem auto;white-space:pre-wrap}
-b{color:#b00}</style></head><body>
-<pre>%s</pre>
-</body></html>
-"""
+
+
+class Machine(TypedDict):
+    """The machine, without what identifies it: None for what is unknown; `strict` is the simulator's mode."""
+
+    simulated: bool
+    strict: bool
+    release: str | None
+    generation: str | None
+    cards: int
+    versions: dict[str, str | None]
+
+
+class Entry(TypedDict):
+    """Result of an assumption, with the fields of the register that have no word here.
+
+    Attributes:
+        packages: Packages that rely on it.
+        state: Whether it holds on this machine.
+        expected: Expected value, as text; of a table that differs, only the cases that do.
+        seen: Value that the program returned, likewise; None if it has not been tried.
+        reason: Why it was not tried, else "".
+        means: One sentence per package that a difference concerns; empty unless the state is "differs".
+        seconds: Time of the program.
+    """
+
+    id: str
+    subject: str
+    statement: str
+    source: str
+    claim: str
+    packages: list[str]
+    state: State
+    expected: str
+    seen: str | None
+    reason: str
+    means: dict[str, str]
+    seconds: float
+
+
+class Report(TypedDict):
+    """The report.
+
+    Attributes:
+        date: Day of the run, ISO.
+        seconds: Time of the run.
+        counts: Number of entries by state.
+        entries: Results; what a user's job hangs on comes first.
+        points: Times for the planner, as `hpu-sim plan calibrate` reads them.
+        attachments: Names of the files in the folder `attachments`.
+    """
+
+    schema_version: int
+    date: str
+    seconds: float
+    machine: Machine
+    counts: dict[State, int]
+    entries: list[Entry]
+    points: list[dict[str, Any]]
+    attachments: list[str]
 
 
 def build(  # noqa: PLR0913 - the parts of a report.
@@ -55,14 +105,35 @@ def build(  # noqa: PLR0913 - the parts of a report.
     """
     outcomes = list(outcomes)
     counts = Counter(outcome.state for outcome in outcomes)
+    versions = {
+        "torch": system.torch,
+        "bridge": system.bridge.version,
+        "driver": ", ".join(system.driver_versions) or None,
+        "Python": system.python,
+        # It may have its builder's name.
+        "kernel": redactor.text(platform.release()),
+        "hpu-doctor": __version__,
+    }
     return {
         "schema_version": SCHEMA,
         "date": date,
         "seconds": round(seconds, 1),
-        "machine": _machine(system, target, redactor),
+        "machine": {
+            "simulated": target.simulated,
+            "strict": target.strict,
+            "release": target.release,
+            "generation": target.generation,
+            "cards": target.cards,
+            "versions": versions,
+        },
         "counts": {state: counts[state] for state in STATES},
         "entries": [_entry(outcome, redactor) for outcome in outcomes],
-        "points": [point for outcome in outcomes for point in _points(outcome, target)],
+        "points": [
+            {**point, "simulated": True} if target.simulated else point
+            for outcome in outcomes
+            if outcome.assumption.is_point and outcome.state == "holds"
+            for point in outcome.seen
+        ],
         "attachments": sorted(
             f"{outcome.assumption.id}-{name}" for outcome in outcomes for name in outcome.attachments
         ),
@@ -73,7 +144,6 @@ def write(report: Report, outcomes: Iterable[Outcome], folder: Path, redactor: R
     """Write the files of a report to an existing folder."""
     (folder / JSON_FILE).write_text(f"{json.dumps(report, indent=1)}\n", encoding="utf-8")
     (folder / TEXT_FILE).write_text(to_text(report), encoding="utf-8")
-    (folder / HTML_FILE).write_text(to_html(report), encoding="utf-8")
     if report["points"]:
         (folder / CALIBRATION_FILE).write_text(f"{json.dumps(report['points'], indent=1)}\n", encoding="utf-8")
     for outcome in outcomes:
@@ -83,25 +153,35 @@ def write(report: Report, outcomes: Iterable[Outcome], folder: Path, redactor: R
             (folder / ATTACHMENTS / f"{outcome.assumption.id}-{name}").write_text(text, encoding="utf-8")
 
 
+def read(folder: Path) -> Report:
+    """Return the report in a folder.
+
+    Raises:
+        OSError: The folder has no report.
+        ValueError: It is of another schema.
+    """
+    report: Any = json.loads((folder / JSON_FILE).read_text(encoding="utf-8"))
+    if not isinstance(report, dict) or report.get("schema_version") != SCHEMA:
+        raise ValueError(f"{JSON_FILE} must be of `hpu-doctor verify`, with schema_version {SCHEMA}: write it again")
+    return cast("Report", report)
+
+
 def to_text(report: Report) -> str:
     """Return the report as text: what differs first, then what holds, then what was not tried, by reason."""
     versions = report["machine"]["versions"].items()
     lines = [title(report), ", ".join(f"{name} {version}" for name, version in versions if version), ""]
-    for entry in _in_state(report, "differs"):
+    for entry in in_state(report, "differs"):
         lines += [f"DIFFERS  {entry['id']}: {entry['statement']}"]
         details = {"expected": entry["expected"], "seen": entry["seen"], "source": entry["source"]}
         lines += [f"  {name}: {printable(str(text))}" for name, text in {**details, **entry["means"]}.items()]
         lines.append("")
-    lines += [f"HOLDS  {entry['id']}: {entry['statement']}" for entry in _in_state(report, "holds")]
-    lines += ["", *(f"NOT TRIED, {reason}: {', '.join(names)}" for reason, names in _not_tried(report).items())]
+    lines += [f"HOLDS  {entry['id']}: {entry['statement']}" for entry in in_state(report, "holds")]
+    not_tried: dict[str, list[str]] = {}
+    for entry in in_state(report, "not tried"):
+        not_tried.setdefault(entry["reason"], []).append(entry["id"])
+    lines += ["", *(f"NOT TRIED, {reason}: {', '.join(names)}" for reason, names in not_tried.items())]
     lines += [f"TIME  {point['id']}: {point['seconds'] * 1e6:.1f} us" for point in report["points"]]
     return "".join(f"{line}\n" for line in lines)
-
-
-def to_html(report: Report) -> str:
-    """Return the text of the report as a page that needs no other file."""
-    text = html.escape(to_text(report))
-    return _PAGE % re.sub(r"(?m)^DIFFERS .*$", r"<b>\g<0></b>", text)
 
 
 def title(report: Report) -> str:
@@ -116,36 +196,9 @@ def title(report: Report) -> str:
     )
 
 
-def _in_state(report: Report, state: str) -> list[Entry]:
+def in_state(report: Report, state: State) -> list[Entry]:
+    """Return the entries in a state."""
     return [entry for entry in report["entries"] if entry["state"] == state]
-
-
-def _not_tried(report: Report) -> dict[str, list[str]]:
-    """Return the ids of what was not tried, by reason."""
-    names: dict[str, list[str]] = {}
-    for entry in _in_state(report, "not tried"):
-        names.setdefault(entry["reason"], []).append(entry["id"])
-    return names
-
-
-def _machine(system: SystemInfo, target: Target, redactor: Redactor) -> Machine:
-    versions = {
-        "torch": system.torch,
-        "bridge": system.bridge.version,
-        "driver": ", ".join(system.driver_versions) or None,
-        "Python": system.python,
-        "kernel": platform.release(),
-        "hpu-doctor": __version__,
-    }
-    return {
-        "simulated": target.simulated,
-        "strict": target.strict,
-        "release": target.release,
-        "generation": target.generation,
-        "cards": target.cards,
-        # A kernel's version may have its builder's name.
-        "versions": {name: None if value is None else redactor.text(value) for name, value in versions.items()},
-    }
 
 
 def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
@@ -167,13 +220,3 @@ def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
         "means": dict(assumption.means) if outcome.state == "differs" else {},
         "seconds": round(outcome.seconds, 2),
     }
-
-
-def _points(outcome: Outcome, target: Target) -> list[Point]:
-    if not outcome.assumption.is_point or outcome.state != "holds":
-        return []
-    points: list[Point] = outcome.seen
-    for point in points:
-        if target.simulated:
-            point["simulated"] = True
-    return points

@@ -3,8 +3,10 @@
 import contextlib
 import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,20 +15,20 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from hpu_core import discovery
 from hpu_core.info import SystemInfo
-from hpu_doctor.verify import program, supervision
+from hpu_doctor.verify import program
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
-from hpu_doctor.verify.schema import State
-from hpu_doctor.verify.supervision import Limits
 
+State = Literal["holds", "differs", "not tried"]
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 
 _COMMAND: Final = (sys.executable, "-m", "hpu_doctor.verify.program")
 # Processes that load the bridge while another runs its program: loading opens no card and takes longer than most.
 _AHEAD: Final = 2
+_POLL_SECONDS: Final = 0.02
 _OUTPUT_LINES: Final = 4
 _MAX_OUTPUT_BYTES: Final = 1 << 16
 _MAX_ATTACHMENT_BYTES: Final = 1 << 24
@@ -105,7 +107,6 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
     all_cards: bool = False,
     points: bool = False,
     seconds: float | None = None,
-    fork: bool = False,
 ) -> Generator[Outcome, None, None]:
     """Try assumptions, and yield the outcome of each, in their order.
 
@@ -117,121 +118,78 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
         all_cards: Whether to try what needs all cards.
         points: Whether to measure times on a simulated card as well.
         seconds: Time after which no further program starts.
-        fork: Whether programs run in processes that are forked from one that has loaded the bridge. It saves time on
-            the simulator; a bridge may not survive it.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     base = _program_environ(environ, scratch)
     reasons = [_skip_reason(assumption, target, all_cards=all_cards, points=points) for assumption in assumptions]
-    ready: deque[_Processes] = deque()
-    with contextlib.ExitStack() as stack:
-        servers = stack.enter_context(_servers()) if fork else None
-        stack.callback(_kill, ready)
-        started = (
-            _Processes(assumption, scratch / assumption.id, base, _rank_variables(assumption, target), servers)
-            for assumption, reason in zip(assumptions, reasons, strict=True)
-            if not reason
-        )
+    left = (
+        _Processes(assumption, target, scratch / assumption.id, base)
+        for assumption, reason in zip(assumptions, reasons, strict=True)
+        if not reason
+    )
+    started: deque[_Processes] = deque()
+    try:
         for assumption, reason in zip(assumptions, reasons, strict=True):
             if reason:
                 yield Outcome(assumption=assumption, state="not tried", reason=reason)
-                continue
-            ready.extend(itertools.islice(started, 1 + (0 if fork else _AHEAD) - len(ready)))
-            if deadline is not None and time.monotonic() > deadline:
-                ready.popleft().kill()
+            elif deadline is not None and time.monotonic() > deadline:
                 yield Outcome(assumption=assumption, state="not tried", reason="the time of the run was up")
             else:
-                yield ready.popleft().finish()
-
-
-def _kill(ready: "deque[_Processes]") -> None:
-    for processes in ready:
-        processes.kill()
+                started.extend(itertools.islice(left, 1 + _AHEAD - len(started)))
+                with contextlib.closing(started[0]) as processes:
+                    outcome = processes.finish()
+                started.popleft()
+                yield outcome
+    finally:
+        for processes in started:
+            processes.close()
 
 
 class _Processes:
-    """The processes of one program: one, or one per rank.
+    """The processes of one program: one, or one per rank. They load the bridge, and then wait for its id."""
 
-    They are started at once, or by a server that has loaded the bridge, when they are finished.
-    """
-
-    def __init__(
-        self,
-        assumption: Assumption,
-        folder: Path,
-        base: Mapping[str, str],
-        ranks: Sequence[Mapping[str, str]],
-        servers: "dict[str | None, subprocess.Popen[str]] | None",
-    ) -> None:
-        self._assumption, self._folder, self._ranks = assumption, folder, ranks
-        # A server has loaded the bridge without the variables.
-        self._servers = None if assumption.variables else servers
-        self._environ = {**base, **_mode_variables(assumption), **assumption.variables}
-        request = {"id": assumption.id, "folder": str(folder), "ranks": list(ranks)}
-        self._request = f"{json.dumps(request)}\n"
+    def __init__(self, assumption: Assumption, target: Target, folder: Path, base: Mapping[str, str]) -> None:
+        self._assumption, self._folder = assumption, folder
         folder.mkdir(exist_ok=True)
         for name, text in assumption.files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        self._started = [self._start(rank) for rank in range(len(ranks))] if self._servers is None else []
+        environ = {**base, **_mode_variables(assumption), **assumption.variables}
+        ranks = _rank_variables(assumption, target)
+        self._ranks = [self._start({**environ, **variables}, rank) for rank, variables in enumerate(ranks)]
 
-    def _start(self, rank: int) -> "subprocess.Popen[str]":
-        environ = {**self._environ, **self._ranks[rank]}
-        with program.output_file(self._folder, rank).open("wb") as output:
+    def _start(self, environ: Mapping[str, str], rank: int) -> "subprocess.Popen[str]":
+        with self._output_file(rank).open("wb") as output:
             return subprocess.Popen(  # noqa: S603 - this package's own module.
-                _COMMAND, env=environ, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self._folder, text=True
+                _COMMAND,
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder,
+                text=True,
+                # Its own processes end with it, and Ctrl-C is this process's.
+                start_new_session=True,
             )
 
     def finish(self) -> Outcome:
         """Run the program to its end, and return the outcome."""
         start = time.monotonic()
-        if self._servers is not None:
-            ending = self._ask_server(self._servers)
-        else:
-            for process in self._started:
-                _close(process, self._request)
-            ending = supervision.wait([process.pid for process in self._started], Limits(self._assumption.seconds))
-            for process in self._started:
-                # Already waited for.
-                process.poll()
-        seconds = time.monotonic() - start
-        try:
-            return self._outcome(ending, seconds)
-        finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        for process in self._ranks:
+            _send(process, f"{self._assumption.id}\n")
+        ending = _wait(self._ranks, self._assumption.seconds)
+        return replace(self._outcome(ending), seconds=time.monotonic() - start)
 
-    def kill(self) -> None:
-        """End the processes without a result."""
-        for process in self._started:
-            _close(process)
-            supervision.kill_group(process.pid)
+    def close(self) -> None:
+        """End the processes, and remove what they wrote."""
+        for process in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _send(process, "")
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _ask_server(self, servers: "dict[str | None, subprocess.Popen[str]]") -> str | None:
-        """Return how the processes ended that the server of the mode has forked, None for exit code 0."""
-        server = servers.get(self._assumption.mode)
-        if server is None:
-            server = servers[self._assumption.mode] = subprocess.Popen(  # noqa: S603 - this package's own module.
-                [*_COMMAND, "--fork"],
-                env=self._environ,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                # Ctrl-C is this process's, which ends the other.
-                start_new_session=True,
-            )
-        assert server.stdin is not None  # noqa: S101 - it was started with pipes.
-        assert server.stdout is not None  # noqa: S101 - as above.
-        server.stdin.write(self._request)
-        server.stdin.flush()
-        answer = server.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"the process that forks programs ended: exit code {server.wait()}")
-        ending: str | None = json.loads(answer)
-        return ending
-
-    def _outcome(self, ending: str | None, seconds: float) -> Outcome:
-        assumption, known = self._assumption, Outcome(assumption=self._assumption, state="differs", seconds=seconds)
+    def _outcome(self, ending: str | None) -> Outcome:
+        assumption, known = self._assumption, Outcome(assumption=self._assumption, state="differs")
         results = [_read_result(program.result_file(self._folder, rank)) for rank in range(len(self._ranks))]
         error = next((result["error"] for result in results if "error" in result), None)
         reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
@@ -246,34 +204,42 @@ class _Processes:
         if reason is not None:
             return replace(known, state="not tried", reason=reason)
         seen = results[0].get("seen")
-        state: State = "holds" if holds(assumption.expected, seen) else "differs"
         files = sorted((self._folder / program.ATTACHMENTS).glob("*"))
         attachments = {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}
+        state: State = "holds" if holds(assumption.expected, seen) else "differs"
         return replace(known, state=state, seen=seen, attachments=attachments)
 
+    def _output_file(self, rank: int) -> Path:
+        return self._folder / f"output-{rank}.txt"
+
     def _last_lines(self) -> str:
-        lines: list[str] = []
-        for rank in range(len(self._ranks)):
-            file = program.output_file(self._folder, rank)
-            if file.exists():
-                lines += file.read_bytes()[-_MAX_OUTPUT_BYTES:].decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]
+        outputs = [self._output_file(rank).read_bytes()[-_MAX_OUTPUT_BYTES:] for rank in range(len(self._ranks))]
+        lines = [line for text in outputs for line in text.decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]]
         return f": {' | '.join(lines)}" if lines else ""
 
 
-@contextlib.contextmanager
-def _servers() -> Generator["dict[str | None, subprocess.Popen[str]]", None, None]:
-    """Give a dict for servers by mode, which end with the block."""
-    servers: dict[str | None, subprocess.Popen[str]] = {}
-    try:
-        yield servers
-    except BaseException:
-        for server in servers.values():
-            server.terminate()
-        raise
-    finally:
-        # They end with their input.
-        for server in servers.values():
-            server.communicate()
+def _wait(ranks: "Sequence[subprocess.Popen[str]]", seconds: float) -> str | None:
+    """Wait until all ranks have ended, or one has failed; return how it ended, None if all have succeeded."""
+    deadline = time.monotonic() + seconds
+    while True:
+        codes = [process.poll() for process in ranks]
+        failed = next(filter(None, codes), None)
+        if failed is not None:
+            return f"was ended by {signal.Signals(-failed).name}" if failed < 0 else f"ended with exit code {failed}"
+        if None not in codes:
+            return None
+        if time.monotonic() > deadline:
+            return f"did not end within {seconds:g} seconds"
+        time.sleep(_POLL_SECONDS)
+
+
+def _send(process: "subprocess.Popen[str]", line: str) -> None:
+    """Send the last line of its input to a process, which may have ended already."""
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            process.stdin.write(line)
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, points: bool) -> str:
@@ -311,14 +277,6 @@ def _rank_variables(assumption: Assumption, target: Target) -> list[dict[str, st
         port = probe.getsockname()[1]
     job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(target.cards)}
     return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(target.cards)]
-
-
-def _close(process: "subprocess.Popen[str]", line: str = "") -> None:
-    if process.stdin is not None:
-        # It has ended already if loading the bridge failed.
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(line)
-            process.stdin.close()
 
 
 def _read_result(file: Path) -> dict[str, Any]:

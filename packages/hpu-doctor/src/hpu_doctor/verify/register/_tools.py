@@ -2,13 +2,14 @@
 
 import inspect
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from hpu_core import bridge
-from hpu_doctor.verify import supervision
 from hpu_doctor.verify.assumption import NotTriedError, returned_or_error
 
 # The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
@@ -85,10 +86,12 @@ def in_fork(
     os.close(write)
     if meanwhile is not None:
         meanwhile()
-    ending = supervision.wait([pid], supervision.Limits(seconds))
     with os.fdopen(read, "rb") as result:
-        text = result.read().decode("utf-8", "replace")
-    return text or f"no result: {ending}"
+        text = result.read() if select.select([result], [], [], seconds)[0] else b""
+    if not text:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    return text.decode("utf-8", "replace") or f"no result: exit code {os.waitstatus_to_exitcode(status)}"
 
 
 def with_variables(variables: Mapping[str, str | None], function: Callable[[], object]) -> object:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import re
 
 import torch
 from torch.utils import checkpoint
@@ -123,17 +122,6 @@ SUBJECT.table(
     generations=("GAUDI2", "GAUDI3"),
     means={"hpu-precision": "`16-mixed` or `bf16-mixed` would be refused where they work."},
 )
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, get_device_properties",
-    expected="sramBaseAddress dramBaseAddress sramSize dramSize tpcEnabledMask dramEnabled fd device_id device_type",
-    means={"hpu-core": "the memory of a card could be read from an attribute, as on other devices."},
-)
-def properties_are_text() -> object:
-    """`get_device_properties()` is text with nine names and values."""
-    text = hpu().get_device_properties()
-    return " ".join(re.findall(r"(\w+)\s*[=:]", text)) if isinstance(text, str) else type(text).__name__
 
 
 @assume(

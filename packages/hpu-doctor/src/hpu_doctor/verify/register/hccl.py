@@ -275,38 +275,6 @@ def wait_returns_true() -> object:
 
 
 @assume(
-    source=BRIDGE + "distributed/hccl/process_group_eager_hccl.cpp:204-235, is_completed() calls wait",
-    expected=True,
-    mode="eager",
-    simulator="strict",
-    means={"hpu-core": "a collective that is stuck could be recognized by asking."},
-)
-def is_completed_is_always_true() -> object:
-    """`is_completed()` waits, and is true."""
-    start()
-    work: Any = dist.all_reduce(torch.ones(1 << 16, device="hpu"), async_op=True)
-    return bool(work.is_completed())
-
-
-@assume(
-    source=_BASE + "286-312",
-    expected=contains("Coalescing is already in progress"),
-    simulator="strict",
-    means={"hpu-fsdp": "nested coalescing of collectives would work."},
-)
-def coalescing_does_not_nest() -> object:
-    """Coalescing within coalescing is an error."""
-    start()
-    group: Any = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - the class that has the method.
-
-    def nest() -> None:
-        group._start_coalescing(torch.device("hpu"))  # noqa: SLF001 - as torch calls it.
-        group._start_coalescing(torch.device("hpu"))  # noqa: SLF001 - as torch calls it.
-
-    return error_of(nest)
-
-
-@assume(
     source="torch's init_device_mesh; a field report of 1.22.2",
     expected=["hpu", True],
     means={"hpu-fsdp": "device meshes of hpu could not be made."},

@@ -184,17 +184,6 @@ def bridge_has_entry_point() -> object:
 
 
 @assume(
-    source=BRIDGE + "core/torch_overwrites.py",
-    expected=[False, False],
-    releases="<=1.19",
-    means={"hpu-core": "the rendezvous would not have to leave out arguments of torch's functions."},
-)
-def narrow_process_group_functions() -> object:
-    """The bridge's `init_process_group` and `new_group` lack torch's `device_id` and `group_desc`."""
-    return ["device_id" in parameters_of(dist.init_process_group), "group_desc" in parameters_of(dist.new_group)]
-
-
-@assume(
     source=LATER + "core/torch_overwrites.py",
     expected=True,
     releases=">=1.20",

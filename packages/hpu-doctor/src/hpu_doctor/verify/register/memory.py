@@ -5,7 +5,7 @@ import functools
 import torch
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Subject, at_least, contains, error_of
+from hpu_doctor.verify.assumption import Subject, at_least, contains
 from hpu_doctor.verify.register._tools import BRIDGE, attach, hpu
 
 SUBJECT = Subject("Memory of a card")
@@ -165,19 +165,6 @@ def out_of_memory_text() -> object:
     except RuntimeError as error:
         return [bridge.is_out_of_memory(error), str(error)]
     return "no error"
-
-
-@assume(
-    source=_POOL + ",934-993",
-    expected="no error",
-    mode="eager",
-    simulator="strict",
-    means={"hpu-sim": "the line that it names for exhausted memory would be another one than a card's."},
-)
-def out_of_memory_is_late() -> object:
-    """`torch.empty` of more than all memory raises nothing; the first use does."""
-    size = bridge.memory_stats()["Limit"] + _GIB
-    return error_of(lambda: torch.empty(size, dtype=torch.uint8, device="hpu"))
 
 
 @assume(

@@ -102,20 +102,19 @@ def _linear() -> Any:
     return torch.nn.Linear(4, 2).to("hpu")
 
 
-for _claim, _expected_text in (("<=1.19", "AttributeError"), (">=1.20", "lazy mode only")):
-    GRAPHS.add(
-        f"graphs-are-refused-in-eager-mode{'-to-1-19' * (_claim == '<=1.19')}",
-        f"In eager mode creating an HPUGraph is an error: {_expected_text}.",
-        lambda: error_of(lambda: hpu().HPUGraph()),
-        source=f"{LATER if _claim == '>=1.20' else BRIDGE}hpu/graphs.py",
-        expected=contains(_expected_text),
-        mode="eager",
-        releases=_claim,
-        means={
-            "hpu-bucketing": "HPU graphs are refused in eager mode where they would work.",
-            "hpu-doctor": "`explain` would not know the message.",
-        },
-    )
+GRAPHS.add(
+    "graphs-are-refused-in-eager-mode",
+    "In eager mode creating an HPUGraph is an error.",
+    lambda: error_of(lambda: hpu().HPUGraph()),
+    source=LATER + "hpu/graphs.py",
+    expected=contains("lazy mode only"),
+    mode="eager",
+    releases=">=1.20",
+    means={
+        "hpu-bucketing": "HPU graphs are refused in eager mode where they would work.",
+        "hpu-doctor": "`explain` would not know the message.",
+    },
+)
 
 
 def _wrapped() -> list[bool]:
@@ -196,19 +195,6 @@ GRAPHS.table(
     source=BRIDGE + "hpu/graphs.py, graph and HPUGraph.replay; hpu_ops/cpu_fallback.cpp:103-105",
     means={"hpu-bucketing": "a captured step would not follow its inputs, or run what a graph cannot have."},
 )
-
-
-@GRAPHS.assume(
-    source=BRIDGE + "hpu/graphs.py, make_graphed_callables",
-    expected=True,
-    means={"hpu-sim": "programs that use it would fail on a card."},
-)
-def graphed_callable_agrees() -> object:
-    """A function of `make_graphed_callables` computes what the module did."""
-    module, inputs = _linear(), torch.randn(3, 4).to("hpu").requires_grad_()
-    expected = module(inputs).detach().cpu()
-    graphed = hpu().make_graphed_callables(module, (inputs,))
-    return torch.allclose(graphed(inputs).detach().cpu(), expected)
 
 
 def _backends() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, contains, error_of, matches
+from hpu_doctor.verify.assumption import NotTriedError, Subject, contains, error_of, matches
 from hpu_doctor.verify.register._tools import BRIDGE, LATER, attach, hpu
 
 SUBJECT = Subject("Profiler", quick=False, mode="eager", seconds=120)
@@ -138,18 +138,6 @@ SUBJECT.table(
 
 
 @assume(
-    source=BRIDGE + "activity_profiler/activity_profiler.py:56-62,111-114",
-    expected=[["CPU", 1], ["CUDA", 2], ["HPU", 3]],
-    releases="<=1.19",
-    quick=True,
-    means={"hpu-profiler": "activities that were imported before the bridge would be recorded."},
-)
-def activity_is_an_enum() -> object:
-    """`torch.profiler.ProfilerActivity` is an enum of the bridge."""
-    return [[activity.name, activity.value] for activity in torch.profiler.ProfilerActivity]
-
-
-@assume(
     source=LATER + "PT_PYTORCH_PROFILER_USE_KINETO, true by default",
     expected="torch._C._profiler",
     releases=">=1.20",
@@ -178,26 +166,6 @@ def habana_profile_0_is_an_error() -> object:
 
 
 @assume(
-    source=BRIDGE + "activity_profiler/activity_profiler.py:35-38,111-121; synapse_profiler_source.cpp:156-161",
-    expected=[at_least(1), 0],
-    releases="<=1.19",
-    means={"hpu-profiler": "a second export would count events twice, or the first would have none."},
-)
-def second_export_is_empty() -> object:
-    """A second export of a profile has no events of the card."""
-    with torch.profiler.profile(activities=_activities()) as profile:
-        torch.ones(64, 64, device="hpu").sum().cpu()
-    found = []
-    for name in ("first.json", "second.json"):
-        # Some torches refuse a second export, which has no events then either.
-        error_of(lambda name=name: profile.export_chrome_trace(name))  # type: ignore[misc]
-        events = json.loads(Path(name).read_text(encoding="utf-8"))["traceEvents"] if Path(name).exists() else []
-        pids = _device_pids(events)
-        found.append(sum(event.get("ph") == "X" and event.get("pid") in pids for event in events))
-    return found
-
-
-@assume(
     source=BRIDGE
     + "activity_profiler/activity_profiler.py, tensorboard_trace_handler; device events never become Kineto's",
     expected=[False, matches(r".*\.pt\.trace\.json(\.gz)?")],
@@ -212,31 +180,3 @@ def torch_has_no_device_events() -> object:
         torch.ones(64, 64, device="hpu").sum().cpu()
     (file,) = Path("traces").iterdir()
     return [any(str(event.device_type).endswith(".HPU") for event in profile.events() or ()), file.name]
-
-
-@assume(
-    source=BRIDGE + "backend/profiling/trace_sources/memory_source.cpp:44-62",
-    expected=["Addr", "Bytes", "Device Id", "Device Type", "Profiler Event Index", "Total Allocated", "Total Reserved"],
-    releases="<=1.19",
-    simulator="hardware",
-    reason="its writer has no memory instants",
-    means={"hpu-profiler": "the curve of memory would be missing."},
-)
-def memory_instants() -> object:
-    """With profile_memory=True each allocation is an instant with seven arguments."""
-    events = [event for event in _trace(profile_memory=True) if event.get("name") == "[memory]"]
-    own = [event for event in events if event["args"].get("Device Type") not in {0, None}]
-    return sorted(own[0]["args"]) if own else "no instants"
-
-
-@assume(
-    source=BRIDGE + "backend/profiling/trace_sources/bridge_logs_source.cpp:61-96",
-    expected=True,
-    releases="<=1.19",
-    simulator="hardware",
-    reason="its bridge has no C++ functions to record",
-    means={"hpu-profiler": "launches of graphs on the host could not be seen."},
-)
-def bridge_logs_lane() -> object:
-    """A trace has the process "Bridge Logs" with launches of graphs."""
-    return any(event.get("args", {}).get("name") == "Bridge Logs" for event in _trace() if event.get("ph") == "M")

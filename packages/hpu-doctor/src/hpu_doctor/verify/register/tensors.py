@@ -143,23 +143,6 @@ DTYPES.table(
 )
 
 
-@VIEWS.assume(
-    source=BRIDGE
-    + "habana_eager/eager_op.h:440-468, backend/habana_operator.h:309, hpu_ops/backend/clone_gen.cpp:25-29",
-    expected=[True, True],
-    mode="eager",
-    simulator="strict",
-    means={
-        "hpu-sim": "a `view` that fails on a card would pass.",
-        "hpu-compile": "compiled and eager code would see other strides.",
-    },
-)
-def results_are_contiguous() -> object:
-    """The result of an operator on a transposed tensor is contiguous, and so is its clone."""
-    transposed = torch.ones(3, 4, device="hpu").t()
-    return [(transposed + 1).is_contiguous(), transposed.clone().is_contiguous()]
-
-
 def _viewed() -> list[float]:
     base = torch.zeros(4, device="hpu")
     view = base[1:3]
@@ -229,17 +212,6 @@ def storages_can_be_resized_in_eager_mode() -> object:
     """A storage can be freed by `resize_(0)` and grown again in eager mode."""
     tensor = torch.ones(4, device="hpu")
     return [tensor.untyped_storage().resize_(size).size() for size in (0, 16)]
-
-
-@VIEWS.assume(
-    source=BRIDGE + "habana_eager/eager_op.cpp:71-99",
-    expected=contains("Expected all tensors to be on the"),
-    mode="eager",
-    means={"hpu-doctor": "`explain` would not know the message."},
-)
-def cpu_argument_is_refused() -> object:
-    """An operator of a tensor on the card and one on the CPU is an error."""
-    return error_of(lambda: torch.ones(2, device="hpu") + torch.ones(2))
 
 
 @VIEWS.assume(
@@ -357,21 +329,6 @@ RANDOM.table(
 
 
 @RANDOM.assume(
-    source=BRIDGE + "hpu_ops/eager/random_gen.cpp:23-33, one 32-bit number per operator",
-    expected=False,
-    simulator="hardware",
-    reason="its numbers are the CPU's, so that programs can be compared",
-    means={"hpu-sim": "a run here could be compared with a card's number by number."},
-)
-def numbers_differ_from_the_cpu() -> object:
-    """The same seed gives other normal numbers on the card than on the CPU."""
-    torch.manual_seed(7)
-    on_card = torch.randn(16, device="hpu").cpu()
-    torch.manual_seed(7)
-    return torch.equal(on_card, torch.randn(16))
-
-
-@RANDOM.assume(
     source=TORCH + " without the bridge; backend/random.cpp:30-50",
     expected=True,
     means={"hpu-fsdp": "a generator of a rank could not be passed to operators."},
@@ -408,19 +365,6 @@ def missing_operator_runs_on_the_cpu() -> object:
     result = _airy()
     counted = _fallbacks() - before
     return [result.device.type, counted, "special_airy_ai" in str(bridge.metric("cpu_fallback")["FallbackOps"])]
-
-
-@FALLBACK.assume(
-    source=BRIDGE + "hpu_ops/cpu_fallback.cpp:90-119",
-    expected=contains("is not yet supported on HPU"),
-    quick=False,
-    variables={"PT_HPU_PLACE_ON_CPU": "none"},
-    simulator="strict",
-    means={"hpu-doctor": "`explain` would not know the message."},
-)
-def missing_operator_can_be_refused() -> object:
-    """With PT_HPU_PLACE_ON_CPU=none such an operator is an error."""
-    return error_of(_airy)
 
 
 @FALLBACK.assume(

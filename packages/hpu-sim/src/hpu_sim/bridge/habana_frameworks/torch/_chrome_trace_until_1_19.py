@@ -4,7 +4,6 @@ Lanes are numbered by engine, categories follow from engines and names, and an e
 operator. The names of copies, of events of the network and of the host's calls are SynapseAI's own, which is closed:
 those here are assumed, as is that each kernel is a graph of its own. As on a card, a graph has a call that launches it.
 """
-# hpu-doctor verify: bridge-logs-lane
 
 from __future__ import annotations
 

@@ -34,7 +34,6 @@ def _preserve_strides() -> None:
     torch assumes that element-wise operators on hpu return contiguous results, as on a card. A graph traced with wrong
     strides fails at a ``view``.
     """
-    # hpu-doctor verify: results-are-contiguous
     for name in _STRIDE_MODULES:
         try:
             module = importlib.import_module(name)
