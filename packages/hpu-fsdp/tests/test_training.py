@@ -11,7 +11,7 @@ from torch.distributed.fsdp.wrap import wrap
 
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks, hccl
-from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup
+from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup, strategy
 
 from .conftest import SCALES, OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
@@ -297,19 +297,24 @@ def test_several_optimizers_need_manual_optimization(on_ranks: OnRanks) -> None:
         assert "Training with multiple optimizers is only supported with manual optimization" in message
 
 
-def _count_steps_of_setup() -> list[int]:
+def _set_up() -> tuple[list[int], str]:
+    """Return how often the device was opened and the environment was set, and what was said of the parameters."""
     with (
+        mock.patch.object(strategy, "rank_zero_info") as info,
         mock.patch.object(
             HPUAccelerator, "setup_device", autospec=True, side_effect=HPUAccelerator.setup_device
         ) as opens,
         mock.patch.object(hccl, "initialize_hccl", side_effect=hccl.initialize_hccl) as initializes,
     ):
         make_trainer(strategy=HPUFSDPStrategy(), max_steps=1).fit(ImageClassifier(), make_loader())
-    return [opens.call_count, initializes.call_count]
+    return [opens.call_count, initializes.call_count], info.call_args[0][0]
 
 
-def test_each_step_of_the_setup_has_one_owner(on_ranks: OnRanks) -> None:
-    assert on_ranks(_count_steps_of_setup) == [[1, 1]] * 2
+def test_each_step_of_the_setup_has_one_owner_and_a_summary_is_of_a_part(on_ranks: OnRanks) -> None:
+    whole = sum(parameter.numel() for parameter in ImageClassifier().parameters())
+    for steps, text in on_ranks(_set_up):
+        assert steps == [1, 1]
+        assert f" {whole // 2:,} parameters" in text
 
 
 _UNIT_BYTES = 2**20

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
     from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
-    from lightning.pytorch.utilities import rank_zero_warn
+    from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 else:
     _framework = frameworks.current()
 
@@ -36,6 +36,7 @@ else:
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
     LightningModule = _framework.pytorch().LightningModule
+    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     # From Lightning 2.3 on.
     FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
@@ -53,6 +54,7 @@ __all__ = [
     "ModelParallelStrategy",
     "check_version",
     "fsdp_arguments",
+    "rank_zero_info",
     "rank_zero_warn",
     "sharded_saves",
 ]

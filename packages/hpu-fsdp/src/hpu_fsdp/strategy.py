@@ -4,12 +4,12 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy, validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
-from hpu_fsdp._lightning import FSDPStrategy
+from hpu_fsdp._lightning import FSDPStrategy, rank_zero_info
 from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp import CPUOffload, MixedPrecision
     from torch.nn import Module
 
 __all__ = ["HPUFSDPStrategy"]
@@ -94,7 +94,7 @@ class HPUFSDPStrategy(
         auto_wrap_policy: _setup.Policy | None = None,
         activation_checkpointing: "type[Module] | list[type[Module]] | None" = None,
         activation_checkpointing_policy: _setup.Policy | None = None,
-        sharding_strategy: "ShardingStrategy | Literal['FULL_SHARD', 'SHARD_GRAD_OP', 'NO_SHARD', 'HYBRID_SHARD']" = (
+        sharding_strategy: ShardingStrategy | Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"] = (
             "FULL_SHARD"
         ),
         state_dict_type: Literal["full", "sharded"] = "full",
@@ -147,4 +147,7 @@ class HPUFSDPStrategy(
         with self._preparing(model):
             wrapped = super()._setup_model(model)
         self._finish_wrapping(wrapped)
+        if self.sharding_strategy is not ShardingStrategy.NO_SHARD:
+            part = sum(parameter.numel() for parameter in wrapped.parameters())
+            rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
         return wrapped
