@@ -27,6 +27,12 @@ def test_arguments_have_the_order_of_lightnings(strategy: type) -> None:
     assert [name for name in ours if name in theirs] == theirs
 
 
+@pytest.mark.parametrize("strategy", _strategies(), ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_strategy_has_three_classes_above_lightnings(strategy: type) -> None:
+    """Itself, the API's base, and what both APIs share."""
+    assert len([base for base in strategy.__mro__ if base.__module__.startswith("hpu_")]) == 3
+
+
 def _positional(cls: type) -> list[str]:
     parameters = inspect.signature(cls).parameters.values()
     return [each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]

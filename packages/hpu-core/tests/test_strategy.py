@@ -11,8 +11,9 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
+from hpu_core._strategy_mixin import constructor_arguments
 from hpu_core.fabric import FabricSingleHPUStrategy
-from hpu_core.strategy import constructor_arguments, set_module_device
+from hpu_core.strategy import set_module_device
 
 if TYPE_CHECKING:
     from conftest import FakeBridge

@@ -107,7 +107,7 @@ def _fail_on_one_rank(folder: Path) -> str:
     rank = run.fabric.global_rank
     strategy = run.fabric.strategy
     partial = folder / "partial"
-    strategy.write_async(fail if rank == 1 else lambda _: partial.mkdir(), partial, folder / "saved")
+    strategy.saves.write(fail if rank == 1 else lambda _: partial.mkdir(), partial, folder / "saved")
     with pytest.raises((OSError, RuntimeError)) as raised:
         strategy.finish_save()
     run.fabric.barrier()

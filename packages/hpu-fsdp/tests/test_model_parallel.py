@@ -329,7 +329,7 @@ def test_resharding_warns_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(_torch, "count_resharded_units", lambda _: 3)
 
     with pytest.warns(UserWarning, match="frees the gathered parameters of 3 modules in each forward pass"):
-        strategy._finish_parallelization(torch.nn.Linear(2, 2))
+        _parallelize.finish_parallelization(strategy, torch.nn.Linear(2, 2))
 
 
 def _launch_fabric() -> Any:
@@ -447,7 +447,7 @@ def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
     with pytest.raises(ValueError, match="device meshes must be of 'hpu', got 'cuda'"):
-        strategy._finish_parallelization(torch.nn.Linear(2, 2))
+        _parallelize.finish_parallelization(strategy, torch.nn.Linear(2, 2))
 
 
 def _initialize_shards() -> tuple[str, list[float]]:
@@ -471,13 +471,12 @@ def _initialize_shards() -> tuple[str, list[float]]:
 
 
 @_random_dtensors
-def test_end_of_a_strategy_restores_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_a_strategy_restores_torch() -> None:
     """Other DTensors of the process are not the strategy's affair."""
-    monkeypatch.setattr(_setup.ShardedSetupMixin, "teardown", lambda _: None, raising=False)
     helper = _random._resolve_device
     hpu_fsdp.patch_dtensor_random()
     replaced = _random._resolve_device
-    object.__new__(_parallelize.ModelParallelSetupMixin).teardown()
+    _setup.restore(HPUModelParallelStrategy())
 
     assert replaced is not helper
     assert _random._resolve_device is helper

@@ -122,7 +122,7 @@ def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.
     monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
 
     with pytest.raises(RuntimeError, match=rf"{kind.__name__} needs a torch that frees storages .* use torch 2.3 or"):
-        kind()._check_storages()
+        _setup.check_storages(kind())
 
 
 @BOTH
@@ -131,8 +131,8 @@ def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kind, "world_size", 1)
     strategy = kind()
 
-    strategy._choose_sharding()
-    strategy._check_storages()
+    _setup._choose_sharding(strategy)
+    _setup.check_storages(strategy)
 
     assert strategy.sharding_strategy is ShardingStrategy.NO_SHARD
 
@@ -143,7 +143,7 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
 
     with (
         pytest.raises(ValueError, match="the module must have parameters to shard, got Tanh without any"),
-        strategy._preparing(torch.nn.Tanh()),
+        _setup.preparing(strategy, torch.nn.Tanh()),
     ):
         pass
 

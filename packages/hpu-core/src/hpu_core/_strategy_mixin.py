@@ -1,6 +1,8 @@
 """Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from hpu_core import _rendezvous_env, bridge, collectives, discovery, frameworks, hccl
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
+from hpu_core.async_save import AsyncSaves
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.errors import RankFailedError
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
     from lightning.fabric.strategies.registry import _StrategyRegistry
     from lightning.fabric.utilities.types import _DEVICE
+    from typing_extensions import Self
 
     class _Strategy:
         """Part of Lightning's strategies, the Trainer's and Fabric's, that is used here."""
@@ -57,13 +61,14 @@ class HPUStrategyMixin(_Strategy):
     """Mixin for strategies on HPU; list it before Lightning's strategy.
 
     A subclass defines the name under which it is registered, and launches graphs in lazy mode. One for several devices
-    sets `process_groups` before it calls Lightning's constructor, and calls `create_process_group` in Lightning's own
-    hook for it. The device is that of the rank, or one that `devices` or HABANA_VISIBLE_MODULES allows.
+    calls `take_process_groups` before Lightning's constructor. The device is that of the rank, or one that `devices` or
+    HABANA_VISIBLE_MODULES allows.
 
     Attributes:
         process_groups: The manager of this strategy's process group; one that is never joined on a single device.
         other_names: Further names under which it is registered.
         saves_alone: Whether a rank needs no other one for a checkpoint.
+        saves: Its asynchronous saves, if it writes checkpoints on another thread.
         module_ids: Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the
             connector.
     """
@@ -72,12 +77,24 @@ class HPUStrategyMixin(_Strategy):
     other_names: tuple[str, ...] = ()
     process_groups: ProcessGroupManager = ALONE
     saves_alone = False
+    saves: AsyncSaves | None = None
     module_ids: "tuple[int, ...] | None" = None
 
     # Set once in `setup_environment`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
     # Launcher of ranks that another program has started.
     _in_process_launcher: type[Any]
+
+    @classmethod
+    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
+        """Return a strategy with the arguments of one of Lightning's, which it replaces on HPU, and others."""
+        return cls(**constructor_arguments(cls, strategy), **others)
+
+    def take_process_groups(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Create the manager of the process group by a constructor's arguments, and return those for Lightning's."""
+        names = ("process_group_backend", "timeout", "failure_detection")
+        manager = self.process_groups = ProcessGroupManager(*(arguments.pop(name) for name in names))
+        return arguments | {"process_group_backend": manager.backend, "timeout": manager.timeout}
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
@@ -112,8 +129,8 @@ class HPUStrategyMixin(_Strategy):
     def setup_environment(self) -> None:
         """Wait for the other ranks, open this rank's device and create the process group.
 
-        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, `setup_hccl_env`, and Lightning's
-        own set-up, which opens the device and creates the process group.
+        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, `setup_hccl_env`, the manager of
+        the process group, and Lightning's own set-up, which opens the device and finds a process group.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
@@ -127,6 +144,11 @@ class HPUStrategyMixin(_Strategy):
         self.prepare_device()
         self.setup_hccl_env()
         self._mark_step = bridge.mark_step_if_lazy()
+        if self.process_groups is not ALONE:
+            self.process_groups.init_process_group(self.cluster_environment)
+        self._set_up_by_lightning()
+
+    def _set_up_by_lightning(self) -> None:
         super().setup_environment()
 
     def check_accelerator(self) -> None:
@@ -168,10 +190,6 @@ class HPUStrategyMixin(_Strategy):
             # In microseconds.
             hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
         return hccl.select_device(self.world_size, self.local_rank, self.module_ids)
-
-    def create_process_group(self) -> None:
-        """Create the default process group unless there is one."""
-        self.process_groups.init_process_group(self.cluster_environment)
 
     def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any:
         """Return Lightning's context that creates tensors on the device.
@@ -241,14 +259,25 @@ class HPUStrategyMixin(_Strategy):
         with self.process_groups.wait("all-reduce", group):
             return collectives.all_reduce(tensor, group, reduce_op)
 
+    def finish_save(self) -> None:
+        """Wait until the last asynchronous save is complete; every rank must call it.
+
+        Raises:
+            Exception: The save failed, and the previous checkpoint is unchanged.
+        """
+        if self.saves is not None and self.saves.finish():
+            self.barrier()
+
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
-        try:
-            super().teardown()
-        finally:
+        with ExitStack() as stack:
             if self.process_groups is not ALONE:
-                self.process_groups.close()
-                hccl.restore_environment()
+                stack.callback(hccl.restore_environment)
+                stack.callback(self.process_groups.close)
+            stack.callback(super().teardown)
+            if self.saves is not None:
+                stack.callback(self.saves.close)
+                self.finish_save()
 
     def _configure_launcher(self) -> None:
         if self.process_groups is ALONE:
@@ -284,6 +313,15 @@ class HPUStrategyMixin(_Strategy):
     def _mark_step_if_lazy(self) -> None:
         if self._mark_step is not None:
             self._mark_step()
+
+
+def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
+    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
+    names, attributes = inspect.signature(cls).parameters, vars(strategy)
+    # Further arguments of torch's wrapper, under Lightning's names for them.
+    further = (attributes.get(name, {}) for name in ("_ddp_kwargs", "_fsdp_kwargs", "kwargs") if "kwargs" in names)
+    arguments = {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
+    return {name: value for each in (arguments, *further) for name, value in each.items() if name != "kwargs"}
 
 
 def validate_device(device: "_DEVICE") -> torch.device:

@@ -3,99 +3,69 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from hpu_core import atomic_dir
 
-if TYPE_CHECKING:
 
-    class _Strategy:
-        """Part of Lightning's parallel strategies, the Trainer's and Fabric's, that is used here."""
+class AsyncSaves:
+    """Asynchronous saves of a strategy, one at a time; every rank must call the same methods."""
 
-        global_rank: Any
+    def __init__(self) -> None:
+        # Done on rank 0 when the checkpoint is in its place, elsewhere when all ranks have written.
+        self._pending: Future[None] | None = None
+        # Collectives on CPU tensors, for the thread that writes.
+        self._group: Any | None = None
+        self._writer: ThreadPoolExecutor | None = None
 
-        def barrier(self, *args: Any, **kwargs: Any) -> None: ...
-        def remove_checkpoint(self, filepath: Any) -> None: ...
-        def teardown(self) -> None: ...
-
-else:
-    _Strategy = object
-
-
-class AsyncSaveMixin(_Strategy):
-    """Mixin for strategies; list it before Lightning's.
-
-    Attributes:
-        async_save: Whether to write checkpoints on another thread.
-    """
-
-    async_save = False
-
-    # Done on rank 0 when the checkpoint is in its place, elsewhere when all ranks have written.
-    _pending_save: "Future[None] | None" = None
-    # Collectives on CPU tensors, for the thread that writes.
-    _cpu_group: Any | None = None
-    _writer: ThreadPoolExecutor | None = None
-
-    def finish_save(self) -> None:
-        """Wait until the last asynchronous save is complete; every rank must call it.
+    def finish(self) -> bool:
+        """Wait until the last save is complete, and return whether there was one.
 
         Raises:
             Exception: The save failed, and the previous checkpoint is unchanged.
         """
-        pending, self._pending_save = self._pending_save, None
+        pending, self._pending = self._pending, None
         if pending is None:
-            return
+            return False
         pending.result()
-        self.barrier()
+        return True
 
-    def write_async(self, write: Callable[[Any], None], partial: Path, path: Path) -> None:
+    def write(self, write: Callable[[Any], None], partial: Path, path: Path) -> None:
         """Write a checkpoint on another thread, and replace the last one by it once all ranks have written theirs.
-
-        Every rank must call it, after `finish_save`.
 
         Args:
             write: Function that writes this rank's files to `partial`, called with a process group for CPU tensors.
             partial: Path that `atomic_dir.prepare` has returned for `path`.
             path: The checkpoint.
         """
-        if self._cpu_group is None:
-            self._cpu_group = dist.new_group(backend="gloo")
+        if self._group is None:
+            self._group = dist.new_group(backend="gloo")
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "hpu-save")
-        self._pending_save = self._writer.submit(
-            _write_and_commit, write, self._cpu_group, partial, path, is_first=self.global_rank == 0
+        self._pending = self._writer.submit(
+            _write_and_commit, write, self._group, partial, path, is_first=dist.get_rank() == 0
         )
 
-    def remove_checkpoint(self, filepath: Any) -> None:
-        """Remove a checkpoint, after an asynchronous save that may replace it as the last good one.
+    def call_after(self, function: Callable[[], object]) -> None:
+        """Call a function once the last save is complete, now if it is, and never if it fails."""
 
-        Args:
-            filepath: File or folder.
-        """
-        if self._pending_save is None:
-            super().remove_checkpoint(filepath)
-            return
-
-        def remove(saved: "Future[None]") -> None:
+        def call(saved: "Future[None]") -> None:
             if saved.exception() is None:
-                super(AsyncSaveMixin, self).remove_checkpoint(filepath)
+                function()
 
-        self._pending_save.add_done_callback(remove)
+        if self._pending is None:
+            function()
+        else:
+            self._pending.add_done_callback(call)
 
-    def teardown(self) -> None:
-        """Finish the last asynchronous save, and tear the strategy down."""
-        try:
-            self.finish_save()
-        finally:
-            if self._writer is not None:
-                self._writer.shutdown()
-                self._writer = None
-            self._cpu_group = None
-            super().teardown()
+    def close(self) -> None:
+        """End the thread."""
+        if self._writer is not None:
+            self._writer.shutdown()
+        self._writer = self._group = None
 
 
 def _write_and_commit(write: Callable[[Any], None], group: Any, partial: Path, path: Path, *, is_first: bool) -> None:

@@ -1,6 +1,7 @@
 """Base of the Trainer's strategies on HPU, and that for one device."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -159,6 +160,14 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Save a checkpoint, with the states of the devices' generators unless it has weights only."""
         super().save_checkpoint(self.with_random_states(checkpoint), *args, **kwargs)
 
+    def remove_checkpoint(self, filepath: Any) -> None:
+        """Remove a checkpoint, after an asynchronous save that may replace it as the last good one."""
+        remove = functools.partial(super().remove_checkpoint, filepath)
+        if self.saves is None:
+            remove()
+        else:
+            self.saves.call_after(remove)
+
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Load a checkpoint; `weights_only`, an argument of `torch.load`, needs Lightning 2.6."""
         checkpoint: dict[str, Any] = super().load_checkpoint(*args, **kwargs)
@@ -236,12 +245,6 @@ def _within(context: Callable[[], AbstractContextManager[Any]], function: Callab
             return function()
 
     return call
-
-
-def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
-    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
-    names, attributes = inspect.signature(cls).parameters, vars(strategy)
-    return {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
 
 
 def set_module_device(module: torch.nn.Module) -> None:

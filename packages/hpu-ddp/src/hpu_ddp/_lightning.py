@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.launchers.multiprocessing import (
         _MultiProcessingLauncher as FabricMultiProcessingLauncher,
     )
-    from lightning.fabric.utilities.seed import reset_seed
     from lightning.pytorch.strategies import DDPStrategy
     from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher as MultiProcessingLauncher
 else:
@@ -21,7 +20,6 @@ else:
 
     DDPStrategy = _framework.pytorch("strategies").DDPStrategy
     FabricDDPStrategy = _framework.fabric("strategies").DDPStrategy
-    reset_seed = _framework.fabric("utilities.seed").reset_seed
 
     # Private, but in the same modules in Lightning 2.0 to 2.6. Lightning has no public multiprocessing launcher.
     FabricMultiProcessingLauncher = _framework.fabric("strategies.launchers.multiprocessing")._MultiProcessingLauncher  # noqa: SLF001
@@ -32,5 +30,4 @@ __all__ = [
     "FabricDDPStrategy",
     "FabricMultiProcessingLauncher",
     "MultiProcessingLauncher",
-    "reset_seed",
 ]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_core.strategy import constructor_arguments, validate_keywords
+from hpu_core.strategy import validate_keywords
 from hpu_ddp import _wrapper
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
 from hpu_ddp._lightning import FabricDDPStrategy
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
     from torch.nn import Module
-    from typing_extensions import Self
 
 
 class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
@@ -69,16 +68,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, DistributedDataParallel)
-        arguments = _wrapper.check_arguments(arguments)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, arguments.pop("failure_detection"))
-        arguments |= {"process_group_backend": self.process_groups.backend, "timeout": self.process_groups.timeout}
-        super().__init__(**arguments, **kwargs)
-
-    @classmethod
-    def from_lightning(cls, strategy: Any) -> "Self":
-        """Return a strategy with the arguments of Lightning's DDPStrategy, which it replaces on HPU."""
-        # No public attribute has those of DistributedDataParallel.
-        return cls(**constructor_arguments(cls, strategy), **strategy._ddp_kwargs)  # noqa: SLF001 - see above.
+        super().__init__(**self.take_process_groups(_wrapper.check_arguments(arguments)), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.
@@ -97,9 +87,6 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         """
         with _wrapper.with_defaults(self):
             return super().setup_module(module)
-
-    def _setup_distributed(self) -> None:
-        self.create_process_group()
 
     def _determine_ddp_device_ids(self) -> None:
         # Each process has one device, without an index.

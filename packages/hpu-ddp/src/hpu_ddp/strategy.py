@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn.parallel import DistributedDataParallel
 
-from hpu_core.distributed.process_group import BACKEND, TIMEOUT, ProcessGroupManager
-from hpu_core.strategy import HPUStrategy, constructor_arguments, validate_keywords
+from hpu_core.distributed.process_group import BACKEND, TIMEOUT
+from hpu_core.strategy import HPUStrategy, validate_keywords
 from hpu_ddp import _wrapper
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
-from hpu_ddp._lightning import DDPStrategy, reset_seed
+from hpu_ddp._lightning import DDPStrategy
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
-    from typing_extensions import Self
 
 
 class HPUDDPStrategy(HPUStrategy, DDPStrategy):
@@ -86,16 +85,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
         validate_keywords(kwargs, DistributedDataParallel)
-        arguments = _wrapper.check_arguments(arguments)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, arguments.pop("failure_detection"))
-        arguments |= {"process_group_backend": self.process_groups.backend, "timeout": self.process_groups.timeout}
-        super().__init__(**arguments, **kwargs)
-
-    @classmethod
-    def from_lightning(cls, strategy: Any) -> "Self":
-        """Return a strategy with the arguments of Lightning's DDPStrategy, which it replaces on HPU."""
-        # No public attribute has those of DistributedDataParallel.
-        return cls(**constructor_arguments(cls, strategy), **strategy._ddp_kwargs)  # noqa: SLF001 - see above.
+        super().__init__(**self.take_process_groups(_wrapper.check_arguments(arguments)), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.
@@ -105,11 +95,6 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         """
         _wrapper.check_trains(self)
         super().prepare_device()
-
-    def setup_distributed(self) -> None:
-        """Create the process group."""
-        reset_seed()
-        self.create_process_group()
 
     def determine_ddp_device_ids(self) -> None:
         """Return None: each process has one device, without an index."""

@@ -2,18 +2,18 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import atomic_dir
+from hpu_core import atomic_dir, hccl
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint, _setup
 from hpu_deepspeed._lightning import FabricDeepSpeedStrategy, supported_arguments
-from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
 if TYPE_CHECKING:
@@ -22,18 +22,12 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
     from torch.nn import Module
     from torch.optim import Optimizer
+    from typing_extensions import Self
 
 __all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
 
 
-class _SkipCudaCheck(FabricDeepSpeedStrategy):
-    """Lightning's strategy without its check for CUDA; FabricHPUStrategy checks the accelerator."""
-
-    def setup_environment(self) -> None:
-        super(FabricDeepSpeedStrategy, self).setup_environment()
-
-
-class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCudaCheck):
+class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
     """DeepSpeed ZeRO strategy for HPUs with Fabric, registered under the same names as the Trainer's.
 
     DeepSpeed counts accumulated batches if the configuration has `gradient_accumulation_steps`, as with Lightning's
@@ -47,6 +41,8 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCuda
     """
 
     precision_plugin_for = FabricHPUDeepSpeedPrecision
+    config: Any
+    _makes_engine = False
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -100,7 +96,35 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCuda
         async_save: bool = False,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
+        arguments = _setup.take_arguments(self, arguments)
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
+        _setup.finish(self)
+
+    @property
+    def root_device(self) -> torch.device:
+        """`torch.device("hpu")`: each process has one device, whose index Lightning passes to DeepSpeed's engine."""
+        return torch.device("hpu", 0) if self._makes_engine else torch.device("hpu")
+
+    @classmethod
+    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
+        """Return a strategy with the configuration of one of Lightning's, which has all other arguments."""
+        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
+        level = _deepspeed.load().utils.logging.logger.level
+        return super().from_lightning(strategy, logging_level=level, **others)
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy under all its names in Lightning's registry."""
+        _setup.register(cls, strategy_registry)
+
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
+        hccl.set_environment(_deepspeed.BRIDGE_ENV)
+        super().prepare_device()
+
+    def _set_up_by_lightning(self) -> None:
+        # Not by its own method, which requires CUDA.
+        super(FabricDeepSpeedStrategy, self).setup_environment()
 
     def save_checkpoint(
         self,
@@ -115,7 +139,7 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCuda
             TypeError: `storage_options` or `filter` is not None.
         """
         options = supported_arguments(FabricDeepSpeedStrategy.save_checkpoint, filter=filter)
-        with self._atomic_checkpoint(path) as partial:
+        with _setup.replacing(self, path) as partial:
             super().save_checkpoint(partial, state, storage_options, **options)
 
     def load_checkpoint(
@@ -141,13 +165,31 @@ class FabricHPUDeepSpeedStrategy(HPUDeepSpeedMixin, FabricHPUStrategy, _SkipCuda
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
             return super().load_checkpoint(checkpoint, state, **options)
 
+    def _setup_distributed(self) -> None:
+        _setup.set_up_distributed(self)
+        if not self._config_initialized:
+            self._format_config()
+            self._config_initialized = True
+
+    @contextmanager
+    def _making_engine(self) -> Iterator[None]:
+        """Give `root_device` the index 0 inside the context."""
+        self._makes_engine = True
+        try:
+            with _deepspeed.freeze_set_device():
+                yield
+        finally:
+            self._makes_engine = False
+
     def _format_config(self) -> None:
         # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
         self.config.setdefault("gradient_clipping", 0.0)
+        _setup.prepare_config(self, self.precision.precision)
         super()._format_config()
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._device_index_context():
+        with self._making_engine():
             initialized = super()._initialize_engine(*args, **kwargs)
         # Engine and optimizer; Lightning 2.6 adds a scheduler.
         _nvme_checkpoint.patch_engine(initialized[0])

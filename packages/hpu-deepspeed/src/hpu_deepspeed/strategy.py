@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpu_core import atomic_dir
+from hpu_core import atomic_dir, hccl
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device, validate_keywords
-from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint
+from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint, _setup
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
     DeepSpeedStrategy,
@@ -23,7 +23,6 @@ from hpu_deepspeed._lightning import (
     rank_zero_warn,
     supported_arguments,
 )
-from hpu_deepspeed._mixin import HPUDeepSpeedMixin
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
@@ -32,24 +31,14 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
     from torch.optim import Optimizer
+    from typing_extensions import Self
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
 _PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "fp8": torch.bfloat16}
 
 
-class _SkipCudaCheck(DeepSpeedStrategy):
-    """Lightning's strategy without its check for CUDA; HPUStrategy checks the accelerator."""
-
-    def setup_environment(self) -> None:
-        super(DeepSpeedStrategy, self).setup_environment()
-
-    def init_deepspeed(self) -> None:
-        if not _lightning_2_3.init_deepspeed(self):
-            super().init_deepspeed()
-
-
-class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
+class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     """DeepSpeed ZeRO strategy for HPUs, registered as "hpu_deepspeed", "hpu_deepspeed_stage_1" and so on.
 
     Extends Lightning's DeepSpeedStrategy with DeepSpeed for Gaudi, HCCL and one device per process. It also differs in
@@ -137,6 +126,8 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
     # Data type of the inference engine's inputs, None without one.
     precision_plugin_for = HPUDeepSpeedPrecisionPlugin
     _input_dtype: torch.dtype | None = None
+    config: Any
+    _makes_engine = False
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -200,8 +191,49 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
         # Some options of the engine that trains have the same names.
         own_options = frozenset(_inference.OPTIONS) | (options - _config.training_options())
         inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
-        super().__init__(own_options=own_options, **supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+        arguments = _setup.take_arguments(self, arguments)
+        super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+        _setup.finish(self, own_options)
         self._inference_options = _inference.take_options(self.config, inference, own_options)
+
+    @property
+    def root_device(self) -> torch.device:
+        """`torch.device("hpu")`: each process has one device, whose index Lightning passes to DeepSpeed's engine."""
+        return torch.device("hpu", 0) if self._makes_engine else torch.device("hpu")
+
+    @classmethod
+    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
+        """Return a strategy with the configuration of one of Lightning's, which has all other arguments."""
+        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
+        level = _deepspeed.load().utils.logging.logger.level
+        return super().from_lightning(strategy, logging_level=level, **others)
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        """Register the strategy under all its names in Lightning's registry."""
+        _setup.register(cls, strategy_registry)
+
+    def prepare_device(self) -> None:
+        """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
+        hccl.set_environment(_deepspeed.BRIDGE_ENV)
+        super().prepare_device()
+
+    def _set_up_by_lightning(self) -> None:
+        # Not by its own method, which requires CUDA.
+        super(DeepSpeedStrategy, self).setup_environment()
+
+    def setup_distributed(self) -> None:
+        """Validate the configuration as far as only ranks can, and pass the process group to DeepSpeed."""
+        _setup.set_up_distributed(self)
+        # From Lightning 2.2 on, `setup` does this.
+        if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
+            self._format_config()
+            self._config_initialized = True
+
+    def init_deepspeed(self) -> None:
+        """Initialize DeepSpeed's engine."""
+        if not _lightning_2_3.init_deepspeed(self):
+            super().init_deepspeed()
 
     @property
     def shards_parameters(self) -> bool:
@@ -266,7 +298,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
         Raises:
             TypeError: `storage_options` is not None.
         """
-        with self._atomic_checkpoint(filepath) as partial:
+        with _setup.replacing(self, filepath) as partial:
             super().save_checkpoint(checkpoint, partial, storage_options)
 
     def load_checkpoint(
@@ -297,11 +329,23 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
         self._input_dtype = None
         super().teardown()
 
+    @contextmanager
+    def _making_engine(self) -> Iterator[None]:
+        """Give `root_device` the index 0 inside the context."""
+        self._makes_engine = True
+        try:
+            with _deepspeed.freeze_set_device():
+                yield
+        finally:
+            self._makes_engine = False
+
     def _format_config(self) -> None:
         trainer = self.lightning_module.trainer if self.lightning_module is not None else None
         if trainer is not None:
             _config.validate_gradient_clipping(self.config, trainer.gradient_clip_val)
+        _setup.prepare_config(self, self.precision_plugin.precision)
         super()._format_config()
+        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _auto_select_batch_size(self) -> int:
         # For DeepSpeed's throughput log. Lightning's method needs a batch sampler with a batch size.
@@ -356,7 +400,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
     def _setup_model_and_optimizer(
         self, model: "Module", optimizer: "Optimizer | None", lr_scheduler: Any | None = None
     ) -> tuple[Any, Any]:
-        with self._device_index_context():
+        with self._making_engine():
             engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
         # The engine has moved the module to "hpu". Moving it again would move offloaded parameters, too.
         set_module_device(model)
@@ -364,7 +408,7 @@ class HPUDeepSpeedStrategy(HPUDeepSpeedMixin, HPUStrategy, _SkipCudaCheck):
         return engine, optimizer
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
-        with self._device_index_context():
+        with self._making_engine():
             if self._inference_options:
                 dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
                 self._input_dtype = self._inference_options.get("dtype", dtype)

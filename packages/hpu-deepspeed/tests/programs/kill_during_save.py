@@ -36,7 +36,7 @@ class SavingClassifier(Classifier):
                     partial.write(b"PK\x03\x04")
                 os.kill(os.getpid(), signal.SIGKILL)
 
-            if self.trainer.strategy.async_save:
+            if self.trainer.strategy.saves is not None:
                 self.trainer.strategy.finish_save()
                 Path.write_bytes = write_part_and_die  # type: ignore[assignment,method-assign] # It never returns.
             else:

@@ -1,119 +1,87 @@
 """Setup of modules that the program shards with `fully_shard` and `parallelize_module`."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from packaging.version import Version
 from torch.nn import Module
 
-from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.strategy import constructor_arguments
 from hpu_fsdp import _setup, _torch
-from hpu_fsdp._lightning import check_version, rank_zero_warn
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from hpu_fsdp._lightning import rank_zero_warn
 
 # The first torch whose custom operators for FSDP2 have HPU kernels, and its SynapseAI release.
 _TORCH: Final = Version("2.7.dev0")
 _RELEASE: Final = "1.22"
 
 
-class ModelParallelSetupMixin(_setup.ShardedSetupMixin):
-    """Mixin for strategies with a device mesh; list it as ShardedSetupMixin."""
+def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the arguments of a strategy with a device mesh, and return Lightning's, as `_setup.take_arguments`.
 
-    _data_parallel_size: Any
-    _tensor_parallel_size: Any
-
-    def __init__(  # noqa: PLR0913 - the arguments that are checked here.
-        self,
-        *,
-        data_parallel_size: object,
-        tensor_parallel_size: object,
-        context_parallel_size: int,
-        process_group_backend: str | None,
-        timeout: timedelta | None,
-        failure_detection: bool,
-        **arguments: Any,
-    ) -> None:
-        check_version(type(self))
-        if Version(torch.__version__) < _TORCH:
-            raise ImportError(
-                f"{type(self).__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
-                f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
-            )
-        sizes = {"data_parallel_size": data_parallel_size, "tensor_parallel_size": tensor_parallel_size}
-        for name, size in sizes.items():
-            _setup.validate_size(name, size, allows_auto=True)
-        self.context_parallel_size = _setup.validate_size("context_parallel_size", context_parallel_size)
-        self.process_groups = ProcessGroupManager(process_group_backend, timeout, failure_detection)
-        super().__init__(
-            **sizes,
-            process_group_backend=self.process_groups.backend,
-            timeout=self.process_groups.timeout,
-            **arguments,
+    Raises:
+        ImportError: torch or Lightning is too old.
+        ValueError: An argument is invalid; the message names it.
+    """
+    arguments = _setup.take_arguments(strategy, local_names)
+    if Version(torch.__version__) < _TORCH:
+        raise ImportError(
+            f"{type(strategy).__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
+            f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
         )
+    for name in ("data_parallel_size", "tensor_parallel_size"):
+        _setup.validate_size(name, arguments[name], allows_auto=True)
+    return arguments
 
-    @classmethod
-    def from_lightning(cls, strategy: Any) -> "Self":
-        """Return a strategy with the arguments of Lightning's ModelParallelStrategy, which it replaces on HPU."""
-        return cls(**constructor_arguments(cls, strategy))
 
-    def setup_environment(self) -> None:
-        """Create the process group, open the device and build the mesh.
+@contextmanager
+def building_mesh(strategy: Any) -> Iterator[None]:
+    """Return the context of Lightning's set-up, which builds the mesh.
 
-        Raises:
-            RuntimeError: See ShardedSetupMixin.
-        """
-        _torch.patch_dtensor_random()
-        if self.context_parallel_size > 1:
-            # Lightning would give the ranks of a machine one sample, and a share of each layer.
-            if self._tensor_parallel_size == "auto":
-                self._tensor_parallel_size = 1
-            if self._data_parallel_size == "auto":
-                self._data_parallel_size = self.world_size // self._tensor_parallel_size
-        super().setup_environment()
+    Raises:
+        RuntimeError: The bridge is in lazy mode.
+        ValueError: `context_parallel_size` does not divide the ranks.
+    """
+    _setup.check_mode(strategy)
+    _torch.patch_dtensor_random()
+    sizes = vars(strategy)
+    if strategy.context_parallel_size > 1:
+        # Lightning would give the ranks of a machine one sample, and a share of each layer.
+        if sizes["_tensor_parallel_size"] == "auto":
+            sizes["_tensor_parallel_size"] = 1
+        if sizes["_data_parallel_size"] == "auto":
+            sizes["_data_parallel_size"] = strategy.world_size // sizes["_tensor_parallel_size"]
+    yield
+    _setup.create_context_parallel(strategy, sizes["_data_parallel_size"], sizes["_tensor_parallel_size"])
 
-    def _data_layout(self) -> tuple[int, int]:
-        return self._data_parallel_size, self._tensor_parallel_size
 
-    def teardown(self) -> None:
-        """Move everything off the device, and restore what was replaced in torch."""
-        try:
-            super().teardown()
-        finally:
-            _torch.restore()
+def finish_parallelization(strategy: Any, module: Module) -> None:
+    """Restrict reductions to sums, and check the sharded parameters.
 
-    def _finish_parallelization(self, module: Module) -> None:
-        """Restrict reductions to sums, and check the sharded parameters.
-
-        Raises:
-            ValueError: No parameter is sharded, a mesh is not one of HPUs, or a reduction needs another operation.
-        """
-        meshes = {parameter.device_mesh.device_type for parameter in _torch.sharded_parameters(module)}
-        if not meshes and self.world_size > 1:
-            raise ValueError(
-                f"the module must have sharded parameters, got {type(module).__name__} without any: call `fully_shard` "
-                "or `parallelize_module` with the strategy's device mesh, and check that the plan names its modules"
-            )
-        if meshes - {"hpu"}:
-            raise ValueError(
-                f"device meshes must be of 'hpu', got {', '.join(map(repr, sorted(meshes)))}: pass the strategy's "
-                "`device_mesh`"
-            )
-        _torch.force_sum_reduction(module)
-        units = _torch.count_resharded_units(module)
-        if units and self.world_size > 1:
-            rank_zero_warn(
-                f"`fully_shard(reshard_after_forward=True)` frees the gathered parameters of {units} modules in each "
-                "forward pass, and each is a host-device synchronization in eager mode: pass "
-                "`reshard_after_forward=False` if the parameters fit in memory"
-            )
-        module.register_load_state_dict_post_hook(_move_loaded_parameters)
+    Raises:
+        ValueError: No parameter is sharded, a mesh is not one of HPUs, or a reduction needs another operation.
+    """
+    meshes = {parameter.device_mesh.device_type for parameter in _torch.sharded_parameters(module)}
+    if not meshes and strategy.world_size > 1:
+        raise ValueError(
+            f"the module must have sharded parameters, got {type(module).__name__} without any: call `fully_shard` "
+            "or `parallelize_module` with the strategy's device mesh, and check that the plan names its modules"
+        )
+    if meshes - {"hpu"}:
+        raise ValueError(
+            f"device meshes must be of 'hpu', got {', '.join(map(repr, sorted(meshes)))}: pass the strategy's "
+            "`device_mesh`"
+        )
+    _torch.force_sum_reduction(module)
+    units = _torch.count_resharded_units(module)
+    if units and strategy.world_size > 1:
+        rank_zero_warn(
+            f"`fully_shard(reshard_after_forward=True)` frees the gathered parameters of {units} modules in each "
+            "forward pass, and each is a host-device synchronization in eager mode: pass "
+            "`reshard_after_forward=False` if the parameters fit in memory"
+        )
+    module.register_load_state_dict_post_hook(_move_loaded_parameters)
 
 
 def check_clipping(module: Module) -> None:

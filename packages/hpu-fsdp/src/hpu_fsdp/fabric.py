@@ -1,6 +1,6 @@
 """FSDP strategy for Fabric."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,26 +12,26 @@ from hpu_core.fabric import FabricHPUStrategy
 from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FabricFSDPStrategy
+from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import FabricHPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import ClusterEnvironment, Precision
+    from lightning.fabric.utilities.types import _PATH
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
     from torch.nn import Module
     from torch.optim import Optimizer
+    from typing_extensions import Self
 
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
 
-class FabricHPUFSDPStrategy(
-    _checkpoint.FabricCheckpointMixin,
-    FabricHPUStrategy,
-    _setup.FSDPSetupMixin,
-    FabricFSDPStrategy,
-):
+class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
     """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
     Fabric's counterpart of HPUFSDPStrategy. The arguments that both have mean the same.
@@ -56,6 +56,11 @@ class FabricHPUFSDPStrategy(
         failure_detection: See HPUFSDPStrategy.
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
+    Attributes:
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
+        context_parallel: These ranks, once the ranks have joined.
+        saves_sharded: Whether checkpoints are folders with a file per rank.
+
     Raises:
         ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
@@ -64,6 +69,12 @@ class FabricHPUFSDPStrategy(
 
     strategy_name = "hpu_fsdp"
     precision_plugin_for = FabricHPUFSDPPrecision
+    context_parallel_size = 1
+    context_parallel = ContextParallel()
+    saves_sharded: bool
+    shared_attention: "ExitStack | None" = None
+    # Raises an error: torch writes the files.
+    checkpoint_io = FabricFSDPStrategy.checkpoint_io
 
     def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
         self,
@@ -89,11 +100,19 @@ class FabricHPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in _checkpoint.NOT_PASSED_ON}
-        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
+        arguments = _setup.take_arguments(self, locals())
         validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
+        _setup.check_fsdp_arguments({**arguments, **kwargs})
         super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []
+
+    @classmethod
+    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
+        """Return a strategy with the arguments of Lightning's FSDPStrategy, which it replaces on HPU."""
+        made = super().from_lightning(strategy, **others)
+        # Lightning does not keep the policy of the user, only what it made of it.
+        made._activation_checkpointing_kwargs = strategy._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
+        return made
 
     @property
     def precision(self) -> FabricHPUFSDPPrecision:
@@ -112,16 +131,16 @@ class FabricHPUFSDPStrategy(
         Raises:
             ValueError: The module has no parameters.
         """
-        with self._preparing(module):
+        with _setup.preparing(self, module):
             sharded = super().setup_module(module)
-        self._finish_wrapping(sharded)
-        self._share_attention(sharded)
+        _setup.finish_wrapping(self, sharded)
+        _setup.share_attention(self, sharded)
         self._sharded_modules.append(sharded)
         return sharded
 
     def module_sharded_context(self) -> AbstractContextManager[Any]:
         """Return a context in which torch's `wrap` shards modules."""
-        return self._wrapping_context()
+        return _setup.wrapping(self)
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute gradients and reduce them, without those that the optimizer has cleared since the forward pass."""
@@ -150,6 +169,48 @@ class FabricHPUFSDPStrategy(
                 "this step, or pass `error_if_nonfinite=False`"
             )
         return norm
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Arguments of DistributedSampler: the ranks that share a sequence have the same samples."""
+        ranks = super().distributed_sampler_kwargs
+        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+
+    def save_checkpoint(
+        self,
+        path: "_PATH",
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
+        """Save a checkpoint that replaces `path`, a file or a folder, once it is complete on all ranks.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        options = {"storage_options": storage_options, "filter": filter}
+        _checkpoint.save_with_fabric(self, super().save_checkpoint, path, state, **options)
+
+    def load_checkpoint(
+        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load the states of the given objects, and return the rest of a checkpoint of any number of devices.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        method = super().load_checkpoint
+        return _checkpoint.load(self, method, path, state, state, strict, weights_only=weights_only)
+
+    def teardown(self) -> None:
+        """Restore what was replaced in torch and in the model, and tear the strategy down."""
+        _setup.restore(self)
+        super().teardown()
+
+    def _set_up_by_lightning(self) -> None:
+        with _setup.choosing_sharding(self):
+            super()._set_up_by_lightning()
 
 
 # The name without the prefix, as Lightning names Fabric's strategies.

@@ -5,24 +5,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_fsdp import _checkpoint, _parallelize
-from hpu_fsdp._lightning import FabricModelParallelStrategy
+from hpu_fsdp import _checkpoint, _parallelize, _setup
+from hpu_fsdp._lightning import FabricFSDPStrategy, FabricModelParallelStrategy
+from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
 
+    from lightning.fabric.utilities.types import _PATH
     from torch.distributed.device_mesh import DeviceMesh
     from torch.nn import Module
 
 __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 
 
-class FabricHPUModelParallelStrategy(
-    _checkpoint.FabricCheckpointMixin,
-    FabricHPUStrategy,
-    _parallelize.ModelParallelSetupMixin,
-    FabricModelParallelStrategy,
-):
+class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrategy):
     """Fabric strategy for FSDP2 and tensor parallelism on multiple HPUs, which replaces Lightning's on HPU.
 
     Fabric's counterpart of HPUModelParallelStrategy. The arguments that both have mean the same.
@@ -38,6 +36,11 @@ class FabricHPUModelParallelStrategy(
         async_save: See HPUModelParallelStrategy. Call `strategy.finish_save()` at the end.
         failure_detection: See HPUModelParallelStrategy.
 
+    Attributes:
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
+        context_parallel: These ranks, once the ranks have joined.
+        saves_sharded: Whether checkpoints are folders with a file per rank.
+
     Raises:
         ImportError: torch is older than 2.7, or Lightning older than 2.4.
         TypeError: `parallelize_fn` is not a function, or `timeout` is not a timedelta.
@@ -45,6 +48,12 @@ class FabricHPUModelParallelStrategy(
     """
 
     strategy_name = "hpu_model_parallel"
+    context_parallel_size = 1
+    context_parallel = ContextParallel()
+    saves_sharded: bool
+    shared_attention: "ExitStack | None" = None
+    # Raises an error: torch writes the files.
+    checkpoint_io = FabricFSDPStrategy.checkpoint_io
 
     def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
         self,
@@ -64,17 +73,7 @@ class FabricHPUModelParallelStrategy(
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
                 "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
             )
-        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
-        super().__init__(
-            parallelize_fn=parallelize_fn,
-            data_parallel_size=data_parallel_size,
-            tensor_parallel_size=tensor_parallel_size,
-            save_distributed_checkpoint=save_distributed_checkpoint,
-            process_group_backend=process_group_backend,
-            timeout=timeout,
-            context_parallel_size=context_parallel_size,
-            failure_detection=failure_detection,
-        )
+        super().__init__(**_parallelize.take_arguments(self, locals()))
         self._user_parallelize_fn = parallelize_fn
         self._parallelize_fn = self._parallelize
 
@@ -85,15 +84,57 @@ class FabricHPUModelParallelStrategy(
             ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
         """
         sharded = super().setup_module(module)
-        self._share_attention(sharded)
+        _setup.share_attention(self, sharded)
         return sharded
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Arguments of DistributedSampler: the ranks that share a sequence have the same samples."""
+        ranks = super().distributed_sampler_kwargs
+        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+
+    def save_checkpoint(
+        self,
+        path: "_PATH",
+        state: dict[str, Any],
+        storage_options: Any | None = None,
+        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
+    ) -> None:
+        """Save a checkpoint that replaces `path`, a file or a folder, once it is complete on all ranks.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        options = {"storage_options": storage_options, "filter": filter}
+        _checkpoint.save_with_fabric(self, super().save_checkpoint, path, state, **options)
+
+    def load_checkpoint(
+        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load the states of the given objects, and return the rest of a checkpoint of any number of devices.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        method = super().load_checkpoint
+        return _checkpoint.load(self, method, path, state, state, strict, weights_only=weights_only)
+
+    def teardown(self) -> None:
+        """Restore what was replaced in torch and in the model, and tear the strategy down."""
+        _setup.restore(self)
+        super().teardown()
+
+    def _set_up_by_lightning(self) -> None:
+        with _parallelize.building_mesh(self):
+            super()._set_up_by_lightning()
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         with _parallelize.plan_errors():
             sharded = self._user_parallelize_fn(module, mesh)
         # Lightning refuses other results.
         if hasattr(sharded, "modules"):
-            self._finish_parallelization(sharded)
+            _parallelize.finish_parallelization(self, sharded)
         return sharded
 
 

@@ -1,27 +1,26 @@
 """Strategy for FSDP2 and tensor parallelism for the Trainer."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device
-from hpu_fsdp import _checkpoint, _parallelize, _torch
+from hpu_fsdp import _checkpoint, _parallelize, _setup, _torch
 from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
+from hpu_fsdp._torch_2_4 import gathering_without_cuda
+from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
+    from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch import Trainer
+    from torch.optim import Optimizer
 
 __all__ = ["HPUModelParallelStrategy"]
 
 
-class HPUModelParallelStrategy(
-    _checkpoint.TrainerCheckpointMixin,
-    HPUStrategy,
-    _parallelize.ModelParallelSetupMixin,
-    ModelParallelStrategy,
-):
+class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     """Strategy for FSDP2 and tensor parallelism on multiple HPUs, registered as "hpu_model_parallel".
 
     Extends Lightning's ModelParallelStrategy with HCCL, one device per process, and failure detection. The module
@@ -46,6 +45,11 @@ class HPUModelParallelStrategy(
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
 
+    Attributes:
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
+        context_parallel: These ranks, once the ranks have joined.
+        saves_sharded: Whether checkpoints are folders with a file per rank.
+
     Raises:
         ImportError: torch is older than 2.7, or Lightning older than 2.4.
         TypeError: `timeout` is not a timedelta.
@@ -57,6 +61,10 @@ class HPUModelParallelStrategy(
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
     shards_parameters = True
+    context_parallel_size = 1
+    context_parallel = ContextParallel()
+    saves_sharded: bool
+    shared_attention: "ExitStack | None" = None
 
     def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
         self,
@@ -70,21 +78,7 @@ class HPUModelParallelStrategy(
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
-        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=save_distributed_checkpoint)
-        super().__init__(
-            data_parallel_size=data_parallel_size,
-            tensor_parallel_size=tensor_parallel_size,
-            save_distributed_checkpoint=save_distributed_checkpoint,
-            process_group_backend=process_group_backend,
-            timeout=timeout,
-            context_parallel_size=context_parallel_size,
-            failure_detection=failure_detection,
-        )
-
-    @property
-    def saves_sharded(self) -> bool:
-        """Whether checkpoints are folders with a file per rank."""
-        return self._save_distributed_checkpoint
+        super().__init__(**_parallelize.take_arguments(self, locals()))
 
     @contextmanager
     def model_sharded_context(self) -> Iterator[None]:
@@ -100,10 +94,10 @@ class HPUModelParallelStrategy(
                 are to be clipped, and the process group has no backend for it.
         """
         if self.model is not None and self.overrides_configure_model():
-            self._finish_parallelization(self.model)
+            _parallelize.finish_parallelization(self, self.model)
             if trainer.gradient_clip_val:
                 _parallelize.check_clipping(self.model)
-            self._share_attention(self.model)
+            _setup.share_attention(self, self.model)
         super().setup(trainer)
 
     def model_to_device(self) -> None:
@@ -118,3 +112,47 @@ class HPUModelParallelStrategy(
         """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""
         module = self.lightning_module
         return module is not None and type(module).configure_model is not LightningModule.configure_model
+
+    @property
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Arguments of DistributedSampler: the ranks that share a sequence have the same samples."""
+        ranks = super().distributed_sampler_kwargs
+        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+
+    def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
+        return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
+    ) -> None:
+        """Save a checkpoint that replaces `filepath`, a file or a folder, once it is complete on all ranks.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
+
+    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
+        """Return the state of an optimizer; the ranks gather a full one together."""
+        with gathering_without_cuda():
+            return super().optimizer_state(optimizer)
+
+    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
+        """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        modules = {self.weights_key: self.model}
+        return _checkpoint.load(self, super().load_checkpoint, checkpoint_path, modules, weights_only=weights_only)
+
+    def teardown(self) -> None:
+        """Restore what was replaced in torch and in the model, and tear the strategy down."""
+        _setup.restore(self)
+        super().teardown()
+
+    def _set_up_by_lightning(self) -> None:
+        with _parallelize.building_mesh(self):
+            super()._set_up_by_lightning()

@@ -1,6 +1,6 @@
 """FSDP strategy for the Trainer."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,11 +10,14 @@ from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy, validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FSDPStrategy, rank_zero_info
+from hpu_fsdp._torch_2_4 import gathering_without_cuda
+from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
     import torch
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
+    from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
@@ -22,16 +25,13 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision
     from torch.nn import Module
+    from torch.optim import Optimizer
+    from typing_extensions import Self
 
 __all__ = ["HPUFSDPStrategy"]
 
 
-class HPUFSDPStrategy(
-    _checkpoint.TrainerCheckpointMixin,
-    HPUStrategy,
-    _setup.FSDPSetupMixin,
-    FSDPStrategy,
-):
+class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
     """Strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
     Extends Lightning's FSDPStrategy with HCCL, one device per process, failure detection, and gradient clipping by
@@ -67,6 +67,11 @@ class HPUFSDPStrategy(
         **kwargs: Further arguments of torch's FullyShardedDataParallel, such as `limit_all_gathers`,
             `use_orig_params`, `param_init_fn` and `sync_module_states`.
 
+    Attributes:
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
+        context_parallel: These ranks, once the ranks have joined.
+        saves_sharded: Whether checkpoints are folders with a file per rank.
+
     Raises:
         ImportError: Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
@@ -77,6 +82,10 @@ class HPUFSDPStrategy(
     weights_key = "model"
     shards_parameters = True
     precision_plugin_for = HPUFSDPPrecision
+    context_parallel_size = 1
+    context_parallel = ContextParallel()
+    saves_sharded: bool
+    shared_attention: "ExitStack | None" = None
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
 
@@ -105,10 +114,18 @@ class HPUFSDPStrategy(
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in _checkpoint.NOT_PASSED_ON}
-        self.async_save = _checkpoint.validate_async_save(async_save, is_sharded=state_dict_type == "sharded")
+        arguments = _setup.take_arguments(self, locals())
         validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
+        _setup.check_fsdp_arguments({**arguments, **kwargs})
         super().__init__(**arguments, **kwargs)
+
+    @classmethod
+    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
+        """Return a strategy with the arguments of Lightning's FSDPStrategy, which it replaces on HPU."""
+        made = super().from_lightning(strategy, **others)
+        # Lightning does not keep the policy of the user, only what it made of it.
+        made._activation_checkpointing_kwargs = strategy._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
+        return made
 
     @property
     def precision_plugin(self) -> HPUFSDPPrecision:
@@ -125,12 +142,12 @@ class HPUFSDPStrategy(
         """Move the module to the device, shard it, and set it up for training or evaluation."""
         super().setup(trainer)
         if self.model is not None:
-            self._share_attention(self.model)
+            _setup.share_attention(self, self.model)
         self.precision_plugin.root_module = self.model
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:  # type: ignore[override] # Lightning decorates it.
         """Return a context in which torch's `wrap` shards modules, for `configure_model`."""
-        return self._wrapping_context()
+        return _setup.wrapping(self)
 
     def pre_backward(self, closure_loss: "Tensor") -> None:
         """Drop gradients that the optimizer has cleared since the forward pass."""
@@ -139,14 +156,53 @@ class HPUFSDPStrategy(
             _torch.drop_cleared_gradients(self.model)
 
     @property
-    def saves_sharded(self) -> bool:
-        """Whether checkpoints are folders with a file per rank."""
-        return self._state_dict_type == "sharded"
+    def distributed_sampler_kwargs(self) -> dict[str, Any]:
+        """Arguments of DistributedSampler: the ranks that share a sequence have the same samples."""
+        ranks = super().distributed_sampler_kwargs
+        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+
+    def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
+        return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
+    ) -> None:
+        """Save a checkpoint that replaces `filepath`, a file or a folder, once it is complete on all ranks.
+
+        Raises:
+            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set.
+        """
+        _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
+
+    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
+        """Return the state of an optimizer; the ranks gather a full one together."""
+        with gathering_without_cuda():
+            return super().optimizer_state(optimizer)
+
+    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
+        """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.
+
+        Raises:
+            ValueError: It is a checkpoint of another strategy.
+        """
+        modules = {self.weights_key: self.model}
+        return _checkpoint.load(self, super().load_checkpoint, checkpoint_path, modules, weights_only=weights_only)
+
+    def teardown(self) -> None:
+        """Restore what was replaced in torch and in the model, and tear the strategy down."""
+        _setup.restore(self)
+        super().teardown()
+
+    def _set_up_by_lightning(self) -> None:
+        with _setup.choosing_sharding(self):
+            super()._set_up_by_lightning()
 
     def _setup_model(self, model: "Module") -> "Module":
-        with self._preparing(model):
+        with _setup.preparing(self, model):
             wrapped = super()._setup_model(model)
-        self._finish_wrapping(wrapped)
+        _setup.finish_wrapping(self, wrapped)
         if self.sharding_strategy is not ShardingStrategy.NO_SHARD:
             part = sum(parameter.numel() for parameter in wrapped.parameters())
             rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")

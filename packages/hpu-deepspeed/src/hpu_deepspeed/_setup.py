@@ -1,0 +1,107 @@
+"""Set-up and checkpoint directories of the Trainer's and Fabric's strategies."""
+
+import copy
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hpu_core import atomic_dir
+from hpu_core.async_save import AsyncSaves
+from hpu_deepspeed import _config, _deepspeed, _nvme
+from hpu_deepspeed._lightning import rank_zero_info, reset_seed
+from hpu_deepspeed._plugin import PLUGIN
+
+
+def take_arguments(strategy: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take what a strategy has beyond Lightning's out of the arguments of its constructor, and return Lightning's.
+
+    Raises:
+        ImportError: DeepSpeed is too old.
+        ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
+        RuntimeError: DeepSpeed was imported for another accelerator.
+        TypeError: `timeout` or `config` is of the wrong type.
+        ValueError: An argument is invalid; the message names it.
+    """
+    _deepspeed.load()
+    _deepspeed.warn_if_untested()
+    if arguments.pop("async_save"):
+        strategy.saves = AsyncSaves()
+    taken: dict[str, Any] = strategy.take_process_groups(arguments)
+    # Set in `finish`, because Lightning before 2.5 does not take it.
+    del taken["timeout"]
+    _config.validate_source(taken["config"])
+    return taken
+
+
+def finish(strategy: Any, own_options: frozenset[str] = frozenset()) -> None:
+    """Check the configuration that Lightning's constructor has read.
+
+    Args:
+        strategy: The strategy.
+        own_options: Options that it reads itself, and not DeepSpeed's engine for training.
+    """
+    vars(strategy)["_timeout"] = strategy.process_groups.timeout
+    # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
+    strategy.config = copy.deepcopy(strategy.config)
+    if removed := _config.remove_auto(strategy.config):
+        rank_zero_info(
+            f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
+            f"set: {', '.join(removed)}"
+        )
+    _config.validate(strategy.config, own_options)
+
+
+def register(cls: type, registry: Any) -> None:
+    """Register a strategy under all its names in Lightning's registry."""
+    for name, classes in PLUGIN.strategies.items():
+        registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
+
+
+def prepare_config(strategy: Any, precision: Any) -> None:
+    """Add options that DeepSpeed needs to the configuration, before Lightning adds its own."""
+    config = strategy.config
+    _config.fill_defaults(config)
+    _config.resolve_precision(config, precision)
+    if precision == "fp8":
+        # Lightning does not know it.
+        config.setdefault("bf16", {"enabled": True})
+
+
+def set_up_distributed(strategy: Any) -> None:
+    """Validate the configuration as far as only ranks can, and pass the process group to DeepSpeed."""
+    reset_seed()
+    _config.require_compiler(strategy.config)
+    _nvme.validate(strategy.config)
+    # Removed with the strategy.
+    strategy.swap_dirs = _nvme.prepare(strategy.config)
+    # DeepSpeed reads the rank from the environment, too.
+    ranks = {"RANK": strategy.global_rank, "WORLD_SIZE": strategy.world_size, "LOCAL_RANK": strategy.local_rank}
+    os.environ.update({name: str(number) for name, number in ranks.items()})
+    _deepspeed.load().init_distributed("hccl", timeout=strategy.process_groups.timeout)
+
+
+@contextmanager
+def replacing(strategy: Any, path: Any) -> Iterator[Path]:
+    """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
+    target = Path(os.fspath(strategy.broadcast(path)))
+    strategy.finish_save()
+    if strategy.saves is None:
+        with atomic_dir.atomic_dir(target, strategy.global_rank, strategy.local_rank, strategy.barrier) as partial:
+            yield partial
+        return
+    partial = atomic_dir.prepare(target, strategy.local_rank, strategy.barrier)
+    with _deepspeed.buffered_saves() as files:
+        yield partial
+
+    def write(_: Any) -> None:
+        _write_files(files)
+
+    strategy.saves.write(write, partial, target)
+
+
+def _write_files(files: list[tuple[str, io.BytesIO]]) -> None:
+    for file, content in files:
+        Path(file).write_bytes(content.getbuffer())
