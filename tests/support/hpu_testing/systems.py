@@ -36,7 +36,6 @@ def make_card() -> Callable[..., HPUDevice]:
             "pci_address": f"0000:{index + 19}:00.0",
             "generation": "GAUDI2",
             "memory_bytes": 96 * _GIB,
-            "memory_source": "reported",
             "status": "Operational",
             "driver_version": "1.22.0-1a2b3c4",
             "source": "bridge",
@@ -69,7 +68,7 @@ def make_system(make_card: Callable[..., HPUDevice]) -> Callable[..., SystemInfo
 @pytest.fixture
 def simulated_system(make_card: Callable[..., HPUDevice], make_system: Callable[..., SystemInfo]) -> SystemInfo:
     """A machine with two simulated devices and stock torch."""
-    bare = {"module_id": None, "pci_address": None, "driver_version": None, "memory_source": "generation"}
+    bare = {"module_id": None, "pci_address": None, "driver_version": None}
     return make_system(
         devices=tuple(make_card(index, simulated=True, **bare) for index in range(2)),
         bridge=BridgeInfo(installed=True, loaded=True, simulated=True, version="1.22.0.740", mode="eager"),

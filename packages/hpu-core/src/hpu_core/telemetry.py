@@ -6,6 +6,7 @@ A value that cannot be read is left out, because monitoring must not stop traini
 import contextlib
 import functools
 import importlib
+import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from hpu_core import bridge
-from hpu_core.discovery import _holders, _pyhlml
+from hpu_core.discovery import _holders
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,9 @@ def _load_hlml() -> ModuleType | None:
     except ImportError:
         return None
     try:
-        _pyhlml.initialize(hlml)
+        # It prints a message if the library is missing.
+        with contextlib.redirect_stdout(io.StringIO()):
+            hlml.hlmlInit()
     except Exception as error:  # noqa: BLE001 - see `_hlml_stats`.
         _log.warning("pyhlml failed, so power, temperature and utilization are not logged: %s", error)
         return None

@@ -1,11 +1,9 @@
-"""Fixtures for a fake sysfs and /dev, and for recorded output of hl-smi."""
+"""Fixtures for a fake sysfs and /dev."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-_DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
@@ -55,9 +53,3 @@ def add_gaudi(nodes: Path, add_device: Callable[..., Path]) -> Callable[..., Pat
         return add_device(f"accel/accel{number}", address, **{**working, **attributes})
 
     return add
-
-
-@pytest.fixture
-def hl_smi_text() -> Callable[[str], str]:
-    """Return the text of a file in data/."""
-    return lambda name: (_DATA / name).read_text(encoding="utf-8")

@@ -48,7 +48,7 @@ def test_usable_modules(devices: Sequence[HPUDevice], modules: Sequence[int] | N
 
 
 def test_unknown_status_does_not_count() -> None:
-    assert usable([HPUDevice(index=0, source="hl-smi")], None) == ()
+    assert usable([HPUDevice(index=0, source="sysfs")], None) == ()
 
 
 def test_missing_module_is_rejected() -> None:
@@ -70,13 +70,13 @@ def test_error_without_devices() -> None:
     """The error lists the result of each source."""
     sources = (
         SourceResult(source="sysfs", location="/sys/class/accel", message="0 of 1 devices have PCI vendor 0x1da3"),
-        SourceResult(source="hl-smi", location="the command hl-smi", message="not on PATH"),
+        SourceResult(source="bridge", location="the bridge", message="not loaded"),
     )
     text = str(_no_device_error(ScanResult(devices=(), sources=sources)))
 
     assert text.startswith("no Gaudi card was found. Searched:\n")
     assert "\n- /sys/class/accel: 0 of 1 devices have PCI vendor 0x1da3\n" in text
-    assert "\n- the command hl-smi: not on PATH\n" in text
+    assert "\n- the bridge: not loaded\n" in text
 
 
 def test_error_without_operational_device() -> None:

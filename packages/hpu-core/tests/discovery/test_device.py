@@ -4,9 +4,7 @@ import dataclasses
 
 import pytest
 
-from hpu_core.discovery import Generation, HPUDevice, _device
-
-_GIB = 1024**3
+from hpu_core.discovery import HPUDevice, _device
 
 
 def test_device_is_frozen() -> None:
@@ -26,23 +24,6 @@ def test_device_has_slots() -> None:
 )
 def test_only_status_operational_is_operational(status: str, expected: bool) -> None:
     assert HPUDevice(index=0, status=status, source="sysfs").is_operational is expected
-
-
-@pytest.mark.parametrize(("generation", "gib"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
-def test_default_memory_of_generation(generation: Generation, gib: int) -> None:
-    device = _device.with_memory_source(HPUDevice(index=0, generation=generation, source="sysfs"))
-
-    assert (device.memory_bytes, device.memory_source) == (gib * _GIB, "generation")
-
-
-def test_reported_memory_is_kept() -> None:
-    device = _device.with_memory_source(HPUDevice(index=0, generation="GAUDI2", memory_bytes=5 * _GIB, source="pyhlml"))
-
-    assert (device.memory_bytes, device.memory_source) == (5 * _GIB, "reported")
-
-
-def test_unknown_generation_has_no_default_memory() -> None:
-    assert _device.with_memory_source(HPUDevice(index=0, source="sysfs")).memory_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -54,35 +54,3 @@ def test_device_type(device_type: str, expected: str | None) -> None:
 def test_pci_id(number: int, expected: str | None) -> None:
     """The id is valid alone and with Habana's vendor id, but not with that of another vendor."""
     assert _generation.from_pci_id(number) == expected
-
-
-@pytest.mark.parametrize(
-    ("product", "expected"),
-    [
-        ("HL-205", "GAUDI"),
-        ("HL-225", "GAUDI2"),
-        ("HL-225H", "GAUDI2"),
-        ("HL-288", "GAUDI2"),
-        ("HL-325L", "GAUDI3"),
-        ("HL-338", "GAUDI3"),
-        ("HL-425", None),
-        ("HL-2", None),
-        ("A100", None),
-    ],
-)
-def test_product_name(product: str, expected: str | None) -> None:
-    assert _generation.from_product(product) == expected
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("Preboot version hl-gaudi-1.18.0-fw-53.1.1-sec-1", "GAUDI"),
-        ("Preboot version hl-gaudi2-1.12.1-fw-46.0.5-sec-6", "GAUDI2"),
-        ("Preboot version hl-gaudi3-1.24.1-fw-62.0.0-sec-1", "GAUDI3"),
-        ("Preboot version hl-gaudi7-1.24.1", None),
-        ("hl-1.18.0-fw-53.1.1.1", None),
-    ],
-)
-def test_firmware_version(version: str, expected: str | None) -> None:
-    assert _generation.from_firmware(version) == expected

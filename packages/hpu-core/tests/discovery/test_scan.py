@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpu_core import discovery
-from hpu_core.discovery import HPUDevice, SourceResult
-from hpu_core.discovery._device import Source, with_memory_source
+from hpu_core.discovery import Generation, HPUDevice, SourceResult
+from hpu_core.discovery._device import Source
 from hpu_core.discovery._scan import ScanResult, scan
 
 _GIB = 1024**3
@@ -28,35 +28,25 @@ def _unexpected() -> SourceResult:
     pytest.fail("queried a source that is not needed")
 
 
-def _run(**sources: Callable[[], SourceResult]) -> ScanResult:
-    """Scan with these sources; the others list nothing."""
-    nothing: dict[Source, Callable[[], SourceResult]] = {
-        "bridge": _source("bridge"),
-        "pyhlml": _source("pyhlml"),
-        "sysfs": _source("sysfs"),
-        "hl-smi": _source("hl-smi"),
-    }
-    # A keyword cannot have the dash of "hl-smi".
-    return scan({name: sources.get(name.replace("-", "_"), find) for name, find in nothing.items()})
+def _run(
+    bridge: Callable[[], SourceResult] | None = None, sysfs: Callable[[], SourceResult] | None = None
+) -> ScanResult:
+    """Scan with these sources; by default they list nothing."""
+    return scan(bridge or _source("bridge"), sysfs or _source("sysfs"))
 
 
 def test_no_device() -> None:
-    """Without a device every source is queried, in order."""
+    """Without a device both sources are queried, in order."""
     result = _run()
 
     assert result.devices == ()
-    assert [source.source for source in result.sources] == ["bridge", "pyhlml", "sysfs", "hl-smi"]
+    assert [source.source for source in result.sources] == ["bridge", "sysfs"]
 
 
 def test_simulated_devices_are_not_merged() -> None:
     """No other source is queried, because details of real devices do not apply."""
     device = _device("bridge", simulated=True)
-    result = _run(
-        bridge=_source("bridge", device),
-        pyhlml=_unexpected,
-        sysfs=_unexpected,
-        hl_smi=_unexpected,
-    )
+    result = _run(_source("bridge", device), _unexpected)
 
     assert result.devices == (device,)
 
@@ -66,7 +56,7 @@ def test_bridge_decides_the_number() -> None:
     counted = _device("bridge", pci_address=None, generation="GAUDI2")
     result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", 0), _device("sysfs", 1)))
 
-    assert result.devices == (with_memory_source(counted),)
+    assert result.devices == (dataclasses.replace(counted, memory_bytes=96 * _GIB),)
 
 
 def test_bridge_devices_get_details_from_sysfs() -> None:
@@ -75,10 +65,9 @@ def test_bridge_devices_get_details_from_sysfs() -> None:
     result = _run(
         bridge=_source("bridge", _device("bridge", pci_address=None, generation="GAUDI2")),
         sysfs=_source("sysfs", detailed),
-        hl_smi=_unexpected,
     )
 
-    assert result.devices == (with_memory_source(dataclasses.replace(detailed, source="bridge")),)
+    assert result.devices == (dataclasses.replace(detailed, source="bridge", memory_bytes=96 * _GIB),)
 
 
 def test_bridge_counts_only_operational_devices() -> None:
@@ -95,98 +84,29 @@ def test_details_of_another_generation_are_not_used() -> None:
     counted = _device("bridge", pci_address=None, generation="GAUDI2")
     result = _run(bridge=_source("bridge", counted), sysfs=_source("sysfs", _device("sysfs", generation="GAUDI3")))
 
-    assert result.devices == (with_memory_source(counted),)
+    assert result.devices == (dataclasses.replace(counted, memory_bytes=96 * _GIB),)
 
 
 def test_bridge_without_devices_does_not_hide_sysfs() -> None:
     assert _run(sysfs=_source("sysfs", _device("sysfs"))).devices == (_device("sysfs"),)
 
 
-def test_pyhlml_precedes_sysfs() -> None:
-    """The devices are those of the first source that lists any, and sysfs adds unknown details."""
-    result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", memory_bytes=_GIB)),
-        sysfs=_source(
-            "sysfs",
-            _device("sysfs", 1),
-            _device("sysfs", 0, module_id=5, generation="GAUDI2", driver_version="1.24.1"),
-        ),
-        hl_smi=_unexpected,
-    )
-
-    assert result.devices == (
-        _device(
-            "pyhlml",
-            module_id=5,
-            generation="GAUDI2",
-            memory_bytes=_GIB,
-            memory_source="reported",
-            driver_version="1.24.1",
-        ),
-    )
-
-
-def test_reported_memory_replaces_that_of_the_generation() -> None:
-    result = _run(
-        sysfs=_source("sysfs", _device("sysfs", status="Unknown", generation="GAUDI2")),
-        hl_smi=_source("hl-smi", _device("hl-smi", memory_bytes=2 * _GIB)),
-    )
-
-    assert [(device.memory_bytes, device.memory_source) for device in result.devices] == [(2 * _GIB, "reported")]
-
-
-def test_hl_smi_is_queried_for_unknown_status() -> None:
-    result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", status="Unknown")), hl_smi=_source("hl-smi", _device("hl-smi"))
-    )
-
-    assert result.devices == (_device("pyhlml"),)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ("Operational", "In reset", "In reset"),
-        ("Malfunction", "Operational", "Malfunction"),
-        ("Malfunction", "In reset", "Malfunction"),
-        ("Unknown", "In reset", "In reset"),
-        ("Unknown", "Operational", "Operational"),
-        ("Operational", "Unknown", "Operational"),
-        ("Unknown", "Unknown", "Unknown"),
-    ],
-)
-def test_worse_status_wins(first: str, second: str, expected: str) -> None:
-    result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", status=first)),
-        sysfs=_source("sysfs", _device("sysfs", status=second)),
-    )
-
-    assert [device.status for device in result.devices] == [expected]
-
-
-def test_devices_without_address_are_not_merged() -> None:
-    """Nothing identifies a device in two sources."""
-    result = _run(
-        pyhlml=_source("pyhlml", _device("pyhlml", pci_address=None)),
-        sysfs=_source("sysfs", _device("sysfs", pci_address=None, module_id=5)),
-    )
-
-    assert [device.module_id for device in result.devices] == [None]
+@pytest.mark.parametrize(("generation", "gib"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
+def test_memory_of_a_generation(generation: Generation, gib: int) -> None:
+    assert _run(sysfs=_source("sysfs", _device("sysfs", generation=generation))).devices[0].memory_bytes == gib * _GIB
 
 
 def _fail() -> SourceResult:
     raise OSError("gone")
 
 
-@pytest.mark.parametrize("name", ["bridge", "pyhlml", "sysfs"])
-def test_failing_source_does_not_stop_the_scan(name: str) -> None:
-    result = _run(**{name: _fail, "hl_smi": _source("hl-smi", _device("hl-smi"))})
-
-    assert result.devices == (_device("hl-smi"),)
+def test_failing_source_does_not_stop_the_scan() -> None:
+    assert _run(_fail, _source("sysfs", _device("sysfs"))).devices == (_device("sysfs"),)
+    assert _run(_source("bridge", _device("bridge")), _fail).devices == (_device("bridge"),)
 
 
 def test_failure_is_in_the_message() -> None:
-    assert [source.message for source in _run(hl_smi=_fail).sources] == ["", "", "", "failed: OSError: gone"]
+    assert [source.message for source in _run(sysfs=_fail).sources] == ["", "failed: OSError: gone"]
 
 
 # `hl-smi -Q index,module_id` of a Gaudi 3 server with driver 1.24.1, published in a device plugin's test.
@@ -195,12 +115,11 @@ _GAUDI3_MODULES = (1, 3, 2, 6, 0, 7, 5, 4)
 
 def _gaudi3_server(**faults: str) -> tuple[HPUDevice, ...]:
     return tuple(
-        _device("hl-smi", index, module_id=module, generation="GAUDI3", status=faults.get(f"m{module}", "Operational"))
+        _device("sysfs", index, module_id=module, generation="GAUDI3", status=faults.get(f"m{module}", "Operational"))
         for index, module in enumerate(_GAUDI3_MODULES)
     )
 
 
-@pytest.mark.parametrize("source", ["pyhlml", "sysfs", "hl-smi"])
 @pytest.mark.parametrize(
     ("visible", "faults", "numbered"),
     [
@@ -212,7 +131,6 @@ def _gaudi3_server(**faults: str) -> tuple[HPUDevice, ...]:
     ids=["all", "a card in reset", "visible modules", "a faulty visible module"],
 )
 def test_listing_has_the_numbers_that_devices_takes(
-    source: Source,
     visible: str | None,
     faults: dict[str, str],
     numbered: tuple[int, ...],
@@ -221,7 +139,7 @@ def test_listing_has_the_numbers_that_devices_takes(
     """They do not depend on the order of the source: hl-smi's 1 is module 3 here."""
     if visible is not None:
         monkeypatch.setenv("HABANA_VISIBLE_MODULES", visible)
-    result = _run(**{source.replace("-", "_"): _source(source, *_gaudi3_server(**faults))})
+    result = _run(sysfs=_source("sysfs", *_gaudi3_server(**faults)))
     monkeypatch.setattr(discovery, "scan", lambda: result)
 
     assert {device.module_id for device in result.devices} == set(_GAUDI3_MODULES)

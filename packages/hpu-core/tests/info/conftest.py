@@ -20,6 +20,6 @@ def bare_system(make_system: Callable[..., SystemInfo]) -> SystemInfo:
         synapse=None,
         sources=(
             SourceResult(source="bridge", location="the bridge", message="not loaded in this process"),
-            SourceResult(source="hl-smi", location="the command hl-smi", message="not on PATH"),
+            SourceResult(source="bridge", location="the bridge", message="not loaded"),
         ),
     )

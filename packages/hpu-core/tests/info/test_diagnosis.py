@@ -156,7 +156,7 @@ _CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list
         [],
     ),
     "a newer release": (
-        lambda _: {"synapse": SynapseVersion(Version("1.99.0"), "hl-smi")},
+        lambda _: {"synapse": SynapseVersion(Version("1.99.0"), "driver")},
         [],
         ["SynapseAI 1.99.0 is not in the release table, which ends at 1.23.0"],
     ),
@@ -207,7 +207,7 @@ def test_hint_is_the_error_that_was_found(
 
 
 def test_release_without_data_matches_everything(make_system: MakeSystem) -> None:
-    newer = make_system(synapse=SynapseVersion(Version("1.23.0.695"), "hl-smi"), torch="2.20.0", python="3.20.0")
+    newer = make_system(synapse=SynapseVersion(Version("1.23.0.695"), "driver"), torch="2.20.0", python="3.20.0")
     devices = tuple(dataclasses.replace(device, driver_version="1.23.0") for device in newer.devices)
 
     assert diagnose(dataclasses.replace(newer, devices=devices)).problems == ()

@@ -74,25 +74,6 @@ def test_unknown_option_is_a_usage_error(on: On, make_system: MakeSystem, option
     assert f"unrecognized arguments: {option}\n" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "command"),
-    [
-        (["doctor"], "hpu-doctor"),
-        (["--json", "doctor", "--all-nodes"], "hpu-doctor"),
-        (["explain", "a text"], "hpu-doctor explain"),
-        (["check-collectives", "--mib", "1"], "hpu-doctor check-collectives"),
-    ],
-)
-def test_former_subcommand_names_the_command_that_has_it(
-    on: On, make_system: MakeSystem, arguments: list[str], command: str
-) -> None:
-    result = on(make_system, *arguments)
-
-    assert (result.code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"hpu-info: use `{command}`, of the package hpu-doctor: `pip install ")
-    assert len(result.stderr.splitlines()) == 1
-
-
 def test_version(on: On, make_system: MakeSystem) -> None:
     assert on(make_system, "--version").stdout == f"hpu-info, version {__version__}\n"
 

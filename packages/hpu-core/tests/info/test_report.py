@@ -111,7 +111,7 @@ def test_report_without_card_lists_the_sources(bare_system: SystemInfo) -> None:
     words = _words(_screen(bare_system))
 
     assert "none found. Searched:" in words
-    assert "the command hl-smi: not on PATH" in words
+    assert "the bridge: not loaded" in words
     assert words.endswith("Training cannot start.")
 
 

@@ -1,8 +1,7 @@
 """Discovery of the Gaudi devices of this machine, without opening one.
 
-Sources, in order: the bridge if this process has loaded it, pyhlml, sysfs, `hl-smi`. The first source that lists a
-device decides which devices there are; the others add details. No source opens a device, so a launcher may call every
-function here. `hl-smi` runs at most once per process.
+Sources: the bridge if this process has loaded it, and sysfs. If the bridge counts devices, those are the ones there
+are, and sysfs adds details. Neither opens a device, so a launcher may call every function here.
 
 `devices` lists the cards by the number that `devices=[...]` takes. It lists a device that no source reports as
 "Operational" as well, without a number, and nothing counts it. HABANA_VISIBLE_MODULES limits what is numbered and
@@ -136,8 +135,7 @@ def synapse_release(found: Sequence[HPUDevice] | None = None) -> SynapseVersion 
     The first of these that is known:
 
     1. The version of the distribution habana-torch-plugin, which is the bridge that training uses.
-    2. The output of `hl-smi -v`, which belongs to the same user-space installation.
-    3. The driver version, if all devices report the same. In a container the driver is the host's and may be of another
+    2. The driver version, if all devices report the same. In a container the driver is the host's and may be of another
        release.
 
     Args:

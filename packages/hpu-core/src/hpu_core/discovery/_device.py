@@ -1,14 +1,12 @@
 """Data of one device, data of one source, and parsers for their fields."""
 
-import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from hpu_core.discovery._generation import MEMORY_BYTES, Generation
+from hpu_core.discovery._generation import Generation
 
-Source: TypeAlias = Literal["bridge", "pyhlml", "sysfs", "hl-smi"]
-MemorySource: TypeAlias = Literal["reported", "generation"]
+Source: TypeAlias = Literal["bridge", "sysfs"]
 
 OPERATIONAL: Final = "Operational"
 UNKNOWN_STATUS: Final = "Unknown"
@@ -29,9 +27,7 @@ class HPUDevice:
         module_id: Id that HABANA_VISIBLE_MODULES and HLS_MODULE_ID use.
         pci_address: PCI address in lower case, such as "0000:43:00.0".
         generation: "GAUDI", "GAUDI2" or "GAUDI3".
-        memory_bytes: Size of the device memory in bytes.
-        memory_source: "reported" if a tool reported `memory_bytes`; "generation" if it is the size that all devices of
-            the generation have (32, 96 or 128 GiB).
+        memory_bytes: Size of the memory in bytes that all devices of the generation have (32, 96 or 128 GiB).
         status: Status that the driver reports, such as "Operational", "In reset" or "Malfunction"; else "Unknown".
         driver_version: Driver version, such as "1.18.0-ee698fb".
         simulated: Whether this is a device of the simulator.
@@ -43,7 +39,6 @@ class HPUDevice:
     pci_address: str | None = None
     generation: Generation | None = None
     memory_bytes: int | None = None
-    memory_source: MemorySource | None = None
     status: str = UNKNOWN_STATUS
     driver_version: str | None = None
     simulated: bool = False
@@ -70,15 +65,6 @@ class SourceResult:
     location: str
     message: str
     devices: tuple[HPUDevice, ...] = ()
-
-
-def with_memory_source(device: HPUDevice) -> HPUDevice:
-    """Return a source's device with the source of its memory size, which is that of its generation by default."""
-    if device.memory_bytes is not None:
-        return dataclasses.replace(device, memory_source="reported")
-    if device.generation is None:
-        return device
-    return dataclasses.replace(device, memory_bytes=MEMORY_BYTES[device.generation], memory_source="generation")
 
 
 def printable(text: str) -> str:

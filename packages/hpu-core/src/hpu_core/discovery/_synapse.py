@@ -2,12 +2,11 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from hpu_core.discovery import _hl_smi
 from hpu_core.discovery._device import HPUDevice
 
 _RELEASE = re.compile(r"[0-9]{1,4}\.[0-9]{1,6}\.[0-9]{1,6}(?![0-9])")
@@ -19,25 +18,21 @@ class SynapseVersion:
 
     Attributes:
         version: Release such as 1.24.1.482, or 1.24.1 if the build is unknown.
-        source: "habana-torch-plugin", "hl-smi" or "driver".
+        source: "habana-torch-plugin" or "driver".
     """
 
     version: Version
     source: str
 
 
-def find(
-    plugin: str | None, devices: Sequence[HPUDevice], hl_smi: Callable[[], Version | None] = _hl_smi.release
-) -> SynapseVersion | None:
+def find(plugin: str | None, devices: Sequence[HPUDevice]) -> SynapseVersion | None:
     """Return the release, None if it is unknown; see `hpu_core.discovery.synapse_release` for the order of sources."""
     if plugin is not None:
         with contextlib.suppress(InvalidVersion):
             return SynapseVersion(Version(plugin), "habana-torch-plugin")
     if any(device.simulated for device in devices):
-        # The other sources describe this machine, not the simulated one.
+        # The driver is this machine's, not the simulated one's.
         return None
-    if version := hl_smi():
-        return SynapseVersion(version, "hl-smi")
     drivers = {release for device in devices if (release := driver_release(device.driver_version))}
     return SynapseVersion(drivers.pop(), "driver") if len(drivers) == 1 else None
 

@@ -4,14 +4,12 @@ import argparse
 import contextlib
 import shutil
 import sys
-from typing import Final
 
 from hpu_core.__about__ import __version__
 from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
 from hpu_core.info.diagnosis import Diagnosis, Problem, diagnose
 from hpu_core.info.report import to_json, to_text
 from hpu_core.info.system import BridgeInfo, LightningInfo, SystemInfo, collect
-from hpu_core.install_hints import install_command
 
 __all__ = [
     "BridgeInfo",
@@ -24,14 +22,6 @@ __all__ = [
     "main",
     "to_json",
 ]
-
-# Former subcommands, and the commands of hpu-doctor in their place.
-_MOVED: Final = {
-    "doctor": "hpu-doctor",
-    "compare": "hpu-doctor compare",
-    "explain": "hpu-doctor explain",
-    "check-collectives": "hpu-doctor check-collectives",
-}
 
 
 def main() -> None:
@@ -46,13 +36,7 @@ def main() -> None:
         "--json", metavar="[=FILE]", help="print the report as JSON, or write it to a file (--json=FILE)"
     )
     parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
-    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    options, rest = parser.parse_known_args(mark_json(sys.argv[1:]))
-    if options.command in _MOVED:
-        command = _MOVED[options.command]
-        parser.exit(2, f"hpu-info: use `{command}`, of the package hpu-doctor: `{install_command('hpu-doctor')}`\n")
-    if options.command is not None or rest:
-        parser.error(f"unrecognized arguments: {' '.join([*filter(None, [options.command]), *rest])}")
+    options = parser.parse_args(mark_json(sys.argv[1:]))
     try:
         # torch, the bridge and pyhlml may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):

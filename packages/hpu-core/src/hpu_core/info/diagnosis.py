@@ -119,7 +119,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
             "the SynapseAI release is unknown, so versions are not compared with the release table",
             "Nothing: the simulator does not stand for a release here."
             if system.bridge.simulated
-            else "Check that the distribution habana-torch-plugin is installed and that `hl-smi -v` works.",
+            else "Check that the distribution habana-torch-plugin is installed.",
         )
     elif release is None:
         latest = releases.releases()[-1].release

@@ -1,7 +1,6 @@
 """What a machine tells about its cards without opening one: sysfs, device nodes, `hl-smi` and pyhlml."""
 
 import importlib
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from hpu_core import bridge, discovery
 from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, matches
-from hpu_doctor.verify.register._tools import attach, opens_card
+from hpu_doctor.verify.register._tools import attach
 
 SUBJECT = Subject(
     "Discovery without opening a card",
@@ -20,9 +19,6 @@ assume = SUBJECT.assume
 
 SYSFS = Path("/sys/class/accel")
 DEV = Path("/dev/accel")
-
-_LOG = "hl-smi of SynapseAI 1.12.1 and 1.18, published logs"
-_FIELDS = ("AIP UUID", "Bus Id", "Driver Version", "Module ID", "Product Name")
 
 
 def _cards() -> list[Path]:
@@ -43,16 +39,6 @@ def _read(file: Path) -> str:
 
 def _attribute(name: str) -> list[str]:
     return [_read(card / name) for card in _cards()]
-
-
-def _hl_smi(*arguments: str) -> str:
-    path = shutil.which("hl-smi")
-    if path is None:
-        raise NotTriedError("hl-smi is not on PATH")
-    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - fixed arguments.
-    if done.returncode:
-        raise NotTriedError(f"hl-smi {' '.join(arguments)} failed with exit code {done.returncode}")
-    return done.stdout
 
 
 def _has_nodes() -> bool:
@@ -88,66 +74,39 @@ SUBJECT.table(
 )
 
 
-def _version() -> str:
-    text = _hl_smi("-v").strip()
-    attach("hl-smi-v.txt", text)
-    return text
-
-
-def _fields() -> list[str]:
-    text = _hl_smi("-L")
-    attach("hl-smi-L.txt", re.sub(r"(?m)^(.*(?:serial|uuid)[^:\n]*:).*$", r"\1 <serial>", text, flags=re.IGNORECASE))
-    return [name for name in _FIELDS if name in text]
-
-
-def _product() -> str:
-    found = re.search(r"Product Name\s*:\s*(\S+)", _hl_smi("-L"))
-    return found[1] if found else "none"
-
-
 def _query() -> list[object]:
-    lines = _hl_smi("-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits").strip().splitlines()
-    numbers = [[part.strip() for part in line.split(",")] for line in lines]
+    path = shutil.which("hl-smi")
+    if path is None:
+        raise NotTriedError("hl-smi is not on PATH")
+    query = [path, "-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - fixed arguments.
+    if done.returncode:
+        raise NotTriedError(f"hl-smi failed with exit code {done.returncode}")
+    attach("hl-smi.txt", done.stdout)
+    numbers = [[part.strip() for part in line.split(",")] for line in done.stdout.strip().splitlines()]
     return [all(len(row) == 3 and all(part.isdecimal() for part in row) for row in numbers), len(numbers)]  # noqa: PLR2004 - fields.
 
 
-SUBJECT.table(
-    "hl-smi-describes-cards",
-    "`hl-smi -v` has the versions of tool and firmware, `-L` five fields of each card, of which the product is HL- and "
-    "a number, and `-Q` three numbers of each card.",
-    {
-        "-v": (matches(r".*hl-[\d.]+.*fw-[\d.]+.*"), _version),
-        "fields of -L": (list(_FIELDS), _fields),
-        "product": (matches(r"HL-(205|225|288|325|338)\w*"), _product),
-        "-Q": ([True, at_least(1)], _query),
-    },
-    source=_LOG + "; milabench parses them",
+SUBJECT.add(
+    "hl-smi-lists-memory",
+    "`hl-smi -Q` prints three numbers of each card: its module, and its used and its whole memory in MiB.",
+    _query,
+    source="hl-smi of SynapseAI 1.12.1 and 1.18, published logs; milabench parses them",
+    expected=[True, at_least(1)],
     means={
-        "hpu-core": "discovery by hl-smi would find no card, or not know its generation or the release.",
         "hpu-doctor": "cards in use would not be recognized by their memory.",
+        "hpu-launch": "cards of other users' jobs would count as free.",
     },
 )
-
-
-@assume(
-    source=_LOG + ": runs beside jobs",
-    expected=False,
-    means={"hpu-core": "hl-smi would disturb a job that runs."},
-)
-def hl_smi_opens_no_card() -> object:
-    """`hl-smi -L` leaves the card free: this process can open it while hl-smi has run."""
-    opened = opens_card(lambda: _hl_smi("-L"))
-    bridge.open_device()
-    return opened
 
 
 @assume(
     source="habana_pyhlml-1.24.2.481, the package's source",
-    expected=[True, "bytes", at_least(32 << 30)],
-    means={"hpu-core": "discovery by pyhlml would find no card, or `telemetry` report memory in a wrong unit."},
+    expected=[True, matches(r"\d+"), matches(r"\d+")],
+    means={"hpu-core": "`telemetry` would log no power, temperature and utilization."},
 )
-def pyhlml_lists_cards() -> object:
-    """pyhlml counts as many cards as the bridge, and returns names and the size of memory in bytes."""
+def pyhlml_reads_sensors() -> object:
+    """pyhlml counts as many cards as the bridge, and returns power and temperature as whole numbers."""
     try:
         hlml: Any = importlib.import_module("pyhlml")
     except ImportError as error:
@@ -155,8 +114,8 @@ def pyhlml_lists_cards() -> object:
     hlml.hlmlInit()
     try:
         card = hlml.hlmlDeviceGetHandleByIndex(0)
-        name, memory = hlml.hlmlDeviceGetName(card), hlml.hlmlDeviceGetMemoryInfo(card)
-        return [hlml.hlmlDeviceGetCount() == bridge.device_count(), type(name).__name__, int(memory.total)]
+        values = hlml.hlmlDeviceGetPowerUsage(card), hlml.hlmlDeviceGetTemperature(card, 0)
+        return [hlml.hlmlDeviceGetCount() == bridge.device_count(), *map(str, values)]
     finally:
         hlml.hlmlShutdown()
 
@@ -167,7 +126,7 @@ def pyhlml_lists_cards() -> object:
     means={"hpu-doctor": "a driver of another release than the user space would go unnoticed."},
 )
 def driver_version_is_known() -> object:
-    """A source of discovery has the driver's version."""
+    """sysfs has the driver's version."""
     found = discovery.devices()
     if not found:
         raise NotTriedError("no card was found")
