@@ -1,9 +1,7 @@
 """Command line of `hpu-profiler`."""
 
 import json
-import re
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -137,38 +135,10 @@ def test_diff_of_an_absent_run_is_a_one_line_error(traces: Path, tmp_path: Path)
     assert result.stderr == f"hpu-profiler: no such file or directory: {tmp_path / 'absent'}\n"
 
 
-def test_export_writes_both_formats(traces: Path, tmp_path: Path) -> None:
-    timeline, stacks = tmp_path / "timeline.json", tmp_path / "stacks.json"
+def test_export(traces: Path, tmp_path: Path) -> None:
+    timeline = tmp_path / "timeline.json"
 
-    result = _RUNNER.invoke(main, ["export", str(traces), "--perfetto", str(timeline), "--speedscope", str(stacks)])
+    result = _RUNNER.invoke(main, ["export", str(traces), "--perfetto", str(timeline)])
 
     assert result.exit_code == 0, result.output
     assert json.loads(timeline.read_text())["traceEvents"]
-    assert json.loads(stacks.read_text())["profiles"]
-
-
-def test_export_without_a_format_is_a_usage_error(traces: Path) -> None:
-    result = _RUNNER.invoke(main, ["export", str(traces)])
-
-    assert result.exit_code == 2
-    assert "an export needs `--perfetto FILE` or `--speedscope FILE`" in result.stderr
-
-
-def test_serve_prints_its_address_and_ends_with_ctrl_c(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: HTTPServer) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(HTTPServer, "serve_forever", interrupt)
-
-    result = _RUNNER.invoke(main, ["serve", str(traces), "--port", "0"])
-
-    assert result.exit_code == 0, result.output
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+  \(Ctrl\+C ends\)\n", result.stdout)
-
-
-def test_serve_names_a_used_port(traces: Path) -> None:
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
-        result = _RUNNER.invoke(main, ["serve", str(traces), "--port", str(other.server_port)])
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith("hpu-profiler: ")

@@ -16,10 +16,9 @@ from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.analysis.trace_diff import diff_jobs
-from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
+from hpu_profiler.report.export import clock_offsets, write_perfetto
 from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
-from hpu_profiler.report.server import create_server
 from hpu_profiler.report.text import print_diff, print_report
 from hpu_profiler.trace.reader import find_traces, read_parts
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import Trace, TraceInfo
 
-__all__ = ["diff", "export", "main", "report", "serve"]
+__all__ = ["diff", "export", "main", "report"]
 
 #: Columns of the tables where the output is not a terminal.
 _DEFAULT_WIDTH = 160
@@ -107,45 +106,20 @@ def diff(before: Path, after: Path, json_to: str | None, rows: int) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--port",
-    default=8771,
-    show_default=True,
-    type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 for any free one.",
-)
-def serve(folder: Path, port: int) -> None:
-    """List the runs in FOLDER in a web browser of this machine, and render their reports."""
-    with _one_line_errors():
-        server = create_server(folder, port)
-    click.echo(f"http://{server.server_address[0]!s}:{server.server_address[1]}  (Ctrl+C ends)")
-    with server, contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever()
-
-
-@main.command()
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
-@click.option("--perfetto", type=_FILE, help="Write a timeline for https://ui.perfetto.dev: JSON, or .json.gz.")
-@click.option("--speedscope", type=_FILE, help="Write a flame graph for https://www.speedscope.app: JSON.")
-def export(traces: tuple[Path, ...], perfetto: Path | None, speedscope: Path | None) -> None:
-    """Write the events of TRACES for other viewers.
+@click.option(
+    "--perfetto", required=True, type=_FILE, help="Write a timeline for https://ui.perfetto.dev: JSON, or .json.gz."
+)
+def export(traces: tuple[Path, ...], perfetto: Path) -> None:
+    """Write the events of TRACES for a timeline.
 
     Each rank is a process. The clocks of the ranks are aligned by the ends of collectives.
     """
-    if perfetto is None and speedscope is None:
-        raise click.UsageError("an export needs `--perfetto FILE` or `--speedscope FILE`")
     with _one_line_errors():
-        paths = find_traces(traces)
-        if perfetto is not None:
-            job = analyze_job(_read(paths))
-            ranks = [(trace.path, trace.rank) for trace in job.traces]
-            write_perfetto(perfetto, ranks, clock_offsets(job))
-            _print_notes(job.traces)
-            click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
-        if speedscope is not None:
-            write_speedscope(speedscope, _read(paths))
-            click.echo(f"Wrote {speedscope}; open it in https://www.speedscope.app")
+        job = analyze_job(_read(find_traces(traces)))
+        write_perfetto(perfetto, [(trace.path, trace.rank) for trace in job.traces], clock_offsets(job))
+    _print_notes(job.traces)
+    click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
 
 
 def _print_notes(traces: Sequence[TraceInfo]) -> None:

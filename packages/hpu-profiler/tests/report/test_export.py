@@ -1,19 +1,17 @@
-"""Exports for Perfetto and speedscope."""
+"""Exports for Perfetto."""
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpu_profiler.analysis.job import analyze_job
-from hpu_profiler.report.export import clock_offsets, write_perfetto, write_speedscope
-from hpu_profiler.trace import reader
-from hpu_profiler.trace.model import Operator, Trace
-from hpu_profiler.trace.reader import read_parts, read_trace
+from hpu_profiler.report.export import clock_offsets, write_perfetto
+from hpu_profiler.trace.model import Trace
+from hpu_profiler.trace.reader import read_trace
 
 from ..bridge_trace import BridgeTrace  # noqa: TID252 - pytest gives the folder of tests no absolute name
 from ..chrome_trace import violations  # noqa: TID252 - as above
@@ -119,88 +117,6 @@ def test_calls_that_the_bridge_paired_wrongly_nest(tmp_path: Path) -> None:
     }
 
 
-def _speedscope(traces: Iterable[Trace], folder: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """Export traces; return the names of the frames and the profiles, which must follow speedscope's schema."""
-    path = folder / "stacks.json"
-    write_speedscope(path, traces)
-    content = json.loads(path.read_text())
-    assert set(content) == {"$schema", "exporter", "profiles", "shared"}
-    assert content["$schema"] == "https://www.speedscope.app/file-format-schema.json"
-    assert all(set(frame) == {"name"} for frame in content["shared"]["frames"])
-    for profile in content["profiles"]:
-        assert set(profile) == {"type", "name", "unit", "startValue", "endValue", "events"}
-        assert (profile["type"], profile["unit"]) == ("evented", "microseconds")
-        times = [event["at"] for event in profile["events"]]
-        assert [profile["startValue"], *times, profile["endValue"]] == sorted([*times, times[0], times[-1]])
-        opened = []
-        for event in profile["events"]:
-            assert set(event) == {"type", "frame", "at"}
-            if event["type"] == "O":
-                opened.append(event["frame"])
-            else:
-                assert (event["type"], event["frame"]) == ("C", opened.pop())
-        assert opened == []
-    return [frame["name"] for frame in content["shared"]["frames"]], content["profiles"]
-
-
-def test_stacks_open_and_close_in_order(
-    builder: TraceBuilder, make_trace: Callable[..., Trace], tmp_path: Path
-) -> None:
-    """A callee ends at the latest with its caller, because speedscope refuses others."""
-    trace = make_trace(
-        builder.step(0, 0, 100),
-        builder.frame("train.py(1): outer", 0, 50),
-        builder.frame("train.py(9): inner", 10, 45),
-        builder.frame("train.py(9): inner", 60, 10),
-    )
-
-    names, (profile,) = _speedscope([trace], tmp_path)
-
-    assert [(event["type"], names[event["frame"]], event["at"]) for event in profile["events"]] == [
-        ("O", "train.py(1): outer", 0),
-        ("O", "train.py(9): inner", 10),
-        ("C", "train.py(9): inner", 50),
-        ("C", "train.py(1): outer", 50),
-        ("O", "train.py(9): inner", 60),
-        ("C", "train.py(9): inner", 70),
-    ]
-
-
-def test_without_stacks_annotations_and_operators_are_exported(
-    builder: TraceBuilder, make_trace: Callable[..., Trace], tmp_path: Path
-) -> None:
-    trace = make_trace(
-        builder.step(0, 0, 100),
-        builder.annotation("[pl][profile]run_training_batch", 0, 50),
-        builder.operator("aten::mm", 20, 10),
-    )
-
-    names, _ = _speedscope([trace], tmp_path)
-
-    assert names == ["[pl][profile]run_training_batch", "aten::mm"]
-
-
-def test_parts_of_a_trace_are_one_profile(
-    builder: TraceBuilder, write_trace: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call may end in the next part."""
-    events = [builder.step(index, 100 * index, 100) for index in range(8)]
-    path = write_trace(*events, *(builder.frame("train.py(1): f", 100 * i + 5, 99) for i in range(8)))
-    monkeypatch.setattr(reader, "MAX_BYTES", path.stat().st_size // 3)
-
-    _, profiles = _speedscope(read_parts(path), tmp_path)
-
-    assert [len(profile["events"]) for profile in profiles] == [16]
-
-
-def test_each_trace_is_a_profile(paths: list[Path], tmp_path: Path) -> None:
-    _, profiles = _speedscope(
-        [replace(read_trace(path), operators=[Operator("aten::mm", 5, 9, 7, 0)], steps=[]) for path in paths], tmp_path
-    )
-
-    assert [profile["name"] for profile in profiles] == [path.name for path in paths]
-
-
 def test_export_of_a_cut_trace_has_what_was_read(paths: list[Path], tmp_path: Path) -> None:
     """The process may have been killed while it wrote the trace."""
     whole = paths[0].read_bytes()
@@ -216,8 +132,6 @@ def test_output_is_no_input(paths: list[Path]) -> None:
 
     with pytest.raises(ValueError, match="the output must be another file than the traces"):
         write_perfetto(paths[0], [(paths[0], 0)], {})
-    with pytest.raises(ValueError, match="the output must be another file than the traces"):
-        write_speedscope(paths[0], read_parts(paths[0]))
     assert paths[0].read_bytes() == before
 
 

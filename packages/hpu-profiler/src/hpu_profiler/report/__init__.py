@@ -6,8 +6,7 @@
 | `text` | the report, and the difference of two jobs, for a terminal |
 | `json` | plain values under stable keys |
 | `html` | one page with the tables and charts |
-| `export` | the events of all ranks for Perfetto and speedscope |
-| `server` | local web server with the pages of all runs in a folder |
+| `export` | the events of all ranks for Perfetto |
 
 Imports go one way: nothing but the command imports `report`.
 """

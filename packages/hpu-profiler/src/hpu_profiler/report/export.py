@@ -1,8 +1,7 @@
-"""Exports of traces: all ranks on one clock for Perfetto, and call stacks for speedscope.
+"""Export of traces for Perfetto: all ranks on one clock.
 
-Events are copied one by one with all of their arguments, so a file of any size needs little memory. Formats: Chrome's
-"Trace Event Format", of which Perfetto drops complete events that cross others of their thread; and speedscope's
-file-format-schema.json, whose events open and close in order.
+Events are copied one by one with all of their arguments, so a file of any size needs little memory. The format is
+Chrome's "Trace Event Format", of which Perfetto drops complete events that cross others of their thread.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import itertools
 import json
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_profiler.trace import lanes
-from hpu_profiler.trace.call_stack import call_order
 from hpu_profiler.trace.json_stream import JsonError, JsonStream
 from hpu_profiler.trace.reader import iter_events, open_trace
 
@@ -26,11 +23,9 @@ if TYPE_CHECKING:
 
     from hpu_profiler.analysis.job import JobAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
-    from hpu_profiler.trace.model import HostSpan, Trace
 
 #: Process ids of a rank begin at its number times this.
 _PIDS_PER_RANK: Final = 1000
-_SPEEDSCOPE_SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
 
 
 def clock_offsets(job: JobAnalysis) -> dict[Path, float]:
@@ -159,58 +154,3 @@ def _nested(events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for call, start, (_, end) in zip(calls, lanes.nested_starts(intervals), intervals, strict=True):
             call["ts"], call["dur"] = start, end - start
         yield from calls
-
-
-def write_speedscope(path: Path, traces: Iterable[Trace]) -> None:
-    """Write the stacks of the thread that runs the steps, of each trace, in speedscope's format.
-
-    Without recorded stacks, these are annotations and operators.
-
-    Args:
-        path: File to write.
-        traces: Traces, or their parts in order.
-
-    Raises:
-        OSError: The file cannot be written; what was there before is unchanged.
-        ValueError: The file is one of the traces.
-    """
-    frames: dict[str, int] = {}
-    header = {"$schema": _SPEEDSCOPE_SCHEMA, "exporter": "hpu-profiler", "profiles": []}
-    with _replacing(path) as file:
-        file.write(json.dumps(header).removesuffix("]}"))
-        for index, (source, parts) in enumerate(itertools.groupby(traces, key=lambda trace: trace.path)):
-            _check_target(path, [source])
-            profile = {"type": "evented", "name": source.name, "unit": "microseconds", "events": []}
-            file.write("," * (index > 0) + json.dumps(profile).removesuffix("]}"))
-            times: list[float] = []
-            for event in _open_and_close(_stacks(parts), frames):
-                file.write("," * bool(times) + json.dumps(event))
-                times = [*times[:1], event["at"]]
-            start, end = (times[0], times[-1]) if times else (0.0, 0.0)
-            file.write(f'],"startValue":{start},"endValue":{end}}}')
-        file.write(f'],"shared":{json.dumps({"frames": [{"name": name} for name in frames]})}}}\n')
-
-
-def _stacks(parts: Iterable[Trace]) -> Iterator[HostSpan]:
-    """Yield the calls of the thread that runs the steps, by start, callers before callees."""
-    for trace in parts:
-        spans = trace.frames or [*trace.spans, *trace.operators]
-        thread = [span for span in spans if span.thread == trace.step_thread]
-        yield from sorted(thread, key=call_order)
-
-
-def _open_and_close(spans: Iterable[HostSpan], frames: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield the start and the end of each span in order of time; a callee ends at the latest with its caller."""
-    stack: list[tuple[float, int]] = []
-
-    def close(until: float) -> Iterator[dict[str, Any]]:
-        while stack and stack[-1][0] <= until:
-            end, frame = stack.pop()
-            yield {"type": "C", "frame": frame, "at": end}
-
-    for span in spans:
-        yield from close(span.start)
-        frame = frames.setdefault(span.name, len(frames))
-        stack.append((min(span.end, stack[-1][0]) if stack else span.end, frame))
-        yield {"type": "O", "frame": frame, "at": span.start}
-    yield from close(float("inf"))
