@@ -136,6 +136,16 @@ def test_list_of_transforms_is_composed(folder: Path) -> None:
     assert next(iter(module.train_dataloader()))[0].shape == (4, 3, 32, 32)
 
 
+def test_command_line_has_the_arguments_of_the_loader(folder: Path) -> None:
+    """LightningCLI finds them by the call of `DataLoader`."""
+    parser = pytest.importorskip("jsonargparse").ArgumentParser()
+    parser.add_class_arguments(ImageFolderDataModule, "data")
+
+    parsed = parser.parse_args([f"--data.train_dir={folder}", "--data.decode=host", "--data.pad_label=null"])
+
+    assert (parsed.data.decode, parsed.data.pad_label, parsed.data.seed) == ("host", None, 0)
+
+
 def test_missing_torchvision_is_named_with_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
 

@@ -115,8 +115,8 @@ def test_sampler_is_one_that_lightning_keeps() -> None:
     ("options", "message"),
     [
         ({"decode": "gpu"}, "`decode` must be 'auto', 'card' or 'host', got 'gpu'"),
-        ({"sampler": range(3)}, "`sampler` must be None: the order is this loader's own"),
-        ({"generator": torch.Generator()}, "`generator` must be None: the order has a seed of its own"),
+        ({"sampler": range(3)}, "`sampler` and `generator` must be None: pass `shuffle` and `seed`"),
+        ({"generator": torch.Generator()}, "`sampler` and `generator` must be None"),
         ({"batch_size": 0}, "`batch_size` must be a positive int"),
     ],
 )

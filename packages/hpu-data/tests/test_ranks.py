@@ -21,7 +21,7 @@ def _train(folder: str, strategy: str, decode: str, ranks: int) -> dict[str, Any
         train_transforms=evaluation() if strategy == "hpu_ddp" else training(),
         val_transforms=evaluation(),
         num_workers=0,
-        decode=decode,  # type: ignore[arg-type] # a literal
+        decode=decode,
     )
     model = Classifier()
     # The ranks of a pool live on after a training.

@@ -31,13 +31,6 @@ __all__ = ["CardDecoder"]
 
 # Generations with a decoder. Source: Intel's release notes of 1.8.0 (Gaudi 2), and its documentation today (both).
 _GENERATIONS: Final = ("GAUDI2", "GAUDI3")
-_FILTERS: Final = {
-    "bilinear": "BI_LINEAR",
-    "bicubic": "BICUBIC",
-    "lanczos": "LANCZOS",
-    "nearest": "NEAREST",
-    "box": "BOX",
-}
 # Batches ahead. Source: the default of Intel's own loader for torch.
 _PREFETCH: Final = 3
 
@@ -94,9 +87,8 @@ class CardDecoder:
             # The name under which torch's own loader appears in profiles.
             with torch.profiler.record_function("enumerate(DataLoader)#hpu_data.CardDecoder.__next__"):
                 images, rows = next(iterator)
-                finished = self._transform.finish(images, rows[:, 1:])
-                labels = rows[:, 0].long()
-            yield [finished, labels]
+                batch = [self._transform.finish(images, rows[:, 1:]), rows[:, 0].long()]
+            yield batch
 
     def close(self) -> None:
         """Release the pipe."""
@@ -110,77 +102,59 @@ class CardDecoder:
         for index in self.pending[step].tolist():
             key = SampleKey.of(index, self._seed, self._epoch)
             file, size = self.files.read(key)
-            draw = self._transform.draw(size, self._generator.manual_seed(key.seed))
+            window, flipped = self._transform.draw(size, self._generator.manual_seed(key.seed))
             label = self._pad_label if key.is_padding and self._pad_label is not None else self.files.samples[key][1]
             files.append(file)
-            windows.append(draw.window)
-            rows.append((label, draw.is_flipped, draw.is_flipped_vertically))
+            windows.append(window)
+            rows.append((label, *flipped))
         return files, np.array(windows, dtype=np.float32), np.array(rows, dtype=np.int32)
 
     def _build(self) -> Any:
-        """Return Intel's iterator of a new pipe."""
+        """Return Intel's iterator of a new pipe, whose reader follows our order."""
         fn, types, pipe_class = (bridge.load_media(name) for name in ("fn", "media_types", "mediapipe"))
-        reader, transform, size = (
-            _reader_class(self, self._sampler.batch_size),
-            self._transform,
-            self._sampler.batch_size,
-        )
+        readers, decoder = bridge.load_media("operators.reader_nodes.reader_nodes"), self
+        size, transform = self._sampler.batch_size, self._transform
 
-        class Pipe(pipe_class.MediaPipe):  # type: ignore[misc,name-defined] # made at run time
-            """Reader and decoder."""
+        class Reader(readers.media_ext_reader_op_impl):  # type: ignore[misc,name-defined] # made at run time
+            def __init__(self, params: Any, fw_params: Any) -> None:
+                del params, fw_params
 
+            def __iter__(self) -> Any:
+                self._steps = iter(range(len(decoder.pending)))
+                return self
+
+            def __next__(self) -> Any:
+                return decoder.read_batch(next(self._steps))
+
+            def __len__(self) -> int:
+                return len(decoder.pending)
+
+            def gen_output_info(self) -> list[Any]:
+                info, dtype = readers.media_ext_reader_op_tensor_info, types.dtype
+                shapes = ((dtype.NDT, [size]), (dtype.FLOAT32, [4, size]), (dtype.INT32, [3, size]))
+                return [info(kind, np.array(shape, dtype=np.uint32), "") for kind, shape in shapes]
+
+            def get_largest_file(self) -> str:
+                return decoder.files.largest
+
+            def get_media_output_type(self) -> Any:
+                return types.readerOutType.FILE_LIST
+
+        class Pipe(pipe_class.MediaPipe):  # type: ignore[misc,name-defined] # as above
             def __init__(self) -> None:
                 super().__init__(device="legacy", prefetch_depth=_PREFETCH, batch_size=size, pipe_name="hpu-data")
 
             def definegraph(self) -> Any:
-                jpegs, windows, rows = fn.MediaExtReaderOp(impl=reader, num_outputs=3)()
+                jpegs, windows, rows = fn.MediaExtReaderOp(impl=Reader, num_outputs=3)()
                 decode = fn.ImageDecoder(
                     device="hpu",
                     output_format=types.imgtype.RGB_P,
                     resize=list(transform.size),
-                    resampling_mode=getattr(types.ftype, _FILTERS[transform.interpolation]),
+                    resampling_mode=getattr(types.ftype, transforms.FILTERS[transform.interpolation]),
                 )
                 return decode(jpegs, windows), rows
 
         return bridge.load_media("plugins.iterator_pytorch").HPUGenericPytorchIterator(mediapipe=Pipe())
-
-
-def _reader_class(decoder: CardDecoder, size: int) -> Any:
-    """Return the class of a reader that a pipe makes, for the batches of a decoder."""
-    readers, types = bridge.load_media("operators.reader_nodes.reader_nodes"), bridge.load_media("media_types")
-
-    class Reader(readers.media_ext_reader_op_impl):  # type: ignore[misc,name-defined] # made at run time
-        """Reader of our order."""
-
-        def __init__(self, params: Any, fw_params: Any) -> None:
-            del params, fw_params
-            self._step = 0
-
-        def __iter__(self) -> Any:
-            self._step = 0
-            return self
-
-        def __next__(self) -> Any:
-            if self._step >= len(decoder.pending):
-                raise StopIteration
-            self._step += 1
-            return decoder.read_batch(self._step - 1)
-
-        def __len__(self) -> int:
-            return len(decoder.pending)
-
-        def gen_output_info(self) -> list[Any]:
-            info, dtype = readers.media_ext_reader_op_tensor_info, types.dtype
-            shapes = ((dtype.NDT, [size]), (dtype.FLOAT32, [4, size]), (dtype.INT32, [3, size]))
-            return [info(kind, np.array(shape, dtype=np.uint32), "") for kind, shape in shapes]
-
-        def get_largest_file(self) -> str:
-            return decoder.files.largest
-
-        def get_media_output_type(self) -> Any:
-            return types.readerOutType.FILE_LIST
-
-    return Reader
 
 
 def _check_machine() -> None:

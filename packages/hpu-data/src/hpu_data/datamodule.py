@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from lightning.pytorch import LightningDataModule
     from torch.utils.data import Dataset
-
-    from hpu_data.loader import Decode
 else:
     from hpu_core import frameworks
 
@@ -40,15 +38,12 @@ class ImageFolderDataModule(LightningDataModule):
         val_transforms: The same for validation and test.
         num_workers: Processes per rank that decode on the host; none are started where the card decodes.
         drop_last: Whether training leaves out images that fill no batch on all ranks, or repeats some.
-        decode: "auto", "card" or "host", as for `hpu_data.DataLoader`.
-        pad_label: Label of padding in validation and test; None leaves the last batch shorter.
-        seed: Seed of the order and of random transforms.
-        **options: Further arguments of torch's DataLoader, such as `prefetch_factor`.
+        **options: Further arguments of `hpu_data.DataLoader`, such as `decode`, `pad_label` and `seed`, or of torch's.
     """
 
     name = "image-folder"
 
-    def __init__(  # noqa: PLR0913 - those of the loader, and two folders
+    def __init__(  # noqa: PLR0913 - two folders, and those of the loader that have other defaults here
         self,
         train_dir: str | os.PathLike[str] | None = None,
         val_dir: str | os.PathLike[str] | None = None,
@@ -58,17 +53,14 @@ class ImageFolderDataModule(LightningDataModule):
         val_transforms: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None = None,
         num_workers: int = 8,
         drop_last: bool = True,
-        decode: Decode = "auto",
-        pad_label: int | None = -100,
-        seed: int = 0,
         **options: Any,
     ) -> None:
         super().__init__()
         self.train_dir, self.val_dir = train_dir, val_dir
         self.batch_size, self.num_workers = batch_size, num_workers
         self.train_transforms, self.val_transforms = train_transforms, val_transforms
-        self.drop_last, self.decode, self.pad_label, self.seed = drop_last, decode, pad_label, seed
-        self.options = options
+        self.drop_last = drop_last
+        self.options = options  # By itself, so that LightningCLI finds the arguments of `DataLoader`.
         self.dataset_train: Dataset[Any] | None = None
         self.dataset_val: Dataset[Any] | None = None
         self._loaders: list[DataLoader] = []
@@ -131,9 +123,6 @@ class ImageFolderDataModule(LightningDataModule):
             self.batch_size,
             shuffle,
             drop_last=drop_last,
-            decode=self.decode,
-            pad_label=self.pad_label,
-            seed=self.seed,
             num_workers=self.num_workers,
             num_replicas=place.get("num_replicas"),
             rank=place.get("rank"),

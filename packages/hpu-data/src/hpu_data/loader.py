@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from hpu_core import frameworks
 from hpu_data.card import CardDecoder
@@ -27,11 +27,6 @@ Decode = Literal["auto", "card", "host"]
 """Where images are decoded."""
 
 _log = logging.getLogger(__name__)
-
-_REFUSED: Final = {
-    "sampler": "the order is this loader's own: pass `shuffle`, or use a Subset",
-    "generator": "the order has a seed of its own: pass `seed`",
-}
 
 
 class SeededDataset(Dataset[Any]):
@@ -129,9 +124,8 @@ class DataLoader(TorchDataLoader[Any]):
     ) -> None:
         if decode not in {"auto", "card", "host"}:
             raise ValueError(f"`decode` must be 'auto', 'card' or 'host', got {decode!r}")
-        for name, advice in _REFUSED.items():
-            if options.pop(name, None) is not None:
-                raise ValueError(f"`{name}` must be None: {advice}")
+        if any(options.pop(name, None) is not None for name in ("sampler", "generator")):
+            raise ValueError("`sampler` and `generator` must be None: pass `shuffle` and `seed`, or use a Subset")
         self.decode, self.pad_label, self.seed = decode, pad_label, seed
         self.decodes_on: Literal["card", "host"] | None = None
         self.reason: str | None = None
@@ -152,7 +146,6 @@ class DataLoader(TorchDataLoader[Any]):
             dataset = SeededDataset(dataset, pad_label)
         if num_workers:
             options.setdefault("persistent_workers", True)
-        self._has_collate_fn = options.get("collate_fn") is not None
         super().__init__(dataset, batch_sampler=batch_sampler, num_workers=num_workers, **options)
         if self.order is not None:
             # torch has put a SequentialSampler here, which it does not use, and refuses assignments.
@@ -169,7 +162,7 @@ class DataLoader(TorchDataLoader[Any]):
             yield from super().__iter__()
             return
         step = self.order.begin()
-        self._decide()
+        self._decide(self.order)
         for batch in super().__iter__() if self._card is None else self._card.batches():
             step += 1
             self.order.position = step
@@ -193,28 +186,24 @@ class DataLoader(TorchDataLoader[Any]):
         # torch ends persistent workers with their iterator.
         self._iterator = None
 
-    def _make_card(self) -> CardDecoder:
-        if self.decode == "host":
-            raise CardDecodeError("`decode` is 'host'")
-        if self._has_collate_fn or self.order is None:
-            raise CardDecodeError("it has a `collate_fn`")
-        dataset: Any = self.dataset
-        return CardDecoder(dataset.dataset, self.order, self.pad_label)
-
-    def _decide(self) -> None:
-        if self.decodes_on is not None or self.order is None:
+    def _decide(self, order: EpochSampler) -> None:
+        if self.decodes_on is not None:
             return
+        self.reason = "it has a `collate_fn`" if self.collate_fn is not default_collate else None
+        if self.decode == "host":
+            self.reason = "`decode` is 'host'"
+        dataset: Any = self.dataset
         try:
-            self._card = self._make_card()
+            if self.reason is None:
+                self._card = CardDecoder(dataset.dataset, order, self.pad_label)
         except CardDecodeError as error:
-            if self.decode == "card":
-                raise
             self.reason = str(error)
+        if self.decode == "card" and self._card is None:
+            raise CardDecodeError(self.reason)
         self.decodes_on = "host" if self._card is None else "card"
-        where = f"the host ({self.num_workers} workers): {self.reason}"
-        if self._card is not None:
-            where = "the card: resized pixels differ by a few levels from the host's"
-        text = f"hpu-data: {self.order.size} samples are decoded on {where}"
+        on_card = "the card: resized pixels differ by a few levels from the host's"
+        where = f"the host ({self.num_workers} workers): {self.reason}" if self._card is None else on_card
+        text = f"hpu-data: {order.size} samples are decoded on {where}"
         if frameworks.imported():
             frameworks.current().fabric("utilities.rank_zero").rank_zero_info(text)
         else:

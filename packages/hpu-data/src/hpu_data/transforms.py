@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -13,57 +13,57 @@ from hpu_data.errors import CardDecodeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CardTransform", "Draw", "translate"]
+__all__ = ["FILTERS", "CardTransform", "translate"]
 
 Size = tuple[int, int]
 """Width and height in pixels."""
 Window = tuple[float, float, float, float]
 """x, y, width and height as fractions of an image."""
 
-# Filters of the decoder, by torchvision's interpolation. It has no HAMMING: the vendor's own loader takes bilinear.
-_FILTERS: Final = ("bilinear", "bicubic", "lanczos", "nearest", "box")
+FILTERS: Final = {
+    "bilinear": "BI_LINEAR",
+    "bicubic": "BICUBIC",
+    "lanczos": "LANCZOS",
+    "nearest": "NEAREST",
+    "box": "BOX",
+}
+"""Filters of the decoder, by torchvision's interpolation. It has no HAMMING: the vendor's own loader takes bilinear."""
 _ATTEMPTS: Final = 10
 _CHANNELS: Final = 3
-_TO_FLOAT: Final = frozenset({"ToTensor", "ConvertImageDtype", "ToDtype"})
 
 
-class Draw(NamedTuple):
-    """What the random transforms do to one image."""
-
-    window: Window
-    is_flipped: bool
-    is_flipped_vertically: bool
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CardTransform:
-    """Transform of an image folder for the card.
+    """Transform of an image folder for the card, to which `translate` adds one of torchvision after the other.
 
     Attributes:
-        size: Width and height of the result.
-        interpolation: Name of the filter.
+        size: Width and height of the result; zeros while they are open.
+        interpolation: Name of torchvision's filter.
         window: Function that returns the part of an image that is resized, by its size and a generator.
-        flips: Probabilities of flips in their order, by whether they are vertical.
+        flips: Flips in their order: whether it is vertical, and its probability.
         is_float: Whether the result is float32 from 0 to 1, rather than uint8.
-        mean: Mean of each channel, to subtract.
-        std: Standard deviation of each channel, to divide by.
+        normalization: Mean to subtract from each channel, and standard deviation to divide by; empty for none.
+        resize: A Resize that a CenterCrop may follow; None if there is none.
     """
 
-    size: Size
-    interpolation: str
-    window: Callable[[Size, torch.Generator], Window]
-    flips: tuple[tuple[bool, float], ...] = ()
+    size: Size = (0, 0)
+    interpolation: str = "bilinear"
+    window: Callable[[Size, torch.Generator], Window] = lambda *_: (0.0, 0.0, 1.0, 1.0)
+    flips: list[tuple[bool, float]] = field(default_factory=list)
     is_float: bool = False
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    normalization: tuple[tuple[float, ...], ...] = ()
+    resize: Any = None
 
-    def draw(self, size: Size, generator: torch.Generator) -> Draw:
-        """Return what happens to an image: torchvision's random numbers, in its order."""
+    def draw(self, size: Size, generator: torch.Generator) -> tuple[Window, list[bool]]:
+        """Return an image's window, and whether it is flipped horizontally and vertically.
+
+        The random numbers are torchvision's, in its order.
+        """
         window = self.window(size, generator)
         flipped = [False, False]
         for is_vertical, probability in self.flips:
             flipped[is_vertical] ^= bool(torch.rand(1, generator=generator) < probability)
-        return Draw(window, *flipped)
+        return window, flipped
 
     def finish(self, images: torch.Tensor, flips: torch.Tensor) -> torch.Tensor:
         """Flip and normalize decoded images, as torchvision does.
@@ -72,13 +72,14 @@ class CardTransform:
             images: `(images, 3, height, width)`, uint8.
             flips: `(images, 2)`, whether each is flipped horizontally and vertically.
         """
-        for column, axis in ((0, 3), (1, 2)):
-            if any(is_vertical == bool(column) for is_vertical, _ in self.flips):
-                images = torch.where(flips[:, column].bool().view(-1, 1, 1, 1), images.flip(axis), images)
+        for is_vertical in {is_vertical for is_vertical, _ in self.flips}:
+            flipped = images.flip(2 if is_vertical else 3)
+            images = torch.where(flips[:, int(is_vertical)].bool().view(-1, 1, 1, 1), flipped, images)
         if self.is_float:
             images = images.to(torch.float32).div(255)
-        if self.mean is not None and self.std is not None:
-            mean, std = (torch.tensor(each, device=images.device).view(-1, 1, 1) for each in (self.mean, self.std))
+        if self.normalization:
+            # torchvision's own function reads the deviations, which would hold the host in each batch.
+            mean, std = (torch.tensor(each, device=images.device).view(-1, 1, 1) for each in self.normalization)
             images = images.sub(mean).div(std)
         return images
 
@@ -89,10 +90,21 @@ def translate(transform: Any) -> CardTransform:
     Raises:
         CardDecodeError: It would be another transform there; the message has the difference.
     """
-    found = _Translator()
+    found = CardTransform()
     for each in _flatten(transform):
-        found.take(each)
-    return found.result()
+        name = type(each).__name__
+        if not type(each).__module__.startswith("torchvision.transforms"):
+            raise CardDecodeError(f"{name} is not a transform of torchvision")
+        if name not in _ADD:
+            raise CardDecodeError(_DIFFERENCES.get(name, f"the card has no {name}"))
+        _ADD[name](found, each)
+    if found.size == (0, 0):
+        is_open = "and Resize with one number leaves the other side open"
+        is_missing = "and a RandomResizedCrop, a Resize or a CenterCrop is needed"
+        raise CardDecodeError(f"images must have one size, {is_missing if found.resize is None else is_open}")
+    if found.size[0] % 2 or found.size[1] % 2:
+        raise CardDecodeError(f"the card's decoder needs even sizes, got {found.size[0]} x {found.size[1]}")
+    return found
 
 
 def _flatten(transform: Any) -> list[Any]:
@@ -101,108 +113,90 @@ def _flatten(transform: Any) -> list[Any]:
     return [transform]
 
 
-class _Translator:
-    """Transforms so far."""
+def _add_float(found: CardTransform, each: Any) -> None:
+    dtype, scale = getattr(each, "dtype", torch.float32), getattr(each, "scale", True)
+    if dtype is not torch.float32 or not scale:
+        raise CardDecodeError(f"{type(each).__name__} must scale to float32, got {dtype}, scale={scale}")
+    found.is_float = True
 
-    def __init__(self) -> None:
-        self._resize: Any = None
-        self._size: Size | None = None
-        self._window: Callable[[Size, torch.Generator], Window] | None = None
-        self._interpolation = _FILTERS[0]
-        self._flips: list[tuple[bool, float]] = []
-        self._is_float = False
-        self._normalization: tuple[Any, Any] | None = None
 
-    def take(self, each: Any) -> None:
-        name = type(each).__name__
-        if not type(each).__module__.startswith("torchvision.transforms"):
-            raise CardDecodeError(f"{name} is not a transform of torchvision")
-        if name in {"ToImage", "PILToTensor"}:
-            return
-        if name in _TO_FLOAT:
-            self._take_float(each, name)
-        elif name in {"RandomHorizontalFlip", "RandomVerticalFlip"}:
-            self._flips.append((name == "RandomVerticalFlip", float(each.p)))
-        elif name == "Normalize":
-            self._take_normalize(each)
-        elif name in {"Resize", "CenterCrop", "RandomResizedCrop"}:
-            if self._is_float or self._flips or self._window is not None:
-                raise CardDecodeError(f"the card resizes and crops once and first, and {name} comes later")
-            getattr(self, f"_take_{name.lower()}")(each)
-        elif name == "ColorJitter":
-            raise CardDecodeError("the card's ColorJitter has a fixed order of its parts, torchvision's a random one")
-        else:
-            raise CardDecodeError(f"the card has no {name}")
+def _add_flip(found: CardTransform, each: Any) -> None:
+    found.flips.append((type(each).__name__ == "RandomVerticalFlip", float(each.p)))
 
-    def result(self) -> CardTransform:
-        if self._resize is not None:
-            height, width = _pair(self._resize.size) or (None, None)
-            if height is None or width is None:
-                raise CardDecodeError(
-                    "images must have one size, and Resize with one number leaves the other side open"
-                )
-            self._size, self._window = (width, height), lambda *_: (0.0, 0.0, 1.0, 1.0)
-        if self._size is None or self._window is None:
-            raise CardDecodeError("images must have one size: a RandomResizedCrop, a Resize or a CenterCrop is needed")
-        if self._size[0] % 2 or self._size[1] % 2:
-            raise CardDecodeError(f"the card's decoder needs even sizes, got {self._size[0]} x {self._size[1]}")
-        mean, std = self._normalization or (None, None)
-        return CardTransform(
-            self._size, self._interpolation, self._window, tuple(self._flips), self._is_float, mean, std
-        )
 
-    def _take_float(self, each: Any, name: str) -> None:
-        dtype = getattr(each, "dtype", torch.float32)
-        if dtype is not torch.float32 or not getattr(each, "scale", True):
-            raise CardDecodeError(f"{name} must scale to float32, got {dtype}, scale={getattr(each, 'scale', True)}")
-        self._is_float = True
+def _add_normalize(found: CardTransform, each: Any) -> None:
+    values = tuple(tuple(float(value) for value in values) for values in (each.mean, each.std))
+    if not found.is_float or found.normalization or {*map(len, values)} != {_CHANNELS}:
+        raise CardDecodeError("Normalize must come once, after the conversion to float32, with three values")
+    found.normalization = values
 
-    def _take_normalize(self, each: Any) -> None:
-        mean, std = (tuple(float(value) for value in values) for values in (each.mean, each.std))
-        if not self._is_float or self._normalization is not None or len(mean) != _CHANNELS or len(std) != _CHANNELS:
-            raise CardDecodeError("Normalize must come once, after the conversion to float32, with three values")
-        self._normalization = mean, std
 
-    def _take_filter(self, each: Any) -> None:
-        name = str(getattr(each.interpolation, "value", each.interpolation))
-        if name not in _FILTERS:
-            raise CardDecodeError(f"the card's decoder has no filter {name!r}, and would take bilinear")
-        if getattr(each, "antialias", True) is False:
-            raise CardDecodeError("the card's resize is taken to be antialiased, got `antialias=False`")
-        self._interpolation = name
+def _add_resize(found: CardTransform, each: Any) -> None:
+    _check_place(found, each)
+    if getattr(each, "max_size", None) is not None or found.resize is not None:
+        raise CardDecodeError("Resize must come once, without `max_size`")
+    found.resize = each
+    if pair := _pair(each.size):
+        found.size = pair[1], pair[0]
 
-    def _take_resize(self, each: Any) -> None:
-        self._take_filter(each)
-        if getattr(each, "max_size", None) is not None or self._resize is not None:
-            raise CardDecodeError("Resize must come once, without `max_size`")
-        self._resize = each
 
-    def _take_centercrop(self, each: Any) -> None:
-        resize, self._resize = self._resize, None
-        if resize is None:
-            raise CardDecodeError("CenterCrop without Resize pads images that are smaller, and the card does not")
-        pair, crop = _pair(resize.size), _pair(each.size)
-        short = resize.size if isinstance(resize.size, int) else min(resize.size)
-        if crop is None or max(crop) > (min(pair) if pair else short):
-            raise CardDecodeError("CenterCrop must not be larger than Resize: the card does not pad")
-        self._size = crop[1], crop[0]
+def _add_center_crop(found: CardTransform, each: Any) -> None:
+    _check_place(found, each)
+    if found.resize is None:
+        raise CardDecodeError("CenterCrop without Resize pads images that are smaller, and the card does not")
+    size = found.resize.size
+    pair, crop, short = _pair(size), _pair(each.size), size if isinstance(size, int) else min(size)
+    if crop is None or max(crop) > short:
+        raise CardDecodeError("CenterCrop must not be larger than Resize: the card does not pad")
 
-        def window(size: Size, generator: torch.Generator) -> Window:
-            del generator
-            height, width = pair or _scaled(size, short)
-            top, left = round((height - crop[0]) / 2.0), round((width - crop[1]) / 2.0)
-            return left / width, top / height, crop[1] / width, crop[0] / height
+    def window(size: Size, generator: torch.Generator) -> Window:
+        del generator
+        height, width = pair or _scaled(size, short)
+        top, left = round((height - crop[0]) / 2.0), round((width - crop[1]) / 2.0)
+        return left / width, top / height, crop[1] / width, crop[0] / height
 
-        self._window = window
+    found.size, found.window, found.resize = (crop[1], crop[0]), window, None
 
-    def _take_randomresizedcrop(self, each: Any) -> None:
-        self._take_filter(each)
-        size = _pair(each.size)
-        if size is None or self._resize is not None:
-            raise CardDecodeError("RandomResizedCrop must have a height and a width, and no Resize before it")
-        self._size = size[1], size[0]
-        scale, ratio = tuple(each.scale), tuple(each.ratio)
-        self._window = lambda size, generator: _random_window(size, scale, ratio, generator)
+
+def _add_random_resized_crop(found: CardTransform, each: Any) -> None:
+    _check_place(found, each)
+    size = _pair(each.size)
+    if size is None or found.resize is not None:
+        raise CardDecodeError("RandomResizedCrop must have a height and a width, and no Resize before it")
+    scale, ratio = tuple(each.scale), tuple(each.ratio)
+    found.size = size[1], size[0]
+    found.window = lambda size, generator: _random_window(size, scale, ratio, generator)
+
+
+_ADD: Final[dict[str, Callable[[CardTransform, Any], None]]] = {
+    **dict.fromkeys(("ToImage", "PILToTensor"), lambda *_: None),
+    **dict.fromkeys(("ToTensor", "ConvertImageDtype", "ToDtype"), _add_float),
+    **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), _add_flip),
+    "Normalize": _add_normalize,
+    "Resize": _add_resize,
+    "CenterCrop": _add_center_crop,
+    "RandomResizedCrop": _add_random_resized_crop,
+}
+_DIFFERENCES: Final = {"ColorJitter": "ColorJitter has a fixed order of its parts there, torchvision's a random one"}
+
+
+def _check_place(found: CardTransform, each: Any) -> None:
+    """Check a transform that resizes or crops, and take its filter over.
+
+    Raises:
+        CardDecodeError: It comes too late, or has a filter that the card has not.
+    """
+    is_done = found.size != (0, 0) and found.resize is None
+    if found.is_float or found.flips or is_done:
+        raise CardDecodeError(f"the card resizes and crops once and first, and {type(each).__name__} comes later")
+    if not hasattr(each, "interpolation"):
+        return
+    name = str(getattr(each.interpolation, "value", each.interpolation))
+    if name not in FILTERS:
+        raise CardDecodeError(f"the card's decoder has no filter {name!r}, and would take bilinear")
+    if getattr(each, "antialias", True) is False:
+        raise CardDecodeError("the card's resize is taken to be antialiased, got `antialias=False`")
+    found.interpolation = name
 
 
 def _pair(size: Any) -> tuple[int, int] | None:

@@ -86,7 +86,7 @@ def _habana_loader(dataset: Any, *args: Any, **kwargs: Any) -> Any:
     if generation == "GAUDI3":
         raise ValueError("Unsupported device")
     if generation == "GAUDI" or os.environ.get("PT_HPU_MEDIA_PIPE", "1").lower() in {"false", "0", "f"}:
-        return _AeonLoader(dataset, **kwargs)
+        return _aeon_loader(dataset, **kwargs)
     return _media_loader(copy.deepcopy(dataset), **kwargs)
 
 
@@ -114,51 +114,40 @@ def _media_loader(dataset: Any, **kwargs: Any) -> Any:
 
     pipe = ImageNetPipe(
         dataset.transform,
-        dataset.root,
-        batch_size=kwargs.get("batch_size", 1),
+        kwargs.get("batch_size", 1),
+        min(max(_MAX_PREFETCH if prefetch is None else prefetch, 1), _MAX_PREFETCH),
+        dir=dataset.root,
         shuffle=bool(shuffle),
-        drop_last=bool(kwargs.get("drop_last")),
-        prefetch_depth=min(max(_MAX_PREFETCH if prefetch is None else prefetch, 1), _MAX_PREFETCH),
+        drop_remainder=bool(kwargs.get("drop_last")),
         num_slices=slices,
         slice_index=index,
     )
     return HPUResnetPytorchIterator(mediapipe=pipe)
 
 
-class _AeonLoader:
-    """Loader of the vendor's for the CPU: JPEG files in the order of the data set, this rank's share of them.
+def _aeon_loader(dataset: Any, **kwargs: Any) -> Any:
+    """Return the vendor's loader for the CPU: JPEG files in the order of the data set, this rank's share of them.
 
     No source states its order in training; here it is that of the data set, as without training.
 
     Raises:
         ValueError: An argument or a transform is one that it does not take.
     """
-
-    def __init__(self, dataset: Any, **kwargs: Any) -> None:
-        expected = {"shuffle": False, "num_workers": _AEON_WORKERS, "pin_memory": True, "prefetch_factor": 2}
-        defaults = {"shuffle": False, "num_workers": _AEON_WORKERS, "prefetch_factor": 2}
-        for name, value in expected.items():
-            if (given := kwargs.get(name, defaults.get(name))) not in {value, None if name != "pin_memory" else value}:
-                raise ValueError(f"aeon needs `{name}` {value}, got {given!r}")
-        check_aeon_transforms(dataset.transform)
-        if other := next((file for file, _ in dataset.samples if not file.lower().endswith((".jpg", ".jpeg"))), None):
-            raise ValueError(f"aeon needs JPEG files, got {other}")
-        slices, index = _place()
-        share = torch.utils.data.Subset(dataset, range(index, len(dataset), slices))
-        self._loader: Any = DataLoader(
-            share, batch_size=kwargs.get("batch_size", 1), drop_last=bool(kwargs.get("drop_last"))
-        )
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch."""
-        return iter(self._loader)
-
-    def __len__(self) -> int:
-        """Return the number of batches."""
-        return len(self._loader)
+    expected = {"shuffle": False, "num_workers": _AEON_WORKERS, "prefetch_factor": 2, "pin_memory": True}
+    for name, value in expected.items():
+        given = kwargs.get(name)
+        # Only `pin_memory` must be given.
+        if given != value and (given is not None or name == "pin_memory"):
+            raise ValueError(f"aeon needs `{name}` {value}, got {given!r}")
+    _check_aeon_transforms(dataset.transform)
+    if other := next((file for file, _ in dataset.samples if not file.lower().endswith((".jpg", ".jpeg"))), None):
+        raise ValueError(f"aeon needs JPEG files, got {other}")
+    slices, index = _place()
+    share = torch.utils.data.Subset(dataset, range(index, len(dataset), slices))
+    return DataLoader(share, batch_size=kwargs.get("batch_size", 1), drop_last=bool(kwargs.get("drop_last")))
 
 
-def check_aeon_transforms(transform: Any) -> None:
+def _check_aeon_transforms(transform: Any) -> None:
     """Check that aeon takes a transform.
 
     Raises:

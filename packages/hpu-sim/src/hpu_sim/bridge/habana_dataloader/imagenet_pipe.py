@@ -55,31 +55,19 @@ class _Uniform(media_function):  # type: ignore[misc] # the bridge's modules hav
 class ImageNetPipe(MediaPipe):  # type: ignore[misc] # as above
     """Legacy pipe of an image folder.
 
+    Args:
+        transform: The transforms of torchvision.
+        batch_size: Images per batch.
+        prefetch_depth: Batches that are prepared ahead.
+        **reader: Parameters of the reader.
+
     Raises:
         ValueError: The transforms are not among those that it knows.
     """
 
-    def __init__(  # noqa: PLR0913 - those of the loader
-        self,
-        transform: Any,
-        root: str,
-        *,
-        batch_size: int,
-        shuffle: bool,
-        drop_last: bool,
-        prefetch_depth: int,
-        num_slices: int,
-        slice_index: int,
-    ) -> None:
+    def __init__(self, transform: Any, batch_size: int, prefetch_depth: int, **reader: Any) -> None:
         super().__init__(device="legacy", prefetch_depth=prefetch_depth, batch_size=batch_size)
-        self._reader = {
-            "shuffle": shuffle,
-            "dir": root,
-            "format": _FORMATS,
-            "drop_remainder": drop_last,
-            "num_slices": num_slices,
-            "slice_index": slice_index,
-        }
+        self._reader = {"format": _FORMATS, **reader}
         self._decoder: dict[str, Any] = {}
         self._crop: list[int] | None = None
         self._flips: list[str] = []
@@ -159,15 +147,11 @@ class ImageNetPipe(MediaPipe):  # type: ignore[misc] # as above
         self._resize(each.size, each.interpolation)
 
     def _take_RandomHorizontalFlip(self, each: Any) -> None:  # noqa: N802 - as above
-        self._take_flip(each, "horizontal")
-
-    def _take_RandomVerticalFlip(self, each: Any) -> None:  # noqa: N802 - as above
-        self._take_flip(each, "vertical")
-
-    def _take_flip(self, each: Any, name: str) -> None:
         if each.p != _HALF:
             raise ValueError(f"a flip must have the probability 0.5, got {each.p}")
-        self._flips.append(name)
+        self._flips.append("vertical" if type(each).__name__ == "RandomVerticalFlip" else "horizontal")
+
+    _take_RandomVerticalFlip = _take_RandomHorizontalFlip  # noqa: N815 - as above
 
     def _take_ToTensor(self, each: Any) -> None:  # noqa: N802 - as above
         del each

@@ -179,10 +179,8 @@ class MediaPipe(ABC):
         values: dict[Node, Any] = {}
         for node in self._nodes or ():
             inputs = {name: values[tensor.node][tensor.index] for name, tensor in node.inputs.items()}
-            if node.kind == "reader":
-                result = next((self._iterators or {})[node])
-            else:
-                result = self._computations[node](**inputs)
+            is_reader, compute = node.kind == "reader", self._computations[node]
+            result = next((self._iterators or {})[node]) if is_reader else compute(**inputs)
             values[node] = result if isinstance(result, tuple) else (result,)
         return values
 
