@@ -28,7 +28,7 @@ from record import FOLDER, path, points
 
 from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.ranges import Range, ratio, step_range
+from hpu_sim.prediction.ranges import Clock, Range, ratio
 from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
 from hpu_sim.prediction.time_model import mode_of, step_seconds
 
@@ -101,14 +101,16 @@ def recordings() -> dict[str, Recording]:
 def judge() -> list[Judged]:
     """Return all values with their predictions."""
     return [
-        Judged(point, generation, seconds, _range(recordings()[point["id"]], generation))
+        Judged(point, generation, seconds, clock(point["id"], generation).range())
         for point in points()
         for generation, seconds in point["seconds"].items()
     ]
 
 
-def _range(recording: Recording, generation: str) -> Range:
-    return step_range(recording.steady, generation, recording.devices, mode_of(recording))
+@functools.cache
+def clock(point: str, generation: str) -> Clock:
+    """Return the clock of a point on a generation."""
+    return Clock(recordings()[point], generation)
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -172,7 +174,7 @@ def ratios(judged: Sequence[Judged]) -> str:
         if of not in known or to not in known:
             continue
         truth = known[of].seconds / known[to].seconds
-        found = ratio((recordings()[of[0]], of[1]), (recordings()[to[0]], to[1]))
+        found = ratio(clock(*of), clock(*to))
         errors.append(abs(found.middle / truth - 1))
         inside.append(found.low <= truth <= found.high)
         cells = f"{found.middle:.3f} ({found.low:.3f} to {found.high:.3f})", f"{found.middle / truth - 1:+.0%}"

@@ -11,9 +11,13 @@ from torch import Tensor, nn
 
 import hpu_sim
 from hpu_sim import plan
+from hpu_sim.plan import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from hpu_sim.plan.schema import StrategyPlan
+    from hpu_sim.prediction.recording import Recording
 
 BATCH: Final = 16
 #: Tokens of a sequence, for the small transformer and for GPT-2.
@@ -193,3 +197,9 @@ def run_on_device(make: Callable[[], tuple[nn.Module, Tensor]]) -> int:
     hpu_sim.reset_stats()
     before = hpu_sim.stats()["allocated_bytes"]
     return train(make)[-1]["peak_bytes"] - before
+
+
+def planned(recording: Recording, generation: str, job: compare.Job | None = None) -> StrategyPlan:
+    """Return the plan of a recording on a generation."""
+    job = job or compare.Job()
+    return compare.strategy_plan(compare.clock_of(recording, generation, job), job)

@@ -32,4 +32,4 @@ def test_a_file_without_measurements_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["plan", "calibrate", str(path)])
 
     assert result.exit_code == 1
-    assert "has nothing that narrows a range" in result.output
+    assert "has no point that narrows a range" in result.output

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from hpu_sim.cli import main
 from hpu_sim.plan.diff import compare
-from hpu_sim.prediction.chrome_trace import trace_of_step
-from hpu_sim.prediction.recording import Operation, StepRecording
+from hpu_sim.prediction.chrome_trace import trace_of_recording
+from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,9 @@ def _plan(path: Path) -> Path:
         Operation("aten.mm", "forward", "", "bfloat16", 1 << 34, (1, 2048, 2048, 2048), ((0, 1 << 23),), ((1, 8),), 0),
         Operation("aten._softmax", "forward", "", "bfloat16", 0, None, ((1, 1 << 23),), ((2, 1 << 23),), 0),
     ]
-    path.write_text(json.dumps(trace_of_step(StepRecording(operations), "GAUDI2", 8, "lazy")))
+    path.write_text(
+        json.dumps(trace_of_recording(Recording((), 0, 1, 8, lazy=True, steps=[StepRecording(operations)]), "GAUDI2"))
+    )
     return path
 
 

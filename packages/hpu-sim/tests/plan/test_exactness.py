@@ -16,8 +16,7 @@ from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.session import Options
-from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.time_model import mode_of
+from hpu_sim.prediction.ranges import Clock
 from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool
 
@@ -72,7 +71,7 @@ def test_a_run_has_the_time_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None
     train(MODELS["mlp"])
 
     assert clock.clock is not None
-    planned = step_range(recording.steady, config.generation, config.devices, mode_of(recording))
+    planned = Clock(recording, config.generation).range()
     assert clock.clock.time.slow_seconds == pytest.approx(planned.high, rel=0.02)
 
 

@@ -18,12 +18,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_sim import plan
 from hpu_sim.device import runtime
-from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record, record_call
 from hpu_sim.plan.session import Options
 from hpu_sim.prediction.time_model import mode_of
 
-from .programs import MODELS, train
+from .programs import MODELS, planned, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -435,7 +434,7 @@ def test_layers_of_the_transformer_engine_compute_in_float8() -> None:
 
     assert [each.dtype for each in recording.steady.operations if each.matmul] == ["float8"] * 3
     with pytest.raises(plan.PlanError, match="float8, which GAUDI does not have"):
-        strategy_plan(recording, "GAUDI")
+        planned(recording, "GAUDI")
 
 
 def test_a_module_keeps_its_name_in_a_wrapper() -> None:

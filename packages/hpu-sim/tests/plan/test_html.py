@@ -11,12 +11,11 @@ import pytest
 
 from hpu_sim.common.document import Chart
 from hpu_sim.plan import view
-from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import Options
 
-from .programs import MODELS, train
+from .programs import MODELS, planned, train
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2))
-    return Plan(command=("train <1>.py",), strategies=(strategy_plan(recording, "GAUDI3"),))
+    return Plan(command=("train <1>.py",), strategies=(planned(recording, "GAUDI3"),))
 
 
 def _chart(plan: Plan) -> Chart:

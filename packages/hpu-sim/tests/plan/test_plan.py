@@ -13,7 +13,7 @@ import pytest
 
 from hpu_sim.device import runtime
 from hpu_sim.plan import command, runner, view
-from hpu_sim.plan.compare import Job, representatives, strategy_plan
+from hpu_sim.plan.compare import Job, representatives
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.schema import Plan
@@ -21,7 +21,7 @@ from hpu_sim.plan.session import Options
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.recording import MemorySample, Recording
 
-from .programs import MODELS, train
+from .programs import MODELS, planned, train
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,9 +40,7 @@ def recording() -> Recording:
 
 @pytest.fixture(scope="module")
 def plan(recording: Recording) -> Plan:
-    return Plan(
-        command=recording.command, strategies=tuple(strategy_plan(recording, each) for each in ("GAUDI2", "GAUDI3"))
-    )
+    return Plan(command=recording.command, strategies=tuple(planned(recording, each) for each in ("GAUDI2", "GAUDI3")))
 
 
 def test_each_generation_has_a_row(plan: Plan) -> None:
@@ -68,7 +66,7 @@ def test_the_speed_is_that_of_all_cards() -> None:
     recording = record_call(functools.partial(train, MODELS["mlp"], wrap="ddp"), Options(devices=2, nodes=8))
     recording.accumulate = 2
     recording.steady.inputs = (("int64", (4, 10), 320),)
-    each = strategy_plan(recording, "GAUDI2", Job(128_000, price=(("", 2.0),)))
+    each = planned(recording, "GAUDI2", Job(128_000, price=(("", 2.0),)))
     rate = each.rate
 
     assert (rate.samples, rate.tokens) == (128, 1280)
@@ -87,7 +85,7 @@ def test_a_loader_of_a_given_rate_bounds_the_step(recording: Recording) -> None:
     recording = copy.deepcopy(recording)
     recording.steady.inputs = (("float32", (4, 10), 160),)
     recording.steady.loader_seconds = 9.0
-    slow, fast = (strategy_plan(recording, "GAUDI2", Job(loader_rate=rate)) for rate in (2.0, 1e9))
+    slow, fast = (planned(recording, "GAUDI2", Job(loader_rate=rate)) for rate in (2.0, 1e9))
 
     assert slow.time.fast_seconds == slow.time.seconds == slow.time.slow_seconds == slow.fed_seconds == 2.0
     assert slow.rate.samples_per_second[0] == pytest.approx(2.0 * recording.world_size)
@@ -99,11 +97,11 @@ def test_a_loader_of_a_given_rate_bounds_the_step(recording: Recording) -> None:
 
 
 def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -> None:
-    rate = strategy_plan(recording, "GAUDI3").rate
+    rate = planned(recording, "GAUDI3").rate
     again = copy.deepcopy(recording)
     forward = [each for each in recording.steady.operations if each.phase == "forward"]
     again.steady.operations += [dataclasses.replace(each, phase="backward") for each in forward * 5]
-    longer = strategy_plan(again, "GAUDI3")
+    longer = planned(again, "GAUDI3")
 
     assert 0 < rate.mfu[0] < rate.mfu_of_measured[0] < 1
     of_the_model = 3 * sum(each.flops for each in forward)
@@ -141,7 +139,7 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
     setup = recording.setup.samples
     recording.setup.samples = [*setup, sample]
     try:
-        plan = Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))
+        plan = Plan(command=(), strategies=(planned(recording, "GAUDI3"),))
     finally:
         recording.setup.samples = setup
 
@@ -153,7 +151,7 @@ def test_a_peak_that_leaves_less_than_the_reserve_is_tight(recording: Recording)
     """A job of 16 ranks on GAUDI3 with 124 of 126.6 GiB needs workspaces and fragments beside them."""
     recording = copy.deepcopy(recording)
     recording.setup.samples.append(MemorySample(0, "forward", (124 << 30, 0, 0, 0, 0, 0, 0)))
-    plan = Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))
+    plan = Plan(command=(), strategies=(planned(recording, "GAUDI3"),))
 
     assert not plan.fits
     assert plan.strategies[0].verdict == "tight"
@@ -166,7 +164,7 @@ def test_lines_end_at_the_width_of_the_terminal(plan: Plan) -> None:
 
 
 def test_the_table_has_memory_by_module(recording: Recording) -> None:
-    shown = view.document(Plan(command=(), strategies=(strategy_plan(recording, "GAUDI3"),))).text()
+    shown = view.document(Plan(command=(), strategies=(planned(recording, "GAUDI3"),))).text()
 
     assert "memory by module at the peak:" in shown
     assert re.search(r"^    0 +1 +\S+ KiB", shown, re.MULTILINE)
@@ -184,7 +182,7 @@ def test_the_plan_is_that_of_the_rank_with_most_memory() -> None:
         for rank in (0, 2)
     }
     found = command.with_ranks(lambda options: recordings[options.rank], Options(devices=3), recordings[0])
-    plan = command.worst([strategy_plan(each, "GAUDI2") for each in found])
+    plan = command.plan_ranks(found, "GAUDI2", Job(), None)[0]
 
     assert plan.rank == 0
     assert representatives(recordings[0]) == (2,)

@@ -1,4 +1,4 @@
-"""Ranges of a user's own card, from measured points or from a report of hpu-profiler."""
+"""Ranges of a user's own card, from measured points."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-def _one(data: Any, generation: str = "GAUDI2", plan: Any = None) -> Narrowed:
-    (found,) = calibrate(data, generation, plan)
+def _one(data: Any, generation: str = "GAUDI2") -> Narrowed:
+    (found,) = calibrate(data, generation)
     return found
 
 
@@ -89,34 +89,6 @@ def test_a_card_outside_of_the_range_of_all_cards_is_named() -> None:
     assert _one([point]).is_outside
 
 
-def _report(**rank: Any) -> dict[str, Any]:
-    ranks = [{"world_size": 8, "collective_sizes": [], "engines": [], "step_stats": [{}, {}], **rank}]
-    return {"simulated": False, "predicted": False, "stages": [{"stage": "train", "ranks": ranks}]}
-
-
-def test_a_report_of_a_real_step_gives_the_efficiency_of_the_links() -> None:
-    device = hardware("GAUDI2", "middle")
-    size = 256 * _MIB
-    call = Collective("allreduce", "backward", size, size, tuple(range(8)), is_async=True, after=0)
-    entry = {"name": "all_reduce", "size": size, "calls": 4, "time": collective_seconds(call, 8, device) * 1e6}
-
-    found = _one(_report(collective_sizes=[entry]))
-
-    assert found.name == "in_box_efficiency"
-    assert found.after[0] * found.after[1] == pytest.approx(0.93 * 0.99, rel=0.06)
-
-
-def test_a_plan_of_the_same_program_gives_the_efficiency_of_the_matrix_engine() -> None:
-    """Two steps, each with 10 ms of products, for which the engine needs 7 ms at its full clock."""
-    plan = {"strategies": [{"generation": "GAUDI2", "time": {"products_seconds": 7e-3}}]}
-    engines = [{"engine": "MME", "busy_time": 20_000.0}, {"engine": "TPC", "busy_time": 12_000.0}]
-
-    found = _one(_report(engines=engines), plan=plan)
-
-    assert found.name == "matrix_efficiency"
-    assert found.after == pytest.approx((0.7 / 1.05, 0.7 * 1.05))
-
-
 def test_a_benchmark_of_products_is_no_faster_than_its_tiles_allow() -> None:
     """A product of 8 columns fills a sixteenth of Gaudi 2's engine: in that time, the clock is whole."""
     shape = [4096, 4096, 8]
@@ -133,7 +105,6 @@ def test_a_benchmark_of_products_is_no_faster_than_its_tiles_allow() -> None:
         ([{"kind": "fft", "seconds": 1}], "`kind` of a point"),
         ([{"id": "a", "kind": "launch", "seconds": 0}], "must be positive"),
         ([{"id": "a", "kind": "launch", "seconds": 1, "simulated": True}], "simulated"),
-        ({"simulated": True, "stages": []}, "simulated"),
     ],
 )
 def test_what_is_no_measurement_is_refused(data: Any, message: str) -> None:

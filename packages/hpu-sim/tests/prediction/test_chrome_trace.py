@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.prediction.chrome_trace import trace_of_step
-from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
+from hpu_sim.prediction.chrome_trace import trace_of_recording
+from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import predict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _FRAME = "train.py(12): training_step"
+
+
+def _trace(step: StepRecording, *, lazy: bool = False) -> dict[str, Any]:
+    return trace_of_recording(Recording((), 0, 1, 8, lazy=lazy, steps=[step]), "GAUDI3")
 
 
 def _operation(name: str, flops: int = 0, **kwargs: Any) -> Operation:
@@ -44,7 +48,7 @@ def _events(trace: dict[str, Any], category: str) -> list[dict[str, Any]]:
 
 
 def test_the_device_and_each_of_its_events_say_that_they_are_predicted(step: StepRecording) -> None:
-    trace = trace_of_step(step, "GAUDI3", 8, "eager")
+    trace = _trace(step)
 
     (device,) = trace["deviceProperties"]
     assert (device["name"], device["predicted"]) == ("GAUDI3", True)
@@ -53,7 +57,7 @@ def test_the_device_and_each_of_its_events_say_that_they_are_predicted(step: Ste
 
 
 def test_events_are_on_the_track_of_their_engine(step: StepRecording) -> None:
-    trace = trace_of_step(step, "GAUDI3", 8, "eager")
+    trace = _trace(step)
 
     names = {
         event["tid"]: event["args"]["name"]
@@ -69,7 +73,7 @@ def test_events_are_on_the_track_of_their_engine(step: StepRecording) -> None:
 
 
 def test_an_eager_kernel_is_linked_to_its_launch(step: StepRecording) -> None:
-    trace = trace_of_step(step, "GAUDI3", 8, "eager")
+    trace = _trace(step)
 
     launches = {event["args"]["External id"]: event["name"] for event in _events(trace, "cpu_op")}
     kernels = [event for event in _events(trace, "kernel") if not event["name"].startswith("hccl:")]
@@ -77,7 +81,7 @@ def test_an_eager_kernel_is_linked_to_its_launch(step: StepRecording) -> None:
 
 
 def test_a_host_device_synchronization_has_the_line_of_the_program(step: StepRecording) -> None:
-    trace = trace_of_step(step, "GAUDI3", 8, "lazy")
+    trace = _trace(step, lazy=True)
 
     (frame,) = _events(trace, "python_function")
     (operator,) = (event for event in _events(trace, "cpu_op") if event["name"] != "graph_launch")
@@ -86,13 +90,13 @@ def test_a_host_device_synchronization_has_the_line_of_the_program(step: StepRec
 
 
 def test_a_collective_has_its_bytes(step: StepRecording) -> None:
-    trace = trace_of_step(step, "GAUDI3", 8, "eager")
+    trace = _trace(step)
 
     assert [event["args"].get("bytes") for event in _events(trace, "kernel")] == [None, 4096, None, None]
 
 
 def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
-    (annotation,) = _events(trace_of_step(step, "GAUDI3", 8, "eager"), "user_annotation")
+    (annotation,) = _events(_trace(step), "user_annotation")
 
     seconds = predict(step, "GAUDI3", 8, "eager", "middle").seconds
     assert (annotation["name"], annotation["ts"]) == ("ProfilerStep#1", 0)
@@ -102,7 +106,7 @@ def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
 def test_events_of_a_track_do_not_overlap() -> None:
     """Perfetto drops events that overlap without nesting."""
     operations = [_operation("aten.mm", flops) for flops in range(1 << 30, 1 << 40, 1_000_000_007)]
-    kernels = _events(trace_of_step(StepRecording(operations), "GAUDI3", 8, "lazy"), "kernel")
+    kernels = _events(_trace(StepRecording(operations), lazy=True), "kernel")
 
     assert len(kernels) == len(operations)
     assert all(one["ts"] + one["dur"] <= other["ts"] for one, other in itertools.pairwise(kernels))

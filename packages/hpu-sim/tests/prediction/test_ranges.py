@@ -18,7 +18,7 @@ from hpu_sim.prediction.hardware import (
     unexplained,
     usable_memory,
 )
-from hpu_sim.prediction.ranges import UNEXPLAINED, Range, ratio, step_range
+from hpu_sim.prediction.ranges import UNEXPLAINED, Clock, Range, ratio
 from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _recording(copies: int, *, product: bool = False) -> Recording:
 
 
 def _range(recording: Recording, generation: str = "GAUDI2") -> Range:
-    return step_range(recording.steady, generation, 8, "lazy")
+    return Clock(recording, generation).range()
 
 
 def test_a_range_has_the_figures_that_limit_the_step_and_what_they_do_not_explain() -> None:
@@ -74,7 +74,7 @@ def test_what_may_only_slow_a_step_moves_its_middle() -> None:
 
 def test_what_is_uncertain_about_both_cancels() -> None:
     """Twice the same work takes twice as long, within what the ranges do not explain."""
-    found = ratio((_recording(200, product=True), "GAUDI2"), (_recording(100, product=True), "GAUDI2"))
+    found = ratio(Clock(_recording(200, product=True), "GAUDI2"), Clock(_recording(100, product=True), "GAUDI2"))
 
     assert found.middle == pytest.approx(2.0, rel=0.01)
     assert math.log(found.high / found.low) == pytest.approx(2 * unexplained(), rel=0.01)
@@ -83,8 +83,8 @@ def test_what_is_uncertain_about_both_cancels() -> None:
 def test_what_each_generation_has_for_itself_does_not_cancel() -> None:
     of, to = _recording(100, product=True), _recording(100, product=True)
 
-    across = ratio((of, "GAUDI3"), (to, "GAUDI2"))
-    within = ratio((of, "GAUDI2"), (to, "GAUDI2"))
+    across = ratio(Clock(of, "GAUDI3"), Clock(to, "GAUDI2"))
+    within = ratio(Clock(of, "GAUDI2"), Clock(to, "GAUDI2"))
 
     assert across.high / across.low > within.high / within.low
     assert across.low < across.middle < across.high < 1

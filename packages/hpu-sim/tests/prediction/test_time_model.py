@@ -13,7 +13,7 @@ from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import from_ranges, hardware, usable_memory
 from hpu_sim.prediction.recording import Collective, Operation, Product, Recording, StepRecording
-from hpu_sim.prediction.time_model import mode_of, predict, products_seconds, timeline
+from hpu_sim.prediction.time_model import mode_of, predict, timeline
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.time_model import Mode
@@ -329,15 +329,6 @@ def test_graphs_are_counted() -> None:
     assert count_graphs(StepRecording([*forward, *forward], graph_ends=[2]), is_lazy=True) == 1
     assert count_graphs(StepRecording([*forward, *backward]), is_lazy=False) == 2
     assert count_graphs(StepRecording([*forward, *backward, *forward]), is_lazy=False) == 2
-
-
-def test_products_have_a_time_without_the_limit_of_power() -> None:
-    device = hardware("GAUDI3", "middle")
-    product = _operation(flops=1, matmul_size=8192)
-
-    found = products_seconds(StepRecording([product, _operation(reads=(0,), writes=(1,))]), device)
-
-    assert found == pytest.approx(2 * 8192**3 / 1677.7e12, rel=0.01)
 
 
 def test_a_recording_is_predicted_in_its_own_mode() -> None:

@@ -306,32 +306,23 @@ def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
     type=click.Choice(["GAUDI", "GAUDI2", "GAUDI3"]),
     help="Generation of the card.",
 )
-@click.option(
-    "--plan",
-    "plan_path",
-    default=None,
-    type=_FILE,
-    metavar="FILE",
-    help="Plan of the same program, from `hpu-sim plan --json=FILE`.",
-)
 @click.option("--output", default="calibration.hpu-sim.json", show_default=True, type=_NEW_FILE, help="File to write.")
-def calibrate(file: Path, generation: str, plan_path: Path | None, output: Path) -> None:
+def calibrate(file: Path, generation: str, output: Path) -> None:
     """Narrow the ranges of a plan by measurements of your own card.
 
-    FILE is the JSON of `hpu-profiler report --json` for a real step, or calibration.json of `hpu-doctor verify`.
+    FILE is calibration.json of `hpu-doctor verify`.
     Plans use the output with `--hardware`, or if HPU_SIM_CALIBRATION names it. The exit code is 1 if nothing is
     narrowed.
     """
     from hpu_sim.prediction import calibration
 
     try:
-        planned = json.loads(plan_path.read_text(encoding="utf-8")) if plan_path is not None else None
-        found = calibration.calibrate(json.loads(file.read_text(encoding="utf-8")), generation, planned)
+        found = calibration.calibrate(json.loads(file.read_text(encoding="utf-8")), generation)
     except (ValueError, KeyError, TypeError) as error:
         msg = f"cannot calibrate with {file}: {error}"
         raise click.UsageError(msg) from error
     if not found:
-        msg = f"{file} has nothing that narrows a range of {generation}: it needs collectives within a box, or `--plan`"
+        msg = f"{file} has no point that narrows a range of {generation}"
         raise click.ClickException(msg)
     output.write_text(calibration.to_json(found, generation), encoding="utf-8")
     click.echo("\n".join(align([("figure", "all cards", "this card", "points", ""), *map(_row, found)])))

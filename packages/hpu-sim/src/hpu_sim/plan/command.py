@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
     from hpu_sim.plan.schema import StrategyPlan
     from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.ranges import Clock
     from hpu_sim.prediction.recording import Recording
 
     Record = Callable[[Options], Recording]
@@ -136,18 +137,15 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 
 def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
-    from hpu_sim.plan import compare
-
     groups: dict[tuple[str, int, int, str], list[Recording]] = {}
     for each in recordings:
         groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
     plans: list[StrategyPlan] = []
+    first: Clock | None = None
     for group in groups.values():
         for generation in request.generations:
-            plan = worst([compare.strategy_plan(each, generation, request.job) for each in group])
-            first = recordings[0], request.generations[0]
-            relative = compare.per_sample((group[0], generation), first) if plans else None
-            plans.append(dataclasses.replace(plan, relative=relative))
+            plan, first = plan_ranks(group, generation, request.job, first)
+            plans.append(plan)
     return _finish(plans, recordings, outputs)
 
 
@@ -160,10 +158,18 @@ def _finish(
     return 0 if plan.fits else DOES_NOT_FIT
 
 
-def worst(plans: Sequence[StrategyPlan]) -> StrategyPlan:
-    """Return the plan of the rank with most memory."""
+def plan_ranks(
+    ranks: Sequence[Recording], generation: str, job: Job, first: Clock | None
+) -> tuple[StrategyPlan, Clock]:
+    """Return the plan of the rank with most memory, beside the first plan's clock, and that clock."""
+    from hpu_sim.plan import compare
+
+    clocks = [compare.clock_of(each, generation, job) for each in ranks]
+    plans = [compare.strategy_plan(each, job) for each in clocks]
     most = max(plans, key=lambda plan: plan.memory.peak_bytes)
-    return dataclasses.replace(most, ranks=tuple(rank for plan in plans for rank in plan.ranks))
+    relative = None if first is None else compare.per_sample(clocks[0], first)
+    found = tuple(rank for plan in plans for rank in plan.ranks)
+    return dataclasses.replace(most, ranks=found, relative=relative), first or clocks[0]
 
 
 def with_ranks(record: Record, options: Options, recording: Recording) -> list[Recording]:
@@ -181,12 +187,10 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
         PlanError: If no choice can be planned, as the first of them says.
         ProgramError: As above.
     """
-    from hpu_sim.plan import compare
-
     plans: list[StrategyPlan] = []
     kept: list[Recording] = []
     failed: list[str] = []
-    first: tuple[Recording, str] | None = None
+    first: Clock | None = None
     seen = set()
     for options in request.choices:
         try:
@@ -206,16 +210,11 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
             if request.finds_batch:
                 chosen, found, note = _largest(record, options, recording, generation)
             ranks = with_ranks(record, chosen, found)
-            plan = worst([compare.strategy_plan(each, generation, request.job) for each in ranks])
-            plan = dataclasses.replace(
-                plan,
-                settings=chosen.changes,
-                notes=(*plan.notes, *([note] if note else [])),
-                relative=None if first is None else compare.per_sample((found, generation), first),
-            )
+            plan, first = plan_ranks(ranks, generation, request.job, first)
+            notes = (*plan.notes, *([note] if note else []))
+            plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
             if not plan.fits:
                 plan = _advised(record, chosen, found, plan, is_alone=len(request.choices) == 1)
-            first = first or (found, generation)
             plans.append(plan)
             kept += [each for each in ranks if not any(each is other for other in kept)]
         if request.ranks_best:

@@ -12,8 +12,7 @@ from hpu_sim.plan.module_names import OUTSIDE, user_name
 from hpu_sim.plan.schema import CollectivePlan, InputPlan, RankPlan, RatePlan, StepMemory, StrategyPlan
 from hpu_sim.prediction import reserve, summary
 from hpu_sim.prediction.hardware import hardware, highest_efficiency, usable_memory
-from hpu_sim.prediction.ranges import ratio
-from hpu_sim.prediction.time_model import mode_of
+from hpu_sim.prediction.ranges import Clock, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +48,8 @@ class Job:
     price: tuple[tuple[str, float], ...] = ()
 
 
-def strategy_plan(recording: Recording, generation: str, job: Job = Job()) -> StrategyPlan:
-    """Return the plan of a recording on a generation.
+def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
+    """Return the clock of a recording on a generation, without the time of this host's loader if another is given.
 
     Raises:
         PlanError: If the program computes in float8, which the generation does not have.
@@ -58,14 +57,18 @@ def strategy_plan(recording: Recording, generation: str, job: Job = Job()) -> St
     if job.loader_rate:
         steps = [dataclasses.replace(each, loader_seconds=0.0, worker_seconds=0.0) for each in recording.steps]
         recording = dataclasses.replace(recording, steps=steps)
-    step = recording.steady
-    computes_float8 = any(each.dtype == "float8" for each in step.operations)
+    computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
     if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
         msg = f"the program computes in float8, which {generation} does not have: plan a newer one"
         raise PlanError(msg)
-    mode = mode_of(recording)
+    return Clock(recording, generation)
+
+
+def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
+    """Return the plan of a recording on a generation."""
+    recording, step, generation = clock.recording, clock.step, clock.generation
     fed = recording.accumulate * batch_size(recording) / job.loader_rate if job.loader_rate else 0.0
-    found = summary.summarize(step, generation, recording.devices, mode, fed)
+    found = summary.summarize(clock, fed)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     return StrategyPlan(
@@ -86,7 +89,7 @@ def strategy_plan(recording: Recording, generation: str, job: Job = Job()) -> St
         memory=memory,
         collectives=_collectives(step, recording.devices),
         time=found.time,
-        costs=_costs(recording, found, generation),
+        costs=_costs(clock, found),
         rate=_rate(recording, generation, found.range, job),
         host_reads=tuple(recording.host_reads),
         notes=(*_notes(recording), *recording.notes),
@@ -105,10 +108,10 @@ def batch_size(recording: Recording) -> int:
     return shapes[0][0] if shapes else 0
 
 
-def per_sample(of: tuple[Recording, str], to: tuple[Recording, str]) -> tuple[float, float]:
+def per_sample(of: Clock, to: Clock) -> tuple[float, float]:
     """Return the range of the time per sample of one recording and generation, divided by that of another."""
     found = ratio(of, to)
-    samples = [recording.accumulate * max(batch_size(recording), 1) for recording, _ in (of, to)]
+    samples = [each.recording.accumulate * max(batch_size(each.recording), 1) for each in (of, to)]
     return found.low * samples[1] / samples[0], found.high * samples[1] / samples[0]
 
 
@@ -123,13 +126,12 @@ def representatives(recording: Recording) -> tuple[int, ...]:
     return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
 
 
-def _costs(recording: Recording, found: summary.Summary, generation: str) -> tuple[summary.Cost, ...]:
+def _costs(clock: Clock, found: summary.Summary) -> tuple[summary.Cost, ...]:
     def name_of(phase: str, module: str) -> str:
         return OPTIMIZER if phase == "optimizer" else user_name(module) or OUTSIDE
 
-    lines = {user_name(module): line for module, line in reversed(recording.lines.items())}
-    mode = mode_of(recording)
-    costs = summary.costs(recording.steady, found.timeline, generation, mode, name_of, MAX_COSTS)
+    lines = {user_name(module): line for module, line in reversed(clock.recording.lines.items())}
+    costs = summary.costs(clock, found.timeline, name_of, MAX_COSTS)
     return tuple(dataclasses.replace(each, location=lines.get(each.name, "")) for each in costs)
 
 

@@ -11,7 +11,7 @@ from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.schema import Advice
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.ranges import middle
+from hpu_sim.prediction.ranges import Clock
 from hpu_sim.prediction.recording import STEPS
 from hpu_sim.prediction.reserve import fitting_bytes
 
@@ -134,9 +134,11 @@ class _Search:
         # In DeepSpeed 0.19, stage 1 keeps as much as stage 2.
         sharded = ("deepspeed_stage_2", "deepspeed_stage_3", "hpu_fsdp") if self._recording.world_size > 1 else ()
         for name in (*sharded, "deepspeed_stage_3_offload") if self._is_replicated else ():
-            if self._could_fit(name):
+            if self._could_fit(f'strategy="{name}"'):
                 yield _Change({"strategy": name}, zero.OFFLOADED if zero.OFFLOAD in name else "")
-        if self._recording.precision.startswith(("32", "bf16-mixed")):
+        precision = self._recording.precision
+        # Activations are in bfloat16 already under autocast.
+        if precision.startswith("32") or (precision == "bf16-mixed" and self._could_fit('precision="bf16-true"')):
             yield _Change({"precision": "bf16-true"}, "parameters and optimizer have less precision")
         _, blocks = self._recording.blocks
         if blocks:
@@ -169,13 +171,11 @@ class _Search:
             if is_job and not self._is_replicated:
                 yield _Change({**settings, "nodes": str(4 * self._options.nodes)}, "more cards")
 
-    def _could_fit(self, strategy: str) -> bool:
-        """Return whether a strategy, which divides no more than the states, is worth a plan of its own."""
+    def _could_fit(self, change: str) -> bool:
+        """Return whether a change, which makes no more than the states smaller, is worth a plan of its own."""
         is_enough = self._peak - self._states <= self._fitting
         if not is_enough:
-            self.left_out.append(
-                f'strategy="{strategy}" cannot fit alone on {self._generation}: most memory is that of activations'
-            )
+            self.left_out.append(f"{change} cannot fit alone on {self._generation}: most memory is that of activations")
         return is_enough
 
     def _blocks_needed(self, blocks: int) -> int:
@@ -218,7 +218,7 @@ class _Search:
 
     def _seconds(self, recording: Recording) -> float:
         """Return the time per sample of a rank."""
-        return middle(recording, self._generation) / (recording.accumulate * max(batch_size(recording), 1))
+        return Clock(recording, self._generation).seconds() / (recording.accumulate * max(batch_size(recording), 1))
 
     @contextlib.contextmanager
     def _leaving_out(self, title: str) -> Iterator[None]:

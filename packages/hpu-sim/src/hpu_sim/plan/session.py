@@ -136,6 +136,9 @@ class Session:
         if count and not self._has_batch:
             self.recording.steady.inputs = _describe(self.batches.last)
         self.batches.last = None
+        # Of earlier steps, a plan needs the memory and the collectives alone.
+        for earlier in self.recording.steps[:-1]:
+            earlier.operations.clear()
         self._ended += 1
         if self._ended >= self._steps:
             raise PlanComplete
@@ -224,7 +227,7 @@ class Session:
             )
             raise PlanError(msg)
         if self.recording.precision == "fp8" and not any(
-            each.dtype == "float8" for step in self.recording.steps for each in step.operations
+            each.dtype == "float8" for step in self.recording.steps[-1:] for each in step.operations
         ):
             msg = (
                 "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "

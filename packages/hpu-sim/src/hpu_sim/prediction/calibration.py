@@ -1,14 +1,9 @@
 """Figures of a user's own card in place of the ranges that hold for all cards of its generation.
 
-They are measured on the card, in one of two files:
-
-- a list of points, as ``hpu-doctor verify`` writes: objects with ``id``, ``kind`` (see :data:`KINDS`), ``dtype``,
-  ``shape`` (M, K and N of a product) or ``bytes`` (of a copied tensor, or of each rank's tensor of a collective),
-  ``ranks``, ``seconds``, and ``simulated`` if no card was measured;
-- the report of ``hpu-profiler report --json`` of a real step. With the plan of the same program, it also gives the
-  efficiency of the matrix engine; without one, that of collectives.
-
-The schema of the points is ``hpu_sim/data/calibration.schema.json``.
+They are points that ``hpu-doctor verify`` measures on the card: objects with ``id``, ``kind`` (see :data:`KINDS`),
+``dtype``, ``shape`` (M, K and N of a product) or ``bytes`` (of a copied tensor, or of each rank's tensor of a
+collective), ``ranks``, ``seconds``, and ``simulated`` if no card was measured. The schema of the points is
+``hpu_sim/data/calibration.schema.json``. A trace of a real step shows which rule is wrong (:mod:`hpu_sim.plan.diff`).
 """
 
 from __future__ import annotations
@@ -33,9 +28,6 @@ _NOISE: Final = 1.05
 # Shorter products show what their launch costs, and short collectives their fixed time.
 _SHORTEST_PRODUCT: Final = 100e-6
 _SHORTEST_COLLECTIVE: Final = 10
-_US: Final = 1e-6
-# Stages of a report; a trace without Lightning has none.
-_TRAINING: Final = ("train", "")
 
 
 @dataclass(frozen=True)
@@ -61,26 +53,21 @@ class Narrowed:
         return max(self.after) < low or min(self.after) > high
 
 
-def calibrate(data: Any, generation: str, plan: Mapping[str, Any] | None = None) -> tuple[Narrowed, ...]:
-    """Return the ranges that measured points or a report of hpu-profiler narrow.
+def calibrate(points: Any, generation: str) -> tuple[Narrowed, ...]:
+    """Return the ranges that measured points narrow.
 
     Args:
-        data: Parsed file.
+        points: Parsed file.
         generation: Generation of the card.
-        plan: Parsed JSON of ``hpu-sim plan --json`` for the program of the report.
 
     Raises:
-        ValueError: If the file is neither of both, or was not measured on a card.
+        ValueError: If the file has no points, or they were not measured on a card.
     """
-    if isinstance(data, list):
-        found = list(_of_points(data, generation))
-    elif isinstance(data, dict) and "stages" in data:
-        found = list(_of_report(data, generation, plan))
-    else:
-        msg = "the file must be the list of points of `hpu-doctor verify` or the report of `hpu-profiler report --json`"
-        raise ValueError(msg)
+    if not isinstance(points, list):
+        msg = "the file must be the list of points of `hpu-doctor verify`"
+        raise ValueError(msg)  # noqa: TRY004 - of a file
     values: defaultdict[str, list[float]] = defaultdict(list)
-    for name, value in found:
+    for name, value in _of_points(points, generation):
         values[name].append(value)
     known = ranges(generation)
     return tuple(_narrowed(name, known[name], each) for name, each in values.items())
@@ -164,46 +151,6 @@ KINDS: Final[dict[str, tuple[str, Callable[[Mapping[str, Any], float, str], floa
     "host_read": ("sync_seconds", _host),
     "collective": ("in_box_efficiency", _collective),
 }
-
-
-def _of_report(
-    report: Mapping[str, Any], generation: str, plan: Mapping[str, Any] | None
-) -> Iterator[tuple[str, float]]:
-    if report.get("simulated") or report.get("predicted"):
-        msg = "the report is of a simulated or predicted step: calibrate with one of a real card"
-        raise ValueError(msg)
-    ranks = [each for stage in report["stages"] if stage["stage"] in _TRAINING for each in stage["ranks"]]
-    for rank in ranks:
-        world_size = rank.get("world_size") or 1
-        for size in rank.get("collective_sizes", ()):
-            # The bytes of a rank: its part of a gather, and the whole tensor of a reduction.
-            passes = passes_of(size["name"])
-            each = size["size"] * (1 if "gather" in size["name"].lower() else passes / world_size)
-            value = _share_of_links(size["time"] * _US, each, world_size, generation)
-            if value is not None:
-                yield "in_box_efficiency", value
-        if plan is not None:
-            yield from _of_engines(rank, _planned(plan, generation))
-
-
-def _planned(plan: Mapping[str, Any], generation: str) -> Mapping[str, Any]:
-    for each in plan["strategies"]:
-        if each["generation"] == generation:
-            return dict(each)
-    msg = f"the plan has no strategy on {generation}"
-    raise ValueError(msg)
-
-
-def _of_engines(rank: Mapping[str, Any], planned: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield what the busy time of the matrix engine in a step says about the planned products.
-
-    The vector engines' says nothing: instructions, rows, fusion and the memory have figures of their own.
-    """
-    steps = max(len(rank.get("step_stats", ())), 1)
-    busy = {each["engine"]: each["busy_time"] * _US / steps for each in rank["engines"]}
-    planned_seconds = planned["time"]["products_seconds"]
-    if busy.get("MME") and planned_seconds:
-        yield "matrix_efficiency", planned_seconds / busy["MME"]
 
 
 def to_json(narrowed: Iterable[Narrowed], generation: str) -> str:

@@ -11,8 +11,8 @@ from hpu_sim.prediction.recording import HOST_READ, PREDICTED
 from hpu_sim.prediction.time_model import GRAPH_LAUNCH, mode_of, predict
 
 if TYPE_CHECKING:
-    from hpu_sim.prediction.recording import Recording, StepRecording
-    from hpu_sim.prediction.time_model import Mode, Span
+    from hpu_sim.prediction.recording import Recording
+    from hpu_sim.prediction.time_model import Span
 
 TraceEvent = dict[str, Any]
 
@@ -28,22 +28,8 @@ _TICKS_PER_US: Final = 1024
 
 
 def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
-    """Return the trace of the last planned step."""
-    return trace_of_step(
-        recording.steady,
-        generation,
-        recording.devices,
-        mode_of(recording),
-        rank=recording.rank,
-        world_size=recording.world_size,
-    )
-
-
-def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the rank
-    step: StepRecording, generation: str, devices: int, mode: Mode, *, rank: int = 0, world_size: int = 1
-) -> dict[str, Any]:
-    """Return the trace of a recorded step."""
-    timeline = predict(step, generation, devices, mode)
+    """Return the trace of the last recorded step."""
+    timeline = predict(recording.steady, generation, recording.devices, mode_of(recording))
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))
@@ -62,7 +48,7 @@ def trace_of_step(  # noqa: PLR0913 - the arguments of the time model and the ra
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [{"id": 0, "name": generation, "predicted": True, "disclaimer": PREDICTED}],
-        "distributedInfo": {"backend": "hccl", "rank": rank, "world_size": world_size},
+        "distributedInfo": {"backend": "hccl", "rank": recording.rank, "world_size": recording.world_size},
         # The key of hpu-profiler's metadata.
         "hpu_profiler": {"stage": "training", "steps": 1},
         "traceEvents": events,

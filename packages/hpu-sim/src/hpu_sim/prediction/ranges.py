@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.prediction.hardware import calibrated, from_ranges, moves, unexplained
-from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds
+from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds, timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from hpu_sim.prediction.hardware import Moved
-    from hpu_sim.prediction.recording import Recording, StepRecording
-    from hpu_sim.prediction.time_model import Mode
+    from hpu_sim.prediction.hardware import Hardware, Moved
+    from hpu_sim.prediction.recording import Recording
+    from hpu_sim.prediction.time_model import Timeline
 
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
@@ -58,45 +58,72 @@ class Range:
         return Range(low, high, at_middles, self.shares)
 
 
-def step_range(step: StepRecording, generation: str, devices: int, mode: Mode) -> Range:
-    """Return the seconds of a recorded step in a mode, with so many devices per box."""
-    seconds = _clock(step, generation, devices, mode)
-    ends = {name: (seconds(slow), seconds(fast)) for name, (slow, fast) in _used(step, generation, mode).items()}
-    return quadrature(seconds({}), ends, unexplained())
+class Clock:
+    """Clock of the steady step of a recording on a generation.
+
+    It finds the kernels once, and predicts the step once for each error of the figures.
+
+    Args:
+        recording: Recording.
+        generation: Generation of the devices.
+    """
+
+    def __init__(self, recording: Recording, generation: str) -> None:
+        self.recording = recording
+        self.step = recording.steady
+        self.generation = generation
+        self.mode = mode_of(recording)
+        self._known = calibrated(generation)
+        self._parts = segments_of(self.step, self._device({}), self.mode)
+        self._found: dict[tuple[tuple[str, float], ...], float] = {}
+
+    def _device(self, moved: Moved) -> Hardware:
+        ends = {name: (end, end) for name, end in moved.items()}
+        return from_ranges(self.generation, "middle", {**self._known, **ends})
+
+    def seconds(self, moved: Moved | None = None) -> float:
+        """Return the seconds with some figures moved, and all others in the middle of their ranges."""
+        key = tuple((moved or {}).items())
+        if key not in self._found:
+            device, devices = self._device(moved or {}), self.recording.devices
+            self._found[key] = step_seconds(self.step, device, devices, mode=self.mode, parts=self._parts)
+        return self._found[key]
+
+    def timeline(self) -> Timeline:
+        """Return the timeline with all figures in the middle."""
+        return timeline(self.step, self._device({}), self.recording.devices, mode=self.mode, parts=self._parts)
+
+    def range(self) -> Range:
+        """Return the range of the seconds."""
+        ends = {name: (self.seconds(slow), self.seconds(fast)) for name, (slow, fast) in self.used().items()}
+        return quadrature(self.seconds(), ends, unexplained())
+
+    def used(self) -> dict[str, tuple[Moved, Moved]]:
+        """Return the errors of the figures that the step depends on, each at its slow and at its fast end."""
+        is_eager, step = self.mode == "eager", self.step
+        unused = {
+            "trace_seconds": self.mode != "lazy",
+            "launch_seconds": self.mode == "lazy",
+            "graph_seconds": is_eager,
+            "pipeline_parts": is_eager,
+            "sync_seconds": not any(each.host_sync for each in step.operations),
+            "loader_factor": not step.loader_seconds and not step.worker_seconds,
+            **dict.fromkeys(_OF_NETWORK, not step.collectives),
+        }
+        return {name: ends for name, ends in moves(self.generation).items() if not unused.get(name, False)}
 
 
-def middle(recording: Recording, generation: str) -> float:
-    """Return the seconds of a recorded step with all figures in the middle of their ranges."""
-    return _clock(recording.steady, generation, recording.devices, mode_of(recording))({})
-
-
-def ratio(of: tuple[Recording, str], to: tuple[Recording, str]) -> Range:
-    """Return the step of one recording and generation divided by that of another."""
-    dividend, divisor = (_clock(each.steady, generation, each.devices, mode_of(each)) for each, generation in (of, to))
-    above, below = (_used(each.steady, generation, mode_of(each)) for each, generation in (of, to))
+def ratio(of: Clock, to: Clock) -> Range:
+    """Return the step of one clock divided by that of another."""
+    above, below = of.used(), to.used()
     ends = {
         name: tuple(
-            dividend(moved) / divisor(other)
+            of.seconds(moved) / to.seconds(other)
             for moved, other in zip(above.get(name, _UNMOVED), below.get(name, _UNMOVED), strict=True)
         )
         for name in {**above, **below}
     }
-    return quadrature(dividend({}) / divisor({}), ends, unexplained())
-
-
-def _used(step: StepRecording, generation: str, mode: Mode) -> dict[str, tuple[Moved, Moved]]:
-    """Return the errors of the figures that a step depends on."""
-    is_eager = mode == "eager"
-    unused = {
-        "trace_seconds": mode != "lazy",
-        "launch_seconds": mode == "lazy",
-        "graph_seconds": is_eager,
-        "pipeline_parts": is_eager,
-        "sync_seconds": not any(each.host_sync for each in step.operations),
-        "loader_factor": not step.loader_seconds and not step.worker_seconds,
-        **dict.fromkeys(_OF_NETWORK, not step.collectives),
-    }
-    return {name: ends for name, ends in moves(generation).items() if not unused.get(name.partition(" ")[0], False)}
+    return quadrature(of.seconds() / to.seconds(), ends, unexplained())
 
 
 def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
@@ -119,19 +146,3 @@ def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: flo
         middle,
         {name: shares[name] / total for name in ordered if total},
     )
-
-
-def _clock(step: StepRecording, generation: str, devices: int, mode: Mode) -> Callable[[Moved], float]:
-    """Return a function that predicts a step with some figures moved, each of which it does once."""
-    known = calibrated(generation)
-    parts = segments_of(step, from_ranges(generation, "middle", known), mode)
-    found: dict[tuple[tuple[str, float], ...], float] = {}
-
-    def seconds(moved: Moved) -> float:
-        key = tuple(moved.items())
-        if key not in found:
-            device = from_ranges(generation, "middle", {**known, **{name: (end, end) for name, end in key}})
-            found[key] = step_seconds(step, device, devices, mode=mode, parts=parts)
-        return found[key]
-
-    return seconds

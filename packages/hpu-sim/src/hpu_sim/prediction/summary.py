@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.ranges import step_range
-from hpu_sim.prediction.time_model import predict, products_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.prediction.ranges import Range
+    from hpu_sim.prediction.ranges import Clock, Range
     from hpu_sim.prediction.recording import Operation, StepRecording
-    from hpu_sim.prediction.time_model import Mode, Timeline
+    from hpu_sim.prediction.time_model import Timeline
 
 #: Names of costs that are no module's or line's.
 HOST: Final = "waiting for the host"
@@ -60,7 +58,6 @@ class StepTime:
         width_shares: Share of each cause in the squared width of the range, the largest first.
         graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
         compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
-        products_seconds: Seconds of the matrix engine at its full clock.
     """
 
     fast_seconds: float
@@ -70,7 +67,6 @@ class StepTime:
     width_shares: dict[str, float]
     graphs: int | None = None
     compilation_seconds: tuple[float, float] = (0.0, 0.0)
-    products_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,25 +105,21 @@ class Summary:
     time: StepTime
 
 
-def summarize(step: StepRecording, generation: str, devices: int, mode: Mode, least: float = 0.0) -> Summary:
+def summarize(clock: Clock, least: float = 0.0) -> Summary:
     """Return the summary of a recorded step.
 
     Args:
-        step: Step.
-        generation: Generation of the devices.
-        devices: Devices per box.
-        mode: How the host launches operators.
+        clock: Its clock.
         least: Seconds that the step takes at least.
     """
-    found = step_range(step, generation, devices, mode)
-    timeline = predict(step, generation, devices, mode).scaled(found.middle)
+    found = clock.range()
+    timeline = clock.timeline().scaled(found.middle)
     found = found.at_least(least)
-    graphs = None if mode == "eager" else fusion.count_graphs(step, is_lazy=mode == "lazy")
-    ends = [(graphs or 0) * hardware(generation, end).compilation_seconds for end in ("fast", "slow")]
+    graphs = None if clock.mode == "eager" else fusion.count_graphs(clock.step, is_lazy=clock.mode == "lazy")
+    ends = [(graphs or 0) * hardware(clock.generation, end).compilation_seconds for end in ("fast", "slow")]
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in found.shares.items():
-        # A figure may be that of a generation.
-        shares[_CAUSES.get(name.partition(" ")[0], name)] += share
+        shares[_CAUSES.get(name, name)] += share
     time = StepTime(
         found.low,
         found.middle,
@@ -136,7 +128,6 @@ def summarize(step: StepRecording, generation: str, devices: int, mode: Mode, le
         dict(sorted(shares.items(), key=lambda item: -item[1])),
         graphs,
         (ends[0], ends[1]),
-        products_seconds(step, hardware(generation, "middle")),
     )
     return Summary(found, timeline, time)
 
@@ -151,16 +142,12 @@ def _bounds(timeline: Timeline) -> dict[str, float]:
     return {name: round(share, 4) for name, share in sorted(shares.items(), key=lambda item: -item[1]) if share > 0}
 
 
-def costs(  # noqa: PLR0913, PLR0917 - what names and explains them
-    step: StepRecording, timeline: Timeline, generation: str, mode: Mode, name_of: Callable[[str, str], str], most: int
-) -> tuple[Cost, ...]:
+def costs(clock: Clock, timeline: Timeline, name_of: Callable[[str, str], str], most: int) -> tuple[Cost, ...]:
     """Return the largest costs of a step.
 
     Args:
-        step: Step.
-        timeline: Its timeline.
-        generation: Generation of the devices.
-        mode: How the host launches operators.
+        clock: Clock of the step.
+        timeline: Timeline of the step.
         name_of: Function that names the cost of a phase and a module.
         most: Largest number of costs.
     """
@@ -173,25 +160,24 @@ def costs(  # noqa: PLR0913, PLR0917 - what names and explains them
             seconds[name] += span.seconds
             bounds[name][span.bound] += span.seconds
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
-    for each in step.operations:
+    for each in clock.step.operations:
         operations[name_of(each.phase, each.module)].append(each)
     found = []
     for name, total in sorted(seconds.items(), key=lambda item: -item[1])[:most]:
         bound = max(bounds[name], key=bounds[name].__getitem__)
         own = operations[name]
-        explanation = _explain(name, bound, own, step, generation, mode)
+        explanation = _explain(name, bound, own, clock)
         if total > 0:
             found.append(Cost(name, bound, total, sum(each.flops for each in own), explanation))
     return tuple(found)
 
 
-def _explain(  # noqa: PLR0913, PLR0917 - what an explanation may name
-    name: str, bound: str, operations: list[Operation], step: StepRecording, generation: str, mode: Mode
-) -> str:
+def _explain(name: str, bound: str, operations: list[Operation], clock: Clock) -> str:
+    step = clock.step
     if name == NETWORK:
         return _explain_network(step)
     if name == HOST:
-        how = "one by one" if mode == "eager" else "as graphs"
+        how = "one by one" if clock.mode == "eager" else "as graphs"
         fetches = " and fetches batches" if step.loader_seconds else ""
         count = len(step.operations)
         return f"the host launches {count} operators {how}{fetches}, slower than the card; a larger batch hides it"
@@ -202,7 +188,7 @@ def _explain(  # noqa: PLR0913, PLR0917 - what an explanation may name
         shape = f"{rows} x {inner} by {inner} x {columns}" + (f", {batch} times" if batch > 1 else "")
         flops = sum(each.flops for each in operations)
         item = 4 if largest.dtype == "float32" else 2
-        share = matrix_engine.share_of_peak(largest.products[0], largest.dtype, item, generation)
+        share = matrix_engine.share_of_peak(largest.products[0], largest.dtype, item, clock.generation)
         filled = f"; it fills {share:.0%} of the engine" if share < _FULL else ""
         return f"{flops / 1e12:.3g} TFLOP of {largest.dtype}, the largest product {shape}{filled}"
     moved = sum(each.bytes for each in operations)

@@ -131,18 +131,14 @@ def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segm
     return fusion.segments(step, device, fuse=mode != "eager", by_phase=mode == "compile")
 
 
-def timeline(step: StepRecording, device: Hardware, devices: int, *, mode: Mode) -> Timeline:
+def timeline(
+    step: StepRecording, device: Hardware, devices: int, *, mode: Mode, parts: tuple[Segment, ...] | None = None
+) -> Timeline:
     """Return the timeline of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
-    schedule = _Schedule(step, segments_of(step, device, mode), device, devices, mode)
+    schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
     schedule.run()
     schedule.run(keeps_spans=True)
     return schedule.result()
-
-
-def products_seconds(step: StepRecording, device: Hardware) -> float:
-    """Return the time of all products of a step on the matrix engine at its full clock."""
-    device = replace(device, matrix_efficiency=1.0)
-    return sum(_product_seconds(each, device) for each in step.operations if each.flops)
 
 
 def step_seconds(
@@ -157,8 +153,7 @@ def step_seconds(
         mode: How the host launches operators.
         parts: Segments of the step, of :func:`segments_of`; None to find them.
     """
-    parts = segments_of(step, device, mode) if parts is None else parts
-    schedule = _Schedule(step, parts, device, devices, mode)
+    schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
     schedule.run()
     schedule.run()
     return schedule.seconds

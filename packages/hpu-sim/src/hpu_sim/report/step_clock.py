@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import frames
 from hpu_sim.prediction import summary
-from hpu_sim.prediction.chrome_trace import trace_of_step
+from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.operation_recorder import OperationRecorder
+from hpu_sim.prediction.ranges import Clock as Prediction
+from hpu_sim.prediction.recording import Recording
 from hpu_sim.report.schema import Clock
 
 if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
-    from hpu_sim.prediction.time_model import Mode
+    from hpu_sim.prediction.recording import StepRecording
 
 #: Steps of the optimizer before the one that is recorded.
 STEPS_BEFORE: Final = 2
@@ -67,7 +69,7 @@ class StepClock(OperationRecorder):
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
-        return trace_of_step(self.step, *_machine(self._config), rank=rank, world_size=world_size)
+        return trace_of_recording(_recording(self.step, self._config, rank, world_size), self._config.generation)
 
     def on_read(self, name: str, value: Any) -> None:
         """Record that the host waits for a value, or for a copy."""
@@ -75,13 +77,12 @@ class StepClock(OperationRecorder):
         self.record_sync(frames.name_in_trace(frames.program_frame()))
 
 
-def _machine(config: SimConfig) -> tuple[str, int, Mode]:
-    return config.generation, config.devices, "lazy" if config.lazy else "eager"
+def _recording(step: StepRecording, config: SimConfig, rank: int = 0, world_size: int = 1) -> Recording:
+    return Recording((), rank, world_size, config.devices, lazy=config.lazy, steps=[step])
 
 
 def _predict(recorder: StepClock, config: SimConfig) -> Clock:
-    machine = _machine(config)
-    found = summary.summarize(recorder.step, *machine)
-    generation, _, mode = machine
-    costs = summary.costs(recorder.step, found.timeline, generation, mode, lambda _, line: line, _MAX_LINES)
+    prediction = Prediction(_recording(recorder.step, config), config.generation)
+    found = summary.summarize(prediction)
+    costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
     return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(recorder.notes)))
