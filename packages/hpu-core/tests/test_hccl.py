@@ -3,12 +3,13 @@
 import os
 import re
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from hpu_core import bridge, hccl, initialize_hccl
+from hpu_core import _rendezvous_env, bridge, hccl, initialize_hccl
 
 if TYPE_CHECKING:
     from conftest import FakeBridge
@@ -202,6 +203,18 @@ def test_restore_environment() -> None:
 
     assert during == ("1", "1")
     assert ("HLS_MODULE_ID" in os.environ, os.environ["ID"]) == (False, "before")
+
+
+def test_what_the_bridges_import_sets_is_removed_as_well() -> None:
+    """The import of a launched rank finds its rank in the environment."""
+    _rendezvous_env._hook.execute(ModuleType("bridge"), lambda _: os.environ.update(HLS_MODULE_ID="1", ID="1"))
+    initialize_hccl(2, 1, 1)
+    bridge.open_device()
+    hccl.restore_environment()
+    assert not {"HLS_MODULE_ID", "ID"} & os.environ.keys()
+
+    hccl.select_device(2, 1)
+    assert os.environ["HLS_MODULE_ID"] == "1"
 
 
 def test_set_environment_keeps_the_users_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -549,3 +549,13 @@ def test_logged_batch_size_is_that_of_the_loader_or_1(loader_of_training: Any, s
     strategy = mock.Mock(**{"lightning_module.trainer.fit_loop._data_source": source})
 
     assert HPUDeepSpeedStrategy._auto_select_batch_size(strategy) == size
+
+
+@pytest.mark.parametrize("timer", [{}, {"synchronized": True}])
+def test_timer_waits_for_the_device_if_asked_to(timer: dict[str, Any]) -> None:
+    config: dict[str, Any] = {"timers": {"throughput": {**timer}}} if timer else {}
+    _config.fill_defaults(config)
+
+    # Older DeepSpeed has no such option.
+    made = pytest.importorskip("deepspeed.utils.config").get_timers_config(config)
+    assert made.synchronized is bool(timer)

@@ -18,6 +18,9 @@ from hpu_core.import_hooks import ImportHook
 
 _DEFAULTS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
 
+# What the import sets for a rank as well, which `hccl` restores.
+_OF_RANK: Final = ("HLS_MODULE_ID", "ID")
+
 # The bridge's import sets this variable before the two above, and `os.environ` keeps the order of first assignments.
 _SET_FIRST = "TORCHINDUCTOR_COMPILE_THREADS"
 
@@ -35,7 +38,7 @@ class _RendezvousHook(ImportHook):
 
     def execute(self, module: ModuleType, exec_module: Callable[[ModuleType], object]) -> None:
         """Run a module and record the variables that it sets."""
-        before = {name: _stored(name) for name in _DEFAULTS}
+        before = {name: _stored(name) for name in (*_DEFAULTS, *_OF_RANK)}
         try:
             exec_module(module)
         finally:
@@ -67,7 +70,7 @@ def record_past_import() -> None:
     if _SET_FIRST not in names or inherited is None or _SET_FIRST in inherited:
         return
     for name in names[names.index(_SET_FIRST) :]:
-        if os.environ[name] == _DEFAULTS.get(name):
+        if name in _OF_RANK or os.environ[name] == _DEFAULTS.get(name):
             _bridge_values[name] = _stored(name)
 
 
@@ -79,10 +82,15 @@ def clear() -> None:
     """
     if _has_inherited_defaults():
         _bridge_values.update({name: _stored(name) for name in _DEFAULTS})
-    for name, value in _bridge_values.items():
-        if _stored(name) is value:
-            os.environ.pop(name, None)
-    _bridge_values.clear()
+    for name in _DEFAULTS:
+        if is_of_bridge(name):
+            del os.environ[name]
+        _bridge_values.pop(name, None)
+
+
+def is_of_bridge(name: str) -> bool:
+    """Return whether the bridge's import has set the value of a variable, as far as `track` has seen it."""
+    return name in _bridge_values and _stored(name) is _bridge_values[name]
 
 
 @contextlib.contextmanager

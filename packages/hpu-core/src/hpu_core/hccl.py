@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
-from hpu_core import bridge, launcher_env
+from hpu_core import _rendezvous_env, bridge, launcher_env
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
@@ -71,7 +71,10 @@ def restore_environment() -> None:
 
     The device stays open, and selected: the same process may train again.
     """
+    global _selected  # noqa: PLW0603 - a process opens one device.
     _visible_modules.select(None)
+    # Also what the bridge has selected, for a second training.
+    _selected = _selected or os.environ.get(_MODULE)
     while _saved:
         name, value = _saved.popitem()
         if value is None:
@@ -163,4 +166,4 @@ def _select(module: str | None, local_rank: int) -> None:
 
 def _save(*names: str) -> None:
     for name in names:
-        _saved.setdefault(name, os.environ.get(name))
+        _saved.setdefault(name, None if _rendezvous_env.is_of_bridge(name) else os.environ.get(name))

@@ -180,6 +180,10 @@ def fill_defaults(config: Config) -> None:
     """Add options to a configuration, in place, that DeepSpeed or Lightning need and the user may leave out."""
     # As the strategy's argument of this name, and as Hugging Face's Trainer. DeepSpeed would accept only its own Adam.
     config.setdefault("zero_allow_untested_optimizer", True)
+    # Its timer for the throughput log would wait for the device twice in each step, and keep Python's lock meanwhile.
+    timers = config.setdefault("timers", {})
+    if isinstance(timers, dict) and isinstance(throughput := timers.setdefault("throughput", {}), dict):
+        throughput.setdefault("synchronized", False)
     # By default DeepSpeed offloads only its CPU Adam, which needs a compiler. This allows the module's own optimizer.
     if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
         config.setdefault("zero_force_ds_cpu_optimizer", False)
