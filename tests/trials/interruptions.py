@@ -8,7 +8,8 @@ interrupted.
 
     python tests/trials/interruptions.py [--strategy ddp] [--api Trainer] [--only killed] [--phase save]
 
-`nox -s faults -- interruptions` calls it. docs/records/interruptions.md sums it up.
+`nox -s faults -- interruptions --jobs 3` calls it, with HPU_SIM_ASYNC=1 for devices that run beside their hosts.
+docs/records/interruptions.md sums it up.
 """
 
 from __future__ import annotations
