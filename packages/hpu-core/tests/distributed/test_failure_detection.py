@@ -236,8 +236,9 @@ def test_a_rank_that_hangs_is_named_after_the_stall_timeout(ranks: list[RankStat
             _rank(1, scope="backward", batch=3, progress=NOW - 101),
         ],
         [_rank(0, pending=True, progress=NOW - 105), *(_rank(rank, progress=NOW - 101, **_AT) for rank in (1, 2))],
+        [_rank(rank, call="all_reduce", evaluated=4 + rank, progress=NOW - 101) for rank in (0, 1)],
     ],
-    ids=["two calls", "the same step", "accumulation", "two ranks work"],
+    ids=["two calls", "the same step", "accumulation", "two ranks work", "batches of an evaluation"],
 )
 def test_no_rank_is_blamed_if_several_may_be_at_fault(ranks: list[RankState]) -> None:
     """The message has the line where each host stands."""
@@ -247,6 +248,8 @@ def test_no_rank_is_blamed_if_several_may_be_at_fault(ranks: list[RankState]) ->
     assert failure.rank is None
     assert failure.message.startswith("no rank has made progress for 101 s: rank ")
     assert all(f"{rank.info}{rank.where}{rank.line}" in failure.message for rank in ranks)
+    batches = [rank.heartbeat.progress.evaluated for rank in ranks]
+    assert all(f" in evaluation batch {batch}" in failure.message for batch in batches if batch)
 
 
 _WAITS = f"{_name(1)} waits for it during backward"

@@ -255,9 +255,9 @@ class RankState:
 
     @property
     def where(self) -> str:
-        """What the rank is in, for messages: " during backward"."""
-        name = self.heartbeat.call or SCOPES[self.heartbeat.progress.scope]
-        return f" during {name}" if name else ""
+        """What the rank is in, for messages: " during backward", " during all_reduce in evaluation batch 5"."""
+        name, batch = self.heartbeat.call or SCOPES[self.heartbeat.progress.scope], self.heartbeat.progress.evaluated
+        return (f" during {name}" if name else "") + (f" in evaluation batch {batch}" if batch else "")
 
     @property
     def line(self) -> str:

@@ -177,7 +177,9 @@ class StepClock:
         innermost = frame = self._frame()
         call = None
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(("torch.", "contextlib")):
-            if str(frame.f_globals["__name__"]).startswith(_WAITING):
+            name = str(frame.f_globals["__name__"])
+            # torch wraps its collectives to log them.
+            if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
                 call = frame.f_code.co_name
             frame = frame.f_back
         while frame is not None and frame.f_code.co_filename.startswith((*_LIBRARIES, "<")):
