@@ -63,10 +63,6 @@ class HPUTorchBackend(TorchBackend):  # type: ignore[misc] # Ray has no type inf
     def on_start(self, worker_group: Any, backend_config: "HPUTorchConfig") -> None:
         """Select the devices and create the process group.
 
-        Args:
-            worker_group: Ray's group of workers.
-            backend_config: The configuration.
-
         Raises:
             RuntimeError: A worker has no card.
         """
@@ -127,11 +123,7 @@ def _modules_by_worker(assigned: Sequence[tuple[str, Sequence[str]]]) -> list[st
 
 
 def _initialize_worker(modules: str) -> None:
-    """Select the device of this worker, and set its rank for HCCL.
-
-    Args:
-        modules: Module ids of all workers of this machine, by local rank.
-    """
+    """Select the device of this worker among those of its machine, by local rank, and set its rank for HCCL."""
     os.environ[_VISIBLE_MODULES] = modules
     context = ray.train.get_context()
     hccl.initialize_hccl(context.get_world_size(), context.get_world_rank(), context.get_local_rank())

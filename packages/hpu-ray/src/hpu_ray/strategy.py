@@ -32,9 +32,6 @@ class WorkerProcessGroupManager(ProcessGroupManager):
     def rendezvous(self, cluster: "ClusterEnvironment | None") -> None:
         """Check that Ray has created the process group, and start the watchdog.
 
-        Args:
-            cluster: Ray's cluster environment.
-
         Raises:
             RankFailedError: A rank has failed; the message names it.
             RuntimeError: Ray has not created it.
@@ -84,9 +81,6 @@ class WorkerStrategyMixin(_Strategy):
 def find_strategy(name: str) -> type[Any]:
     """Return the class of a registered strategy, for the Trainer.
 
-    Args:
-        name: Name of the strategy.
-
     Raises:
         ImportError: Ray uses another Lightning than hpu-core.
         ModuleNotFoundError: The strategy's distribution is not installed.
@@ -104,13 +98,7 @@ def find_strategy(name: str) -> type[Any]:
 
 
 def prepare_trainer(trainer: "Trainer") -> "Trainer":
-    """Check that a Trainer trains in a worker of Ray Train on HPU.
-
-    Args:
-        trainer: The Trainer.
-
-    Returns:
-        The same Trainer.
+    """Return a Trainer, after a check that it trains in a worker of Ray Train on HPU.
 
     Raises:
         TypeError: Its strategy is not one of this package.
