@@ -111,18 +111,10 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_exit_code_on_this_machine() -> None:
-    done = _run("--json")
-    report = json.loads(done.stdout)
-
-    assert done.returncode == (0 if report["can_train"] else 1)
-    assert "Traceback" not in done.stderr
-
-
 def test_ascii_terminal() -> None:
     done = _run(PYTHONIOENCODING="ascii", LC_ALL="C", TERM="dumb", COLUMNS="80")
 
-    assert done.stdout.splitlines()[-1].startswith("Training can")
+    assert done.stdout.splitlines()[-1].startswith("Training cannot" if done.returncode else "Training can start")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "Traceback" not in done.stderr
 

@@ -2,16 +2,16 @@
 
 import datetime as dt
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final, TypeAlias
 
 from hpu_core import releases
 from hpu_core.discovery import driver_release
 from hpu_core.info import Problem, diagnose
 from hpu_core.install_hints import install_command
 from hpu_core.launcher_env import parse_port
-from hpu_doctor.machine import Endpoint, Machine
+from hpu_doctor.machine import Machine
 
 SCHEMA: Final = 1
 
@@ -47,22 +47,40 @@ class Check:
     is_done: bool = True
 
 
+class _Unknown(str):
+    """Detail of a check whose facts are unknown."""
+
+    __slots__ = ()
+
+
+# The detail of a check, then its problems.
+_Found: TypeAlias = Iterator[str | Problem]
+
+
 def run_checks(machine: Machine) -> tuple[Check, ...]:
     """Return the result of every check."""
-    return (
-        _software(machine),
-        _driver(machine),
-        _busy_devices(machine),
-        _huge_pages(machine),
-        _open_files(machine),
-        _locked_memory(machine),
-        _logs(machine),
-        _recipe_cache(machine),
-        _interface(machine),
-        _address(machine),
-        _port(machine),
-        _clock(machine),
-    )
+    checks: dict[str, Callable[[Machine], _Found]] = {
+        "cards and software": _software,
+        "driver": _driver,
+        "busy cards": _busy_devices,
+        "huge pages": _huge_pages,
+        "open files": _open_files,
+        "locked memory": _locked_memory,
+        "logs": _logs,
+        "recipe cache": _recipe_cache,
+        "network interface": _interface,
+        "MASTER_ADDR": _address,
+        "MASTER_PORT": _port,
+        "clock": _clock,
+    }
+    results = []
+    for name, check in checks.items():
+        detail, *found = check(machine)
+        problems = tuple(each for each in found if isinstance(each, Problem))
+        results.append(
+            Check(name=name, detail=str(detail), problems=problems, is_done=not isinstance(detail, _Unknown))
+        )
+    return tuple(results)
 
 
 def can_train(checks: tuple[Check, ...]) -> bool:
@@ -81,18 +99,7 @@ def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
         "can_train": can_train(checks),
         "versions": versions(machine),
         "checks": [
-            {
-                "name": check.name,
-                "detail": check.detail,
-                "problems": [
-                    {
-                        "blocks_training": problem.blocks_training,
-                        "message": problem.message,
-                        "hint": problem.hint,
-                    }
-                    for problem in check.problems
-                ],
-            }
+            {"name": check.name, "detail": check.detail, "problems": [asdict(problem) for problem in check.problems]}
             for check in checks
         ],
     }
@@ -116,36 +123,32 @@ def versions(machine: Machine) -> dict[str, str | None]:
     }
 
 
-def _software(machine: Machine) -> Check:
+def _software(machine: Machine) -> _Found:
     """Check what `hpu-info` checks, except for the driver."""
     system = machine.system
-    problems = tuple(problem for problem in diagnose(system).problems if not _is_about_driver(problem))
     kind = "simulated cards" if system.bridge.simulated else "cards"
-    usable = "unknown" if system.usable is None else str(system.usable)
-    return Check(name="cards and software", detail=f"{len(system.devices)} {kind}, {usable} usable", problems=problems)
+    yield f"{len(system.devices)} {kind}, {'unknown' if system.usable is None else system.usable} usable"
+    yield from (problem for problem in diagnose(system).problems if not problem.message.startswith("driver "))
 
 
-def _driver(machine: Machine) -> Check:
-    drivers = machine.system.driver_versions
-    synapse = machine.system.synapse
+def _driver(machine: Machine) -> _Found:
+    drivers, synapse = machine.system.driver_versions, machine.system.synapse
     if not drivers or synapse is None or synapse.source == "driver":
-        unknown = "user space" if drivers else "driver"
-        return Check(name="driver", detail=f"not compared, because the {unknown}'s release is unknown", is_done=False)
+        yield _Unknown(f"not compared, because the {'user space' if drivers else 'driver'}'s release is unknown")
+        return
     user_space = synapse.version.release[:3]
-    different = [text for text in drivers if (parsed := driver_release(text)) and parsed.release[:3] != user_space]
     name = ".".join(map(str, user_space))
-    problems = tuple(
-        Problem.note(
-            f"driver {driver} is of another release than the user space, SynapseAI {name}",
-            "Use Intel's image of the driver's release, or install the driver of the image's release on the "
-            "host. User space 1.22 and 1.23 on a 1.24 driver failed at the first matmul with synStatus 26.",
-        )
-        for driver in different
-    )
-    return Check(name="driver", detail=f"driver {', '.join(drivers)}, user space {name}", problems=problems)
+    yield f"driver {', '.join(drivers)}, user space {name}"
+    for driver in drivers:
+        if (parsed := driver_release(driver)) and parsed.release[:3] != user_space:
+            yield Problem.note(
+                f"driver {driver} is of another release than the user space, SynapseAI {name}",
+                "Use Intel's image of the driver's release, or install the driver of the image's release on the "
+                "host. User space 1.22 and 1.23 on a 1.24 driver failed at the first matmul with synStatus 26.",
+            )
 
 
-def _busy_devices(machine: Machine) -> Check:
+def _busy_devices(machine: Machine) -> _Found:
     holders = machine.holders
     by_device: dict[str, list[str]] = {}
     for holder in holders.processes:
@@ -158,234 +161,174 @@ def _busy_devices(machine: Machine) -> Check:
         # Root in a container without CAP_SYS_PTRACE cannot read them either.
         advice = "run on the host" if machine.is_root else "run as root"
         detail += f"; {holders.unreadable} processes of other users could not be inspected ({advice})"
-    is_full = 0 < len(machine.system.devices) <= len(by_device)
-    problems = tuple(
-        Problem(
-            blocks_training=is_full,
+    yield detail
+    for device, processes in by_device.items():
+        yield Problem(
+            blocks_training=0 < len(machine.system.devices) <= len(by_device),
             message=f"{device} is in use by {', '.join(processes)}",
             hint="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
             f"`hpu_launch.free_modules(n)` returns them (`{install_command('hpu-launch')}`).",
         )
-        for device, processes in by_device.items()
-    )
-    return Check(name="busy cards", detail=detail, problems=problems)
 
 
-def _huge_pages(machine: Machine) -> Check:
+def _huge_pages(machine: Machine) -> _Found:
     pages = machine.huge_pages
-    devices = _real_devices(machine)
     if pages is None:
-        return Check(name="huge pages", detail="the kernel does not report them", is_done=False)
+        yield _Unknown("the kernel does not report them")
+        return
     free = pages.free * pages.size_kib // 1024
-    detail = f"{free} of {pages.total * pages.size_kib // 1024} MiB free"
+    yield f"{free} of {pages.total * pages.size_kib // 1024} MiB free"
+    devices = _real_devices(machine)
     needed = devices * _HUGE_MIB_PER_DEVICE
-    problems = []
     if free < needed:
         count = -(-needed * 1024 // max(1, pages.size_kib))
-        problems.append(
-            Problem.note(
-                f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for "
-                f"{devices} cards",
-                f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
-            )
+        yield Problem.note(
+            f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for {devices} cards",
+            f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
         )
-    return Check(name="huge pages", detail=detail, problems=tuple(problems))
 
 
-def _open_files(machine: Machine) -> Check:
+def _open_files(machine: Machine) -> _Found:
     soft, hard = machine.open_files
-    needed = _MIN_OPEN_FILES
-    if machine.world_size > _MANY_RANKS:
-        needed += _FILES_PER_RANK * machine.world_size
-    problems = []
+    yield f"limit {soft}, at most {hard}"
+    needed = _MIN_OPEN_FILES + (_FILES_PER_RANK * machine.world_size if machine.world_size > _MANY_RANKS else 0)
     if soft < needed:
-        problems.append(
-            Problem.note(
-                f"the limit of open files is {soft}, and the job has {machine.world_size} ranks, for which rank 0 may "
-                f"need {needed}",
-                f"`ulimit -n {hard if hard >= needed else max(needed, 65536)}` before the program starts, on every "
-                "machine.",
-            )
+        yield Problem.note(
+            f"the limit of open files is {soft}, and the job has {machine.world_size} ranks, for which rank 0 may need "
+            f"{needed}",
+            f"`ulimit -n {hard if hard >= needed else max(needed, 65536)}` on every machine before the program starts.",
         )
-    return Check(name="open files", detail=f"limit {soft}, at most {hard}", problems=tuple(problems))
 
 
-def _locked_memory(machine: Machine) -> Check:
+def _locked_memory(machine: Machine) -> _Found:
     limit = machine.locked_bytes
-    if limit is None:
-        return Check(name="locked memory", detail="unlimited")
-    problems = []
-    if _real_devices(machine):
-        problems.append(
-            Problem.note(
-                f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
-                "`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
-            )
+    yield "unlimited" if limit is None else f"limit {limit // 1024} KiB"
+    if limit is not None and _real_devices(machine):
+        yield Problem.note(
+            f"locked memory is limited to {limit // 1024} KiB, which network transfers may exceed",
+            "`ulimit -l unlimited`; for a container, `docker run --ulimit memlock=-1`.",
         )
-    return Check(name="locked memory", detail=f"limit {limit // 1024} KiB", problems=tuple(problems))
 
 
-def _logs(machine: Machine) -> Check:
+def _logs(machine: Machine) -> _Found:
     logs = machine.logs
-    setting = "HABANA_LOGS" if machine.logs_variable else "HABANA_LOGS is not set:"
-    detail = f"{setting} {logs.path}"
-    problems = []
+    yield f"{'HABANA_LOGS' if machine.logs_variable else 'HABANA_LOGS is not set:'} {logs.path}"
     if logs.error is not None and (machine.logs_variable or _real_devices(machine)):
-        problems.append(
-            Problem(
-                blocks_training=bool(_real_devices(machine)),
-                message=f"logs cannot be written to {logs.path}: {logs.error}. No card opens then (synStatus=26)",
-                hint="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
-            )
+        yield Problem(
+            blocks_training=bool(_real_devices(machine)),
+            message=f"logs cannot be written to {logs.path}: {logs.error}. No card opens then (synStatus=26)",
+            hint="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
         )
-    return Check(name="logs", detail=detail, problems=tuple(problems))
 
 
-def _recipe_cache(machine: Machine) -> Check:
+def _recipe_cache(machine: Machine) -> _Found:
     folder, config = machine.recipe_cache, machine.recipe_cache_config
     if folder is None or config is None:
-        return Check(name="recipe cache", detail="PT_HPU_RECIPE_CACHE_CONFIG is not set")
+        yield "PT_HPU_RECIPE_CACHE_CONFIG is not set"
+        return
+    yield config
     match = _CACHE_CONFIG.fullmatch(config)
+    needed = int(match[1]) * _MIB if match and match[1] else _MIN_CACHE_BYTES
     if match is None:
-        problem = Problem.note(
+        yield Problem.note(
             f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
             "For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
         )
-        return Check(name="recipe cache", detail=config, problems=(problem,))
-    problems = []
-    needed = int(match[1]) * _MIB if match[1] else _MIN_CACHE_BYTES
-    if folder.error is not None:
-        problems.append(
-            Problem.note(
-                f"recipes cannot be cached in {folder.path}: {folder.error}",
-                "Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
-            )
+    elif folder.error is not None:
+        yield Problem.note(
+            f"recipes cannot be cached in {folder.path}: {folder.error}",
+            "Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
         )
     elif folder.free_bytes is not None and folder.free_bytes < needed:
-        problems.append(
-            Problem.note(
-                f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need "
-                f"{needed // _MIB} MB",
-                "Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
-            )
+        yield Problem.note(
+            f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need {needed // _MIB} MB",
+            "Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
         )
-    return Check(name="recipe cache", detail=config, problems=tuple(problems))
 
 
-def _interface(machine: Machine) -> Check:
+def _interface(machine: Machine) -> _Found:
     names = machine.interface_names
-    if not names:
-        return Check(name="network interface", detail="HCCL_SOCKET_IFNAME is not set: HCCL chooses one")
-    return Check(
-        name="network interface",
-        detail=f"HCCL_SOCKET_IFNAME={names}",
-        problems=tuple(problem for name in names.split(",") for problem in _interface_problems(machine, name.strip())),
-    )
-
-
-def _interface_problems(machine: Machine, name: str) -> Iterator[Problem]:
+    yield f"HCCL_SOCKET_IFNAME={names}" if names else "HCCL_SOCKET_IFNAME is not set: HCCL chooses one"
     up = ", ".join(known for known, is_up in machine.interfaces.items() if is_up and known != "lo") or "none"
     hint = f"Set HCCL_SOCKET_IFNAME to one that is up here ({up}), or unset it."
-    if name not in machine.interfaces:
-        yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint)
-    elif not machine.interfaces[name]:
-        yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint)
+    for name in map(str.strip, names.split(",") if names else ()):
+        if name not in machine.interfaces:
+            yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which does not exist here", hint)
+        elif not machine.interfaces[name]:
+            yield Problem.error(f"HCCL_SOCKET_IFNAME names {name!r}, which is down", hint)
 
 
-def _address(machine: Machine) -> Check:
+def _address(machine: Machine) -> _Found:
     endpoint = machine.endpoint
+    is_multi_node = (machine.nodes or 1) > 1
     if endpoint.address is None:
-        problems = []
-        if _is_multi_node(machine):
-            problems.append(
-                Problem.error(
-                    f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
-                    "Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
-                )
+        yield "not set"
+        if is_multi_node:
+            yield Problem.error(
+                f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
+                "Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
             )
-        return Check(name="MASTER_ADDR", detail="not set", problems=tuple(problems))
-    if endpoint.error is not None:
-        problem = Problem.error(
+    elif endpoint.error is not None:
+        yield endpoint.address
+        yield Problem.error(
             f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
             "Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
         )
-        return Check(name="MASTER_ADDR", detail=endpoint.address, problems=(problem,))
-    problems = []
-    if _is_multi_node(machine) and (endpoint.resolved or "").startswith(("127.", "::1")):
-        problems.append(
-            Problem.error(
+    else:
+        yield f"{endpoint.address} is {endpoint.resolved}"
+        if is_multi_node and (endpoint.resolved or "").startswith(("127.", "::1")):
+            yield Problem.error(
                 f"MASTER_ADDR={endpoint.address!r} means a different machine on each of the {machine.nodes} machines",
-                "Set it to a host name or address of rank 0's machine that the others can reach. The bridge's "
-                "import sets localhost where it is unset.",
+                "Set it to a host name or address of rank 0's machine that the others can reach. The bridge's import "
+                "sets localhost where it is unset.",
             )
-        )
-    return Check(name="MASTER_ADDR", detail=f"{endpoint.address} is {endpoint.resolved}", problems=tuple(problems))
 
 
-def _port(machine: Machine) -> Check:
+def _port(machine: Machine) -> _Found:
     endpoint = machine.endpoint
+    place = f"{endpoint.address}:{endpoint.port}"
     if endpoint.port is None:
-        return Check(name="MASTER_PORT", detail="not set")
-    if parse_port(endpoint.port) is None:
-        problem = Problem.error(
+        yield "not set"
+    elif parse_port(endpoint.port) is None:
+        yield endpoint.port
+        yield Problem.error(
             f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
             "`export MASTER_PORT=29500`, the same on every machine.",
         )
-        return Check(name="MASTER_PORT", detail=endpoint.port, problems=(problem,))
-    where = "here" if endpoint.is_here else f"on {endpoint.address}"
-    problem_of_port = _port_problem(machine, endpoint)
-    return Check(
-        name="MASTER_PORT",
-        detail=f"{endpoint.port} is {endpoint.state} {where}" if endpoint.state != "unknown" else endpoint.port,
-        problems=() if problem_of_port is None else (problem_of_port,),
-    )
-
-
-def _port_problem(machine: Machine, endpoint: Endpoint) -> Problem | None:
-    place = f"{endpoint.address}:{endpoint.port}"
-    if endpoint.is_here and machine.rank not in {None, 0}:
-        # Rank 0 of this machine may listen already.
-        return None
-    if endpoint.state == "in use":
-        return Problem.note(
-            f"port {endpoint.port} is in use on this machine, which is that of rank 0",
-            "Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
-        )
-    # The ranks of a launcher start together, and rank 0 may not listen yet.
-    if endpoint.state == "refused" and machine.rank is None:
-        return Problem.note(
-            f"nothing listens at {place}",
-            "Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
-        )
-    if endpoint.state == "timeout":
-        return Problem.error(
-            f"{place} does not answer",
-            "Check the network and the firewall between this machine and that of rank 0.",
-        )
-    return None
-
-
-def _clock(machine: Machine) -> Check:
-    now = dt.datetime.fromtimestamp(machine.time, dt.timezone.utc)
-    latest = max((row.date for row in releases.releases() if row.date), default=None)
-    problems = []
-    if latest is not None and now.date() < latest:
-        problems.append(
-            Problem.note(
-                f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
-                "Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
+    else:
+        where = "here" if endpoint.is_here else f"on {endpoint.address}"
+        yield endpoint.port if endpoint.state == "unknown" else f"{endpoint.port} is {endpoint.state} {where}"
+        if endpoint.is_here and machine.rank not in {None, 0}:
+            # Rank 0 of this machine may listen already.
+            return
+        if endpoint.state == "in use":
+            yield Problem.note(
+                f"port {endpoint.port} is in use on this machine, which is that of rank 0",
+                "Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
             )
+        # The ranks of a launcher start together, and rank 0 may not listen yet.
+        elif endpoint.state == "refused" and machine.rank is None:
+            yield Problem.note(
+                f"nothing listens at {place}",
+                "Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
+            )
+        elif endpoint.state == "timeout":
+            yield Problem.error(
+                f"{place} does not answer",
+                "Check the network and the firewall between this machine and that of rank 0.",
+            )
+
+
+def _clock(machine: Machine) -> _Found:
+    now = dt.datetime.fromtimestamp(machine.time, dt.timezone.utc)
+    yield f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    latest = max((row.date for row in releases.releases() if row.date), default=None)
+    if latest is not None and now.date() < latest:
+        yield Problem.note(
+            f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
+            "Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
         )
-    return Check(name="clock", detail=f"{now:%Y-%m-%d %H:%M:%S} UTC", problems=tuple(problems))
-
-
-def _is_about_driver(problem: Problem) -> bool:
-    return problem.message.startswith("driver ")
 
 
 def _real_devices(machine: Machine) -> int:
     return sum(not device.simulated for device in machine.system.devices)
-
-
-def _is_multi_node(machine: Machine) -> bool:
-    return (machine.nodes or 1) > 1
