@@ -145,8 +145,17 @@ def test_a_process_that_finished_may_exit_before_its_last_words_arrive(ranks: li
     assert ranks[0].failure is None
 
 
-def test_a_process_of_another_launcher_has_ended(ranks: list[Rank], now: list[float]) -> None:
-    ranks[1].guard._has_ended = True
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_process_of_another_launcher_has_ended(
+    is_connected: bool, ranks: list[Rank], now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be killed before its guard has found the store."""
+    guard = ranks[1].guard
+    if not is_connected:
+        monkeypatch.setattr(RendezvousResult, "store", lambda *_, store=guard._store: store)
+        monkeypatch.setattr(module, "open_store", mock.Mock())
+        guard._store = None
+    guard._has_ended = True
     ranks[1].guard.exchange(is_last=True)
     for _ in range(4):
         now[0] += 1
@@ -362,7 +371,7 @@ def test_only_an_exchange_begins_with_a_new_training(ranks: list[Rank], now: lis
 
 
 def test_an_error_of_the_guard_ends_it_with_one_line(ranks: list[Rank], capfd: pytest.CaptureFixture[str]) -> None:
-    ranks[1].guard._pid = os.getpid()
+    ranks[1].guard.process = os.pidfd_open(os.getpid())
     with (
         mock.patch.object(ranks[1].guard, "exchange", side_effect=ZeroDivisionError("no")),
         mock.patch("select.select", return_value=([], [], [])),

@@ -55,25 +55,28 @@ _LAST_WORDS: Final = 5
 
 def start_guard(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
     """Fork the guard of this process, and return its process id; it ends with this process."""
-    rank = os.getpid()
+    guard = Guard(job, clock, os.getpid(), detects=detects)
+    # Before the fork, which may run when this process is gone.
+    guard.process = os.pidfd_open(os.getpid())
     with warnings.catch_warnings():
         # Python warns of a fork beside threads. The child uses no lock of this process but malloc's.
         warnings.simplefilter("ignore", DeprecationWarning)
         if pid := os.fork():
+            os.close(guard.process)
             return pid
     try:
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
         for entry in list(Path("/proc/self/fd").iterdir()):
-            if int(entry.name) not in {_STDERR, clock.woken}:
+            if int(entry.name) not in {_STDERR, clock.woken, guard.process}:
                 # Also the store's socket, at which the guard of rank 0 would seem to listen.
                 with contextlib.suppress(OSError):
                     os.close(int(entry.name))
         # What torch's store prints of a broken connection goes nowhere.
-        errors = os.dup(_STDERR)
+        guard.errors = os.dup(_STDERR)
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
         _free_tensors()
-        Guard(job, clock, rank, detects=detects, errors=errors).run()
+        guard.run()
     finally:
         os._exit(0)
 
@@ -96,23 +99,26 @@ class Guard:
         clock: Its clock.
         pid: Its process.
         detects: Whether to detect failures; else the ranks only agree on signals.
-        errors: Descriptor for messages.
 
     Attributes:
+        process: Handle of the process.
+        errors: Descriptor for messages.
         ranks: All ranks on rank 0; rank 0 and this one on the others.
         failure: Why the job cannot continue, as far as this guard knows.
     """
 
-    def __init__(
-        self, job: RendezvousResult, clock: StepClock, pid: int, *, detects: bool = True, errors: int = _STDERR
-    ) -> None:
-        self._job, self._clock, self._pid, self._detects, self._errors = job, clock, pid, detects, errors
+    process: int
+    errors = _STDERR
+
+    def __init__(self, job: RendezvousResult, clock: StepClock, pid: int, *, detects: bool = True) -> None:
+        self._job, self._clock, self._pid, self._detects = job, clock, pid, detects
         self._rank = job.config.rank
         self._timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds(), job.config.world_size)
         now = time.monotonic()
         self.ranks = {rank: RankState(info, Heartbeat(training=True), now, now) for rank, info in job.ranks.items()}
         self._own = self.ranks[self._rank]
         self._store: Store | None = None
+        self._is_lost = False
         self._run = 0
         self._has_ended = False
         self._error: Exception | None = None
@@ -144,16 +150,15 @@ class Guard:
         """Watch until the rank has ended."""
         exchange = threading.Thread(target=self._exchange_forever, daemon=True)
         exchange.start()
-        rank = os.pidfd_open(self._pid)
         while self._error is None:
-            ready = select.select([rank, self._clock.woken], [], [], self._timeouts.heartbeat_interval)[0]
-            if rank in ready:
+            ready = select.select([self.process, self._clock.woken], [], [], self._timeouts.heartbeat_interval)[0]
+            if self.process in ready:
                 break
             if ready:
                 os.read(self._clock.woken, 1 << 10)
                 self._woken.set()
             self._watch(time.monotonic())
-        os.close(rank)
+        os.close(self.process)
         if self._error is not None:
             self._print(f"failure detection is off on rank {self._rank}: {describe_error(self._error)}")
             return
@@ -249,16 +254,16 @@ class Guard:
             self._begin(now)
         beat = self._observe_own(posted, now)
         try:
-            if self._store is None and is_last:
+            if self._is_lost and is_last:
                 return
             if self._store is None:
                 root = open_store(self._job.connecting(self._timeouts.silence), server=False)
-                self._store = self._job.store(root)
+                self._store, self._is_lost = self._job.store(root), False
             failure = (self._lead if self._rank == 0 else self._follow)(self._store, beat)
             self._last_exchange = time.monotonic()
             self._clock["read"] = version
         except RuntimeError:
-            self._store = None
+            self._store, self._is_lost = None, True
             # The store closes some seconds after a failure.
             failure = None if is_last else self._leader.failure or self._missing_leader()
         self._learn(failure)
@@ -351,7 +356,7 @@ class Guard:
 
     def _print(self, message: str) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._errors, f"{message}\n".encode())
+            os.write(self.errors, f"{message}\n".encode())
 
 
 def _key(rank: int) -> str:
