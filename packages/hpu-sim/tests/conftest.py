@@ -5,23 +5,26 @@ The suite's machine has two devices, of which the process acquires one, in lazy 
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import hpu_sim
+import hpu_testing
 from hpu_sim.device import runtime
 from hpu_sim.process import subprocess_env
+from hpu_testing.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     import torch
 
@@ -149,12 +152,6 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 
 @pytest.fixture(scope="session")
-def warning_filters() -> list[tuple[str, str, str]]:
-    """Return the warning filters of the programs of tests: action, pattern of the text, class."""
-    return [(action, re.escape(text), category) for action, text, category in _WARNINGS]
-
-
-@pytest.fixture(scope="session")
 def without_gloo() -> Callable[[str], str]:
     """Return a function that removes the lines that gloo of torch 2.9 prints about its connections."""
     return lambda text: "".join(line for line in text.splitlines(keepends=True) if not line.startswith("[Gloo] "))
@@ -179,9 +176,37 @@ def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[.
 
 @pytest.fixture(scope="session")
 def run_python(
+    fresh_environment: Callable[..., dict[str, str]],
+    without_gloo: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs a program with environment variables, and with warnings as errors.
+
+    The program is a fork of an interpreter that has imported torch, without the simulator.
+    """
+    # Not this process's path, which has folders of the release of its own machine.
+    environment = {**fresh_environment({}), "PYTHONPATH": str(Path(hpu_testing.__file__).parents[1])}
+    # Tests look at what else is imported.
+    server = ForkServer(environment, preloaded=["torch"])
+    filters = [(action, re.escape(text), category) for action, text, category in _WARNINGS]
+
+    def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path_factory.mktemp("program")
+        command = ["-c", textwrap.dedent(program), *map(str, arguments)]
+        with (folder / "stdout").open("w+") as output, (folder / "stderr").open("w+") as errors:
+            process = server.start(command, fresh_environment(variables), output, errors=errors, filters=filters)
+            code = process.wait(_TIME_LIMIT)
+        texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
+        return subprocess.CompletedProcess([], code, without_gloo(texts[0]), texts[1])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_new_python(
     fresh_environment: Callable[..., dict[str, str]], without_gloo: Callable[[str], str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a program with environment variables, and with warnings as errors."""
+    """Return a function like `run_python`, for tests of Python's start and of the import of torch."""
     filters = [argument for each in _WARNINGS for argument in ("-W", ":".join(each))]
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
@@ -201,11 +226,19 @@ def run_python(
 @pytest.fixture(scope="session")
 def output_of(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
     """Return a function that runs a program, which must succeed, and returns its output without the final newline."""
+    return functools.partial(_output_of, run_python)
 
-    def output(program: str, *arguments: str | Path, **variables: str | None) -> str:
-        result = run_python(program, *arguments, **variables)
 
-        assert result.returncode == 0, result.stderr
-        return result.stdout.rstrip("\n")
+@pytest.fixture(scope="session")
+def output_of_new_python(run_new_python: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
+    """Return a function like `output_of`, for tests of Python's start and of the import of torch."""
+    return functools.partial(_output_of, run_new_python)
 
-    return output
+
+def _output_of(
+    run: Callable[..., subprocess.CompletedProcess[str]], program: str, *arguments: str | Path, **variables: str | None
+) -> str:
+    result = run(program, *arguments, **variables)
+
+    assert result.returncode == 0, result.stderr
+    return result.stdout.rstrip("\n")

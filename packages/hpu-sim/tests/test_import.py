@@ -15,22 +15,22 @@ _HEAVY = ("torch", "platformdirs", "filelock", "ninja", "click", "subprocess", "
 _REPORT = f"print(*sorted(set({_HEAVY!r}) & set(sys.modules)))"
 
 
-def test_importing_the_package_is_cheap(output_of: Callable[..., str]) -> None:
+def test_importing_the_package_is_cheap(output_of_new_python: Callable[..., str]) -> None:
     """It imports neither torch nor anything that a build needs."""
-    assert not output_of(f"import sys, hpu_sim\n{_REPORT}")
+    assert not output_of_new_python(f"import sys, hpu_sim\n{_REPORT}")
 
 
-def test_the_check_of_imports_can_fail(output_of: Callable[..., str]) -> None:
+def test_the_check_of_imports_can_fail(output_of_new_python: Callable[..., str]) -> None:
     """The same program detects what a module of the package imports."""
-    loaded = output_of(f"import sys, hpu_sim.device.build\n{_REPORT}").split()
+    loaded = output_of_new_python(f"import sys, hpu_sim.device.build\n{_REPORT}").split()
 
     assert {"filelock", "platformdirs", "subprocess"} <= set(loaded)
 
 
-def test_importing_sets_no_variable(output_of: Callable[..., str]) -> None:
+def test_importing_sets_no_variable(output_of_new_python: Callable[..., str]) -> None:
     program = "import os; before = dict(os.environ); import hpu_sim; print(before == dict(os.environ))"
 
-    assert output_of(program) == "True"
+    assert output_of_new_python(program) == "True"
 
 
 @pytest.mark.parametrize("name", hpu_sim.__all__)

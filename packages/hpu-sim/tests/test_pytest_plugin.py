@@ -360,7 +360,7 @@ def test_skip_reason(requirements: DeviceRequirements, reason: str | None) -> No
     assert (skip_reason(requirements) or "None").startswith(str(reason))
 
 
-def test_plugin_imports_nothing_early(output_of: Callable[..., str]) -> None:
+def test_plugin_imports_nothing_early(output_of_new_python: Callable[..., str]) -> None:
     """Pytest loads the plugin in every environment with hpu-sim."""
     program = """
         import sys
@@ -369,13 +369,13 @@ def test_plugin_imports_nothing_early(output_of: Callable[..., str]) -> None:
         import hpu_sim.pytest_plugin
         print(sorted(name for name in set(sys.modules) - before if not name.startswith("hpu_sim.pytest_plugin")))
     """
-    assert output_of(program) == "['hpu_sim', 'hpu_sim.__about__']"
+    assert output_of_new_python(program) == "['hpu_sim', 'hpu_sim.__about__']"
 
 
 def test_import_without_pytest_names_the_command(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+    run_new_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
-    result = run_python("import sys; sys.modules['pytest'] = None; import hpu_sim.pytest_plugin")
+    result = run_new_python("import sys; sys.modules['pytest'] = None; import hpu_sim.pytest_plugin")
 
     assert "needs pytest, which is not installed: pip install pytest" in result.stderr
 

@@ -142,7 +142,7 @@ def test_the_configuration_needs_an_active_device(run_python: Callable[..., subp
 
 @pytest.mark.parametrize("entry", ["import hpu_sim; hpu_sim.activate()", "import torch"], ids=["activate", "autoload"])
 def test_a_real_bridge_is_never_mixed_with_the_simulator(
-    entry: str, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
+    entry: str, tmp_path: Path, run_new_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """The simulator refuses to start beside an installed habana_frameworks, and names its folder."""
     package = tmp_path / "habana_frameworks" / "torch"
@@ -151,7 +151,7 @@ def test_a_real_bridge_is_never_mixed_with_the_simulator(
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     devices = "1" if "torch" in entry else None
 
-    result = run_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
+    result = run_new_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
 
     assert result.returncode == 1
     assert f"must not run beside a real habana_frameworks, got {package.parent};" in result.stderr
@@ -222,7 +222,7 @@ def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
     assert output_of(program) == "True"
 
 
-def test_autoload_during_activation_does_nothing(output_of: Callable[..., str]) -> None:
+def test_autoload_during_activation_does_nothing(output_of_new_python: Callable[..., str]) -> None:
     """Activation imports torch, whose entry point would activate the machine of HPU_SIM_DEVICES again."""
     program = """
     import hpu_sim
@@ -234,10 +234,10 @@ def test_autoload_during_activation_does_nothing(output_of: Callable[..., str]) 
     print(len(calls), torch.hpu.device_count())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="2") == "1 2"
+    assert output_of_new_python(program, HPU_SIM_DEVICES="2") == "1 2"
 
 
-def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of_new_python: Callable[..., str]) -> None:
     """In a notebook torch has called the entry point before the simulator was active."""
     metadata = tmp_path / "hpu_core_fake-1.0.dist-info"
     metadata.mkdir()
@@ -246,6 +246,6 @@ def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of: C
     source = "import os\ndef autoload(): print(os.environ.get('HPU_SIM_DEVICES'))\n"
     (tmp_path / "fake_core.py").write_text(source, encoding="utf-8")
 
-    output = output_of("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
+    output = output_of_new_python("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
 
     assert output.splitlines()[-1] == "2"

@@ -26,7 +26,9 @@ def test_torch_finds_the_entry_point() -> None:
 
 
 @pytest.mark.parametrize("devices", [None, ""])
-def test_an_inactive_autoload_imports_four_small_modules(devices: str | None, output_of: Callable[..., str]) -> None:
+def test_an_inactive_autoload_imports_four_small_modules(
+    devices: str | None, output_of_new_python: Callable[..., str]
+) -> None:
     """Every `import torch` pays for them."""
     program = """
     import sys, torch
@@ -36,19 +38,19 @@ def test_an_inactive_autoload_imports_four_small_modules(devices: str | None, ou
     print(*sorted(set(sys.modules) - before))
     """
 
-    loaded = output_of(program, HPU_SIM_DEVICES=devices, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    loaded = output_of_new_python(program, HPU_SIM_DEVICES=devices, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
 
     assert loaded == "hpu_sim hpu_sim.__about__ hpu_sim.process hpu_sim.process.autoload"
 
 
-def test_the_variable_brings_the_device(output_of: Callable[..., str]) -> None:
+def test_the_variable_brings_the_device(output_of_new_python: Callable[..., str]) -> None:
     """A program needs nothing but `import torch`."""
     program = """
     import torch
     print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
+    assert output_of_new_python(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
 
 
 @pytest.mark.parametrize("imports", ["torch", "habana_frameworks.torch"])

@@ -19,7 +19,7 @@ _HOOK_PATH = str(subprocess_env.hook_folder())
 
 
 @pytest.mark.parametrize("statement", ["import habana_frameworks.torch.core", "from torch_hpu import is_available"])
-def test_importing_the_bridge_first_imports_torch(statement: str, output_of: Callable[..., str]) -> None:
+def test_importing_the_bridge_first_imports_torch(statement: str, output_of_new_python: Callable[..., str]) -> None:
     """A program may import the bridge before torch, as on a card."""
     program = f"""
     {statement}
@@ -27,10 +27,10 @@ def test_importing_the_bridge_first_imports_torch(statement: str, output_of: Cal
     print(torch.hpu.device_count())
     """
 
-    assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "2"
+    assert output_of_new_python(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "2"
 
 
-def test_searching_the_bridge_does_not_import_torch(output_of: Callable[..., str]) -> None:
+def test_searching_the_bridge_does_not_import_torch(output_of_new_python: Callable[..., str]) -> None:
     """Ray's daemons search the bridge when they start, and raylet waits for them only so long."""
     program = """
     import importlib.util, sys
@@ -38,12 +38,12 @@ def test_searching_the_bridge_does_not_import_torch(output_of: Callable[..., str
     print(found is not None, "torch" in sys.modules)
     """
 
-    assert output_of(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "True False"
+    assert output_of_new_python(program, PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="2") == "True False"
 
 
-def test_an_invalid_machine_is_named(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_an_invalid_machine_is_named(run_new_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """The error names the invalid value instead of a missing module."""
-    result = run_python("import habana_frameworks.torch", PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="two")
+    result = run_new_python("import habana_frameworks.torch", PYTHONPATH=_HOOK_PATH, HPU_SIM_DEVICES="two")
 
     assert result.returncode == 1
     assert "got 'two'" in result.stderr

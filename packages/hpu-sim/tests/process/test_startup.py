@@ -17,39 +17,39 @@ _PTH: Final = Path(__file__).parents[2] / "hpu_sim.pth"
 _START: Final = f"exec({_PTH.read_text(encoding='utf-8')!r})\n"
 
 
-def test_a_program_may_import_the_bridge_first(output_of: Callable[..., str]) -> None:
+def test_a_program_may_import_the_bridge_first(output_of_new_python: Callable[..., str]) -> None:
     program = f"{_START}import habana_frameworks.torch.core as htcore\nprint(htcore.__name__)"
 
-    assert output_of(program, HPU_SIM_DEVICES="1") == "habana_frameworks.torch.core"
+    assert output_of_new_python(program, HPU_SIM_DEVICES="1") == "habana_frameworks.torch.core"
 
 
 @pytest.mark.parametrize("module", ["torch", "habana_frameworks.torch"])
 def test_the_last_line_of_an_error_is_that_of_the_simulator(
-    module: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
+    module: str, run_new_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """Errors of device backends are wrapped by torch in one that recommends to disable them."""
-    result = run_python(f"{_START}import {module}", HPU_SIM_DEVICES="abc")
+    result = run_new_python(f"{_START}import {module}", HPU_SIM_DEVICES="abc")
 
     assert result.stderr.splitlines()[-1] == "ValueError: HPU_SIM_DEVICES must be a number from 1 to 64, got 'abc'"
 
 
-def test_start_up_without_the_variable_imports_nothing(output_of: Callable[..., str]) -> None:
+def test_start_up_without_the_variable_imports_nothing(output_of_new_python: Callable[..., str]) -> None:
     """Every start of Python pays for it."""
     program = f"import os, sys\nbefore = set(sys.modules)\n{_START}print(*sorted(set(sys.modules) - before))"
 
-    assert output_of(program) == ""
+    assert output_of_new_python(program) == ""
 
 
-def test_start_up_imports_no_torch(output_of: Callable[..., str]) -> None:
+def test_start_up_imports_no_torch(output_of_new_python: Callable[..., str]) -> None:
     """A program that needs no device starts as fast as without the simulator."""
-    assert output_of(f"{_START}import sys\nprint('torch' in sys.modules)", HPU_SIM_DEVICES="1") == "False"
+    assert output_of_new_python(f"{_START}import sys\nprint('torch' in sys.modules)", HPU_SIM_DEVICES="1") == "False"
 
 
-def test_start_up_twice_installs_one_hook(output_of: Callable[..., str]) -> None:
+def test_start_up_twice_installs_one_hook(output_of_new_python: Callable[..., str]) -> None:
     """A subprocess of `hpu-sim run` has the hook of its site folder and that of PYTHONPATH."""
     program = f"{_START}import sys\ncount = len(sys.meta_path)\n{_START}print(len(sys.meta_path) - count)"
 
-    assert output_of(program, HPU_SIM_DEVICES="1") == "0"
+    assert output_of_new_python(program, HPU_SIM_DEVICES="1") == "0"
 
 
 def test_the_wheel_has_the_file_in_the_site_folder(tmp_path: Path) -> None:

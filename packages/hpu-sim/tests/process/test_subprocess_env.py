@@ -38,7 +38,7 @@ def test_the_hook_is_added_once() -> None:
     assert subprocess_env.variables(SimConfig.create(), once) == once
 
 
-def test_a_subprocess_has_the_device(output_of: Callable[..., str]) -> None:
+def test_a_subprocess_has_the_device(output_of_new_python: Callable[..., str]) -> None:
     """A program that activates the simulator passes it on to interpreters that it starts."""
     program = """
     import subprocess, sys
@@ -48,7 +48,7 @@ def test_a_subprocess_has_the_device(output_of: Callable[..., str]) -> None:
     print(subprocess.run([sys.executable, "-c", child], check=True, capture_output=True, text=True).stdout, end="")
     """
 
-    assert output_of(program, **_OFF) == "3.0 2"
+    assert output_of_new_python(program, **_OFF) == "3.0 2"
 
 
 @pytest.mark.slow
@@ -94,31 +94,37 @@ def test_the_command_runs_a_script_with_the_device(
     assert (process.returncode, output) == (0, f"__main__ ['--epochs', '3'] {tmp_path} hpu:0\n"), error
 
 
-def test_another_sitecustomize_still_runs(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_another_sitecustomize_still_runs(tmp_path: Path, output_of_new_python: Callable[..., str]) -> None:
     """The hook does not hide the machine's own sitecustomize."""
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.machine = 'mine'\n", encoding="utf-8")
     path = os.pathsep.join([str(subprocess_env.hook_folder()), str(tmp_path)])
 
-    output = output_of("import sitecustomize; print(machine, sitecustomize.__file__)", PYTHONPATH=path)
+    output = output_of_new_python("import sitecustomize; print(machine, sitecustomize.__file__)", PYTHONPATH=path)
 
     assert output == f"mine {tmp_path / 'sitecustomize.py'}"
 
 
 @pytest.mark.parametrize(("devices", "expected"), [(None, "False"), ("1", "True")])
 def test_the_hook_does_nothing_without_the_variable(
-    devices: str | None, expected: str, output_of: Callable[..., str]
+    devices: str | None, expected: str, output_of_new_python: Callable[..., str]
 ) -> None:
     """The site hook brings the device only where HPU_SIM_DEVICES is set."""
     program = "import torch; print(hasattr(torch, 'hpu'))"
 
-    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF) == expected
+    assert (
+        output_of_new_python(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES=devices, **_OFF)
+        == expected
+    )
 
 
-def test_the_hook_imports_neither_torch_nor_the_bridge(output_of: Callable[..., str]) -> None:
+def test_the_hook_imports_neither_torch_nor_the_bridge(output_of_new_python: Callable[..., str]) -> None:
     """An interpreter that needs no device starts as fast as without the hook."""
     program = "import sys; print('torch' in sys.modules, 'habana_frameworks' in sys.modules)"
 
-    assert output_of(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES="1") == "False False"
+    assert (
+        output_of_new_python(program, PYTHONPATH=str(subprocess_env.hook_folder()), HPU_SIM_DEVICES="1")
+        == "False False"
+    )
 
 
 def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: Callable[..., dict[str, str]]) -> None:
@@ -141,7 +147,7 @@ def test_an_interpreter_without_the_simulator_is_left_alone(fresh_environment: C
     assert (is_hooked, result.stderr) == (has_hpu_sim, "")
 
 
-def test_a_build_does_not_activate_the_simulator(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_a_build_does_not_activate_the_simulator(tmp_path: Path, output_of_new_python: Callable[..., str]) -> None:
     """The build imports torch in a subprocess, where loading the device would wait for the build itself."""
     program = """
     import os, sys
@@ -154,7 +160,7 @@ def test_a_build_does_not_activate_the_simulator(tmp_path: Path, output_of: Call
     build.load_extension()
     """
 
-    output = output_of(
+    output = output_of_new_python(
         program, HPU_SIM_CACHE=str(tmp_path), HPU_SIM_DEVICES="1", PYTHONPATH=str(subprocess_env.hook_folder()), **_OFF
     )
 
