@@ -8,11 +8,14 @@ import threading
 
 import pytest
 import torch
+from habana_frameworks.torch import hpu
 
-pytestmark = pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
+from hpu_sim.device.runtime import native
 
 _FORKS = 40
 
+
+@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
 
 def test_a_child_can_free_pinned_memory_whatever_other_threads_do() -> None:
     """As the workers of a data loader do. A child that waits for ever is killed by an alarm."""
@@ -41,3 +44,26 @@ def test_a_child_can_free_pinned_memory_whatever_other_threads_do() -> None:
             thread.join()
 
     assert codes == [0] * _FORKS
+
+
+@pytest.mark.needs_torch("2.4", "events of its own")
+@pytest.mark.usefixtures("pipelined")
+def test_a_child_waits_for_nothing_that_its_parent_has_queued() -> None:
+    """As on the bridge, whose joins return at once in a child; another thread waits for an event while it forks."""
+    matrix, event = torch.ones(500, 500, device="hpu"), hpu.Event()
+    for _ in range(20):
+        matrix @ matrix
+    event.record()
+    waiting = threading.Thread(target=event.synchronize)
+    waiting.start()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        hpu.current_stream().query()
+        event.query()
+        native().synchronize()
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    waiting.join()
+
+    assert code == 0

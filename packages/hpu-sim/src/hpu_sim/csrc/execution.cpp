@@ -7,6 +7,7 @@
 
 #include <ATen/ops/empty_strided.h>
 
+#include "fork_safety.h"
 #include "ivalue_tensors.h"
 #include "recipe_key.h"
 
@@ -21,7 +22,7 @@ constexpr uint64_t kNoMemory = ~uint64_t{0};  // hash of a number, of an undefin
 
 // Never destroyed: tensors that Python has made may need the interpreter.
 struct InferredCalls {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::unordered_map<uint64_t, InferredPtr> by_key;
 };
 
@@ -65,6 +66,24 @@ uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& argument
   return key;
 }
 
+// Torch's Meta kernels of group norm take parameters for tensors of the input's dtype. The CPU's, as those of layer norm,
+// compute statistics in the dtype of the parameters, and the gradient of the input in its own.
+void correct_group_norm(
+    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+  const auto cast = [&](size_t result, const at::Tensor& like) {
+    if (like.defined() && results[result].isTensor() && results[result].toTensor().defined()) {
+      results[result] = results[result].toTensor().to(like.scalar_type());
+    }
+  };
+  const std::string& name = op.operator_name().name;
+  if (C10_UNLIKELY(name == "aten::native_group_norm" && arguments[1].isTensor())) {
+    cast(1, arguments[1].toTensor());
+    cast(2, arguments[1].toTensor());
+  } else if (C10_UNLIKELY(name == "aten::native_group_norm_backward")) {
+    cast(0, arguments[1].toTensor());
+  }
+}
+
 InferredPtr run_meta_kernel(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const std::vector<at::Tensor>& given) {
   const auto result = std::make_shared<InferredCall>();
@@ -91,6 +110,7 @@ InferredPtr run_meta_kernel(
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
+  correct_group_norm(op, arguments, result->results);
   return result;
 }
 

@@ -3,14 +3,19 @@
 #include <pthread.h>
 
 #include <array>
+#include <atomic>
+#include <utility>
 #include <vector>
 
 namespace hpu_sim {
 namespace {
 
 struct Registry {
+  // Locked before the mutex below, which a thread that holds it needs to make another one.
+  std::atomic<std::mutex*> outermost{nullptr};
+  std::mutex* locked_outermost = nullptr;
   std::mutex mutex;
-  std::array<std::vector<std::mutex*>, 3> by_order;
+  std::array<std::vector<std::mutex*>, 2> by_order;
 };
 
 Registry& registry() {
@@ -19,6 +24,10 @@ Registry& registry() {
 }
 
 void lock_all() {
+  if (auto* outermost = registry().outermost.load()) {
+    outermost->lock();
+    registry().locked_outermost = outermost;
+  }
   registry().mutex.lock();
   for (const auto& mutexes : registry().by_order) {
     for (auto* mutex : mutexes) {
@@ -34,6 +43,9 @@ void unlock_all() {
     }
   }
   registry().mutex.unlock();
+  if (auto* outermost = std::exchange(registry().locked_outermost, nullptr)) {
+    outermost->unlock();
+  }
 }
 
 }  // namespace
@@ -41,8 +53,12 @@ void unlock_all() {
 ForkSafeMutex::ForkSafeMutex(ForkOrder order) {
   static const int registered = pthread_atfork(&lock_all, &unlock_all, &unlock_all);
   static_cast<void>(registered);
+  if (order == ForkOrder::kOutermost) {
+    registry().outermost = this;
+    return;
+  }
   const std::lock_guard<std::mutex> lock(registry().mutex);
-  registry().by_order[static_cast<size_t>(order)].push_back(this);
+  registry().by_order.at(static_cast<size_t>(order)).push_back(this);
 }
 
 }  // namespace hpu_sim

@@ -21,6 +21,7 @@
 #include "counters.h"
 #include "device_trace.h"
 #include "diagnostics.h"
+#include "fork_safety.h"
 #include "graph.h"
 #include "hccl_tensors.h"
 #include "hccl_work.h"
@@ -107,8 +108,8 @@ class HcclBackend final : public c10d::Backend {
   HcclBackend(const HcclBackend&) = delete;
   HcclBackend& operator=(const HcclBackend&) = delete;
 
-  static std::mutex& backends_mutex() {
-    static auto* instance = new std::mutex();
+  static ForkSafeMutex& backends_mutex() {
+    static auto* instance = new ForkSafeMutex();
     return *instance;
   }
   static std::set<HcclBackend*>& backends() {

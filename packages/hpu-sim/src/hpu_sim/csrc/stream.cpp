@@ -1,5 +1,6 @@
 #include "stream.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,9 +41,12 @@ ForkSafeMutex& kernel_mutex() {
   return *instance;
 }
 
-// All of these are never destroyed: threads of the device use them while the process exits.
+// All of these are never destroyed: threads of the device use them while the process exits. A forked child starts with
+// new ones, because threads that it lacks may hold the mutexes.
 struct Device {
   std::mutex mutex;
+  std::mutex event_mutex;
+  std::mutex stream_mutex;
   std::array<StreamPtr, kNumStreams> by_id;
   std::vector<std::weak_ptr<Stream>> streams;
   std::atomic<uint64_t> num_done{0};
@@ -59,9 +63,26 @@ struct Device {
   std::atomic<int> num_gil_requests{0};
 };
 
+void start_in_child();
+
+Device*& current_device() {
+  static Device* instance = [] {
+    pthread_atfork(nullptr, nullptr, &start_in_child);
+    return new Device();
+  }();
+  return instance;
+}
+
 Device& device() {
-  static auto* instance = new Device();
-  return *instance;
+  return *current_device();
+}
+
+void start_in_child() {
+  auto* child = new Device();
+  child->locate = device().locate.load();
+  current_device() = child;
+  has_kept_error = false;
+  ++num_forks;
 }
 
 bool has_gil() {
@@ -138,6 +159,9 @@ StreamPtr Stream::create() {
 }
 
 StreamEvent Stream::push(const char* op, std::function<void()> work, WorkKind kind) {
+  if (is_of_parent()) {
+    return {};
+  }
   StreamEvent event{shared_from_this()};
   auto line = is_strict() && kind == WorkKind::kKernel ? launching_line() : std::string();
   {
@@ -162,11 +186,17 @@ void Stream::wait_for(const StreamEvent& event) {
 }
 
 StreamEvent Stream::record() {
+  if (is_of_parent()) {
+    return {};
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   return {shared_from_this(), num_pushed_};
 }
 
 void Stream::start(uint64_t number) {
+  if (is_of_parent()) {
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     num_started_ = std::max(num_started_, number);
@@ -185,6 +215,9 @@ bool Stream::is_busy() {
 }
 
 void Stream::close() {
+  if (is_of_parent()) {
+    return;
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_closed_ = true;
@@ -332,13 +365,11 @@ BridgeLock::BridgeLock(std::mutex& mutex) : mutex_(mutex) {
 }
 
 std::mutex& event_mutex() {
-  static auto* instance = new std::mutex();
-  return *instance;
+  return device().event_mutex;
 }
 
 std::mutex& stream_mutex() {
-  static auto* instance = new std::mutex();
-  return *instance;
+  return device().stream_mutex;
 }
 
 void stay_stuck() {

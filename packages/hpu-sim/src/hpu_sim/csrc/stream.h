@@ -37,6 +37,11 @@ enum class WorkKind : uint8_t {
   kCopy,    // a kernel that starts only if other work follows or something waits for it: as late as on a busy card
 };
 
+// Counts the forks that led to this process.
+inline std::atomic<uint32_t> num_forks{0};
+
+// In a forked child, the streams of the parent have no threads: as on the bridge, their work is never run, what they are
+// given is dropped, and joins return at once.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static StreamPtr create();
@@ -55,7 +60,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Blocks until `number` is reached, or for at most `limit`. Returns whether it is reached.
   bool wait_until(uint64_t number, std::chrono::milliseconds limit);
-  bool has_reached(uint64_t number) const { return num_done_.load(std::memory_order_acquire) >= number; }
+  bool has_reached(uint64_t number) const {
+    return num_done_.load(std::memory_order_acquire) >= number || is_of_parent();
+  }
 
   // Returns whether started work is left.
   bool is_busy();
@@ -71,8 +78,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
     WorkKind kind = WorkKind::kKernel;
   };
 
+  bool is_of_parent() const { return process_ != num_forks.load(std::memory_order_relaxed); }
   void run();
   void run_work(const Work& work);
+
+  const uint32_t process_ = num_forks;
 
   std::mutex mutex_;
   std::condition_variable pushed_;

@@ -41,8 +41,8 @@ def _other() -> torch.Tensor:
 
 AUTOCAST.table(
     "autocast-lists",
-    "Under autocast products, convolutions, `mul`, `mean`, softmax, dropout and `layer_norm` (with weights in float32) "
-    "run in bfloat16; exponentials, powers, divisions and losses in float32; sums of both dtypes are float32; "
+    "Under autocast products, convolutions, `mul`, `mean`, softmax, dropout, `layer_norm` and `group_norm` (with weights "
+    "in float32) run in bfloat16; exponentials, powers, divisions and losses in float32; sums of both dtypes are float32; "
     "other operators keep the dtype of their input.",
     {
         **_rows(
@@ -59,6 +59,7 @@ AUTOCAST.table(
             dropout=lambda x: functional.dropout(x, 0.5),
             leaky_relu=functional.leaky_relu,
             layer_norm=lambda x: functional.layer_norm(x, (4,), _ones(4), _ones(4)),
+            group_norm=lambda x: functional.group_norm(x, 2, _ones(4), _ones(4)),
         ),
         **_rows(
             "float32",
