@@ -16,7 +16,6 @@ _FORKS = 40
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
-
 def test_a_child_can_free_pinned_memory_whatever_other_threads_do() -> None:
     """As the workers of a data loader do. A child that waits for ever is killed by an alarm."""
     stop = threading.Event()

@@ -66,10 +66,9 @@ uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& argument
   return key;
 }
 
-// Torch's Meta kernels of group norm take parameters for tensors of the input's dtype. The CPU's, as those of layer norm,
-// compute statistics in the dtype of the parameters, and the gradient of the input in its own.
-void correct_group_norm(
-    const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+// Torch's Meta kernels of group norm take parameters for tensors of the input's dtype. The CPU's, as those of layer
+// norm, compute statistics in the dtype of the parameters, and the gradient of the input in its own.
+void correct_group_norm(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
   const auto cast = [&](size_t result, const at::Tensor& like) {
     if (like.defined() && results[result].isTensor() && results[result].toTensor().defined()) {
       results[result] = results[result].toTensor().to(like.scalar_type());

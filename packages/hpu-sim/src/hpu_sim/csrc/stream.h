@@ -40,8 +40,8 @@ enum class WorkKind : uint8_t {
 // Counts the forks that led to this process.
 inline std::atomic<uint32_t> num_forks{0};
 
-// In a forked child, the streams of the parent have no threads: as on the bridge, their work is never run, what they are
-// given is dropped, and joins return at once.
+// In a forked child, the streams of the parent have no threads: as on the bridge, their work is never run, what they
+// are given is dropped, and joins return at once.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static StreamPtr create();

@@ -41,9 +41,9 @@ def _other() -> torch.Tensor:
 
 AUTOCAST.table(
     "autocast-lists",
-    "Under autocast products, convolutions, `mul`, `mean`, softmax, dropout, `layer_norm` and `group_norm` (with weights "
-    "in float32) run in bfloat16; exponentials, powers, divisions and losses in float32; sums of both dtypes are float32; "
-    "other operators keep the dtype of their input.",
+    "Under autocast products, convolutions, `mul`, `mean`, softmax, dropout, `layer_norm` and `group_norm` (with "
+    "weights in float32) run in bfloat16; exponentials, powers, divisions and losses in float32; sums of both dtypes "
+    "are float32; other operators keep the dtype of their input.",
     {
         **_rows(
             "bfloat16",
