@@ -95,6 +95,40 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
     assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_what_kernels_of_the_bridge_could_replace_is_predicted(fused: bool) -> None:
+    """With the kernels, nothing is left to replace, and the step is as short as the finding says."""
+    from habana_frameworks.torch.hpex.kernels import FusedSDPA
+    from habana_frameworks.torch.hpex.normalization import FusedClipNorm
+    from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+
+    clock = StepClock(runtime.active_config())
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to("hpu")
+    optimizer = (FusedAdamW if fused else torch.optim.AdamW)(model.parameters(), lr=0.1)
+    fused_clip = FusedClipNorm(model.parameters(), 1.0)
+    _follow(clock, optimizer)
+    for _ in range(3):
+        query = model(torch.ones(1, 1, 4, 8, device="hpu"))
+        attend = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
+        attend(query, query, query).sum().backward()
+        if fused:
+            fused_clip.clip_norm(model.parameters())
+        else:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    assert clock.clock is not None
+    found = {each.kernel: each for each in clock.clock.replaceable}
+    if fused:
+        assert not found
+        return
+    assert list(found) == ["FusedAdamW", "FusedClipNorm", "FusedSDPA"]
+    assert all(each.calls == 1 and each.lines[0].startswith(f"{__file__}:") for each in found.values())
+    assert found["FusedAdamW"].operators > found["FusedClipNorm"].operators > 4
+    assert found["FusedAdamW"].seconds > found["FusedClipNorm"].seconds > found["FusedSDPA"].seconds == 0
+    assert found["FusedAdamW"].seconds + found["FusedClipNorm"].seconds < clock.clock.time.seconds
+
+
 def test_the_clock_knows_the_optimizer_and_the_end_of_graphs() -> None:
     """Its closure is no part of the optimizer, and a fused one is one launch."""
     from habana_frameworks.torch import core

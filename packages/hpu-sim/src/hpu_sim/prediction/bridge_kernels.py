@@ -44,6 +44,9 @@ class Recorder(Protocol):
     def on_read(self, name: str, value: Any) -> None:
         """Take what the host waits for."""
 
+    def replaceable(self, kernel: str) -> contextlib.AbstractContextManager[None]:
+        """Return a context whose operators a kernel of the bridge could replace."""
+
 
 @contextlib.contextmanager
 def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]:
@@ -76,9 +79,10 @@ def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]
         for name in ("mark_step", "iter_mark_step"):
             put(core, name, _with_end(getattr(core, name), recorder))
         put(hpu, "synchronize", _with_wait(hpu.synchronize, recorder))
+        put(nn.utils, "clip_grad_norm_", _as_replaceable(nn.utils.clip_grad_norm_, recorder))
         attention = nn.functional.scaled_dot_product_attention
         put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
-        fused = _as_one_operator(kernels.FusedSDPA.apply, recorder, is_chosen=not decomposes_attention)
+        fused = _as_one_operator(kernels.FusedSDPA.apply, attention, is_chosen=not decomposes_attention)
         put(kernels.FusedSDPA, "apply", staticmethod(fused))
         if decomposes_attention:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -114,23 +118,33 @@ def _noted(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., A
     @functools.wraps(attention)
     def call(*args: Any, **kwargs: Any) -> Any:
         recorder.notes.add(DECOMPOSED)
-        return attention(*args, **kwargs)
+        with recorder.replaceable("FusedSDPA"):
+            return attention(*args, **kwargs)
 
     return call
 
 
-def _as_one_operator(attention: Callable[..., Any], recorder: Recorder, *, is_chosen: bool) -> Callable[..., Any]:
-    """Return attention that is no torch's, as one operator unless its kernel is chosen already."""
+def _as_replaceable(clip: Callable[..., Tensor], recorder: Recorder) -> Callable[..., Tensor]:
+    @functools.wraps(clip)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        with recorder.replaceable("FusedClipNorm"):
+            return clip(*args, **kwargs)
+
+    return call
+
+
+def _as_one_operator(fused: Callable[..., Any], plain: Callable[..., Any], *, is_chosen: bool) -> Callable[..., Any]:
+    """Return the bridge's attention as one operator, unless its kernel is chosen already, and as none of torch's."""
+    from torch import nn
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    @functools.wraps(attention)
+    @functools.wraps(fused)
     def apply(*args: Any, **kwargs: Any) -> Any:
-        notes = set(recorder.notes)
-        fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
-        with contextlib.nullcontext() if is_chosen else sdpa_kernel(fused):
-            result = attention(*args, **kwargs)
-        recorder.notes = notes
-        return result
+        with contextlib.ExitStack() as stack:
+            replace(stack, nn.functional, "scaled_dot_product_attention", plain)
+            if not is_chosen:
+                stack.enter_context(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
+            return fused(*args, **kwargs)
 
     return apply
 

@@ -149,6 +149,12 @@ class OperationRecorder:
     def on_read(self, name: str, value: Any) -> None:
         """Take a read of the host, and its value, None for a copy."""
 
+    @contextlib.contextmanager
+    def replaceable(self, kernel: str) -> Iterator[None]:
+        """Take the operators within as ones that a kernel of the bridge could replace; here nothing follows of it."""
+        del kernel
+        yield
+
     def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
         """Take an operator whose result has no shape in a plan."""
 

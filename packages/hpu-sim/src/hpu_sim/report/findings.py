@@ -6,6 +6,7 @@ Every statement about hardware is from Intel's documentation or published source
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hpu_sim.prediction import reserve
@@ -25,6 +26,15 @@ Category = Literal["error", "performance", "numerics"]
 WARM_UP_STEPS: Final = 3
 #: Minimum number of recipe cache misses after warm-up for a finding.
 _MIN_REPEATED: Final = 2
+
+# Least share of a step that a kernel saves for a finding.
+_LEAST_SAVED: Final = 0.01
+# What the bridge's kernels stand for, and how to have them.
+_KERNELS: Final = {
+    "FusedAdamW": "AdamW of torch: use habana_frameworks.torch.hpex.optimizers.FusedAdamW",
+    "FusedClipNorm": "clip_grad_norm_ of torch: with the Trainer, HPUPrecisionPlugin(..., fused_clip_norm=True)",
+    "FusedSDPA": "scaled_dot_product_attention of torch: call habana_frameworks.torch.hpex.kernels.FusedSDPA.apply",
+}
 
 # Reductions, and the dtypes that HCCL reduces without conversion.
 _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"})
@@ -163,7 +173,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     found = [
         Finding(rule.category, rule.title, rule.recommendation, matching) for rule, matching in by_rule if matching
     ]
-    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found)
+    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found, *_missed_kernels(report))
 
 
 def summaries(report: Report) -> tuple[FindingSummary, ...]:
@@ -207,6 +217,25 @@ def _high_memory(report: Report) -> Iterable[Finding]:
                 "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
                 (),
             )
+
+
+def _missed_kernels(report: Report) -> Iterable[Finding]:
+    """Yield what torch does in separate operators, of the first rank with a predicted step."""
+    clock = next((each.clock for each in report.ranks if each.clock is not None), None)
+    for each in () if clock is None else clock.replaceable:
+        name, _, remedy = _KERNELS[each.kernel].partition(": ")
+        share = each.seconds / clock.time.seconds if clock is not None else 0.0
+        if each.kernel != "FusedSDPA" and share < _LEAST_SAVED:
+            continue
+        places = ", ".join(f"{Path(file).name}:{line}" for file, _, line in (x.rpartition(":") for x in each.lines))
+        effect = (
+            f"{each.calls} calls in a step, each of which is several operators on a card and writes the scores to "
+            "memory; a run keeps the CPU's path and predicts each as one operator, `hpu-sim plan` as several"
+            if each.kernel == "FusedSDPA"
+            else f"{each.operators} operators are launched in a step, and {each.calls} with the kernel. The step is "
+            f"{share:.0%} shorter with it (predicted, not measured)"
+        )
+        yield Finding("performance", f"{name}, not {each.kernel}", f"{effect}. To have it, {remedy}. {places}", ())
 
 
 def _verdict(record: RankRecord) -> reserve.Verdict:

@@ -145,6 +145,25 @@ class UncaughtError:
 
 
 @dataclass(frozen=True)
+class Replaceable:
+    """Operators of a step that one of the bridge's kernels could replace.
+
+    Attributes:
+        kernel: Name of the kernel.
+        operators: Number of operators, as the host launches them.
+        calls: Number of kernels that would replace them.
+        lines: ``file:line`` of the program that call them.
+        seconds: Predicted seconds that the step would be shorter.
+    """
+
+    kernel: str
+    operators: int
+    calls: int
+    lines: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Clock:
     """Predicted time of one step on a card, not measured.
 
@@ -153,12 +172,14 @@ class Clock:
         time: Its duration.
         costs: Lines of the program (``file:line``; empty for none), the host and the network, the largest first.
         notes: What slows the program on a card.
+        replaceable: Operators that kernels of the bridge could replace.
     """
 
     step: int
     time: StepTime
     costs: tuple[Cost, ...]
     notes: tuple[str, ...] = ()
+    replaceable: tuple[Replaceable, ...] = ()
 
 
 @dataclass(frozen=True)

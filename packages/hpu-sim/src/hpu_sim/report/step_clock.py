@@ -6,7 +6,10 @@ The third step is recorded, in which the optimizer has its state and DDP its buc
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import torch
 
 from hpu_sim.common import frames
 from hpu_sim.prediction import summary
@@ -14,9 +17,11 @@ from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.operation_recorder import OperationRecorder
 from hpu_sim.prediction.ranges import Clock as Prediction
 from hpu_sim.prediction.recording import Recording
-from hpu_sim.report.schema import Clock
+from hpu_sim.report.schema import Clock, Replaceable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.recording import StepRecording
 
@@ -36,15 +41,21 @@ class StepClock(OperationRecorder):
         self._steps = 0
         self._listening: contextlib.ExitStack | None = None
         self.clock: Clock | None = None
+        # Kernel, and the first and last operator that it could replace, of each call.
+        self.replaceable_calls: list[tuple[str, int, int]] = []
+        self._begun = 0
 
     def before_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         """Begin the part of an optimizer in the recorded step. Torch calls this hook."""
+        self._begun = len(self.step.operations)
         return None if self._listening is None else self._begin_optimizer(optimizer, args, kwargs)
 
     def on_optimizer_step(self, optimizer: Any) -> None:
         """Begin to record after the first steps of the first optimizer, and predict after its next one."""
         if self._optimizers > 0:
             self._end_optimizer(optimizer, (), {})
+            if type(optimizer) is torch.optim.AdamW:
+                self._add_replaceable("FusedAdamW", self._begun)
         if self._optimizer not in {None, id(optimizer)} or self.clock is not None:
             return
         self._optimizer = id(optimizer)
@@ -55,6 +66,18 @@ class StepClock(OperationRecorder):
         elif self._listening is not None:
             self.close()
             self.clock = _predict(self, self._config)
+
+    @contextlib.contextmanager
+    def replaceable(self, kernel: str) -> Iterator[None]:
+        """Take the operators within as a call that a kernel could replace; not where ranks share a norm."""
+        begun, collectives = len(self.step.operations), len(self.step.collectives)
+        yield
+        if len(self.step.collectives) == collectives:
+            self._add_replaceable(kernel, begun)
+
+    def _add_replaceable(self, kernel: str, begun: int) -> None:
+        if len(self.step.operations) > begun:
+            self.replaceable_calls.append((kernel, begun, len(self.step.operations)))
 
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
@@ -85,4 +108,20 @@ def _predict(recorder: StepClock, config: SimConfig) -> Clock:
     prediction = Prediction(_recording(recorder.step, config), config.generation)
     found = summary.summarize(prediction)
     costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
-    return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(recorder.notes)))
+    kernels = sorted({kernel for kernel, _, _ in recorder.replaceable_calls})
+    replaceable = tuple(_replaceable(recorder, kernel, config, found.time.seconds) for kernel in kernels)
+    return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(recorder.notes)), replaceable)
+
+
+def _replaceable(recorder: StepClock, kernel: str, config: SimConfig, seconds: float) -> Replaceable:
+    """Return what a kernel would change: its parts are one launch, as the planner takes the bridge's kernels."""
+    calls = [(start, end) for name, start, end in recorder.replaceable_calls if name == kernel]
+    operations = list(recorder.step.operations)
+    launched = 0
+    for start, end in calls:
+        launched += sum(each.is_launched for each in operations[start:end])
+        operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
+    changed = _recording(replace(recorder.step, operations=operations), config)
+    shorter = summary.summarize(Prediction(changed, config.generation)).time.seconds
+    lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
+    return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))
