@@ -48,6 +48,6 @@ def test_losses_and_weights_are_those_of_one_card(tmp_path: Path) -> None:
             weight = float(torch.stack(weights).max())
             sys.stdout.write(f"{ranks} ranks, {name}: losses {loss:.2g}, weights {weight:.2g}\n")
             assert len(losses) == 50, name
-            assert other[-8:].mean() < other[:8].mean() - 0.5, name
+            assert other[-8:].mean() < other[:8].mean() - 0.4, name
             assert loss < (0.05 if is_fp8 else 1e-5), name
             assert weight < (0.15 if is_fp8 else 1e-5), name

@@ -50,18 +50,22 @@ if __name__ == "__main__":
     directory, arguments = Path(sys.argv[1]), json.loads(sys.argv[2])
     points = torch.randn(64, 4, generator=torch.Generator().manual_seed(7))
     loader = DataLoader(TensorDataset(points, (points.sum(1) > 0).long()), batch_size=8)
-    trainer = Trainer(
-        accelerator=HPUAccelerator(),
-        strategy=HPUDDPStrategy(),
-        devices=2,
-        plugins=[HPUPrecisionPlugin(**arguments)],
-        max_epochs=3,
-        logger=False,
-        enable_checkpointing=False,
-    )
-    model = Classifier()
-    trainer.fit(model, loader)
-    results = {"dtype": model.dtype_of_scores, "weights": [p.flatten().tolist() for p in model.parameters()]}
+    weights = []
+    for fused in (False, True):
+        trainer = Trainer(
+            accelerator=HPUAccelerator(),
+            strategy=HPUDDPStrategy(),
+            devices=2,
+            plugins=[HPUPrecisionPlugin(**arguments, fused_clip_norm=fused)],
+            gradient_clip_val=0.05,
+            max_epochs=3,
+            logger=False,
+            enable_checkpointing=False,
+        )
+        model = Classifier()
+        trainer.fit(model, loader)
+        weights.append(torch.cat([each.detach().flatten().cpu() for each in model.parameters()]).tolist())
+    results = {"dtype": model.dtype_of_scores, "weights": weights}
     (directory / f"{trainer.global_rank}.json").write_text(json.dumps(results))
 """
 
@@ -83,7 +87,7 @@ if __name__ == "__main__":
 def test_ranks_train_in_the_precision_with_equal_weights(
     release: str, arguments: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    """The final weights of both ranks are bitwise equal."""
+    """The final weights of both ranks are bitwise equal, and within rounding with the bridge's clipping by norm."""
     script = tmp_path / "train.py"
     script.write_text(PROGRAM, encoding="utf-8")
     command = [str(HPU_SIM), "run", "--devices", "2", str(script), str(tmp_path), json.dumps(arguments)]
@@ -94,3 +98,5 @@ def test_ranks_train_in_the_precision_with_equal_weights(
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1))
     assert first == second
     assert first["dtype"] == expected
+    torchs, fused = first["weights"]
+    assert fused == pytest.approx(torchs, abs=1e-5)

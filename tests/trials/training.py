@@ -350,7 +350,9 @@ def make_strategy(options: argparse.Namespace) -> Any:
         "fsdp": ("hpu_fsdp", "HPUFSDPStrategy", {"state_dict_type": "sharded"}),
         "deepspeed": ("hpu_deepspeed", "HPUDeepSpeedStrategy", {"stage": 2, "process_group_backend": None}),
     }
-    module, name, arguments = kinds[options.strategy]
+    plain, _, is_async = options.strategy.partition("-")
+    module, name, arguments = kinds[plain]
+    arguments |= {"async_save": True} if is_async else {}
     kind = getattr(importlib.import_module(module), name if options.api == "Trainer" else f"Fabric{name}")
     return kind(timeout=timedelta(seconds=options.timeout), **arguments)
 
@@ -450,7 +452,9 @@ def make_batch(fabric: lightning.fabric.Fabric, step: int) -> torch.Tensor:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path(), help="folder of checkpoints, samples and results")
-    parser.add_argument("--strategy", choices=["ddp", "deepspeed", "fsdp"], default="ddp")
+    parser.add_argument(
+        "--strategy", choices=["ddp", "deepspeed", "fsdp", "deepspeed-async", "fsdp-async"], default="ddp"
+    )
     parser.add_argument("--api", choices=["Trainer", "Fabric"], default="Trainer")
     parser.add_argument("--devices", type=int, default=2)
     # torchrun says with how many machines it has started the ranks.

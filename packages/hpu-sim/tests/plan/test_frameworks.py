@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_sim import plan
+from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.session import Options
 
@@ -24,6 +26,8 @@ import torchmetrics
 from lightning import Fabric, LightningModule, Trainer
 from lightning.pytorch.callbacks import DeviceStatsMonitor
 from lightning.pytorch.loggers import CSVLogger
+
+from hpu_core import SingleHPUStrategy
 
 pytestmark = [
     pytest.mark.needs_torch("2.8", "interfaces for the planner"),
@@ -115,6 +119,29 @@ def test_accumulated_batches_of_the_trainer_are_counted() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:precision='fp8' applies only to layers")
+def test_ranks_that_share_a_sequence_have_one_batch() -> None:
+    """A strategy with `context_parallel_size` gives each rank a part of it."""
+
+    class Text(_Module):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss: torch.Tensor = self.layer(batch[0].float()).mean()
+            return loss
+
+    strategy: Any = SingleHPUStrategy()
+    strategy.context_parallel_size = 2
+    data = DataLoader(TensorDataset(torch.zeros(16, 16, dtype=torch.long)), batch_size=2)
+    options: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+
+    recording = record_call(
+        lambda: Trainer(accelerator="hpu", devices=1, strategy=strategy, **options).fit(Text(), data),
+        Options(),
+    )
+
+    recording = dataclasses.replace(recording, world_size=4)
+    assert strategy_plan(dataclasses.replace(recording, replicas=2), "GAUDI2").rate.tokens == 2 * 2 * 32
+    assert recording.sequence_parts == 2
+
+
 def test_fp8_without_a_layer_that_computes_in_it_is_refused() -> None:
     pytest.importorskip("hpu_precision")
     with pytest.raises(plan.PlanError, match="precision='fp8' changes nothing here"):

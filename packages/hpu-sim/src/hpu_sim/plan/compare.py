@@ -184,10 +184,10 @@ def _rate(recording: Recording, generation: str, found: Range, job: Job) -> Rate
 
 
 def _tokens(recording: Recording) -> int:
-    """Return the tokens of a rank's batch: those of the first matrix of integers."""
+    """Return the tokens of a batch, whose parts ranks may share: those of the first matrix of integers."""
     for dtype, shape, _ in recording.steady.inputs:
         if dtype.startswith("int") and len(shape) == 2 and shape[1] >= _SHORTEST_SEQUENCE:  # noqa: PLR2004 - a matrix
-            return int(shape[0] * shape[1])
+            return int(shape[0] * shape[1]) * recording.sequence_parts
     return 0
 
 

@@ -309,8 +309,11 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
             raise PlanError(msg)
         trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
         trainer.strategy._data_parallel_size = session.options.world_size // size  # noqa: SLF001 - as above
-    divided = getattr(trainer.strategy, "_tensor_parallel_size", None)  # Of Lightning's ModelParallelStrategy.
-    if isinstance(divided, int) and divided > 1:
+    # Of Lightning's ModelParallelStrategy, and of hpu-fsdp's strategies.
+    layers = getattr(trainer.strategy, "_tensor_parallel_size", None)
+    recording.sequence_parts = getattr(trainer.strategy, "context_parallel_size", 1)
+    divided = (layers if isinstance(layers, int) else 1) * recording.sequence_parts
+    if divided > 1:
         recording.replicas = recording.world_size // divided
     recording.compiled = session.options.compiled or is_compiled(model)
     # A handler of Lightning would agree with other ranks on the end.

@@ -228,6 +228,7 @@ class Recording:
         notes: Limits of the plan for this program.
         lines: ``file:line`` of the program by the module that it runs.
         replicas: Ranks with batches of their own; 0 for all.
+        sequence_parts: Ranks that share each sequence, of which the recorded batch is a part.
     """
 
     command: tuple[str, ...]
@@ -249,6 +250,7 @@ class Recording:
     notes: list[str] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
     replicas: int = 0
+    sequence_parts: int = 1
 
     @property
     def steady(self) -> StepRecording:
