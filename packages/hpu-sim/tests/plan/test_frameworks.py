@@ -14,6 +14,7 @@ from hpu_sim import plan
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.session import Options
+from hpu_sim.prediction.ranges import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +139,7 @@ def test_ranks_that_share_a_sequence_have_one_batch() -> None:
     )
 
     recording = dataclasses.replace(recording, world_size=4)
-    assert strategy_plan(dataclasses.replace(recording, replicas=2), "GAUDI2").rate.tokens == 2 * 2 * 32
+    assert strategy_plan(Clock(dataclasses.replace(recording, replicas=2), "GAUDI2")).rate.tokens == 2 * 2 * 32
     assert recording.sequence_parts == 2
 
 
