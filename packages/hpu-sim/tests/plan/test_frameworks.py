@@ -80,7 +80,7 @@ def test_the_configuration_of_a_command_line_is_not_saved(tmp_path: Path) -> Non
 
     callback = SaveConfigCallback(LightningArgumentParser(), LightningArgumentParser().get_defaults())
 
-    _fit(_Module(), Options(), default_root_dir=tmp_path, callbacks=[callback])
+    _fit(_Module(), Options(), default_root_dir=tmp_path, callbacks=[callback], logger=False)
 
     assert not list(tmp_path.iterdir())
 
