@@ -143,7 +143,7 @@ def test_command_line_has_the_arguments_of_the_loader(folder: Path) -> None:
 
     parsed = parser.parse_args([f"--data.train_dir={folder}", "--data.decode=host", "--data.pad_label=null"])
 
-    assert (parsed.data.decode, parsed.data.pad_label, parsed.data.seed) == ("host", None, 0)
+    assert (parsed.data.decode, parsed.data.pad_label, parsed.data.persistent_workers) == ("host", None, True)
 
 
 def test_missing_torchvision_is_named_with_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,7 @@ class DataLoader(TorchDataLoader[Any]):
         num_replicas: Number of ranks that read different samples; None for that of the process group.
         rank: This rank among them; None for that in the process group.
         num_workers: Processes that decode on the host.
+        persistent_workers: Whether they live until `close`, and not for an epoch.
         **options: Further arguments of torch's DataLoader, of which `sampler` and `generator` are refused.
 
     Raises:
@@ -119,6 +120,7 @@ class DataLoader(TorchDataLoader[Any]):
         num_replicas: int | None = None,
         rank: int | None = None,
         num_workers: int = 0,
+        persistent_workers: bool = True,
         batch_sampler: Any = None,
         **options: Any,
     ) -> None:
@@ -144,8 +146,7 @@ class DataLoader(TorchDataLoader[Any]):
             )
         if not isinstance(dataset, SeededDataset):
             dataset = SeededDataset(dataset, pad_label)
-        if num_workers:
-            options.setdefault("persistent_workers", True)
+        options["persistent_workers"] = persistent_workers and num_workers > 0
         super().__init__(dataset, batch_sampler=batch_sampler, num_workers=num_workers, **options)
         if self.order is not None:
             # torch has put a SequentialSampler here, which it does not use, and refuses assignments.
