@@ -44,7 +44,9 @@ def test_losses_and_weights_are_those_of_one_card(tmp_path: Path) -> None:
             expected = alone[f"{model}, one card fp8" if is_fp8 else model]
             losses, other = torch.tensor(run["losses"]), torch.tensor(expected["losses"])
             loss = float((losses - other).abs().mean() if is_fp8 else (losses - other).abs().max())
-            weights = [(value - run["weights"][key]).abs().max() for key, value in expected["weights"].items()]
+            # A tied weight has one name with DeepSpeed.
+            weights = [(value - expected["weights"][key]).abs().max() for key, value in run["weights"].items()]
+            assert len(weights) > 20, name
             weight = float(torch.stack(weights).max())
             sys.stdout.write(f"{ranks} ranks, {name}: losses {loss:.2g}, weights {weight:.2g}\n")
             assert len(losses) == 50, name
