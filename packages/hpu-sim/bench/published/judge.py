@@ -143,25 +143,16 @@ def headline(judged: Sequence[Judged]) -> str:
 
 
 def every(judged: Sequence[Judged]) -> str:
-    """Return each value."""
-    rows = []
+    """Return each value, a row for each point."""
+    cells: dict[str, dict[str, str]] = {}
     for each in judged:
-        unknown = "" if each.is_known else "; preparation by the host not known"
-        rows.append(
-            (
-                f"{each.point['id']}: {each.point['model']}, {_describe(each.point['job'])}{unknown}",
-                each.generation,
-                f"{each.seconds:.4g}",
-                f"{each.predicted.middle:.4g} ({each.predicted.low:.4g} to {each.predicted.high:.4g})",
-                f"{each.error:+.0%}",
-                "yes" if each.is_inside else "no",
-            )
-        )
-    return table(("point", "card", "published (s)", "predicted (s), not measured", "error", "inside"), rows)
-
-
-def _describe(job: dict[str, Any]) -> str:
-    return ", ".join(name if value is True else f"{name} {value}" for name, value in job.items() if value is not False)
+        name = f"{each.point['id']}, {each.point['model']}{'' if each.is_known else '¹'}"
+        predicted = f"{each.predicted.middle:.3g} ({each.predicted.low:.3g} to {each.predicted.high:.3g})"
+        mark = "" if each.is_inside else "²"
+        cells.setdefault(name, {})[each.generation] = f"{each.seconds:.4g}: {predicted}, {each.error:+.0%}{mark}"
+    rows = [(name, *(row.get(generation, "") for generation in GENERATIONS)) for name, row in cells.items()]
+    notes = "points.json has the jobs. ¹ The host's preparation is not known. ² Outside of the range.\n"
+    return f"Seconds of a step: published, and predicted.\n\n{table(('point', *GENERATIONS), rows)}\n{notes}"
 
 
 def ratios(judged: Sequence[Judged]) -> str:
