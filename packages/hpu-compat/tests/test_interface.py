@@ -152,7 +152,7 @@ def test_errors_are_caught_by_the_archived_types(strategy: Any) -> None:
 
 @pytest.mark.parametrize("strategy", [lightning_habana.HPUDDPStrategy, lightning_habana.fabric.HPUDDPStrategy])
 def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables are set before the device is opened."""
+    """The variables are set before the process group is created and the device is opened."""
     calls: list[str] = []
     accelerator = hpu_core.HPUAccelerator()
     monkeypatch.setattr(accelerator, "setup_device", lambda _: calls.append("setup_device"))
@@ -166,13 +166,17 @@ def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.Mon
 
         def prepare_device(self) -> None: ...
 
+    def init_process_group(_: Any) -> None:
+        calls.append("init_process_group")
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+
     made: Any = Own(accelerator=accelerator)
-    monkeypatch.setattr(made.process_groups, "init_process_group", lambda _: calls.append("init_process_group"))
+    monkeypatch.setattr(made.process_groups, "init_process_group", init_process_group)
     made.cluster_environment = frameworks.current().fabric("plugins.environments").LightningEnvironment()
     made.parallel_devices = [torch.device("hpu")] * 2
     made.setup_environment()
 
-    assert calls == ["setup_hccl_env", "setup_device", "init_process_group"]
+    assert calls == ["setup_hccl_env", "init_process_group", "setup_device"]
 
 
 def test_hpu_available_equals_is_available() -> None:

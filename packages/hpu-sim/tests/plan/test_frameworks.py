@@ -54,6 +54,7 @@ class _Module(LightningModule):
 
 def _fit(module: LightningModule, options: Options, **kwargs: Any) -> Recording:
     data = DataLoader(TensorDataset(torch.rand(256, 16)), batch_size=4)
+    kwargs = {"logger": False, **kwargs}
     return record_call(lambda: Trainer(accelerator="hpu", max_epochs=1, **kwargs).fit(module, data), options)
 
 
@@ -119,7 +120,6 @@ def test_accumulated_batches_of_the_trainer_are_counted() -> None:
     assert _fit(_Module(), Options(), accumulate_grad_batches=4).accumulate == 4
 
 
-@pytest.mark.filterwarnings("ignore:precision='fp8' applies only to layers")
 def test_ranks_that_share_a_sequence_have_one_batch() -> None:
     """A strategy with `context_parallel_size` gives each rank a part of it."""
 
@@ -143,6 +143,7 @@ def test_ranks_that_share_a_sequence_have_one_batch() -> None:
     assert recording.sequence_parts == 2
 
 
+@pytest.mark.filterwarnings("ignore:precision='fp8' applies only to layers")
 def test_fp8_without_a_layer_that_computes_in_it_is_refused() -> None:
     pytest.importorskip("hpu_precision")
     with pytest.raises(plan.PlanError, match="precision='fp8' changes nothing here"):
