@@ -119,6 +119,7 @@ _EXTERNAL_NAMES: Final = (
     "SIGTERMException",
     "Sampler",
     "ScalingConfig",
+    "ShardingStrategy",
     "STEP_OUTPUT",
     "Tensor",
     "TorchConfig",
