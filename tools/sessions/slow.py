@@ -11,14 +11,15 @@ import nox
 
 from sessions.environments import DEFAULT_CONSTRAINTS, install, isolated_sim_env
 from sessions.packages import ROOT, group
-from sessions.testing import install_suite, per_suite, suite_paths
+from sessions.testing import INTEGRATION, install_suite, per_suite, suite_paths
 
 
 @nox.session(default=False)
 @per_suite
 def slow(session: nox.Session, suite: str) -> None:
     """Run the tests marked `slow`, which `tests` leaves out; "slow(hpu-core)" those of one suite."""
-    install_suite(session, suite)
+    # Models of transformers train for fifty steps.
+    install_suite(session, suite, *(["hpu-export[hf]"] if suite == INTEGRATION else []))
     # Exit code 5 is a suite without such tests.
     session.run("pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])
 
