@@ -202,7 +202,7 @@ def _paths(config: dict[str, Any]) -> set[Path]:
 
 
 def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
-    """Two jobs with the same `nvme_path` do not share files."""
+    """Two jobs with the same `nvme_path` do not share files, and no other user reads them."""
     configs = [_config(tmp_path), _config(tmp_path)]
     directories = [_create(config) for config in configs]
 
@@ -211,6 +211,7 @@ def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
     ]
     assert {path.parent for config in configs for path in _paths(config)} == {tmp_path}
     assert _paths(configs[0]) != _paths(configs[1])
+    assert {path.stat().st_mode & 0o777 for config in configs for path in _paths(config)} == {0o700}
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
