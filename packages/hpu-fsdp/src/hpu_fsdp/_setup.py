@@ -115,6 +115,11 @@ def create_context_parallel(strategy: Any, ranks: int, stride: int) -> None:
     strategy.context_parallel = context_parallel.ContextParallel.create(strategy.context_parallel_size, stride)
 
 
+def share_samples(strategy: Any, sampler_kwargs: Mapping[str, int]) -> dict[str, Any]:
+    """Return the arguments of DistributedSampler with which the ranks that share a sequence have the same samples."""
+    return {name: number // strategy.context_parallel_size for name, number in sampler_kwargs.items()}
+
+
 def share_attention(strategy: Any, module: Module) -> None:
     """Make the attention of a module exchange sequences for heads, until `restore`.
 

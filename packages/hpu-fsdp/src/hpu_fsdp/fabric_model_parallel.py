@@ -90,8 +90,7 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
         """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        ranks = super().distributed_sampler_kwargs
-        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+        return _setup.share_samples(self, super().distributed_sampler_kwargs)
 
     def save_checkpoint(
         self,

@@ -158,8 +158,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
         """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        ranks = super().distributed_sampler_kwargs
-        return {name: number // self.context_parallel_size for name, number in ranks.items()}
+        return _setup.share_samples(self, super().distributed_sampler_kwargs)
 
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
