@@ -123,8 +123,8 @@ def test_without_an_hpu_no_import_path_is_added(run: Run) -> None:
     """The hook of hpu-core stays, for the error of `accelerator="hpu"`."""
     program = f"""
 import sys, torch, {_ROOT}
-from hpu_compat import _hook
-print(_hook._conflict.finder in sys.meta_path)
+from hpu_compat import _finder
+print(_finder.finder in sys.meta_path)
 print({_ROOT}.plugins.HPUCheckpointIO.__module__.startswith("{_ROOT}"))
 """
 

@@ -33,13 +33,16 @@ def install() -> None:
 
     Afterwards, importing `lightning_habana` raises if the real `lightning-habana` is installed as well.
     """
-    from hpu_compat import _hook
+    from hpu_compat import _finder, _legacy_names
 
-    _hook.install()
+    _finder.finder.install()
+    _legacy_names.hook.install()
 
 
 def remove() -> None:
     """Undo `install`."""
-    from hpu_compat import _hook
+    from hpu_compat import _finder, _legacy_names
 
-    _hook.remove()
+    _legacy_names.hook.remove()
+    _legacy_names.unpatch()
+    _finder.finder.remove()

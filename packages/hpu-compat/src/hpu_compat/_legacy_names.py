@@ -3,23 +3,30 @@
 Lightning 2.0 has classes with these names that do not work with current bridges. From 2.1 on, its module
 `_graveyard.hpu` adds stubs that raise, as the last step of `import lightning.pytorch`. `patch` removes both and gives
 each module a `__getattr__` (PEP 562) that imports the class from its current package. Other objects with one of these
-names stay. Lightning before 2.0 is not patched, because its own classes work.
+names stay.
 
-Only this module and `_hook` use Lightning's private names for this: `_graveyard`, and the modules of the classes.
+Only this module uses Lightning's private names for this: `_graveyard`, and the modules of the classes. On machines with
+an HPU or the simulator, every `import torch` imports it.
 """
 
+import functools
 import logging
 import sys
-from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hpu_compat import _conflict, _lazy, _targets
-
-if TYPE_CHECKING:
-    from hpu_core.frameworks import FrameworkName
+from hpu_compat import _finder, _names
+from hpu_core.import_hooks import PostImportHook
+from hpu_core.lazy_exports import lazy_attributes
 
 _log = logging.getLogger(__name__)
+
+# Frameworks by the name of their package that has the names.
+_ROOTS: Final = {"lightning.pytorch": "lightning", "pytorch_lightning": "pytorch_lightning"}
+
+# The last module that Lightning imports, and the one of the stubs.
+_LAST_MODULE: Final = "_graveyard"
+_STUBS: Final = f"{_LAST_MODULE}.hpu"
 
 # Names by module of Lightning. The last five modules defined the classes; from Lightning 2.1 on, these are aliases of
 # the module of the stubs.
@@ -38,62 +45,47 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 # Modules whose classes may be replaced: that of the stubs, and those of Lightning 2.0's classes.
-_STUBS: Final = "_graveyard.hpu"
 _REPLACEABLE_MODULES: Final = frozenset({_STUBS, *(module for module in NAMES if "hpu" in module)})
 
 _MISSING: Final = object()
 
-# Original values by module and name, including "__getattr__".
-_originals: Final[dict[tuple[ModuleType, str], Any]] = {}
+# Original values by name, including "__getattr__", by the full name of a patched module.
+_originals: Final[dict[str, dict[str, Any]]] = {}
 
 
-def patch(root: str, framework: "FrameworkName") -> None:
-    """Add the names to an imported package of a framework, "lightning.pytorch" for one; do nothing before 2.0."""
-    if not _is_supported(sys.modules.get(root)):
-        return
+def patch(lightning: ModuleType) -> None:
+    """Add the names to Lightning, given its package or its last module; further calls do nothing."""
+    root = lightning.__name__.removesuffix(f".{_LAST_MODULE}")
     for module_name, names in NAMES.items():
-        module = sys.modules.get(f"{root}.{module_name}")
-        if module is not None:
-            for name in names:
-                _patch_name(module, name, root, framework)
+        module = f"{root}.{module_name}"
+        if module in sys.modules and module not in _originals:
+            _patch_module(module, names, root)
 
 
 def unpatch() -> None:
     """Restore the original values."""
-    for (module, name), original in _originals.items():
-        if original is _MISSING:
-            # The name is present only if it was used.
-            vars(module).pop(name, None)
-        else:
-            setattr(module, name, original)
-    _originals.clear()
+    # Newest first, since some modules are the same.
+    while _originals:
+        module, originals = _originals.popitem()
+        for name, original in originals.items():
+            if original is not _MISSING:
+                setattr(sys.modules[module], name, original)
+            else:
+                # The name is present only if it was used.
+                vars(sys.modules[module]).pop(name, None)
 
 
-def _is_supported(package: ModuleType | None) -> bool:
-    """Return whether a package of Lightning, possibly partially imported, is 2.0 or newer."""
-    # Imported here because it takes as long as the rest of this module; Lightning imports it anyway.
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(str(getattr(package, "__version__", None))) >= Version("2.0.dev0")
-    except InvalidVersion:
-        return False
-
-
-def _patch_name(module: ModuleType, name: str, root: str, framework: "FrameworkName") -> None:
-    """Replace a name by a lazy import; further calls do nothing."""
-    value = vars(module).get(name, _MISSING)
-    if not _is_replaceable(value, root):
-        if (module, name) not in _originals:
-            _log.warning("%s.%s is Lightning's own and is not replaced", module.__name__, name)
-        return
-    if (module, "__getattr__") not in _originals:
-        original_getattr = vars(module).get("__getattr__", _MISSING)
-        _originals[module, "__getattr__"] = original_getattr
-        vars(module)["__getattr__"] = _make_getattr(module, framework, original_getattr)
-    if value is not _MISSING or (module, name) not in _originals:
-        _originals[module, name] = value
-        vars(module).pop(name, None)
+def _patch_module(module: str, names: tuple[str, ...], root: str) -> None:
+    """Replace names of a module by lazy imports."""
+    namespace = vars(sys.modules[module])
+    replaced = [name for name in names if _is_replaceable(namespace.get(name, _MISSING), root)]
+    for name in set(names) - set(replaced):
+        _log.warning("%s.%s is Lightning's own and is not replaced", module, name)
+    originals = {name: namespace.pop(name, _MISSING) for name in ("__getattr__", *replaced)}
+    _originals[module] = originals
+    getters = {name: functools.partial(_load, name, module, _ROOTS[root]) for name in replaced}
+    other = originals["__getattr__"]
+    namespace["__getattr__"] = lazy_attributes(module, getters, otherwise=None if other is _MISSING else other)[0]
 
 
 def _is_replaceable(value: Any, root: str) -> bool:
@@ -103,22 +95,7 @@ def _is_replaceable(value: Any, root: str) -> bool:
     return isinstance(value, type) and value.__module__.removeprefix(f"{root}.") in _REPLACEABLE_MODULES
 
 
-def _make_getattr(module: ModuleType, framework: "FrameworkName", original: Any) -> Callable[[str], Any]:
-    """Return a `__getattr__` that falls back on the module's original one."""
-
-    def get(name: str) -> Any:
-        if (module, name) not in _originals:
-            if original is not _MISSING:
-                return original(name)
-            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-        value = _load(name, module, framework)
-        setattr(module, name, value)
-        return value
-
-    return get
-
-
-def _load(name: str, module: ModuleType, framework: "FrameworkName") -> Any:
+def _load(name: str, module: str, framework: str) -> Any:
     """Import the class behind a name.
 
     Raises:
@@ -127,12 +104,17 @@ def _load(name: str, module: ModuleType, framework: "FrameworkName") -> Any:
     """
     from hpu_core import frameworks
 
-    _conflict.check()
+    _finder.check_conflict()
     current = frameworks.current().name
     if current != framework:
         raise ImportError(
-            f"`{module.__name__}.{name}` is unavailable, because the Gaudi packages use {current} in this process and "
-            f"not {framework}: import only one of them, or set {frameworks.OVERRIDE}={framework}",
-            name=module.__name__,
+            f"`{module}.{name}` is unavailable, because the Gaudi packages use {current} in this process and not "
+            f"{framework}: import only one of them, or set {frameworks.OVERRIDE}={framework}",
+            name=module,
         )
-    return _lazy.load(_targets.TRAINER[name], f"{module.__name__}.{name}")
+    return _finder.load(_names.exports("pytorch")[name], f"{module}.{name}")
+
+
+# `pytorch_lightning` imports torch, which installs this hook when the import of the package itself has already started.
+# Its last module is still to come. The packages are listed for a Lightning without that module.
+hook: Final = PostImportHook({*_ROOTS, *(f"{root}.{_LAST_MODULE}" for root in _ROOTS)}, patch)

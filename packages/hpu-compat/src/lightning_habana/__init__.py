@@ -8,17 +8,16 @@ Raises:
 """
 
 import hpu_core
-from hpu_compat import _conflict, _lazy, _modules, _targets, autoload
+from hpu_compat import _finder, _names, autoload
 from lightning_habana.__about__ import __version__
 
-__all__ = ["HPU_AVAILABLE", "__version__", *_targets.TRAINER]  # noqa: PLE0604 - all are names.
+__all__ = ["HPU_AVAILABLE", "__version__", *_names.exports("pytorch")]  # noqa: PLE0604 - all are names.
 
-_conflict.check()
-_modules.install()
-__getattr__, __dir__ = _lazy.lazy_getattr(
+_finder.check_conflict()
+_finder.finder.install()
+__getattr__, __dir__ = _finder.attributes(
     __name__,
-    _targets.TRAINER,
-    computed={"HPU_AVAILABLE": lambda: hpu_core.is_available()},  # noqa: PLW0108 - the name imports a large module.
-    submodules=_modules.submodules(),
+    _names.exports("pytorch"),
+    HPU_AVAILABLE=lambda: hpu_core.is_available(),  # noqa: PLW0108 - the name imports a large module.
 )
 autoload()

@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hpu_compat import _lazy
+from hpu_core.lazy_exports import lazy_attributes
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    supported_reduce_ops: dict[str, Any]
 
 
 def _operations() -> dict[str, Any]:
@@ -66,5 +64,4 @@ def _sync_hpu(result: "Tensor", group: Any = None, reduce_op: Any = "sum") -> "T
 _sync_ddp_if_available = _sync_hpu_processes_if_available
 _sync_ddp_hpu = _sync_hpu
 
-if not TYPE_CHECKING:
-    __getattr__, __dir__ = _lazy.lazy_getattr(__name__, computed={"supported_reduce_ops": _operations})
+__getattr__, __dir__ = lazy_attributes(__name__, {"supported_reduce_ops": _operations})

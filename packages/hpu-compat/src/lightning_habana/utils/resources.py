@@ -2,12 +2,13 @@
 
 import json
 import re
+from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import hpu_core
-from hpu_compat import _lazy
 from hpu_core import bridge
+from hpu_core.lazy_exports import lazy_attributes
 
 __all__ = [
     "device_count",
@@ -20,19 +21,14 @@ __all__ = [
     "modify_fp8_json",
 ]
 
-if TYPE_CHECKING:
-    _HABANA_FRAMEWORK_AVAILABLE: bool
-    _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE: bool
-    _INTEL_NEURAL_COMPRESSOR_AVAILABLE: bool
-else:
-    __getattr__, __dir__ = _lazy.lazy_getattr(
-        __name__,
-        computed={
-            "_HABANA_FRAMEWORK_AVAILABLE": bridge.is_installed,
-            "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: _lazy.is_installed("habana_quantization_toolkit"),
-            "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: _lazy.is_installed("neural_compressor"),
-        },
-    )
+__getattr__, __dir__ = lazy_attributes(
+    __name__,
+    {
+        "_HABANA_FRAMEWORK_AVAILABLE": bridge.is_installed,
+        "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: util.find_spec("habana_quantization_toolkit") is not None,
+        "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: util.find_spec("neural_compressor") is not None,
+    },
+)
 
 _UNKNOWN_RELEASE: Final = "0.0.0"
 _UNKNOWN_GENERATION: Final = "GAUDI"

@@ -1,4 +1,4 @@
-"""Tests of lazy names and of packages that are not installed."""
+"""Tests of lazy names, of packages that are not installed, and of the real package beside this one."""
 
 import importlib
 import re
@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from hpu_compat import _lazy, _targets
+from hpu_compat import _finder, _names
 from hpu_core.install_hints import install_command
 
 # A name from each peer.
@@ -20,6 +20,11 @@ _NAMES = {
     "hpu_profiler": "HPUProfiler",
 }
 
+_CONFLICT = (
+    r"^lightning-habana 1\.6\.0 must not be installed together with hpu-compat, .*: "
+    rf"pip uninstall --yes lightning-habana hpu-compat && {re.escape(install_command('hpu-compat'))}$"
+)
+
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -28,10 +33,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "tool.py").touch()
     module.__path__ = [str(tmp_path)]
     monkeypatch.setitem(sys.modules, "a_module", module)
-    targets = {"loads": "json:loads", "missing": "no_such_package.part:Missing", "broken": "a_broken_package:Broken"}
-    get, list_names = _lazy.lazy_getattr(
-        "a_module", [*targets, "no target"], targets=targets, computed={"answer": lambda: 42}
-    )
+    names = {"loads": "json:loads", "missing": "no_such_package.part:Missing", "broken": "a_broken_package:Broken"}
+    get, list_names = _finder.attributes("a_module", names, answer=lambda: 42)
     vars(module).update(__getattr__=get, __dir__=list_names)
     return module
 
@@ -39,22 +42,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_name_is_cached_in_the_module(module: ModuleType) -> None:
     import json
 
-    assert module.loads is json.loads
-    assert vars(module)["loads"] is json.loads
-
-
-def test_computed_name_is_cached_in_the_module(module: ModuleType) -> None:
-    assert (module.answer, vars(module)["answer"]) == (42, 42)
+    assert (module.loads, module.answer) == (json.loads, 42)
+    assert (vars(module)["loads"], vars(module)["answer"]) == (json.loads, 42)
 
 
 def test_dir_lists_lazy_and_other_names(module: ModuleType) -> None:
     assert {"loads", "answer", "tool", "__name__"} <= set(dir(module))
-
-
-def test_name_without_target_raises_attribute_error(module: ModuleType) -> None:
-    """The module may define it itself."""
-    with pytest.raises(AttributeError, match=r"^module 'a_module' has no attribute 'no target'$"):
-        getattr(module, "no target")
 
 
 def test_missing_package_error_has_the_pip_command(module: ModuleType) -> None:
@@ -99,7 +92,7 @@ def test_every_peer_is_optional(package: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_targets_are_public() -> None:
     """The targets are names that the packages export, which do not move between modules."""
-    packages = {target.partition(":")[0] for api in (_targets.TRAINER, _targets.FABRIC) for target in api.values()}
+    packages = {target.partition(":")[0] for names in _names.EXPORTED.values() for target in names.values()}
 
     assert packages <= {
         *_NAMES,
@@ -107,3 +100,28 @@ def test_targets_are_public() -> None:
         "hpu_core.fabric",
         "hpu_compat._datamodule",
     }
+
+
+def test_no_conflict_in_this_environment() -> None:
+    _finder.check_conflict()
+
+
+@pytest.mark.usefixtures("archived")
+def test_import_raises_if_the_real_package_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how to clean up."""
+    monkeypatch.delitem(sys.modules, "lightning_habana", raising=False)
+
+    with pytest.raises(ImportError, match=_CONFLICT):
+        importlib.import_module("lightning_habana")
+
+
+@pytest.mark.usefixtures("archived")
+def test_finder_raises_before_the_real_files_are_found() -> None:
+    """If the real package was installed last, its files have overwritten those of this one."""
+    with pytest.raises(ImportError, match=_CONFLICT):
+        _finder.finder.find_spec("lightning_habana", None)
+
+
+@pytest.mark.usefixtures("archived")
+def test_finder_checks_only_the_top_level_package() -> None:
+    _finder.finder.find_spec("lightning_habana.pytorch", None)
