@@ -148,6 +148,20 @@ _CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list
         [],
         ["lightning 2.6.6 does not match SynapseAI 1.22.0, which is for >=2.5.1,<2.6"],
     ),
+    "patches and builds of the release's versions": (
+        lambda _: {
+            "torch": "2.7.0a0+git009b5f6",
+            "python": "3.12.4",
+            "lightning": LightningInfo(used="lightning", installed={"lightning": "2.5.2rc1"}),
+        },
+        [],
+        [],
+    ),
+    "a Python whose minor version begins alike": (
+        lambda _: {"python": "3.1.4"},
+        [],
+        ["python 3.1.4 does not match SynapseAI 1.22.0, which is for 3.10 or 3.12"],
+    ),
     "an unused Lightning": (
         lambda _: {
             "lightning": LightningInfo(used="lightning", installed={"lightning": "2.5.5", "pytorch_lightning": "1.9.5"})

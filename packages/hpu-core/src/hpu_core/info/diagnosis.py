@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from hpu_core import releases
 from hpu_core.discovery import driver_release
 from hpu_core.info.system import SystemInfo
 from hpu_core.install_hints import install_command
-from hpu_core.releases import Mismatch, Release
+from hpu_core.releases import Release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +131,7 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
             "Update hpu-core. An unknown release may work, but its versions are not compared.",
         )
     else:
-        mismatches = releases.match(
-            release,
-            torch=system.torch,
-            python=system.python,
-            lightning=system.lightning.installed.get(system.lightning.used or ""),
-            generation=next((device.generation for device in system.devices if device.generation), None),
-        )
-        yield from (_mismatch_problem(system, release, mismatch) for mismatch in mismatches)
+        yield from _check_versions(system, release)
         for driver in system.driver_versions:
             parsed = driver_release(driver)
             if parsed is not None and releases.find(parsed) != release:
@@ -145,20 +141,38 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
                 )
 
 
-def _mismatch_problem(system: SystemInfo, release: Release, mismatch: Mismatch) -> Problem:
+def _check_versions(system: SystemInfo, release: Release) -> Iterator[Problem]:
+    """Compare versions and generation with a release's row; what is unknown, here or there, matches."""
+    # hpu-doctor verify: torch-version-is-required
     name = f"SynapseAI {release.release}"
-    hint = {
-        "torch": f"Use torch {mismatch.expected}, which comes with {name}: the bridge rejects other versions.",
-        "python": f"Use Python {mismatch.expected} with {name}.",
-        "lightning": f"Nothing if it works: hpu-core supports Lightning 2.0 and newer, and {name} was tested with "
-        f"{mismatch.expected}.",
-        "generation": f"Install a SynapseAI release for {mismatch.found}; {name} supports {mismatch.expected}.",
-    }[mismatch.subject]
-    if system.bridge.simulated:
-        hint = f"Nothing for the simulator, which runs on stock torch. On a card: {hint}"
-    return Problem(
-        # The bridge checks torch's version on import, so a loaded bridge has accepted it.
-        blocks_training=mismatch.subject == "torch" and not system.bridge.loaded,
-        message=f"{mismatch.subject} {mismatch.found} does not match {name}, which is for {mismatch.expected}",
-        hint=hint,
-    )
+    lightning = system.lightning.installed.get(system.lightning.used or "")
+    generation = next((device.generation for device in system.devices if device.generation), None)
+    python, generations = release.python or (), release.generations or ()
+    found: list[tuple[str, str, str, str]] = []
+    if system.torch and release.torch and _minor(system.torch) != _minor(release.torch):
+        hint = f"Use torch {release.torch}, which comes with {name}: the bridge rejects other versions."
+        found.append(("torch", system.torch, release.torch, hint))
+    if python and _minor(system.python) not in map(_minor, python):
+        expected = " or ".join(python)
+        found.append(("python", system.python, expected, f"Use Python {expected} with {name}."))
+    # Nightly builds have pre-release versions.
+    if lightning and release.lightning and not SpecifierSet(release.lightning).contains(lightning, prereleases=True):
+        hint = f"Nothing if it works: hpu-core supports Lightning 2.0 and newer, and {name} was tested with "
+        found.append(("lightning", lightning, release.lightning, f"{hint}{release.lightning}."))
+    if generation and generations and generation not in generations:
+        expected = " or ".join(generations)
+        hint = f"Install a SynapseAI release for {generation}; {name} supports {expected}."
+        found.append(("generation", generation, expected, hint))
+    on_card = "Nothing for the simulator, which runs on stock torch. On a card: " if system.bridge.simulated else ""
+    for subject, installed, expected, hint in found:
+        yield Problem(
+            # The bridge checks torch's version on import, so a loaded bridge has accepted it.
+            blocks_training=subject == "torch" and not system.bridge.loaded,
+            message=f"{subject} {installed} does not match {name}, which is for {expected}",
+            hint=f"{on_card}{hint}",
+        )
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """Return major and minor version; Intel's builds of torch have versions such as "2.11.0a0+git009b5f6"."""
+    return Version(version).release[:2]
