@@ -13,7 +13,6 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -305,76 +304,6 @@ def resize(folder: Path, strategy: str, ranks: int, *sizes: int) -> Iterator[tup
         yield f"end; epochs {epochs}, losses before and after {resumed}", "", is_right
 
 
-def resize_agents(folder: Path, fewest: int, most: int) -> Iterator[tuple[str, str, bool]]:
-    """Lose an agent of torchrun among many, and let another one join.
-
-    The agents are forks of this process, which has loaded torch once; each starts one rank, a shell that waits. A rank
-    fails where another one is lost, as ours do. Each agent has an address of its own.
-
-    Args:
-        folder: Folder of the job.
-        fewest: Number of machines with which the job goes on.
-        most: Number of machines.
-    """
-    from torch.distributed import run
-
-    rank = folder / "rank.sh"
-    rank.write_text(
-        'echo "$WORLD_SIZE" >> starts; while [ ! -e end ]; do [ ! -e "lost-$WORLD_SIZE" ] || exit 1; sleep 1; done'
-    )
-    port = free_port()
-    agents: dict[int, int] = {}
-
-    def fork(machine: int) -> None:
-        # An agent and its rank are a group of processes.
-        pid = os.fork()
-        if pid:
-            agents[machine] = pid
-            return
-        os.setpgid(0, 0)
-        os.chdir(folder)
-        log = os.open("agents.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        options = [f"--nnodes={fewest}:{most}", "--nproc-per-node=1", "--max-restarts=9", "--rdzv-backend=c10d"]
-        options += [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-conf=is_host={int(machine == 0)}"]
-        options += [f"--local-addr=127.0.1.{machine + 1}", "--no-python", "sh", str(rank)]
-        code = 1
-        try:
-            run.main(options)
-            code = 0
-        finally:
-            os._exit(code)
-
-    def starts(size: int) -> int:
-        """Return the number of ranks that were started among so many."""
-        return (folder / "starts").read_text().split().count(str(size)) if (folder / "starts").exists() else 0
-
-    def wait_for(size: int, count: int) -> tuple[str, bool]:
-        began = time.monotonic()
-        is_right = wait(lambda: starts(size) >= count, _LIMIT)
-        return f"{time.monotonic() - began:.0f}", is_right
-
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    try:
-        for machine in range(most):
-            fork(machine)
-        yield f"{most} agents, reduced to their rendezvous, meet", *wait_for(most, most)
-        os.killpg(agents[most - 1], signal.SIGKILL)
-        (folder / f"lost-{most}").touch()
-        yield f"one is killed: {most - 1} go on", *wait_for(most - 1, most - 1)
-        (folder / f"lost-{most}").unlink()
-        fork(most)
-        yield f"another one joins: {most}", *wait_for(most, 2 * most)
-        (folder / "end").touch()
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in agents.values()]
-        yield "end", "", [code for code in codes if code] == [-signal.SIGKILL]
-    finally:
-        for pid in agents.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-
-
 def find_resumed(losses: Sequence[tuple[int, float]]) -> Iterator[tuple[float, float]]:
     """Yield the loss of each checkpoint from which a training was resumed, and the loss right after that.
 
@@ -421,9 +350,6 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
         (place := folder / str(index)).mkdir()
         options = f", {' '.join(case.launch)}" if case.launch else ""
         yield f"{case.ranks} ranks: {case.what}{options}", *case.run(place, expected[key])
-    if engine == "torchrun":
-        (place := folder / "agents").mkdir()
-        yield from resize_agents(place, 12, 16)
     if engine == "torchrun" and can_create_networks():
         (place := folder / "machines").mkdir()
         yield from resize(place, "ddp", 1, 2, 1, 2)

@@ -2,20 +2,16 @@
 
     python tests/trials/many_ranks.py [PART...]
 
-`nox -s many_ranks` calls it. Reports, traces and checkpoint plans of the ranks are made up here; no rank runs.
+`nox -s many_ranks` calls it. Reports and traces of the ranks are made up here; no rank runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import json
 import os
-import pickle
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +30,6 @@ _ENGINES = {
     "kubernetes-mpi": ("--image", "image:1"),
     "ray": ("--address", "node-001"),
 }
-#: Layers of a model of 5.4 billion parameters, each with nine tensors, and the width of each.
-_LAYERS, _WIDTH = 32, 4096
 _PLANNED = """
 import os
 import torch
@@ -116,33 +110,6 @@ def command(*words: object, **variables: str) -> Callable[[], object]:
 
 
 Row = tuple[str, str, Used, str]
-
-
-def environment() -> Iterator[Row]:
-    """Validate the environment of the last rank of torchrun, and check the machine of a job."""
-
-    def validate(size: int) -> None:
-        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-
-        from hpu_core.distributed.environment import validate_environment
-
-        os.environ |= {
-            "RANK": str(size - 1),
-            "LOCAL_RANK": "7",
-            "WORLD_SIZE": str(size),
-            "GROUP_RANK": str(size // 8 - 1),
-            "MASTER_ADDR": "node-001",
-            "MASTER_PORT": "29500",
-        }
-        found = TorchElasticEnvironment()
-        start = time.process_time()
-        for _ in range(1000):
-            validate_environment(found, 8, size // 8)
-        print(f"{1e3 * (time.process_time() - start):.0f}", end="")
-
-    for size in (8, 1024, 4096):
-        used = measure(lambda size=size: validate(size))  # type: ignore[misc]
-        yield "validate_environment", f"{size} ranks", used, f"{used.output} us a call"
 
 
 def machine_report(index: int) -> dict[str, Any]:
@@ -271,91 +238,7 @@ def launch() -> Iterator[Row]:
             yield f"hpu-launch {engine}", f"{nodes} machines", used, f"{used.size}, longest line {longest}"
 
 
-def checkpoint() -> Iterator[Row]:
-    """Plan a sharded checkpoint of a model of 5.4 billion parameters and Adam's state, as rank 0 does."""
-    for size, replicas in ((8, 1), (64, 1), (1024, 1), (1024, 16)):
-        used = measure(lambda size=size, replicas=replicas: plan_checkpoint(size, replicas))  # type: ignore[misc]
-        name = "plan of a sharded checkpoint" + (f", {replicas} replicas" if replicas > 1 else "")
-        yield name, f"{size} ranks", used, used.output
-
-
-def plan_checkpoint(size: int, replicas: int) -> None:
-    """Make the plans of all ranks one after the other, then the global plan, and print what they take."""
-    import torch
-    import torch.distributed as dist
-    from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-    from torch.distributed.checkpoint.filesystem import FileSystemWriter
-    from torch.distributed.checkpoint.storage import WriteResult
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    shapes = {
-        f"layers.{layer}.{name}": (_WIDTH * factor, _WIDTH) if name.endswith("weight") else (_WIDTH,)
-        for layer in range(_LAYERS)
-        for name, factor in [(f"{part}.weight", 1) for part in "qkvo"]
-        + [(f"mlp.{part}.weight", 2) for part in ("gate", "up", "down")]
-        + [("norm_1", 1), ("norm_2", 1)]
-    }
-
-    def planner_of(rank: int) -> DefaultSavePlanner:
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
-        sizes, names = ((replicas, size // replicas), ("replica", "shard")) if replicas > 1 else ((size,), ("shard",))
-        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
-        placements = [Replicate(), Shard(0)] if replicas > 1 else [Shard(0)]
-        state = {}
-        for prefix in ("model", "optimizer.exp_avg", "optimizer.exp_avg_sq"):
-            for name, shape in shapes.items():
-                local = torch.empty(shape[0] // (size // replicas), *shape[1:], device="meta")
-                stride = (shape[1], 1) if len(shape) > 1 else (1,)
-                state[f"{prefix}.{name}"] = DTensor.from_local(
-                    local, mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
-                )
-        planner = DefaultSavePlanner()
-        planner.set_up_planner(state, is_coordinator=rank == 0)
-        return planner
-
-    sent, plans = 0, []
-    coordinator: Any = None
-    for rank in range(size):
-        planner = planner_of(rank)
-        coordinator = coordinator or planner
-        # As torch's gather_object does.
-        message = pickle.dumps(planner.create_local_plan())
-        sent += len(message)
-        start = time.process_time()
-        plans.append(pickle.loads(message))  # noqa: S301 - our own.
-        unpickled = time.process_time() - start
-        dist.destroy_process_group()
-    start = time.process_time()
-    global_plans, metadata = coordinator.create_global_plan(plans)
-    planned = time.process_time() - start
-    start = time.process_time()
-    replies = [pickle.dumps(each) for each in global_plans]
-    pickled = time.process_time() - start
-    results = [
-        [WriteResult(index=item.index, size_in_bytes=1, storage_data=None) for item in each.items]
-        for each in global_plans
-    ]
-    files = sum(bool(each.items) for each in global_plans)
-    with tempfile.TemporaryDirectory() as folder:
-        writer = FileSystemWriter(folder)
-        writer.set_up_storage_writer(is_coordinator=True)
-        start = time.process_time()
-        with contextlib.redirect_stdout(io.StringIO()):
-            writer.finish(metadata, results)
-        finished = time.process_time() - start
-        written = (Path(folder) / ".metadata").stat().st_size
-    total = unpickled * size + planned + pickled + finished
-    print(
-        f"{files} files, plans {sent / 1e6:.0f} MB to rank 0, {sum(map(len, replies)) / 1e6:.0f} MB back, .metadata "
-        f"{written / 1e6:.1f} MB; rank 0: {total:.1f} s, of which unpickle {unpickled * size:.1f}, global plan "
-        f"{planned:.1f}, pickle {pickled:.1f}, write {finished:.1f}",
-        end="",
-    )
-
-
-PARTS = (environment, compare, collectives, profiler, plan, launch, checkpoint)
+PARTS = (compare, collectives, profiler, plan, launch)
 
 
 def main() -> int:
