@@ -1,11 +1,11 @@
 """Benchmark of reading a large trace, as the published bridge (1.19.0) rewrites torch's file.
 
-    python packages/hpu-profiler/bench/large_trace.py --steps 250
+    python packages/hpu-profiler/bench/large_trace.py --steps 50
 
 It prints the processor time and the peak memory of `hpu-profiler report` with the page.
 
 A step of 100 ms has 40,000 events: for each call of an operator, the operator, the one that it calls, the launch and a
-kernel; and an all-reduce on 24 network ports. 250 steps are 10 million events and 2 GB.
+kernel; and an all-reduce on 24 network ports. 50 steps are 2 million events and 0.4 GB.
 """
 
 from __future__ import annotations

@@ -300,8 +300,8 @@ _UNITS = {"us": 1, "ms": 1e3, "s": 1e6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
 
 def _in_order_of(key: str, row: str) -> float:
-    """Return the value of a sort key from a row of the summary: name, calls, CPU time, self CPU, share, memory."""
-    calls, cpu, cpu_unit, own, own_unit, _, _, memory, memory_unit = row.split()[-9:]
+    """Return the value of a sort key from a row of the summary, whose columns are those of the report."""
+    calls, _, _, _, cpu, cpu_unit, own, own_unit, memory, memory_unit = row.split()[-10:]
     cpu_time = float(cpu) * _UNITS[cpu_unit]
     return {
         "count": float(calls),

@@ -20,7 +20,7 @@ from hpu_profiler.report.export import clock_offsets, write_perfetto
 from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import diff_to_dict, to_dict
 from hpu_profiler.report.text import print_diff, print_report
-from hpu_profiler.trace.reader import find_traces, read_parts
+from hpu_profiler.trace.reader import find_traces, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,7 +144,7 @@ def _read(paths: Sequence[Path]) -> Iterator[Trace]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         for path in paths:
             task = progress.add_task(escape(path.name), total=sizes[path])
-            yield from read_parts(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
+            yield read_trace(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
             progress.update(task, completed=sizes[path])
 
 

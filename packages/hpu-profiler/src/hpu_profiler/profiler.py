@@ -18,7 +18,7 @@ from hpu_profiler._session import ProfileSession, SessionManager
 from hpu_profiler._summary import SORT_KEYS, format_table
 from hpu_profiler._trace_writer import TraceWriter
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
-from hpu_profiler.trace.reader import TraceError, read_parts
+from hpu_profiler.trace.reader import TraceError, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -367,7 +367,7 @@ class HPUProfiler(PyTorchProfiler):
     def _read_traces(self) -> Iterator[Trace]:
         for path in self._writer.traces if self._writer else ():
             try:
-                yield from read_parts(path)
+                yield read_trace(path)
             except (OSError, TraceError) as error:  # noqa: PERF203 - the other traces are summarized nevertheless
                 rank_zero_warn(f"HPUProfiler: the summary lacks a trace: {error}")
 

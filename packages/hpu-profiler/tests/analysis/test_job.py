@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis, analyze_job
+from hpu_profiler.analysis.operators import operator_shares
 from hpu_profiler.trace.model import Trace
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
@@ -85,7 +86,7 @@ def test_stage_that_costs_most_in_an_epoch_comes_first(
 def test_operator_shares_are_of_device_time(train: StageAnalysis) -> None:
     times = {"nic_toy_send": 170, "aten::mm": 80, "aten::item": 4}
 
-    assert {row.name: share for row, share in train.operator_shares} == {
+    assert {row.name: share for row, share in operator_shares(train.operators)} == {
         name: pytest.approx(time / 254) for name, time in times.items()
     }
 
@@ -95,7 +96,7 @@ def test_operator_shares_without_a_device_are_of_self_cpu_time(
 ) -> None:
     trace = make_trace(builder.operator("aten::linear", 0, 8), builder.operator("aten::addmm", 1, 6))
 
-    assert [(row.name, share) for row, share in analyze_job([trace]).stages[0].operator_shares] == [
+    assert [(row.name, share) for row, share in operator_shares(analyze_job([trace]).stages[0].operators)] == [
         ("aten::addmm", 0.75),
         ("aten::linear", 0.25),
     ]

@@ -15,7 +15,7 @@ def test_shape_of_an_earlier_step_is_not_new(builder: TraceBuilder, make_trace: 
         *(builder.operator("mm", 10 * index + 1, 2, shapes=[[size]]) for index, size in enumerate((4, 5, 4, 6))),
     )
 
-    shapes = new_shapes(trace, set())
+    shapes = new_shapes(trace)
 
     assert shapes.steps == 2
     assert [operator.shapes for operator in shapes.operators] == ["[[5]]"]
@@ -28,4 +28,4 @@ def test_other_threads_are_left_out(builder: TraceBuilder, make_trace: Callable[
         *(builder.operator("mm", 10 * index + 1, 2, shapes=[[index]], thread=8) for index in range(2)),
     )
 
-    assert new_shapes(trace, set()).steps == 0
+    assert new_shapes(trace).steps == 0

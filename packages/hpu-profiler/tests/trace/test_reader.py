@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from hpu_profiler.analysis.job import analyze_job
-from hpu_profiler.trace import reader
 from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.reader import TraceError, find_traces, read_parts, read_trace
+from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 
 from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
@@ -99,19 +98,6 @@ def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> No
     assert trace.batches == {"train": 10, "validate": 4}
     assert trace.libraries == {"torch"}
     assert trace.sources == {"[LightningModule]M.training_step": "train.py:5 training_step"}
-
-
-def test_a_large_file_is_read_in_parts(
-    builder: TraceBuilder, make_trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = [builder.step(index, 100 * index, 100) for index in range(4)]
-    events += [builder.operator("aten::mm", 100 * index + 5, 10) for index in range(4)]
-    whole = make_trace(*events)
-    monkeypatch.setattr(reader, "MAX_BYTES", whole.path.stat().st_size * 6 // 10)
-
-    parts = list(read_parts(whole.path))
-
-    assert [(part.part, len(part.steps), len(part.operators)) for part in parts] == [(0, 2, 2), (1, 2, 2)]
 
 
 def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:

@@ -12,7 +12,6 @@
 | `launches` | launch delays |
 | `recompilation` | graph compilations and changing shapes |
 | `trace_analysis` | all results for one stage of one rank |
-| `merge` | results for a trace that is read in parts |
 | `findings` | what to change in a stage, largest saving first |
 | `job` | all ranks and stages of a job: straggler, operators, findings |
 | `trace_diff` | what changed between two jobs |

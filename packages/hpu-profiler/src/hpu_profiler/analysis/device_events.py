@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hpu_profiler.analysis.merge import FIRST, MAX, MEAN
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ class Bandwidth:
         max: Largest rate of one event, in GB/s.
     """
 
-    mean: float = field(metadata=MEAN)
-    max: float = field(metadata=MAX)
+    mean: float
+    max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +76,11 @@ class CollectiveSize:
     """
 
     name: str
-    size: int = field(metadata=FIRST)
+    size: int
     calls: int
-    time: float = field(metadata=MEAN)
-    rate: float = field(metadata=MEAN)
-    link_fraction: float | None = field(metadata=MEAN)
+    time: float
+    rate: float
+    link_fraction: float | None
 
 
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.findings import find, one_per_rank
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
 from hpu_profiler.analysis.steps import critical_path
-from hpu_profiler.analysis.trace_analysis import analyze_trace, merge_analyses
+from hpu_profiler.analysis.trace_analysis import analyze_trace
 from hpu_profiler.trace.reader import paused_gc
 from hpu_profiler.trace.stages import STAGES, split_stages
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.steps import PathStep
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.trace.model import Stage, Trace, TraceInfo
+
+    # Results for one stage of one trace, and the totals of its operators.
+    _StageOfTrace = tuple[TraceAnalysis, list[OperatorStats]]
 
 #: A rank is a straggler if its step takes this fraction longer than the median.
 _STRAGGLER_TOLERANCE: Final = 0.05
@@ -85,13 +88,6 @@ class StageAnalysis:
         """Time of the stage in an epoch; 0 if the number of batches is unknown."""
         return self.step_time * self.batches
 
-    @property
-    def operator_shares(self) -> list[tuple[OperatorStats, float]]:
-        """Operators with their fraction of the device time; without a device, of the self CPU time."""
-        times = [each.device_time if self.has_device else each.self_cpu_time for each in self.operators]
-        total = sum(times)
-        return [(each, time / total if total else 0.0) for each, time in zip(self.operators, times, strict=True)]
-
 
 @dataclass(frozen=True, slots=True)
 class JobAnalysis:
@@ -142,47 +138,23 @@ class JobAnalysis:
         return names + "".join(f" ({origin})" for origin, applies in origins.items() if applies)
 
 
-@dataclass
-class _StageOfTrace:
-    """Results for one stage of one trace, by part of its file.
-
-    Attributes:
-        analyses: Results for each part.
-        operators: Totals of each operator in each part.
-        shapes: Names and shapes of the operators so far.
-    """
-
-    analyses: list[TraceAnalysis] = field(default_factory=list)
-    operators: list[list[OperatorStats]] = field(default_factory=list)
-    shapes: set[tuple[str, str]] = field(default_factory=set)
-
-    def add(self, part: Trace) -> None:
-        """Add the results for a part."""
-        with paused_gc():
-            self.analyses.append(analyze_trace(part, "", self.shapes))
-            self.operators.append(operator_stats([part]))
-
-
 def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
     """Return the results for the traces of a job.
 
     Args:
-        traces: Traces, or their parts in order, of which one at a time is needed: an iterator may read each when it is
-            asked for it.
+        traces: Traces, of which one at a time is needed: an iterator may read each when it is asked for it.
     """
     infos: list[TraceInfo] = []
-    by_stage: dict[Stage, dict[int, _StageOfTrace]] = {}
+    by_stage: dict[Stage, list[_StageOfTrace]] = {}
     for trace in traces:
-        if trace.part == 0:
-            infos.append(trace.info)
-        else:
-            infos[-1].notes = tuple(dict.fromkeys(infos[-1].notes + trace.notes))
+        infos.append(trace.info)
         for part in split_stages(trace):
-            by_stage.setdefault(part.stage, {}).setdefault(len(infos), _StageOfTrace()).add(part)
+            with paused_gc():
+                by_stage.setdefault(part.stage, []).append((analyze_trace(part, ""), operator_stats([part])))
         # The next trace is read while these names still hold this one.
         del trace, part
     infos.sort(key=_order)
-    stages = [_analyze_stage(stage, list(each.values())) for stage, each in by_stage.items()]
+    stages = [_analyze_stage(stage, each) for stage, each in by_stage.items()]
     return JobAnalysis(tuple(_by_cost(stages)), tuple(infos))
 
 
@@ -199,15 +171,15 @@ def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
     return stages
 
 
-def _analyze_stage(stage: Stage, parts: list[_StageOfTrace]) -> StageAnalysis:
-    merged = sorted((merge_analyses(each.analyses) for each in parts), key=lambda each: _order(each.trace))
-    names = unique_names([each.trace for each in merged])
-    analyses = tuple(replace(each, name=name) for each, name in zip(merged, names, strict=True))
+def _analyze_stage(stage: Stage, results: list[_StageOfTrace]) -> StageAnalysis:
+    ordered = sorted((analysis for analysis, _ in results), key=lambda each: _order(each.trace))
+    names = unique_names([each.trace for each in ordered])
+    analyses = tuple(replace(each, name=name) for each, name in zip(ordered, names, strict=True))
     stragglers = _stragglers(analyses)
     return StageAnalysis(
         stage=stage,
         traces=analyses,
-        operators=tuple(merge_operator_stats(rows for each in parts for rows in each.operators)),
+        operators=tuple(merge_operator_stats(rows for _, rows in results)),
         stragglers=stragglers,
         findings=find(analyses, stragglers),
         batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),

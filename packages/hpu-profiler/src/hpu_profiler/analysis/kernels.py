@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.device_events import busy_time, grouped
 from hpu_profiler.analysis.host_work import locations
-from hpu_profiler.analysis.merge import FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -71,7 +70,7 @@ class RecipeStats:
         top_kernel: Name with most time.
     """
 
-    recipe: int = field(metadata=FIRST)
+    recipe: int
     name: str
     launches: int
     events: int

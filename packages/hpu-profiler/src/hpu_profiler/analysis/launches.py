@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from hpu_profiler.analysis.merge import MAX, MEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,9 +31,9 @@ class LaunchStats:
     launches: int = 0
     kernels: int = 0
     short_kernels: int = 0
-    launch_time: float = field(default=0.0, metadata=MEAN)
-    delay: float = field(default=0.0, metadata=MEAN)
-    max_delay: float = field(default=0.0, metadata=MAX)
+    launch_time: float = 0.0
+    delay: float = 0.0
+    max_delay: float = 0.0
 
 
 def launch_stats(events: Iterable[DeviceEvent]) -> LaunchStats:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hpu_profiler.trace.model import Trace
 
@@ -76,6 +76,14 @@ def merge_operator_stats(parts: Iterable[Iterable[OperatorStats]]) -> list[Opera
             for field in fields(OperatorStats)[2:]:
                 setattr(stats, field.name, getattr(stats, field.name) + getattr(each, field.name))
     return _sorted(rows.values())
+
+
+def operator_shares(rows: Sequence[OperatorStats]) -> list[tuple[OperatorStats, float]]:
+    """Return operators with their fraction of the device time; without a device, of the self CPU time."""
+    has_device = any(row.device_events for row in rows)
+    times = [row.device_time if has_device else row.self_cpu_time for row in rows]
+    total = sum(times)
+    return [(row, time / total if total else 0.0) for row, time in zip(rows, times, strict=True)]
 
 
 def _sorted(rows: Iterable[OperatorStats]) -> list[OperatorStats]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpu_profiler.analysis.merge import MAX
 from hpu_profiler.trace.intervals import length, union
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class CompilationStats:
         time: Time in compilations, as far as the trace shows them, in microseconds.
     """
 
-    counted: int = field(metadata=MAX)
+    counted: int
     recorded: int
     time: float
 
@@ -59,19 +58,14 @@ def compilation_stats(trace: Trace) -> CompilationStats:
     )
 
 
-def new_shapes(trace: Trace, seen: set[tuple[str, str]]) -> NewShapes:
-    """Return the steps whose operators have new input shapes; needs `record_shapes=True`.
-
-    Args:
-        trace: The trace.
-        seen: Names and shapes of the operators in the steps before the trace, to which those of the trace are added.
-    """
-    is_first = not seen
+def new_shapes(trace: Trace) -> NewShapes:
+    """Return the steps whose operators have new input shapes; needs `record_shapes=True`."""
+    seen: set[tuple[str, str]] = set()
     steps = 0
     first: list[Operator] = []
     for index, operators in enumerate(_by_step(trace)):
         new = [operator for operator in operators if operator.shapes and (operator.name, operator.shapes) not in seen]
-        if new and (index or not is_first):
+        if new and index:
             steps += 1
             first = first or new
         seen.update((operator.name, operator.shapes) for operator in new)

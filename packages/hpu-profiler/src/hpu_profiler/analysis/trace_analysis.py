@@ -1,9 +1,8 @@
-"""Analysis of one stage of one trace, which may be read in parts."""
+"""Analysis of one stage of one trace."""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpu_profiler.analysis.device_events import collective_sizes, collective_stats, memcpy_stats
@@ -12,14 +11,11 @@ from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
 from hpu_profiler.analysis.kernels import engine_stats, moving_kernels, recipe_stats
 from hpu_profiler.analysis.launches import launch_stats
-from hpu_profiler.analysis.merge import FIRST, merge_results
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
 from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
@@ -61,10 +57,10 @@ class TraceAnalysis:
     """
 
     name: str
-    trace: TraceInfo = field(metadata=FIRST)
+    trace: TraceInfo
     has_device: bool
     step_stats: tuple[StepStats, ...]
-    start: float = field(metadata=FIRST)
+    start: float
     duration: float
     busy_time: float
     compute_time: float
@@ -114,13 +110,12 @@ class TraceAnalysis:
         return self.idle.total / self.duration if self.duration else 0.0
 
 
-def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] | None = None) -> TraceAnalysis:
+def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
     """Return the results for one stage of one trace.
 
     Args:
         trace: Result of `split_stages`.
         name: Name of the trace in the report.
-        shapes_before: Names and shapes of the operators in the parts before, to which those of the trace are added.
     """
     events = trace.device_events
     windows = union(trace.windows)
@@ -130,7 +125,7 @@ def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] |
 
     collectives, kernels = covered({"collective"}), covered({"kernel"})
     working = covered({"kernel", "memcpy", "memset", "other"})
-    shapes = new_shapes(trace, set() if shapes_before is None else shapes_before)
+    shapes = new_shapes(trace)
     lines = locations(trace, ((each.thread, each.start) for each in shapes.operators))
     return TraceAnalysis(
         name=name,
@@ -155,21 +150,4 @@ def analyze_trace(trace: Trace, name: str, shapes_before: set[tuple[str, str]] |
         new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
         launches=launch_stats(events),
-    )
-
-
-def merge_analyses(parts: Sequence[TraceAnalysis]) -> TraceAnalysis:
-    """Return the results for a trace from those of its parts, in order."""
-    if len(parts) == 1:
-        return parts[0]
-    infos = [part.trace for part in parts]
-    return replace(
-        merge_results(parts),
-        trace=replace(
-            infos[0],
-            notes=tuple(dict.fromkeys(note for info in infos for note in info.notes)),
-            recipes={number: name for info in infos for number, name in info.recipes.items()},
-            has_memory=any(info.has_memory for info in infos),
-        ),
-        step_stats=tuple(itertools.chain.from_iterable(part.step_stats for part in parts)),
     )

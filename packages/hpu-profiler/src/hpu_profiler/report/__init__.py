@@ -8,5 +8,5 @@
 | `html` | one page with the tables and charts |
 | `export` | the events of all ranks for Perfetto |
 
-Imports go one way: nothing but the command imports `report`.
+Imports go one way: nothing but the command and the profiler's summary imports `report`.
 """

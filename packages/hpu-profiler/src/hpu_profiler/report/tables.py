@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from hpu_profiler._formatting import format_bytes, format_percent, format_time
 from hpu_profiler.analysis.idle_time import IDLE_CAUSES
+from hpu_profiler.analysis.operators import operator_shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_profiler.analysis.job import StageAnalysis
+    from hpu_profiler.analysis.operators import OperatorStats
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
 #: Slowest ranks of a large job that the comparison of ranks and the page show; the other tables show one of them.
@@ -77,7 +79,11 @@ def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
         _launches(stage),
         _device_events(stage),
         _collective_sizes(stage),
-        _operators(stage, max_operators),
+        operators(
+            f"Operators by time on the {'card' if stage.has_device else 'host'}",
+            operator_shares(stage.operators)[:max_operators],
+            has_memory=any(each.trace.has_memory for each in stage.traces),
+        ),
     ]
     return [table for table in tables if table.rows]
 
@@ -184,11 +190,17 @@ def _collective_sizes(stage: StageAnalysis) -> Table:
     return _of_each_trace(stage, "Bandwidth of collectives by size", columns, 1, cells)
 
 
-def _operators(stage: StageAnalysis, limit: int) -> Table:
-    has_memory = any(each.trace.has_memory for each in stage.traces)
-    rows = [
+def operators(title: str, rows: Iterable[tuple[OperatorStats, float]], *, has_memory: bool) -> Table:
+    """Return the table of operators.
+
+    Args:
+        title: Title of the table.
+        rows: Operators to show, each with its share.
+        has_memory: Whether allocations were recorded.
+    """
+    cells = [
         (
-            row.name,
+            f"{row.name} {row.shapes}".rstrip(),
             str(row.calls),
             format_time(row.device_time) if row.device_events else _NONE,
             format_percent(fraction),
@@ -196,7 +208,7 @@ def _operators(stage: StageAnalysis, limit: int) -> Table:
             format_time(row.self_cpu_time),
             *((format_bytes(row.self_memory),) if has_memory else ()),
         )
-        for row, fraction in stage.operator_shares[:limit]
+        for row, fraction in rows
     ]
     columns = ("", "calls", "HPU time", "share", "CPU time", "self CPU time", *(("self memory",) if has_memory else ()))
-    return Table(f"Operators by time on the {'card' if stage.has_device else 'host'}", columns, rows)
+    return Table(title, columns, cells)

@@ -36,7 +36,7 @@ def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
         for finding in stage.findings:
             _print_finding(console, finding, stage)
         for table in (tables.ranks(stage), *tables.details(stage, max_operators=row_limit)):
-            _print_table(console, table)
+            print_table(console, table)
 
 
 def format_saving(finding: Finding, stage: StageAnalysis) -> str:
@@ -66,9 +66,10 @@ def _print_finding(console: Console, finding: Finding, stage: StageAnalysis) -> 
     console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 4), expand=False))
 
 
-def _print_table(console: Console, table: tables.Table) -> None:
-    """Print a table."""
-    printed = Table(title=f"\n{table.title}", title_justify="left", box=None, pad_edge=False)
+def print_table(console: Console, table: tables.Table) -> None:
+    """Print a table, with its title unless that is empty."""
+    title = f"\n{table.title}" if table.title else None
+    printed = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(table.columns):
         is_name = index < table.names
         printed.add_column(column, justify="left" if is_name else "right", no_wrap=not is_name)
@@ -82,11 +83,9 @@ def print_diff(console: Console, stages: Iterable[StageDiff], *, row_limit: int)
     """Print the differences."""
     for stage in stages:
         title = f"Stage {stage.stage or 'recorded time'}: time per step"
-        _print_table(console, tables.Table(title, _DIFF_COLUMNS, [_cells(each) for each in stage.times]))
+        print_table(console, tables.Table(title, _DIFF_COLUMNS, [_cells(each) for each in stage.times]))
         operators = [(*_cells(each), f"{each.calls_before:g} -> {each.calls_after:g}") for each in stage.operators]
-        _print_table(
-            console, tables.Table("Operators: time per step", (*_DIFF_COLUMNS, "calls"), operators[:row_limit])
-        )
+        print_table(console, tables.Table("Operators: time per step", (*_DIFF_COLUMNS, "calls"), operators[:row_limit]))
 
 
 def _cells(each: Change) -> tuple[str, ...]:

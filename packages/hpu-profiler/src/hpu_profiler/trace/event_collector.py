@@ -66,14 +66,9 @@ _MAX_NAMES: Final = 1 << 16
 
 
 class EventCollector:
-    """Collector of the events of one trace.
+    """Collector of the events of one trace."""
 
-    Args:
-        window: Time range of the events to keep.
-    """
-
-    def __init__(self, window: Interval) -> None:
-        self._window = window
+    def __init__(self) -> None:
         self._processes: dict[Any, str] = {}
         self._threads: dict[_Track, str] = {}
         self._device_events: dict[_Track, list[DeviceEvent]] = {}
@@ -105,7 +100,7 @@ class EventCollector:
         phase = event.get("ph")
         if phase == "M":
             self._add_name(event)
-        elif phase is not None and self._window[0] <= float(event.get("ts") or 0) < self._window[1]:
+        elif phase is not None:
             self.events += 1
             if phase == "X":
                 self._add_complete(event)

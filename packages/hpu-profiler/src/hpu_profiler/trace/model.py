@@ -136,7 +136,6 @@ class TraceInfo:
         recipes: Names of the bridge's graphs by their number.
         has_memory: Whether allocations were recorded.
         dropped_events: Number of events that the writer left out because there were too many.
-        part: Number of the part of a file that is read in several; 0 for the first or only one.
         notes: What was wrong with the file, or could not be read, as sentences.
     """
 
@@ -155,7 +154,6 @@ class TraceInfo:
     recipes: dict[int, str] = field(default_factory=dict)
     has_memory: bool = False
     dropped_events: int = 0
-    part: int = 0
     notes: tuple[str, ...] = ()
 
 

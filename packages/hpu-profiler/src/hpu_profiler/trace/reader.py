@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_profiler._formatting import format_time
 from hpu_profiler.trace.event_collector import EventCollector
-from hpu_profiler.trace.file_parts import FilePart, PartReader, file_parts
 from hpu_profiler.trace.json_stream import JsonError, JsonStream
 from hpu_profiler.trace.model import CALL_LINES_KEY, METADATA_KEY, Trace
 from hpu_profiler.trace.stages import STAGES
@@ -25,9 +24,6 @@ from hpu_profiler.trace.stages import STAGES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-
-#: Size of the largest file that is read at once, in bytes; its events take less than 2 GB of memory.
-MAX_BYTES: Final = 800_000_000
 
 _NO_DEVICE: Final = (
     "The trace has no events of the card: it was exported a second time, which leaves them out, or recorded without "
@@ -50,21 +46,20 @@ def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> T
         OSError: The file cannot be opened.
         TraceError: The file is not a trace.
     """
-    return _read(path, FilePart(), progress)
-
-
-def read_parts(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[Trace]:
-    """Yield the trace in a file; of a file above `MAX_BYTES`, some of the steps at a time, in order.
-
-    The arguments and errors are those of `read_trace`.
-    """
-    parts = [FilePart()] if _is_small(path) else _file_parts(path)
-    for number, part in enumerate(parts):
-        trace = _read(path, part, progress, number)
-        # The last part may have nothing but a step that was cut.
-        if trace.steps or not number:
-            yield trace
-        del trace
+    trace = Trace(path=path)
+    collector = EventCollector()
+    with paused_gc():
+        content = _collect(path, collector, progress, trace)
+        metadata = content.get(METADATA_KEY) or {}
+        _add_metadata(trace, content, metadata)
+        collector.finish(
+            trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
+        )
+    if "steps" in metadata:
+        # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut.
+        trace.steps = trace.steps[: metadata["steps"]]
+    _add_notes(trace, expects_device=bool(metadata.get("on_device")) or bool(trace.device_name))
+    return trace
 
 
 def find_traces(paths: Iterable[Path]) -> list[Path]:
@@ -107,52 +102,15 @@ def open_trace(path: Path) -> IO[bytes]:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
-def _is_small(path: Path) -> bool:
-    return path.suffix != ".gz" and path.stat().st_size <= MAX_BYTES
-
-
-def _file_parts(path: Path) -> list[FilePart]:
-    try:
-        with open_trace(path) as raw:
-            return file_parts(raw, MAX_BYTES)
-    except (EOFError, gzip.BadGzipFile):
-        # A compressed file that was cut; reading says so.
-        return [FilePart()]
-
-
-def _read(path: Path, part: FilePart, progress: Callable[[int], object] | None, number: int = 0) -> Trace:
-    """Return a part of a file as a trace."""
-    trace = Trace(path=path, part=number)
-    collector = EventCollector(part.window)
-    with paused_gc():
-        content = _collect(path, part, collector, progress, trace)
-        metadata = content.get(METADATA_KEY) or {}
-        _add_metadata(trace, content, metadata)
-        collector.finish(
-            trace, base=int(content.get("baseTimeNanoseconds") or 0), call_lines=content.get(CALL_LINES_KEY) or ()
-        )
-    if "steps" in metadata:
-        # HPUProfiler writes the number of complete steps; the trace also has an annotation of a step that was cut.
-        trace.steps = trace.steps[: max(metadata["steps"] - part.first_step, 0)]
-    _add_notes(trace, expects_device=bool(metadata.get("on_device")) or bool(trace.device_name))
-    return trace
-
-
 def _collect(
-    path: Path,
-    part: FilePart,
-    collector: EventCollector,
-    progress: Callable[[int], object] | None,
-    trace: Trace,
+    path: Path, collector: EventCollector, progress: Callable[[int], object] | None, trace: Trace
 ) -> dict[str, Any]:
-    """Pass the events of a part to a collector; return the other members of the file."""
+    """Pass the events of a file to a collector; return its other members."""
     content: dict[str, Any] = {}
     try:
-        with open_trace(path) as raw:
-            file = io.BufferedReader(PartReader(raw, part.gaps)) if part.gaps else raw
-            with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as text:
-                for event in iter_events(JsonStream(text, progress), path, content):
-                    collector.add(event)
+        with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
+            for event in iter_events(JsonStream(text, progress), path, content):
+                collector.add(event)
     except (JsonError, EOFError, gzip.BadGzipFile) as error:
         if not collector.events:
             raise TraceError(
