@@ -10,6 +10,7 @@
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
+#include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
 #include "autograd_threads.h"
@@ -137,6 +138,7 @@ class CpuFallbackCall {
     }
     check_devices();
     check_generator();
+    accumulation_ = has_accumulation() ? find_accumulation(op_, stack_) : nullptr;
     graph_recorder().add_call(op_, c10::ArrayRef<c10::IValue>(&stack_[first], arguments.size()));
     if (C10_UNLIKELY(is_synchronizing())) {
       wait_for_arguments();
@@ -197,7 +199,7 @@ class CpuFallbackCall {
   void run_now() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     try {
-      run_kernel(op_, stack_, has_low_precision_);
+      run_kernel(op_, stack_, has_low_precision_, accumulation_);
     } catch (...) {
       sync_written_args();
       throw;
@@ -214,7 +216,15 @@ class CpuFallbackCall {
     }
   }
 
-  static void run_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack, bool has_low_precision) {
+  static void run_kernel(
+      const c10::OperatorHandle& op,
+      torch::jit::Stack& stack,
+      bool has_low_precision,
+      const Accumulation* accumulation) {
+    if (C10_UNLIKELY(accumulation != nullptr)) {
+      run_accumulated(*accumulation, op, stack, [&] { run_kernel(op, stack, has_low_precision, nullptr); });
+      return;
+    }
     if (C10_UNLIKELY(has_low_precision)) {
       redispatch_low_precision(op, stack);
     } else {
@@ -242,12 +252,13 @@ class CpuFallbackCall {
     torch::jit::Stack results(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
     later_ = [op = op_,
               has_low_precision = has_low_precision_,
+              accumulation = accumulation_,
               thread = is_traced() ? current_thread_id() : 0,
               arguments = std::move(arguments),
               results = std::move(results),
               written = written_in_half()]() mutable {
       const ScopedTraceEvent event("kernel", op.operator_name().name.c_str(), 0, thread);
-      run_kernel(op, arguments, has_low_precision);
+      run_kernel(op, arguments, has_low_precision, accumulation);
       for (size_t i = 0; i < results.size(); ++i) {
         for_each_pair(results[i], arguments[i], [&op](const at::Tensor& target, const at::Tensor& result) {
           write_result(op, target, result);
@@ -509,6 +520,7 @@ class CpuFallbackCall {
   std::function<void()> later_;
   at::Generator generator_;
   const c10::Argument* cpu_argument_ = nullptr;
+  const Accumulation* accumulation_ = nullptr;
   ExecutionMode mode_ = ExecutionMode::kNow;
   bool has_failed_commit_ = false;
   bool has_foreign_memory_ = false;

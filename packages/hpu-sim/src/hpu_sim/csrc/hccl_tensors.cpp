@@ -8,6 +8,7 @@
 #include <ATen/ops/cat.h>
 #include <c10/core/InferenceMode.h>
 
+#include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
 #include "diagnostics.h"
@@ -83,6 +84,14 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
          (native_dtypes == NativeReduceDtypes::kAll && dtype != at::kBool && !is_float8(dtype)) ||
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
+}
+
+// HCCL casts 16 bits to float32 while a box reduces, and back once (collective_states.cpp of HCL 1.21). Gloo rounds each
+// sum.
+bool is_summed_in_float32(const Tensors& tensors) {
+  return has_accumulation() && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+           return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+         });
 }
 
 at::Tensor as_bytes(const at::Tensor& tensor) {
@@ -243,7 +252,7 @@ Reduction make_allreduce(Tensors tensors) {
   for (const auto& tensor : tensors) {
     narrow_to_stored(tensor);
   }
-  if (are_native(tensors, NativeReduceDtypes::kFloats)) {
+  if (are_native(tensors, NativeReduceDtypes::kFloats) && !is_summed_in_float32(tensors)) {
     OutputBuffers outputs;
     auto buffers = outputs.add(std::move(tensors));
     return {std::move(buffers), outputs.copy_back()};
@@ -282,7 +291,7 @@ Reduction make_reduce_scatter(
     }
     return flatten(parts);
   });
-  if (!are_native(buffers, native_dtypes)) {
+  if (!are_native(buffers, native_dtypes) || is_summed_in_float32(buffers)) {
     buffers = as_float(buffers);
   }
   auto copy_part = [outputs, buffers, rank] {

@@ -250,6 +250,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("is_strict", &hpu_sim::is_strict);
   m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
   m.def("lenience_counts", &lenience_counts);
+  m.def("set_accumulation", &hpu_sim::set_accumulation);
+  m.def("set_float8_product", [](bool value) { hpu_sim::is_float8_product = value; });
+  m.def("accumulation_distances", &hpu_sim::accumulation_distances);
   m.def("set_locator", [](py::function locate) {
     locator_function() = std::move(locate);
     hpu_sim::set_locator(&call_locator_function);

@@ -18,6 +18,7 @@ GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
 ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
+NUMERICS_VARIABLE: Final = "HPU_SIM_NUMERICS"
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
@@ -175,6 +176,11 @@ def is_strict(environment: Mapping[str, str]) -> bool:
 def is_asynchronous(environment: Mapping[str, str]) -> bool:
     """Return whether ``HPU_SIM_ASYNC`` makes the device as asynchronous as a card."""
     return environment.get(ASYNC_VARIABLE, "") not in {"", "0"}
+
+
+def has_card_numerics(environment: Mapping[str, str]) -> bool:
+    """Return whether ``HPU_SIM_NUMERICS`` makes sums round as on a card."""
+    return environment.get(NUMERICS_VARIABLE, "") not in {"", "0"}
 
 
 def cpu_placement(value: str) -> frozenset[str] | None:

@@ -64,6 +64,15 @@ class Native(Protocol):
     def lenience_counts(self) -> dict[str, int]:
         """Return how often the simulator permitted what strict mode refuses or changes, by a name in the plural."""
 
+    def set_accumulation(self, rules: Mapping[str, tuple[int, int, bool]]) -> None:
+        """Set how sums of products round, by dtype; the rules are :data:`hpu_sim.device.accumulation.RULES`."""
+
+    def set_float8_product(self, value: bool) -> None:
+        """Set whether products in this thread are of float8, whose numbers are given as float32."""
+
+    def accumulation_distances(self) -> dict[str, tuple[int, float]]:
+        """Return calls under such a rule, and the largest relative distance to the CPU, by operator and dtype."""
+
     def set_locator(self, locate: Callable[[], str]) -> None:
         """Set the function that returns the line of the program which the calling thread runs."""
 

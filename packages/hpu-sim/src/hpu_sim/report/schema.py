@@ -220,6 +220,8 @@ class RankRecord:
         clock: Predicted time of a step; None without one, or with detail "counts".
         loader: Time that went to loading batches; None before the second step.
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
+        numerics: With ``HPU_SIM_NUMERICS``, calls whose sums rounded as on a card, and the largest distance of a result
+            to the CPU's relative to it, by operator and dtype.
     """
 
     rank: int
@@ -238,6 +240,7 @@ class RankRecord:
     clock: Clock | None = None
     loader: LoaderShare | None = None
     leniences: dict[str, int] = field(default_factory=dict)
+    numerics: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

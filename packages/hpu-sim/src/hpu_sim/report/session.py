@@ -257,6 +257,7 @@ class RecordingSession:
             clock=None if self._clock is None else self._clock.clock,
             loader=self._loader.share(),
             leniences={name: count for name, count in self._device.lenience_counts().items() if count},
+            numerics=self._device.accumulation_distances(),
         )
 
 

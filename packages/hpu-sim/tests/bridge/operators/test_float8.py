@@ -71,6 +71,17 @@ def test_a_scale_may_be_a_number_a_list_or_a_tensor(scale: Any, options: dict[st
     assert torch.equal(wide.cpu(), rows * factor * factor)
 
 
+@pytest.mark.parametrize("bias", [3, 7, 11, 15])
+def test_an_exponent_bias_of_gaudi_2_is_an_exact_scale(bias: int) -> None:
+    """All E4M3 numbers of the bias, from the least to the largest, have a code each."""
+    scale = 2.0 ** (bias - 7)
+    codes = torch.tensor([(1 + part / 8) * 2.0 ** (power - bias) for power in range(1, 15) for part in range(8)])
+
+    narrow, _ = torch.ops.hpu.cast_to_fp8_v2(codes.to("hpu"), scale, dtype=torch.float8_e4m3fn)
+
+    assert torch.equal(torch.ops.hpu.cast_from_fp8(narrow, 1 / scale, torch.float32).cpu(), codes)
+
+
 def test_a_cast_into_given_tensors() -> None:
     rows = torch.tensor([1.0, -3.0], device="hpu")
     out, amax = torch.empty(2, dtype=torch.float8_e5m2, device="hpu"), torch.zeros(1, device="hpu")
