@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_sim.prediction import matrix_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hpu_sim.prediction.hardware import Hardware
     from hpu_sim.prediction.recording import Operation, Product, StepRecording
@@ -200,7 +200,9 @@ def segments(step: StepRecording, device: Hardware, *, fuse: bool, by_phase: boo
     found = []
     for start, end in itertools.pairwise(ordered):
         groups = _fused(operations, values, start, end) if fuse else _launched(operations, start, end)
-        found.append(Segment(start, end, _kernels(groups, operations, values, device, shapes, fuse=fuse)))
+        graph = _Graph(groups, operations, values, device, fuse=fuse)
+        kernels = tuple(graph.kernel(number, shapes) for number in range(len(groups)))
+        found.append(Segment(start, end, kernels))
     return tuple(found)
 
 
@@ -286,53 +288,31 @@ def _is_view(
     return keeps_rows or bool(readers and all(operations[reader].products for reader in readers))
 
 
-def _kernels(  # noqa: PLR0913 - what the segments share
-    groups: Sequence[Sequence[int]],
-    operations: Sequence[Operation],
-    values: _Values,
-    device: Hardware,
-    shapes: dict[Any, int],
-    *,
-    fuse: bool,
-) -> tuple[Kernel, ...]:
-    kernel_of = {member: number for number, group in enumerate(groups) for member in group}
-    is_product = [any(_is_product(operations[member]) for member in group) for group in groups]
-    bundles = list(range(len(groups)))
-    if fuse:
-        bundles = _Bundles(groups, kernel_of, is_product, values, layers=2 if device.writes_back else 1).found
-    found = []
-    for number, group in enumerate(groups):
-        traffic = _Traffic(number, kernel_of, is_product, bundles, values, device)
-        for member in group:
-            traffic.add(member)
-        found.append(traffic.kernel(tuple(operations[member] for member in group), group[-1], shapes))
-    return tuple(found)
+class _Graph:
+    """Kernels of a segment, and which of them are cut into slices together.
 
-
-class _Bundles:
-    """Kernels that are cut into slices together: products, what makes their operands, and what uses their results.
-
-    A kernel is in one bundle, that of the first product that reaches it.
-
-    Attributes:
-        found: First product of the bundle of each kernel; the kernel itself where it is alone.
+    A bundle has products, what makes their operands, and what uses their results. A kernel is in one bundle, that of
+    the first product that reaches it.
     """
 
     def __init__(
         self,
         groups: Sequence[Sequence[int]],
-        kernel_of: dict[int, int],
-        is_product: Sequence[bool],
+        operations: Sequence[Operation],
         values: _Values,
+        device: Hardware,
         *,
-        layers: int,
+        fuse: bool,
     ) -> None:
-        self._groups, self._kernel_of, self._is_product, self._values = groups, kernel_of, is_product, values
-        self.found = list(range(len(groups)))
+        self._groups, self._operations, self._values, self._device = groups, operations, values, device
+        self._kernel_of = {member: number for number, group in enumerate(groups) for member in group}
+        self._is_product = [any(_is_product(operations[member]) for member in group) for group in groups]
+        # First product of the bundle of each kernel; the kernel itself where it is alone.
+        self._bundles = list(range(len(groups)))
         self._taken: set[int] = set()
-        for number in range(len(groups)):
-            if is_product[number] and number not in self._taken:
-                self._bundle(number, layers)
+        for number, is_product in enumerate(self._is_product):
+            if fuse and is_product and number not in self._taken:
+                self._bundle(number, layers=2 if device.writes_back else 1)
 
     def _bundle(self, first: int, layers: int) -> None:
         self._take(first, first)
@@ -361,7 +341,7 @@ class _Bundles:
         if number in self._taken or abs(number - first) > _NODES:
             return False
         self._taken.add(number)
-        self.found[number] = first
+        self._bundles[number] = first
         return True
 
     def _readers(self, accesses: list[tuple[_Access, ...]], number: int) -> list[int]:
@@ -382,6 +362,68 @@ class _Bundles:
         }
         return found - {number}
 
+    def kernel(self, number: int, shapes: dict[Any, int]) -> Kernel:
+        """Return a kernel with what it reads and writes, and what of that stays on the chip."""
+        members = self._groups[number]
+        operations = tuple(self._operations[member] for member in members)
+        read, written = self._accesses(members)
+        size = loaded = stored = 0.0
+        depends: defaultdict[int, list[bool]] = defaultdict(list)
+        for each in read:
+            producer = self._kernel_of.get(self._values.values[each.value].producer)
+            stays = self._stays(producer, each, number)
+            loaded += _in_units(each, VECTOR)
+            size += 0 if stays else _in_units(each, self._device.line_bytes)
+            if producer is not None and producer < number:
+                depends[producer].append(stays)
+        for each in written:
+            consumers = self._values.values[each.value].consumers
+            outside = [self._kernel_of.get(reader) for reader in consumers if reader not in members]
+            if consumers and not outside:
+                continue
+            stored += _in_units(each, VECTOR)
+            # The cache of GAUDI3 writes its lines back.
+            stays = bool(outside) and not self._device.writes_back
+            if not (stays and all(self._stays(number, each, reader) for reader in outside)):
+                size += _in_units(each, self._device.line_bytes)
+        simple, special = _instructions(operations, self._values, members)
+        engine: Engine = "vector"
+        if self._is_product[number]:
+            engine = "matrix"
+            size += sum(_fetched_again(each, self._device) for each in operations)
+            loaded = stored = simple = 0.0
+        elif len(operations) == 1 and _is_transpose(operations[0]):
+            engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
+        edges = tuple((producer, all(stays)) for producer, stays in depends.items())
+        products = tuple((each.dtype, each.products, each.flops) for each in operations if each.flops)
+        work = engine, size, loaded, stored, simple, special
+        shape = shapes.setdefault((work, products), len(shapes))
+        launches = sum(each.is_launched for each in operations)
+        return Kernel(members[-1], operations, *work, edges, self._bundles[number], shape, launches)
+
+    def _accesses(self, members: Sequence[int]) -> tuple[Iterable[_Access], Iterable[_Access]]:
+        """Return what a kernel reads that others made, the largest part of each value, and what it writes."""
+        read: dict[int, _Access] = {}
+        written: dict[int, _Access] = {}
+        for member in members:
+            for each in self._values.reads[member]:
+                if each.value not in written and (each.value not in read or read[each.value].bytes < each.bytes):
+                    read[each.value] = each
+            written.update((each.value, each) for each in self._values.writes[member])
+        return read.values(), written.values()
+
+    def _stays(self, producer: int | None, access: _Access, reader: int | None) -> bool:
+        """Return whether a value that one kernel makes stays on the chip until another one reads it."""
+        if producer is None or reader is None or reader == producer:
+            return False
+        fits = 2 * access.bytes / _SLICES <= self._device.sram_bytes
+        return fits and self._bundles[producer] == self._bundles[reader]
+
+
+def _is_transpose(operation: Operation) -> bool:
+    is_copy = operation.name.rpartition(".")[2] in _COPIES and len(operation.rows) == 2  # noqa: PLR2004 - as above
+    return is_copy and operation.rows[0] != operation.rows[1] and operation.reads[0][1] == operation.writes[0][1]
+
 
 def _is_product(operation: Operation) -> bool:
     return bool(operation.flops) and not any(map(_is_depthwise, operation.products[:1]))
@@ -390,87 +432,6 @@ def _is_product(operation: Operation) -> bool:
 def _is_depthwise(product: Product) -> bool:
     """Return whether a product is a convolution of single channels, which the vector engines run."""
     return product.batch > 1 and min(product.rows, product.columns) == 1
-
-
-class _Traffic:
-    """What a kernel reads and writes, and what of it stays on the chip."""
-
-    def __init__(  # noqa: PLR0913, PLR0917 - what the segment's kernels share
-        self,
-        number: int,
-        kernel_of: dict[int, int],
-        is_product: Sequence[bool],
-        bundles: Sequence[int],
-        values: _Values,
-        device: Hardware,
-    ) -> None:
-        self._number, self._kernel_of, self._is_product = number, kernel_of, is_product
-        self._bundles, self._values, self._device = bundles, values, device
-        self._reads: dict[int, _Access] = {}
-        self._written: dict[int, _Access] = {}
-        self._members: set[int] = set()
-        self._simple = self._special = 0.0
-
-    def add(self, index: int) -> None:
-        """Add an operator."""
-        self._members.add(index)
-        for each in self._values.reads[index]:
-            before = self._reads.get(each.value)
-            if each.value not in self._written and (before is None or before.bytes < each.bytes):
-                self._reads[each.value] = each
-        for each in self._values.writes[index]:
-            self._written[each.value] = each
-
-    def kernel(self, operations: tuple[Operation, ...], position: int, shapes: dict[Any, int]) -> Kernel:
-        """Return the kernel of the added operators."""
-        size = loaded = stored = 0.0
-        depends: defaultdict[int, list[bool]] = defaultdict(list)
-        for each in self._reads.values():
-            value = self._values.values[each.value]
-            loaded += _in_units(each, VECTOR)
-            stays = self._stays(value, each, self._number)
-            size += 0 if stays else _in_units(each, self._device.line_bytes)
-            producer = self._kernel_of.get(value.producer)
-            if producer is not None and producer < self._number:
-                depends[producer].append(stays)
-        for each in self._written.values():
-            value = self._values.values[each.value]
-            outside = [reader for reader in value.consumers if reader not in self._members]
-            if value.consumers and not outside:
-                continue
-            stored += _in_units(each, VECTOR)
-            # The cache of GAUDI3 writes its lines back.
-            stays = not self._device.writes_back and bool(outside)
-            if not (stays and all(self._stays(value, each, self._kernel_of.get(reader)) for reader in outside)):
-                size += _in_units(each, self._device.line_bytes)
-        simple, special = _instructions(operations, self._values, sorted(self._members))
-        is_product = self._is_product[self._number]
-        if is_product:
-            size += sum(_fetched_again(each, self._device) for each in operations)
-            loaded = stored = simple = 0.0
-        engine: Engine = "matrix" if is_product else "vector"
-        if not is_product and len(operations) == 1 and self._is_transpose(operations[0]):
-            engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
-        edges = tuple((kernel, all(stays)) for kernel, stays in depends.items())
-        bundle = self._bundles[self._number]
-        products = tuple((each.dtype, each.products, each.flops) for each in operations if each.flops)
-        work = engine, size, loaded, stored, simple, special
-        shape = shapes.setdefault((work, products), len(shapes))
-        launches = sum(each.is_launched for each in operations)
-        return Kernel(position, operations, *work, edges, bundle, shape, launches)
-
-    def _stays(self, value: _Value, access: _Access, reader: int | None) -> bool:
-        """Return whether a value that one kernel makes stays on the chip until another one reads it."""
-        producer = self._kernel_of.get(value.producer)
-        if producer is None or reader is None or reader == producer:
-            return False
-        fits = 2 * access.bytes / _SLICES <= self._device.sram_bytes
-        return fits and self._bundles[producer] == self._bundles[reader]
-
-    @staticmethod
-    def _is_transpose(operation: Operation) -> bool:
-        is_copy = operation.name.rpartition(".")[2] in _COPIES and len(operation.rows) == 2  # noqa: PLR2004 - as above
-        return is_copy and operation.rows[0] != operation.rows[1] and operation.reads[0][1] == operation.writes[0][1]
 
 
 def _in_units(access: _Access, unit: int) -> float:
