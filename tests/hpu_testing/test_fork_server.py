@@ -39,6 +39,22 @@ print("err", file=sys.stderr)
 raise SystemExit(3)
 """
 
+# The child starts with torch imported, and this program's other children do not.
+_NESTED = """
+import os, subprocess, sys
+
+if sys.argv[1:]:
+    state = "torch" in sys.modules, os.getppid() == int(os.environ["PARENT"]), sys.argv[1:], os.environ["EXTRA"]
+    print(*state, sys.stdin.read(), flush=True)
+    os.kill(os.getpid(), 9)
+variables = {**os.environ, "PARENT": str(os.getpid()), "EXTRA": "1"}
+command = [sys.executable, __file__, "child"]
+child = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+session = os.getsid(child.pid) == os.getsid(0)
+print(child.communicate("given")[0].strip(), child.returncode, session)
+print(subprocess.call([sys.executable, "-c", "import sys; sys.exit('torch' in sys.modules)"]))
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -84,6 +100,16 @@ def test_an_error_ends_the_program_with_its_traceback(run: Run) -> None:
 
 def test_a_subprocess_of_the_program_can_be_waited_for(run: Run) -> None:
     assert run("import subprocess, sys; print(subprocess.call(['false']))").output.splitlines()[-1] == "1"
+
+
+def test_a_script_that_the_program_starts_is_a_fork_and_its_child(run: Run) -> None:
+    """With the files, the environment, the session and the exit code that `subprocess` gives it."""
+    done = run(_NESTED)
+    state, code = done.output.splitlines()[-2:]
+
+    assert done.code == 0, done.output
+    assert state == "True True ['child'] 1 given -9 True"
+    assert code == "0"
 
 
 def test_a_module_runs_as_under_python(tmp_path: Path) -> None:

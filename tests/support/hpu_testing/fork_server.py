@@ -2,7 +2,8 @@
 
 That import, with what Lightning imports of torch, takes most of the time of a short training. A program whose test is
 not about imports starts as a fork of a server that has imported it without the simulator. The simulator starts in the
-fork, as torch loads device backends there. Processes that the program starts are no forks.
+fork, as torch loads device backends there. Python scripts and processes of the "spawn" method that the program starts
+are forks too, by a server of its own; other processes are not.
 
 ``python -m hpu_testing.fork_server DESCRIPTOR MODULE ...`` is the server. It exits when its connection is closed.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import ctypes
+import fcntl
 import functools
 import importlib
 import json
@@ -21,17 +24,22 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # No module of Lightning's: hpu-core registers with it on its import.
 _PRELOADED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torchmetrics")
 _MAX_REQUEST_BYTES = 1 << 17
+_MAX_DESCRIPTORS = 32
+# Above all descriptors that a process has when it receives those of a request.
+_FIRST_FREE_DESCRIPTOR = 200
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkedProcess:
@@ -110,19 +118,17 @@ class ForkServer:
             filters: Warning filters: action, pattern of the text, class.
         """
         request = {
+            "adopted": False,
             "arguments": [*arguments],
             "environment": {**environment},
-            "folder": str(folder or Path.cwd()),
             "filters": [*filters],
+            "folder": str(folder or Path.cwd()),
+            "numbers": [0, 1, 2],
+            "session": True,
         }
-        with _socket_pair() as (status, its):
-            descriptors = [
-                its.fileno(),
-                output.fileno(),
-                (errors or output).fileno(),
-                *([] if stdin is None else [stdin]),
-            ]
-            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+        with _socket_pair() as (status, its), Path(os.devnull).open("rb") as nothing:
+            files = [nothing.fileno() if stdin is None else stdin, output.fileno(), (errors or output).fileno()]
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [its.fileno(), *files])
         return ForkedProcess(status)
 
     def _close(self) -> None:
@@ -152,41 +158,117 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
     # Its children wait for the programs.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 4)
+        request, descriptors, _, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, _MAX_DESCRIPTORS)
         if not request:
             os._exit(0)
         if not os.fork():
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            connection.close()
             return json.loads(request), descriptors
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _fork(status: int) -> None:
-    """Return in a process for the program; this one sends its status."""
+def _fork(status: int, *, adopted: bool, session: bool) -> None:
+    """Return in a process for the program; this one sends its status, or leaves it to the process that asked for it."""
+    parent = os.getpid()
     if child := os.fork():
-        os.write(status, b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if not adopted:
+            os.write(status, b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         os._exit(0)
-    os.setsid()
+    while adopted and os.getppid() == parent:
+        time.sleep(0.001)
+    if session:
+        os.setsid()
     os.write(status, b"%d" % os.getpid())
     os.close(status)
 
 
-def _prepare(request: dict[str, Any], output: int, errors: int, stdin: int | None = None) -> None:
+def _prepare(request: dict[str, Any], descriptors: list[int]) -> None:
     """Give this process the state of one that starts with ``python``, apart from imported modules."""
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, output, errors)):
+    for number, descriptor in zip(request["numbers"], descriptors, strict=True):
         os.dup2(descriptor, number)
+        os.close(descriptor)
     if request["filters"]:
         warnings.resetwarnings()
     for action, message, category in request["filters"]:
         warnings.filterwarnings(action, message, getattr(builtins, category))
     # In the order in which `import torch` has both. torch < 2.5 loads no device backends.
-    getattr(importlib.import_module("torch"), "_import_device_backends", bool)()
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
+        getattr(importlib.import_module("torch"), "_import_device_backends", bool)()
     if "HPU_SIM_DEVICES" in os.environ:
         importlib.import_module("hpu_sim.process.startup").install()
+
+
+def _above(descriptor: int) -> int:
+    """Move a descriptor to a number that none of a request has."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_DESCRIPTOR)
+    os.close(descriptor)
+    return moved
+
+
+def _start_forks(server: socket.socket) -> None:
+    """Have a server start the Python scripts, and processes of the "spawn" method, that this process starts.
+
+    Each is a child of this process, in its session and process group, with the state that `subprocess` would give it.
+    """
+    posix: Any = importlib.import_module("_posixsubprocess")
+    start: Callable[..., int] = posix.fork_exec
+    own = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONWARNINGS")}
+
+    def fork_exec(*given: Any) -> int:
+        # The arguments of all versions of Python begin alike.
+        command, _, close, kept, folder, environment = given[:6]
+        inputs, outputs, errors, failures = given[6], given[9], given[11], given[13]
+        # A process group, a user, a function to call first.
+        changed = [each for each in given[16:] if not (each is None or each == -1 or isinstance(each, bool))]
+        arguments = [os.fsdecode(each) for each in command]
+        variables = os.environ if environment is None else dict(os.fsdecode(each).split("=", 1) for each in environment)
+        same = all(variables.get(name) == value for name, value in own.items())
+        if changed or not (close and same and _is_program(arguments)):
+            return start(*given)
+        numbers = [*range(3), *(each for each in kept if each != failures)]
+        files = [
+            *(number if file == -1 else file for number, file in enumerate((inputs, outputs, errors))),
+            *numbers[3:],
+        ]
+        request = {
+            "adopted": True,
+            "arguments": [each for each in arguments[1:] if each != "-u"],
+            "environment": {**variables},
+            "filters": [],
+            "folder": str(Path.cwd() if folder is None else os.fsdecode(folder)),
+            "numbers": numbers,
+            "session": bool(given[15]),
+        }
+        process = ctypes.CDLL(None)
+        with _socket_pair() as (status, its):
+            # The process that forks it exits, and leaves it to this one.
+            process.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            try:
+                socket.send_fds(server, [json.dumps(request).encode()], [its.fileno(), *files, *numbers[3:]])
+                its.close()
+                pid = status.recv(16)
+            except OSError:
+                pid = b""
+            process.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+            status.close()
+        return int(pid) if pid else start(*given)
+
+    posix.fork_exec = fork_exec
+    if hasattr(subprocess, "_fork_exec"):
+        subprocess._fork_exec = fork_exec
+
+
+def _is_program(command: list[str]) -> bool:
+    """Return whether a command is a Python script under this Python, or a process of the "spawn" method."""
+    if command[0] != sys.executable:
+        return False
+    script = next((each for each in command[1:] if each != "-u"), "-")
+    return script.endswith(".py") or (script == "-c" and "multiprocessing.spawn" in command[2])
 
 
 def _run(arguments: list[str]) -> None:
@@ -211,10 +293,24 @@ def _serve() -> None:
     for name in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        request, (status, *files) = _receive(connection)
-    _fork(status)
-    _prepare(request, *files)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        request, received = _receive(connection)
+        status, *files = map(_above, received)
+        _fork(status, adopted=request["adopted"], session=request["session"])
+        # The program's own server is a fork of this process before the program changes it.
+        own, its = (
+            socket.socket(fileno=_above(each.detach())) for each in socket.socketpair(type=socket.SOCK_SEQPACKET)
+        )
+        if os.fork():
+            its.close()
+            break
+        own.close()
+        for file in files:
+            os.close(file)
+        connection = its
+    _prepare(request, files)
+    _start_forks(own)
     _run(request["arguments"])
 
 
