@@ -231,10 +231,7 @@ def _start_forks(server: socket.socket) -> None:
         if changed or not (close and same and _is_program(arguments)):
             return start(*given)
         numbers = [*range(3), *(each for each in kept if each != failures)]
-        files = [
-            *(number if file == -1 else file for number, file in enumerate((inputs, outputs, errors))),
-            *numbers[3:],
-        ]
+        files = [inherited if file == -1 else file for inherited, file in enumerate((inputs, outputs, errors))]
         request = {
             "adopted": True,
             "arguments": [each for each in arguments[1:] if each != "-u"],
