@@ -93,11 +93,6 @@ def test_modify_fp8_json_keeps_other_entries(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == {"mode": "QUANTIZE", "method": "HOOKS"}
 
 
-@pytest.mark.parametrize(("devices", "expected"), [(None, None), (2, 2), ("3", 3)])
-def test_parse_hpus(devices: Any, expected: int | None) -> None:
-    assert resources._parse_hpus(devices) == expected
-
-
 @pytest.mark.parametrize("generation", ["GAUDI", "GAUDI2", "GAUDI3"])
 def test_generation_helpers_of_the_datamodule(generation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hpu_core, "device_name", lambda: generation, raising=False)
@@ -131,18 +126,6 @@ def test_reduction_calls_hpu_core(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: Any = hpu_distributed._sync_ddp_if_available(tensor, "a group", "mean")
 
     assert arguments == (tensor, "a group", "mean")
-
-
-@pytest.mark.parametrize("operation", ["sum", "MIN", "max", "mean", "avg", torch.distributed.ReduceOp.AVG])
-def test_supported_reduce_ops(operation: Any) -> None:
-    """Names are case-insensitive."""
-    assert hpu_distributed._is_reduce_op_supported(operation)
-
-
-@pytest.mark.parametrize("operation", ["product", torch.distributed.ReduceOp.BXOR, None])
-def test_other_reduce_ops_raise_type_error(operation: Any) -> None:
-    with pytest.raises(TypeError, match=r"^`reduce_op` must be one of 'sum', 'min', 'max', 'mean', 'avg'"):
-        hpu_distributed._is_reduce_op_supported(operation)
 
 
 def test_supported_reduce_ops_are_torchs() -> None:

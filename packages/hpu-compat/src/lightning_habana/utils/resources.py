@@ -1,7 +1,6 @@
 """Device and software information of the archived package. Nothing here opens a device."""
 
 import json
-import re
 from importlib import util
 from pathlib import Path
 from typing import Any, Final
@@ -90,39 +89,6 @@ def modify_fp8_json(file_path: str, patch: dict[str, Any]) -> None:
     path = Path(file_path)
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, **patch}), encoding="utf-8")
-
-
-def _parse_hpus(devices: Any) -> int | None:
-    """Return the number of devices for a Trainer's `devices`; None for None.
-
-    Raises:
-        MisconfigurationException: `devices` is invalid.
-    """
-    return None if devices is None else hpu_core.HPUAccelerator.parse_devices(devices)
-
-
-def _parse_hpu_synapse_versions(line: str) -> tuple[str, str]:
-    """Return release and firmware version from the output of `hl-smi -v`.
-
-    >>> _parse_hpu_synapse_versions("Habanalabs hl-smi/hlml version hl-1.22.0-fw-60.1.0.1 (Jul 24 2026 - 08:15:30)")
-    ('1.22.0', '60.1.0.1')
-    >>> _parse_hpu_synapse_versions("command not found")
-    ('', '')
-    """
-    found = re.search(r"hl-(?P<release>[\d.]+)-fw-(?P<firmware>[\d.]+)", line)
-    return (found["release"], found["firmware"]) if found else ("", "")
-
-
-def _parse_for_device_name(line: str) -> str:
-    """Return the generation from the output of `hl-smi -L`.
-
-    >>> _parse_for_device_name("Firmware [SPI] Version : Preboot version hl-gaudi2-1.17.0-fw-51.2.0-sec-9")
-    'GAUDI2'
-    >>> _parse_for_device_name("hl-gaudi-1.11.0-fw-45.1.1-sec-7"), _parse_for_device_name("anything else")
-    ('GAUDI', 'GAUDI')
-    """
-    found = re.search(r"hl-gaudi(\d?)", line)
-    return _UNKNOWN_GENERATION + (found[1] if found else "")
 
 
 def _check_bridge() -> None:
