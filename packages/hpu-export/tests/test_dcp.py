@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import state_dict_saver
 
-from hpu_export import _dcp, _torch, export_checkpoint
+from hpu_export import _torch, export_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
 
@@ -85,23 +85,6 @@ def _chunked(folder: Path, bounds: list[tuple[int, int, int, int]]) -> None:
 def test_chunks_of_any_layout_are_joined(bounds: list[tuple[int, int, int, int]], folder: Path) -> None:
     _chunked(folder, bounds)
     assert torch.equal(_export(folder)["weight"], _STATE["model"]["weight"])  # type: ignore[index] # Of a dict.
-
-
-@pytest.mark.parametrize("bound", [4, 24], ids=["one row", "two rows"])
-def test_a_chunk_is_read_in_bands(bound: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dcp, "_BAND", bound)
-    read: list[tuple[int, int]] = []
-    load_rows = _torch.load_rows
-
-    def load(*arguments: Any) -> torch.Tensor:
-        read.append(arguments[-1])
-        return load_rows(*arguments)
-
-    monkeypatch.setattr(_torch, "load_rows", load)
-    assert torch.equal(_export(folder)["weight"], _STATE["model"]["weight"])  # type: ignore[index] # Of a dict.
-    step = max(1, bound // 12)
-    # The scalar is read at once.
-    assert sorted(read) == sorted([(0, 1), *((row, row + step) for row in range(0, 4, step))])
 
 
 def test_empty_tensors_are_exported(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import itertools
 import logging
 import pickle
 import posixpath
-import zipfile
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
@@ -27,8 +26,6 @@ _METADATA: Final = ".metadata"
 _SUFFIX: Final = ".distcp"
 # Lightning's file with everything but weights and optimizer states.
 _META: Final = "meta.pt"
-# Bytes of a tensor that are read at once.
-_BAND: Final = 2**26
 
 _log = logging.getLogger(__name__)
 
@@ -142,40 +139,38 @@ class _Shards:
         return LazyTensor(tuple(entry.size), entry.properties.dtype, functools.partial(self._blocks, name, entry))
 
     def _blocks(self, name: str, entry: TensorStorageMetadata) -> Iterator[torch.Tensor]:
-        """Yield bands of rows that no chunk begins or ends in, each with all columns and at most `_BAND` bytes."""
+        """Yield bands of rows that no chunk begins or ends in, each with all columns."""
         size, dtype, chunks = entry.size, entry.properties.dtype, entry.chunks
         if not size.numel():
             yield torch.empty(size, dtype=dtype)
             return
         if not size:
-            yield self._load(name, chunks[0], (0, 1))
+            yield self._load(name, chunks[0])
             return
         bounds = {chunk.offsets[0] for chunk in chunks} | {chunk.offsets[0] + chunk.sizes[0] for chunk in chunks}
-        row = size[1:].numel() * torch.empty(0, dtype=dtype).element_size()
-        bounds.update(range(0, size[0], max(1, _BAND // row)))
         for start, stop in itertools.pairwise(sorted(bounds)):
             parts = [c for c in chunks if c.offsets[0] < stop and start < c.offsets[0] + c.sizes[0]]
-            rows = [(start - part.offsets[0], stop - part.offsets[0]) for part in parts]
             if len(parts) == 1 and parts[0].sizes[1:] == size[1:]:
                 # Sharded along its rows, as FSDP does: without a copy.
-                yield self._load(name, parts[0], rows[0])
+                yield self._load(name, parts[0])[start - parts[0].offsets[0] : stop - parts[0].offsets[0]]
                 continue
             band = torch.empty((stop - start, *size[1:]), dtype=dtype)
             filled = 0
-            for part, its_rows in zip(parts, rows, strict=True):
+            for part in parts:
                 columns = [slice(o, o + s) for o, s in zip(part.offsets[1:], part.sizes[1:], strict=True)]
                 place = (slice(None), *columns)
-                band[place] = self._load(name, part, its_rows)
+                band[place] = self._load(name, part)[start - part.offsets[0] : stop - part.offsets[0]]
                 filled += band[place].numel()
             if filled != band.numel():
                 raise ValueError(f"the shards must have all of {name!r}, got {filled:,} of {band.numel():,} elements")
             yield band
 
-    def _load(self, name: str, chunk: ChunkStorageMetadata, rows: tuple[int, int]) -> torch.Tensor:
+    def _load(self, name: str, chunk: ChunkStorageMetadata) -> torch.Tensor:
         item = self._metadata.storage_data[MetadataIndex(name, chunk.offsets)]
         try:
             with self._fs.open(posixpath.join(self._path, item.relative_path), "rb", **self._buffering) as file:
-                return _torch.load_rows(file, item.offset, item.length, tuple(chunk.sizes), rows)
+                loaded = _torch.load_tensor(file, item.offset, item.length)
+            return loaded.reshape(chunk.sizes)
         except (
             AttributeError,
             EOFError,
@@ -184,7 +179,6 @@ class _Shards:
             TypeError,
             ValueError,
             pickle.UnpicklingError,
-            zipfile.BadZipFile,
         ) as error:
             raise ValueError(
                 f"{item.relative_path!r} must have {name!r} as its {_METADATA!r} says, got other content in "

@@ -5,9 +5,8 @@ import inspect
 import io
 import pickle
 import zipfile
-from collections import OrderedDict
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import IO, Any, Final, cast
 
 import torch
 from packaging.version import Version
@@ -85,53 +84,6 @@ class _Part(io.RawIOBase):
         return count
 
 
-class _SavedTensor(NamedTuple):
-    """Tensor in a file of `torch.save`: which elements of which storage it has.
-
-    Attributes:
-        storage: Name of its storage.
-        dtype: Its dtype.
-        offset: Its first element in the storage.
-        shape: Its shape.
-        stride: Elements between neighbours of each dimension.
-    """
-
-    storage: str
-    dtype: torch.dtype
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-class _TensorUnpickler(pickle.Unpickler):
-    """Unpickler of where a tensor is, which reads none of it."""
-
-    def persistent_load(self, pid: Any) -> tuple[str, Any]:
-        _, kind, name, *_ = pid
-        return name, kind
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch._utils" and name in {"_rebuild_tensor_v2", "_rebuild_tensor_v3"}:
-            return _describe
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
-        found = getattr(torch, name, None) if module in {"torch", "torch.storage"} else None
-        if isinstance(found, torch.dtype) or (isinstance(found, type) and name.endswith("Storage")):
-            return found
-        raise pickle.UnpicklingError(f"a shard must have dense tensors, got '{module}.{name}'")
-
-
-def _describe(storage: tuple[str, Any], offset: int, shape: Any, stride: Any, *others: Any) -> _SavedTensor:
-    """Return what torch's functions of the same arguments make a tensor of."""
-    _, _, *rest = others
-    # dtypes that have no class of storages follow; so do the bits of a conjugated or negated tensor.
-    dtype = next((each for each in rest if isinstance(each, torch.dtype)), None)
-    if any(rest[1 if dtype else 0 :]):
-        raise pickle.UnpicklingError(f"a shard must have plain tensors, got one with {rest}")
-    # Its public name warns that storages with a dtype are deprecated.
-    return _SavedTensor(storage[0], dtype or storage[1]._dtype, offset, tuple(shape), tuple(stride))  # noqa: SLF001
-
-
 class _Ignored:
     """Stands for an object of DeepSpeed that no weight depends on."""
 
@@ -151,42 +103,22 @@ def load_metadata(file: IO[bytes]) -> Metadata:
     return cast("Metadata", _MetadataUnpickler(file).load())
 
 
-def load_rows(file: IO[bytes], offset: int, length: int, shape: tuple[int, ...], rows: tuple[int, int]) -> torch.Tensor:
-    """Return rows of a tensor that torch has saved at a position of a shard, without reading the others.
+def load_tensor(file: IO[bytes], offset: int, length: int) -> torch.Tensor:
+    """Return a tensor that torch has saved at a position of a shard.
 
     Args:
         file: The shard.
         offset: Where the tensor's part of it begins, in bytes.
         length: Bytes of that part.
-        shape: Shape of the tensor.
-        rows: First row, and the row after the last one. A scalar has one row.
 
     Raises:
-        EOFError, pickle.UnpicklingError, ValueError, LookupError, zipfile.BadZipFile: There is no such tensor.
+        EOFError, pickle.UnpicklingError, RuntimeError, ValueError: There is no dense tensor.
     """
     part = io.BufferedReader(_Part(file, offset, length))
-    with zipfile.ZipFile(part) as archive:
-        description = next((name for name in archive.namelist() if name.endswith("/data.pkl")), "")
-        with archive.open(description) as content:
-            saved = _TensorUnpickler(content).load()
-        if not isinstance(saved, _SavedTensor) or saved.shape != shape:
-            raise ValueError(f"a shard must have a tensor of {shape}, got {saved}")
-        record = archive.getinfo(f"{description.removesuffix('.pkl')}/{saved.storage}")
-    # The names of the record are as long as the header before its bytes says, which the directory does not.
-    part.seek(record.header_offset)
-    header = part.read(30)
-    begin = record.header_offset + 30 + sum(int.from_bytes(header[i : i + 2], "little") for i in (26, 28))
-    shape = (rows[1] - rows[0], *shape[1:]) if shape else shape
-    count = 1 + sum((size - 1) * stride for size, stride in zip(shape, saved.stride, strict=True))
-    first = saved.offset + (rows[0] * saved.stride[0] if shape else 0)
-    itemsize = torch.empty(0, dtype=saved.dtype).element_size()
-    if record.compress_type != zipfile.ZIP_STORED or (first + count) * itemsize > record.file_size:
-        raise ValueError(f"a shard must have all elements, got {record.file_size:,} bytes")
-    data = bytearray(count * itemsize)
-    part.seek(begin + first * itemsize)
-    if part.readinto(data) != len(data):
-        raise EOFError
-    return torch.frombuffer(data, dtype=saved.dtype).as_strided(shape, saved.stride)
+    loaded = torch.load(part, map_location="cpu", weights_only=True)
+    if not isinstance(loaded, torch.Tensor) or loaded.layout is not torch.strided:
+        raise ValueError(f"a shard must have dense tensors, got {type(loaded).__name__}")
+    return loaded
 
 
 def load_file(path: Path, *, weights_only: bool) -> Any:
