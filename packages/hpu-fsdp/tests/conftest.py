@@ -13,28 +13,21 @@ from hpu_testing.warning_filters import raise_warnings
 
 OnRanks = Callable[..., list[Any]]
 
-# What sharding needs.
-FREES_STORAGES = Version(torch.__version__) >= Version("2.3.dev0")
-NEEDS_STORAGES = "torch < 2.3 cannot resize hpu storages from Python"
-SCALES = pytest.mark.skipif(
-    Version(torch.__version__) < Version("2.3.dev0"), reason="Requires: torch 2.3, which scales losses on HPU"
-)
-
-_LIGHTNING = frameworks.current().version
+_LIGHTNING, _TORCH = frameworks.current().version, Version(torch.__version__)
 # Their imports need `fully_shard`.
 collect_ignore = (
     ["test_model_parallel.py", "test_sharding.py", "test_two_machines.py", "programs/hybrid_sharding.py"]
-    if Version(torch.__version__) < Version("2.7.dev0")
+    if Version("2.7.dev0") > _TORCH
     else []
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip all tests but those of the entry point and of the error on Lightning that hpu-fsdp does not support."""
-    if Version("2.3.dev0") > _LIGHTNING:
+    """Skip all tests but those of the entry point on Lightning and torch that hpu-fsdp does not support."""
+    if Version("2.3.dev0") > min(_LIGHTNING, _TORCH):
         for item in items:
             if "test_hpu_core_finds_the_entry_point" not in item.name:
-                item.add_marker(pytest.mark.skip(reason=f"hpu-fsdp needs Lightning 2.3 or newer, got {_LIGHTNING}"))
+                item.add_marker(pytest.mark.skip(reason="Requires: Lightning and torch 2.3"))
 
 
 def _prepare_rank() -> None:
@@ -57,8 +50,6 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
     with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_prepare_rank) as ranks:
 
         def call(function: Callable[..., Any], *arguments: Any, count: int = 2, **options: Any) -> list[Any]:
-            if count > 1 and not FREES_STORAGES:
-                pytest.skip(NEEDS_STORAGES)
             return ranks.call(function, *arguments, count=count, **options)
 
         yield call

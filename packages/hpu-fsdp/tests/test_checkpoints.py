@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 import torch
-from packaging.version import Version
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
@@ -133,9 +132,6 @@ def test_training_resumes_on_another_number_of_cards(kind: str, folder: Path, on
     assert losses[0] < 2.3
 
 
-@pytest.mark.skipif(
-    Version(torch.__version__) < Version("2.3.dev0"), reason="torch < 2.3 cannot convert sharded checkpoints"
-)
 @pytest.mark.usefixtures("resumed")
 def test_sharded_checkpoint_loads_without_a_card(folder: Path, tmp_path: Path) -> None:
     """Converted to one file on the CPU, it equals the full one."""

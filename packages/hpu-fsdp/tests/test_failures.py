@@ -8,12 +8,9 @@ import pytest
 
 from hpu_testing import Program, machine_env
 
-from .conftest import FREES_STORAGES, NEEDS_STORAGES
-
 PROGRAM = Path(__file__).parent / "programs" / "failure.py"
 
 
-@pytest.mark.skipif(not FREES_STORAGES, reason=NEEDS_STORAGES)
 @pytest.mark.parametrize(
     "kind",
     ["full", pytest.param("sharded", marks=pytest.mark.slow), pytest.param("async", marks=pytest.mark.slow)],

@@ -12,11 +12,8 @@ from torch.distributed.checkpoint import filesystem
 
 from hpu_testing import Program, machine_env
 
-from .conftest import FREES_STORAGES, NEEDS_STORAGES
-
 PROGRAM = Path(__file__).parent / "programs" / "kill_during_save.py"
 RUNS = 20
-_SHARDS = pytest.mark.skipif(not FREES_STORAGES, reason=NEEDS_STORAGES)
 
 
 def _run(tmp_path: Path, runs: int, kind: str) -> list[dict[str, Any]]:
@@ -44,14 +41,12 @@ def _check(result: dict[str, Any]) -> None:
         assert item.offset + item.length <= (path / item.relative_path).stat().st_size, result
 
 
-@_SHARDS
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_killed_save_leaves_the_last_checkpoint(kind: str, tmp_path: Path) -> None:
     for result in _run(tmp_path, 1, kind):
         _check(result)
 
 
-@_SHARDS
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_killed_save_never_shadows_the_last_checkpoint(kind: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from hpu_core import bridge, frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPPrecision, HPUFSDPPrecision
 
-from .conftest import SCALES, OnRanks
+from .conftest import OnRanks
 
 _MisconfigurationException = frameworks.current().fabric("utilities.exceptions").MisconfigurationException
 
@@ -31,7 +31,7 @@ def _no_op_lists(monkeypatch: pytest.MonkeyPatch) -> None:
         ("32-true", torch.float32),
         ("bf16", torch.bfloat16),
         ("bf16-true", torch.bfloat16),
-        pytest.param(16, torch.float16, marks=SCALES),
+        (16, torch.float16),
         ("16-true", torch.float16),
     ],
 )
@@ -47,7 +47,7 @@ def test_parameters_are_gathered_in_the_precision(kind: Any, precision: Any, dty
     ("precision", "dtype"),
     [
         ("32-true", torch.float32),
-        pytest.param("16-mixed", torch.float32, marks=SCALES),
+        ("16-mixed", torch.float32),
         ("bf16-true", torch.bfloat16),
     ],
 )
@@ -70,7 +70,6 @@ def test_unsupported_precision(kind: Any, precision: str) -> None:
         kind(precision)
 
 
-@SCALES
 @BOTH
 def test_only_float16_has_a_scaler(kind: Any) -> None:
     scaler = ShardedGradScaler("hpu")
@@ -81,7 +80,6 @@ def test_only_float16_has_a_scaler(kind: Any) -> None:
         kind("bf16-mixed", scaler)
 
 
-@SCALES
 @BOTH
 def test_float16_needs_a_generation_that_has_it(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "is_fp16_supported", lambda: False)

@@ -1,5 +1,6 @@
 """The strategies of the Trainer and of Fabric before the rendezvous."""
 
+import inspect
 from abc import ABCMeta, abstractmethod
 from datetime import timedelta
 from importlib.machinery import SourceFileLoader
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from packaging.version import Version
+from torch.distributed.checkpoint import optimizer
 from torch.distributed.fsdp import ShardingStrategy
 
 import hpu_fsdp
@@ -20,7 +22,6 @@ from hpu_fsdp import (
     HPUFSDPStrategy,
     _setup,
     _torch,
-    _torch_2_4,
 )
 from hpu_fsdp import _lightning as _lightning_names
 from hpu_fsdp._lightning import FabricFSDPPrecision, FabricFSDPStrategy, FSDPPrecision, FSDPStrategy
@@ -118,26 +119,6 @@ def test_hybrid_mesh_must_have_a_device_per_rank() -> None:
 
 
 @BOTH
-def test_torch_that_frees_no_storages_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
-
-    with pytest.raises(RuntimeError, match=rf"{kind.__name__} needs a torch that frees storages .* use torch 2.3 or"):
-        _setup.check_storages(kind())
-
-
-@BOTH
-def test_single_device_frees_no_storages(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch_2_4, "frees_storages", lambda _: False)
-    monkeypatch.setattr(kind, "world_size", 1)
-    strategy = kind()
-
-    _setup._choose_sharding(strategy)
-    _setup.check_storages(strategy)
-
-    assert strategy.sharding_strategy is ShardingStrategy.NO_SHARD
-
-
-@BOTH
 def test_module_without_parameters_is_refused(kind: Any) -> None:
     strategy = kind(accelerator=HPUAccelerator())
 
@@ -153,6 +134,15 @@ def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
 
     with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
+        kind()
+
+
+@BOTH
+def test_older_torch_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot free a gathered parameter."""
+    monkeypatch.setattr(torch, "__version__", "2.2.2+cpu")
+
+    with pytest.raises(ImportError, match=rf"{kind.__name__} needs torch 2.3 or newer, .* SynapseAI 1.17, got 2.2.2"):
         kind()
 
 
@@ -198,3 +188,7 @@ def test_a_checkpoint_plugin_is_refused_by_fabric() -> None:
 @pytest.mark.parametrize("kind", [HPUFSDPStrategy, hpu_fsdp.HPUModelParallelStrategy])
 def test_callbacks_that_need_whole_parameters_are_checked(kind: Any) -> None:
     assert kind.shards_parameters
+
+
+def test_torch_allocates_optimizer_states_by_a_private_function() -> None:
+    assert list(inspect.signature(optimizer._alloc_tensor).parameters) == ["props", "size", "device_type"]

@@ -13,7 +13,7 @@ import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks, hccl
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup, strategy
 
-from .conftest import SCALES, OnRanks
+from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
 
 _lightning = frameworks.current()
@@ -138,7 +138,7 @@ PRECISIONS = (
     "32-true",
     "bf16-mixed",
     "bf16-true",
-    pytest.param("16-mixed", marks=SCALES),
+    "16-mixed",
     "16-true",
 )
 

@@ -20,9 +20,9 @@ from hpu_fsdp._torch import (
     extra_states,
     has_extra_states,
     loading_extra_states,
+    optimizer_states_on,
     resized_extra_states,
 )
-from hpu_fsdp._torch_2_4 import gathering_without_cuda, optimizer_states_on
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _PATH
@@ -96,7 +96,7 @@ def save_with_fabric(
         strategy.barrier()
         _write_shards(strategy, states[0], partial, target)
     else:
-        with _replacing(strategy, target) as partial, gathering_without_cuda():
+        with _replacing(strategy, target) as partial:
             save_checkpoint(partial, state, **options)
 
 

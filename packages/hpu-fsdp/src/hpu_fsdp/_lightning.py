@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
@@ -28,7 +29,7 @@ else:
         """Base of classes whose base Lightning lacks. They can be imported, and construction raises an error."""
 
         def __new__(cls, *_: object, **__: object) -> None:
-            check_version(cls)
+            check_versions(cls)
 
     # Lightning 2.0 has another one.
     FSDPPrecision = getattr(_framework.pytorch("plugins.precision.fsdp"), "FSDPPrecision", _Missing)
@@ -52,26 +53,34 @@ __all__ = [
     "LightningModule",
     "MisconfigurationException",
     "ModelParallelStrategy",
-    "check_version",
+    "check_versions",
     "fsdp_arguments",
     "rank_zero_info",
     "rank_zero_warn",
     "sharded_saves",
 ]
 
-# Its connectors refuse subclasses of FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch.
-_FIRST: Final = {"FSDP": Version("2.3.dev0"), "ModelParallel": Version("2.4.dev0")}
+# The first Lightning, and the first torch with its SynapseAI release. Lightning's connectors refuse subclasses of
+# FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch before 2.4. Stock torch frees storages of
+# hpu tensors, as FSDP does with gathered parameters, from 2.3 on. The custom operators for FSDP2 of torch 2.7 are the
+# first with HPU kernels.
+_FIRST: Final = {"FSDP": ("2.3", "2.3", "1.17"), "ModelParallel": ("2.4", "2.7", "1.22")}
 
 
-def check_version(cls: type) -> None:
-    """Raise an ImportError if Lightning is too old for a class, or for the class that a user's one derives from."""
+def check_versions(cls: type) -> None:
+    """Raise an ImportError if Lightning or torch is too old for a class, or for the class that it derives from."""
     version = frameworks.current().version
     names = " ".join(base.__name__ for base in cls.__mro__)
-    first = next(first for part, first in _FIRST.items() if part in names)
-    if version < first:
+    first, first_torch, release = next(first for part, first in _FIRST.items() if part in names)
+    instead = "or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+    if version < Version(f"{first}.dev0"):
         raise ImportError(
-            f"{cls.__name__} needs Lightning {first.major}.{first.minor} or newer, got {version}: upgrade "
-            "Lightning, or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+            f"{cls.__name__} needs Lightning {first} or newer, got {version}: upgrade Lightning, {instead}"
+        )
+    if Version(torch.__version__) < Version(f"{first_torch}.dev0"):
+        raise ImportError(
+            f"{cls.__name__} needs torch {first_torch} or newer, which comes with SynapseAI {release}, got "
+            f"{torch.__version__}: upgrade, {instead}"
         )
 
 

@@ -3,18 +3,13 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
-from packaging.version import Version
 from torch.nn import Module
 
 from hpu_fsdp import _setup, _torch
 from hpu_fsdp._lightning import rank_zero_warn
-
-# The first torch whose custom operators for FSDP2 have HPU kernels, and its SynapseAI release.
-_TORCH: Final = Version("2.7.dev0")
-_RELEASE: Final = "1.22"
 
 
 def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,11 +20,6 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
         ValueError: An argument is invalid; the message names it.
     """
     arguments = _setup.take_arguments(strategy, local_names)
-    if Version(torch.__version__) < _TORCH:
-        raise ImportError(
-            f"{type(strategy).__name__} needs torch 2.7 or newer, which comes with SynapseAI {_RELEASE}, got "
-            f"{torch.__version__}: upgrade, or pass `strategy='hpu_fsdp'`"
-        )
     for name in ("data_parallel_size", "tensor_parallel_size"):
         _setup.validate_size(name, arguments[name], allows_auto=True)
     return arguments

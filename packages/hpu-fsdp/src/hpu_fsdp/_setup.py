@@ -11,8 +11,8 @@ from torch.nn import Module
 
 from hpu_core import bridge
 from hpu_core.async_save import AsyncSaves
-from hpu_fsdp import _torch, _torch_2_4, _transformers, context_parallel
-from hpu_fsdp._lightning import check_version, fsdp_arguments, rank_zero_warn
+from hpu_fsdp import _torch, _transformers, context_parallel
+from hpu_fsdp._lightning import check_versions, fsdp_arguments, rank_zero_warn
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -38,10 +38,10 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
     """Take what a strategy has beyond Lightning's out of the arguments of its constructor, and return Lightning's.
 
     Raises:
-        ImportError: Lightning is too old.
+        ImportError: torch or Lightning is too old.
         ValueError: An argument is invalid; the message names it.
     """
-    check_version(type(strategy))
+    check_versions(type(strategy))
     arguments = {name: value for name, value in local_names.items() if name not in _NO_ARGUMENTS}
     strategy.context_parallel_size = validate_size("context_parallel_size", arguments.pop("context_parallel_size"))
     # The argument of FSDP, and that of model parallelism.
@@ -151,8 +151,7 @@ def choosing_sharding(strategy: Any) -> Iterator[None]:
     """Return the context of Lightning's set-up, behind which the sharding is chosen.
 
     Raises:
-        RuntimeError: The bridge is in lazy mode, or torch is older than 2.3, and cannot free the storage of a
-            parameter.
+        RuntimeError: The bridge is in lazy mode.
         ValueError: `context_parallel_size` does not divide the ranks, or the mesh is invalid.
     """
     check_mode(strategy)
@@ -161,17 +160,6 @@ def choosing_sharding(strategy: Any) -> Iterator[None]:
     yield
     create_context_parallel(strategy, strategy.world_size, 1)
     _choose_sharding(strategy, mesh)
-    check_storages(strategy)
-
-
-def check_storages(strategy: Any) -> None:
-    """Raise a RuntimeError if torch cannot free a gathered parameter."""
-    if strategy.sharding_strategy is not ShardingStrategy.NO_SHARD and not _torch_2_4.frees_storages(DEVICE):
-        raise RuntimeError(
-            f"{type(strategy).__name__} needs a torch that frees storages of hpu tensors, got torch "
-            f"{torch.__version__}, which cannot free a gathered parameter: use torch 2.3 or newer, which comes "
-            "with SynapseAI 1.17, or `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
-        )
 
 
 def _choose_sharding(strategy: Any, mesh: "tuple[int, int] | DeviceMesh | None" = None) -> None:

@@ -4,7 +4,7 @@ import functools
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, Final
@@ -265,6 +265,23 @@ def empty_shards_on(device: torch.device) -> Iterator[None]:
     """
     thread, original = threading.get_ident(), torch.cuda.current_device
     with replaced(torch.cuda, "current_device", lambda: device if threading.get_ident() == thread else original()):
+        yield
+
+
+@contextmanager
+def optimizer_states_on(device: torch.device) -> Iterator[None]:
+    """Return a context in which torch allocates the optimizer states of a sharded checkpoint on a device.
+
+    torch 2.4 passes the index alone, which means CUDA. torch 2.13 does not; which release corrected it is unknown, so
+    the function is replaced on every torch.
+    """
+    from torch.distributed.checkpoint import optimizer
+
+    def allocate(properties: Any, size: Sequence[int], device_type: str = device.type) -> torch.Tensor:
+        options = {name: getattr(properties, name) for name in ("dtype", "layout", "requires_grad", "pin_memory")}
+        return torch.empty(size, device=device if device_type == device.type else device_type, **options)
+
+    with replaced(optimizer, "_alloc_tensor", allocate):
         yield
 
 

@@ -41,19 +41,9 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         parallel_devices: `torch.device("hpu")` for each device of this machine; set by Fabric.
         cluster_environment: Lightning's cluster environment; detected by Fabric if None.
         precision: A `FabricHPUFSDPPrecision`, or Lightning's FSDPPrecision, which is replaced by one; 32-bit if None.
-        process_group_backend: See HPUFSDPStrategy.
-        timeout: See HPUFSDPStrategy.
-        cpu_offload: See HPUFSDPStrategy.
-        mixed_precision: See HPUFSDPStrategy.
-        auto_wrap_policy: See HPUFSDPStrategy.
-        activation_checkpointing: See HPUFSDPStrategy.
-        activation_checkpointing_policy: See HPUFSDPStrategy.
-        sharding_strategy: See HPUFSDPStrategy.
         state_dict_type: "sharded" by default, as in Lightning.
-        device_mesh: See HPUFSDPStrategy.
         context_parallel_size: See HPUFSDPStrategy. Pass each batch through `strategy.context_parallel.shard`.
         async_save: See HPUFSDPStrategy. Call `strategy.finish_save()` at the end.
-        failure_detection: See HPUFSDPStrategy.
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
 
     Attributes:
@@ -62,7 +52,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         saves_sharded: Whether checkpoints are folders with a file per rank.
 
     Raises:
-        ImportError: Lightning is older than 2.3.
+        ImportError: torch or Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """

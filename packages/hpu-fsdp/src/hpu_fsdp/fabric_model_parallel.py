@@ -27,14 +27,8 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
 
     Args:
         parallelize_fn: Function that shards a module, called with the module and the device mesh; returns the module.
-        data_parallel_size: See HPUModelParallelStrategy.
-        tensor_parallel_size: See HPUModelParallelStrategy.
-        save_distributed_checkpoint: See HPUModelParallelStrategy.
-        process_group_backend: See HPUModelParallelStrategy.
-        timeout: See HPUModelParallelStrategy.
         context_parallel_size: See HPUModelParallelStrategy. Pass each batch through `strategy.context_parallel.shard`.
         async_save: See HPUModelParallelStrategy. Call `strategy.finish_save()` at the end.
-        failure_detection: See HPUModelParallelStrategy.
 
     Attributes:
         context_parallel_size: Number of neighbouring ranks that share each sequence.

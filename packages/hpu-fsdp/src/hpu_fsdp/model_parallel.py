@@ -9,13 +9,11 @@ from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device
 from hpu_fsdp import _checkpoint, _parallelize, _setup, _torch
 from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
-from hpu_fsdp._torch_2_4 import gathering_without_cuda
 from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch import Trainer
-    from torch.optim import Optimizer
 
 __all__ = ["HPUModelParallelStrategy"]
 
@@ -132,11 +130,6 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
             TypeError: `storage_options` is set.
         """
         _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
-
-    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
-        """Return the state of an optimizer; the ranks gather a full one together."""
-        with gathering_without_cuda():
-            return super().optimizer_state(optimizer)
 
     def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
         """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.

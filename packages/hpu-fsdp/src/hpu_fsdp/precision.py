@@ -10,8 +10,8 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, casts, frameworks, plugins
 from hpu_core.fp8 import FP8PrecisionMixin, installed_precision
-from hpu_fsdp import _torch_2_4
-from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_version
+from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, MisconfigurationException, check_versions
+from hpu_fsdp._torch import HPUShardedGradScaler
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -61,7 +61,7 @@ class _HPUFSDPPrecision(FP8PrecisionMixin, _FSDPPrecision):
         *,
         autocast: AutocastPlugin | None = None,
     ) -> None:
-        check_version(type(self))
+        check_versions(type(self))
         name = plugins.normalize_precision(precision, "FSDP")
         if scaler is not None and name != "16-mixed":
             raise ValueError(f"`scaler` must be None with `precision={name!r}`, which scales no loss, got {scaler!r}")
@@ -69,7 +69,7 @@ class _HPUFSDPPrecision(FP8PrecisionMixin, _FSDPPrecision):
         # precisions differ in their dtype only. It does not know "fp8", where all but the engine's layers is in bf16.
         super().__init__("bf16-mixed" if name in {"16-mixed", "fp8"} else name)
         self.precision = name
-        self.scaler = (scaler or _torch_2_4.make_scaler()) if name == "16-mixed" else None
+        self.scaler = (scaler or HPUShardedGradScaler("hpu")) if name == "16-mixed" else None
         self._autocast = autocast
         if autocast is None and ("mixed" in name or name == "fp8"):
             self._autocast = installed_precision(name, self._api)
@@ -169,12 +169,7 @@ class HPUFSDPPrecision(_HPUFSDPPrecision, FSDPPrecision):
 
 
 class FabricHPUFSDPPrecision(_HPUFSDPPrecision, FabricFSDPPrecision):
-    """Precision plugin for Fabric's `HPUFSDPStrategy`.
-
-    Args:
-        precision: See HPUFSDPPrecision.
-        scaler: See HPUFSDPPrecision.
-        autocast: See HPUFSDPPrecision.
+    """Precision plugin for Fabric's `HPUFSDPStrategy`, with the arguments of HPUFSDPPrecision.
 
     Raises:
         ValueError: `precision` is not supported, or does not use a scaler.

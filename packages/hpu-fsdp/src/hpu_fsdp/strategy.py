@@ -10,7 +10,6 @@ from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy, validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FSDPStrategy, rank_zero_info
-from hpu_fsdp._torch_2_4 import gathering_without_cuda
 from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision
     from torch.nn import Module
-    from torch.optim import Optimizer
     from typing_extensions import Self
 
 __all__ = ["HPUFSDPStrategy"]
@@ -73,7 +71,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         saves_sharded: Whether checkpoints are folders with a file per rank.
 
     Raises:
-        ImportError: Lightning is older than 2.3.
+        ImportError: torch or Lightning is older than 2.3.
         TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
@@ -174,11 +172,6 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
             TypeError: `storage_options` is set.
         """
         _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
-
-    def optimizer_state(self, optimizer: "Optimizer") -> dict[str, Any]:
-        """Return the state of an optimizer; the ranks gather a full one together."""
-        with gathering_without_cuda():
-            return super().optimizer_state(optimizer)
 
     def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
         """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.
