@@ -465,7 +465,7 @@ def _instructions(operations: Sequence[Operation], values: _Values, positions: S
 
 def _fetched_again(operation: Operation, device: Hardware) -> float:
     """Return the bytes of operands that a product reads more than once."""
-    item = {"float8": 1, "bfloat16": 2, "float16": 2}.get(operation.dtype, 4)
+    item = matrix_engine.ITEM_BYTES.get(operation.dtype, 4)
     again = 0.0
     for each in operation.products if "scaled_dot_product" not in operation.name else ():
         sizes = each.rows * each.inner * item, each.inner * each.columns * item

@@ -62,6 +62,10 @@ class Engines:
     steps: Mapping[str, int]
     held: int
 
+    def cycles_of(self, dtype: str) -> float:
+        """Return the cycles of a dtype; one without an entry computes as float32."""
+        return self.cycles.get(dtype, self.cycles["float32"])
+
 
 #: Engines by generation. float32 of GAUDI2 has 6 cycles, where the adder trees have 4: with those it would reach 108
 #: TFLOP/s, and 69.7 were measured (stas00/ml-engineering). float32 of GAUDI runs through arrays of a quarter of the
@@ -102,6 +106,8 @@ ENGINES: Final = {
         3200,
     ),
 }
+#: Bytes of an operand's element; 4 of other dtypes.
+ITEM_BYTES: Final = {"float8": 1, "bfloat16": 2, "float16": 2}
 # Rows of accumulators of an engine of GAUDI3 that uses them twice as often.
 _HALF_ENGINE: Final = 128
 # Batches from which on GAUDI3 takes its longest geometries.
@@ -114,8 +120,6 @@ class Placement:
 
     Attributes:
         name: Geometry.
-        width: Columns of a tile of one product.
-        height: Rows of it.
         concurrent: Products of a batch that run side by side.
         tiles_across: Tiles in a row of the result.
         tiles_down: Tiles in a column of it.
@@ -126,8 +130,6 @@ class Placement:
     """
 
     name: str
-    width: int
-    height: int
     concurrent: int
     tiles_across: int
     tiles_down: int
@@ -167,9 +169,8 @@ def seconds(product: Product, dtype: str, item: int, generation: str, valid: flo
     """
     engines = ENGINES[generation]
     placement = place(product, dtype, generation)
-    inner = engines.cycles.get(dtype, engines.cycles["float32"]) * _padded(product, dtype, generation)
-    area = max(each.width * each.height for each in _geometries(dtype, generation))
-    written = area * item / engines.written * placement.filling**valid
+    inner = engines.cycles_of(dtype) * _padded(product, dtype, generation)
+    written = _area(dtype, generation) * item / engines.written * placement.filling**valid
     if product.is_weight_gradient and generation == "GAUDI2":
         # Engines that the result does not fill share K.
         inner /= placement.concurrent
@@ -189,8 +190,7 @@ def share_of_peak(product: Product, dtype: str, item: int, generation: str, vali
 def peak(dtype: str, generation: str) -> float:
     """Return the products of two numbers per second at the engine's full clock."""
     engines = ENGINES[generation]
-    area = max(each.width * each.height for each in _geometries(dtype, generation))
-    return area / engines.cycles.get(dtype, engines.cycles["float32"]) * engines.clock
+    return _area(dtype, generation) / engines.cycles_of(dtype) * engines.clock
 
 
 @functools.lru_cache(maxsize=4096)
@@ -210,9 +210,8 @@ def place(product: Product, dtype: str, generation: str, geometry: str = "", *, 
         found = tuple(each for each in found if each.name == geometry)
     elif generation == "GAUDI3":
         found = _preferred(product, found)
-    area = max(each.width * each.height for each in found)
     # The library counts a cycle per element of K, and results of two bytes.
-    inner, written = _padded(product, dtype, generation), area * 2 / engines.written
+    inner, written = _padded(product, dtype, generation), _area(dtype, generation) * 2 / engines.written
     placements = [_placed(product, each, dtype, generation, reuses=reuses) for each in found]
     return min(placements, key=lambda each: each.cycles(inner, written))
 
@@ -235,14 +234,20 @@ def reads(product: Product, dtype: str, generation: str, chip: int, size: tuple[
     half = max(chip // 2, 1)
     again_second = min(placement.tiles_down, -(-first // half))
     again_first = min(placement.tiles_across, -(-second // half))
-    if first + again_second * second <= again_first * first + second:
-        return 1, max(again_second, 1)
-    return max(again_first, 1), 1
+    is_second = first + again_second * second <= again_first * first + second
+    return (1, max(again_second, 1)) if is_second else (max(again_first, 1), 1)
 
 
 def _padded(product: Product, dtype: str, generation: str) -> int:
     step = ENGINES[generation].steps.get(dtype, 8)
     return -(-product.inner // step) * step
+
+
+@functools.cache
+def _area(dtype: str, generation: str) -> int:
+    """Return the accumulators of a tile, of which every geometry has as many."""
+    first = _geometries(dtype, generation)[0]
+    return first.width * first.height
 
 
 @functools.cache
@@ -272,22 +277,14 @@ def _preferred(product: Product, found: tuple[Geometry, ...]) -> tuple[Geometry,
 def _placed(product: Product, geometry: Geometry, dtype: str, generation: str, *, reuses: bool) -> Placement:
     width, height, concurrent, is_split = _shared(product, geometry, dtype, generation)
     batches = -(-product.batch // concurrent)
-    tiles_across, tiles_down = -(-product.columns // width), -(-product.rows // height)
-    slow, slowness = 0, 1.0
+    tiles = -(-product.columns // width), -(-product.rows // height)
+    slow = 0, 1.0
     if generation == "GAUDI2" and dtype not in {"float32", "tf32"}:
-        tiles = tiles_across, tiles_down
-        slow, slowness = _port_limit(product, geometry.name, dtype, tiles, is_split=is_split, reuses=reuses)
+        slow = _port_limit(product, geometry.name, dtype, tiles, is_split=is_split, reuses=reuses)
     parts = concurrent if product.is_weight_gradient and generation == "GAUDI2" else 1
-    filling = (
-        product.batch
-        * parts
-        * product.rows
-        * product.columns
-        / (batches * concurrent * tiles_across * tiles_down * width * height)
-    )
-    return Placement(
-        geometry.name, width, height, concurrent, tiles_across, tiles_down, slow, slowness, batches, min(filling, 1.0)
-    )
+    results = product.batch * parts * product.rows * product.columns
+    filling = min(results / (batches * concurrent * math.prod(tiles) * width * height), 1.0)
+    return Placement(geometry.name, concurrent, *tiles, *slow, batches, filling)
 
 
 def _shared(product: Product, geometry: Geometry, dtype: str, generation: str) -> tuple[int, int, int, bool]:

@@ -21,13 +21,11 @@ from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.hardware import hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hpu_sim.prediction.fusion import Kernel, Segment
     from hpu_sim.prediction.hardware import Estimate, Hardware
     from hpu_sim.prediction.recording import Operation, Recording, StepRecording
-
-_ITEM_BYTES: Final = {"float8": 1, "bfloat16": 2, "float16": 2}
 
 #: Name of the host's part of a graph: tracing its operators in lazy mode, and launching it.
 GRAPH_LAUNCH: Final = "graph_launch"
@@ -98,11 +96,7 @@ class Timeline:
     def scaled(self, seconds: float) -> Timeline:
         """Return the timeline stretched to a duration, such as the middle of a step's range."""
         factor = seconds / self.seconds if self.seconds else 1.0
-
-        def stretch(span: Span) -> Span:
-            return replace(span, start=span.start * factor, end=span.end * factor, began=span.began * factor)
-
-        spans, host_spans = (tuple(map(stretch, each)) for each in (self.spans, self.host_spans))
+        spans, host_spans = (_moved(each, 0.0, factor) for each in (self.spans, self.host_spans))
         return Timeline(seconds, spans, host_spans, self.exposed * factor, self.host * factor)
 
 
@@ -136,7 +130,6 @@ def timeline(
 ) -> Timeline:
     """Return the timeline of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
     schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
-    schedule.run()
     schedule.run(keeps_spans=True)
     return schedule.result()
 
@@ -154,7 +147,6 @@ def step_seconds(
         parts: Segments of the step, of :func:`segments_of`; None to find them.
     """
     schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
-    schedule.run()
     schedule.run()
     return schedule.seconds
 
@@ -183,6 +175,7 @@ class _Schedule:
         ]
         self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
         self._host = self._clock = self._network = self._end = 0.0
+        self.run()  # It fills the queues, so that the next one is steady.
 
     @property
     def seconds(self) -> float:
@@ -191,13 +184,11 @@ class _Schedule:
 
     def result(self) -> Timeline:
         """Return the step that ran last, as if it began at 0."""
-        spans, host_spans = (
-            tuple(_shifted(each, self._begin) for each in found) for found in (self._spans, self._host_spans)
-        )
+        spans, host_spans = (_moved(each, self._begin, 1.0) for each in (self._spans, self._host_spans))
         return Timeline(self.seconds, spans, host_spans, self._exposed, self._idle)
 
     def run(self, *, keeps_spans: bool = False) -> None:
-        """Run the step once more, behind what already runs: the first one fills the queues, the second is steady."""
+        """Run the step once more, behind what already runs."""
         self._keeps_spans = keeps_spans
         self._begin = self._end
         self._exposed = self._idle = 0.0
@@ -269,8 +260,7 @@ class _Schedule:
                 self._run_kernel(kernel, placed, begin, self._graphs)
 
     def _run_kernel(self, kernel: Kernel, placed: _Placed, begin: float, graph: int = 0) -> None:
-        end = begin + placed[1]
-        end = max(end, self._clock)
+        end = max(begin + placed[1], self._clock)
         if self._keeps_spans:
             self._spans.append(_kernel_span(kernel, placed, begin, (self._clock, end), graph))
         self._clock = end
@@ -338,11 +328,13 @@ class _Work:
     limit: str
 
 
-def _shifted(span: Span, begin: float) -> Span:
-    """Return a span relative to the start of its step; the host may have been there before."""
-    return replace(
-        span, start=max(span.start - begin, 0.0), end=max(span.end - begin, 0.0), began=max(span.began - begin, 0.0)
-    )
+def _moved(spans: Iterable[Span], begin: float, factor: float) -> tuple[Span, ...]:
+    """Return spans relative to the start of their step, stretched; the host may have been there before."""
+
+    def move(moment: float) -> float:
+        return max(moment - begin, 0.0) * factor
+
+    return tuple(replace(each, start=move(each.start), end=move(each.end), began=move(each.began)) for each in spans)
 
 
 def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, ends: tuple[float, float], graph: int) -> Span:
@@ -381,7 +373,7 @@ def _product_seconds(operation: Operation, device: Hardware) -> float:
         peak = device.matrix_flops.get(operation.dtype) or device.matrix_flops["float32"]
         return operation.flops / peak / device.matrix_efficiency
     # A product in float8 has a result in bfloat16.
-    item = max(_ITEM_BYTES.get(operation.dtype, 4), 2)
+    item = max(matrix_engine.ITEM_BYTES.get(operation.dtype, 4), 2)
     seconds = (
         matrix_engine.seconds(each, operation.dtype, item, device.generation, device.writeout)
         for each in operation.products
