@@ -44,19 +44,16 @@ def test_marks_stand_on_a_line_of_their_own() -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in place of this repository, with one release."""
-    table = '[[release]]\nrelease = "1.24.1"\nhmp = false\nsources = { hmp = "inferred" }\n'
-    (tmp_path / "compat.toml").write_text(f'{table}\n[[release]]\nrelease = "1.24.2"\n', encoding="utf-8")
-    monkeypatch.setattr(verification, "TABLE", tmp_path / "compat.toml")
-    monkeypatch.setattr(verification, "RECORD", tmp_path / "verified-on.md")
-    monkeypatch.setattr(verification, "FIXTURES", tmp_path / "fixtures")
-    (tmp_path / "verified-on.md").write_text("# Verified on\n\nNo card has been tried yet.\n", encoding="utf-8")
-    return tmp_path
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record without a run, in place of this repository's."""
+    file = tmp_path / "verified-on.md"
+    file.write_text("# Verified on\n\nNo card has been tried yet.\n", encoding="utf-8")
+    monkeypatch.setattr(verification, "RECORD", file)
+    return file
 
 
 def write_report(folder: Path, **different: Any) -> Path:
-    """Write a report with one difference and one attachment, and return its folder."""
+    """Write a report with one difference, and return its folder."""
     entry = {
         "id": "memory-stats-keys",
         "subject": "Memory of a card",
@@ -80,45 +77,23 @@ def write_report(folder: Path, **different: Any) -> Path:
         "counts": {"holds": 1, "differs": 1, "not tried": 0},
         "entries": [entry],
         "points": [],
-        "attachments": ["trace.json"],
+        "attachments": [],
     }
-    (folder / "attachments").mkdir(parents=True)
-    (folder / "attachments" / "trace.json").write_text("{}", encoding="utf-8")
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return folder
 
 
-def test_record(repository: Path) -> None:
-    corrections = verification.record(write_report(repository / "report"))
+def test_record(page: Path, tmp_path: Path) -> None:
+    corrections = verification.record(write_report(tmp_path))
 
     assert corrections == ["memory-stats-keys: expected [Limit], seen [limit | x]"]
-    page = (repository / "verified-on.md").read_text(encoding="utf-8")
-    assert page.startswith("# Verified on\n\n## GAUDI2, SynapseAI 1.24.1, 2027-01-02\n")
-    assert "| memory-stats-keys | [Limit] | [limit \\| x] | hpu-core: it would be empty. |" in page
-    assert (repository / "fixtures" / "card-1.24.1-gaudi2" / "trace.json").exists()
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Verified on\n\n## GAUDI2, SynapseAI 1.24.1, 2027-01-02\n")
+    assert "| memory-stats-keys | [Limit] | [limit \\| x] | hpu-core: it would be empty. |" in text
 
 
-def test_simulated_card_is_no_card(repository: Path) -> None:
-    verification.record(write_report(repository / "report", simulated=True))
+def test_simulated_card_is_no_card(page: Path, tmp_path: Path) -> None:
+    verification.record(write_report(tmp_path, simulated=True))
 
-    page = (repository / "verified-on.md").read_text(encoding="utf-8")
-    assert page.startswith("# Verified on\n\nNo card has been tried yet.\n\n## simulated GAUDI2, SynapseAI 1.24.1")
-
-
-def test_row_of_the_release(repository: Path) -> None:
-    folder = write_report(repository / "report")
-
-    verification.record(folder)
-    verification.record(folder)
-
-    run = '"2027-01-02 GAUDI2: 1 hold, 1 differ, 0 were not tried"'
-    table = (repository / "compat.toml").read_text(encoding="utf-8")
-    assert f"verified = [{run}, {run}]\nsources" in table
-    assert table.endswith('release = "1.24.2"\n')
-
-
-def test_unknown_release_is_an_error(repository: Path) -> None:
-    with pytest.raises(ValueError, match=r"must have a row of the release '9\.9\.9'"):
-        verification.record(write_report(repository / "report", release="9.9.9"))
-
-    assert "No card has been tried yet." in (repository / "verified-on.md").read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Verified on\n\nNo card has been tried yet.\n\n## simulated GAUDI2, SynapseAI 1.24.1")

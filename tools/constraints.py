@@ -68,7 +68,7 @@ def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
         TableError: If a field is unknown, has a wrong type or value, or has no source.
     """
     name = row["release"]
-    fields = row.keys() - {"release", "sources", "note", "verified"}
+    fields = row.keys() - {"release", "sources", "note"}
     if unknown := fields - FIELDS.keys():
         raise TableError(f"release {name}: unknown keys {sorted(unknown)}; known are {list(FIELDS)}")
     if fields != row["sources"].keys():

@@ -2,8 +2,8 @@
 
 - `tables` is the page of the register, which site_pages.py puts into the site.
 - `python tools/verification.py markers` lists markers that name no entry.
-- `python tools/verification.py record FOLDER` turns a report into a section of docs/records/verified-on.md, the key
-  `verified` of its row in compat.toml, and fixtures; it lists the entries to correct.
+- `python tools/verification.py record FOLDER` adds a report to docs/records/verified-on.md, and lists the entries to
+  correct.
 
 A statement about cards names the entries that show it, in a comment that readers of the text do not see: a line
 `# hpu-doctor verify: id, id` after a docstring or above the code, and `<!-- verify: id, id -->` on a page.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs" / "records" / "verified-on.md"
-FIXTURES = ROOT / "packages" / "hpu-doctor" / "tests" / "verify" / "fixtures"
-TABLE = ROOT / "compat.toml"
 
 # In the comment after a docstring, or in a hidden one on a page.
 MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
@@ -105,38 +102,31 @@ def check_markers(paths: Sequence[Path]) -> list[str]:
 
 
 def record(folder: Path) -> list[str]:
-    """Write what a report leads to, and return the entries to correct.
+    """Add a report to the record, and return the entries to correct.
 
     Raises:
-        ValueError: The folder has no valid report, or its release has no row in compat.toml.
+        ValueError: The folder has no valid report.
     """
     found = report.read(folder)
     machine = found["machine"]
     kind = "simulated " if machine["simulated"] else ""
-    name = f"{kind}{machine['generation']}, SynapseAI {machine['release']}"
     differing = report.in_state(found, "differs")
-    counts = found["counts"]
-    summary = f"{counts['holds']} hold, {counts['differs']} differ, {counts['not tried']} were not tried"
     section = [
-        f"## {name}, {found['date']}",
+        f"## {kind}{machine['generation']}, SynapseAI {machine['release']}, {found['date']}",
         "",
-        f"`hpu-doctor verify`, {machine['cards']} cards, {found['seconds']} s: {summary}.",
+        f"{report.title(found)}: {machine['cards']} cards, {found['seconds']} s.",
+        "",
+        f"{', '.join(f'{key} {value}' for key, value in machine['versions'].items() if value)}.",
+        "",
     ]
-    versions = ", ".join(f"{key} {value}" for key, value in machine["versions"].items() if value)
-    section += ["", f"{versions}.", ""]
     if differing:
         section += ["| entry | expected | seen | meaning |", "|---|---|---|---|"]
         section += [f"| {' | '.join(_escape(text) for text in _difference(entry))} |" for entry in differing]
         section.append("")
-    # The table first: it may refuse the report.
-    _write_row(str(machine["release"]), f"{found['date']} {kind}{machine['generation']}: {summary}")
     before = RECORD.read_text(encoding="utf-8")
     if not machine["simulated"]:
-        before = re.sub(r"\nNo card has been tried yet\.\n", "", before)
+        before = before.replace("\nNo card has been tried yet.\n", "")
     RECORD.write_text(f"{before.rstrip()}\n\n" + "\n".join(section), encoding="utf-8")
-    if found["attachments"]:
-        target = FIXTURES / f"{kind.strip() or 'card'}-{machine['release']}-{machine['generation']}".lower()
-        shutil.copytree(folder / report.ATTACHMENTS, target, dirs_exist_ok=True)
     return [f"{entry['id']}: expected {entry['expected']}, seen {entry['seen']}" for entry in differing]
 
 
@@ -147,23 +137,6 @@ def _difference(entry: report.Entry) -> tuple[str, ...]:
 
 def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _write_row(release: str, text: str) -> None:
-    """Add a run to the key `verified` of a release in compat.toml."""
-    table = TABLE.read_text(encoding="utf-8")
-    start = table.find(f'release = "{release}"\n')
-    if start < 0:
-        raise ValueError(f"compat.toml must have a row of the release {release!r}: add one")
-    end = table.find("[[release]]", start)
-    row = table[start : end if end >= 0 else len(table)]
-    entry = f'"{text}"'
-    match = re.search(r"^verified = \[(.*)\]$", row, re.MULTILINE)
-    if match:
-        changed = row.replace(match[0], f"verified = [{match[1]}, {entry}]")
-    else:
-        changed = row.replace("\nsources = ", f"\nverified = [{entry}]\nsources = ", 1)
-    TABLE.write_text(table.replace(row, changed), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,5 +35,3 @@ def verified(session: nox.Session) -> None:
         session.skip("needs the folder of a report: nox -s verified -- FOLDER")
     install(session, *PACKAGES, *group("constraints"))
     session.run("python", "tools/verification.py", "record", *session.posargs)
-    # compat.toml has changed.
-    session.run("python", "tools/constraints.py")
