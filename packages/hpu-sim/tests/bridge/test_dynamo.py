@@ -243,9 +243,9 @@ def test_variables_set_the_options(
 
 _PARTITIONS: Final = """
 import torch
-from hpu_sim.device.runtime import native
+from hpu_sim.device import events
 breaks = []
-native().set_listener(lambda kind, op, detail, size: breaks.append(op) if kind == "graph_break" else None)
+events.listen(frozenset({"graph_break"}), lambda event: breaks.append(event.name))
 def count():
     return dict(torch.hpu.metric_global("graph_compilation").stats())["TotalNumber"]
 def function(x, rows):
@@ -283,12 +283,10 @@ print(count(), breaks)
 
 _REPORTED: Final = """
 import torch
-from hpu_sim.device.runtime import native
+from hpu_sim.device.events import listen
 events = []
-def listen(kind, op, detail, size):
-    if kind in {"compiled_graph", "trace_break"}:
-        events.append((kind, op, detail.rpartition("/")[2]))
-native().set_listener(listen)
+kinds = frozenset({"compiled_graph", "trace_break"})
+listen(kinds, lambda event: events.append((event.kind, event.name, event.detail.rpartition("/")[2])))
 def function(x):
     y = x * 2
     torch._dynamo.graph_break()
@@ -319,7 +317,7 @@ print([event[::2] for event in events])
 """
     )
 
-    lines = [("trace_break", "<string>:11"), ("compiled_graph", "1 recipe"), ("compiled_graph", "1 recipe")]
+    lines = [("trace_break", "<string>:9"), ("compiled_graph", "1 recipe"), ("compiled_graph", "1 recipe")]
     assert output_of(program, **_EAGER) == str(lines)
 
 
@@ -328,13 +326,11 @@ import torch
 import torch.distributed as dist
 import habana_frameworks.torch.distributed.hccl
 from torch.distributed import _functional_collectives as functional
-from hpu_sim.device.runtime import native
+from hpu_sim.device.events import listen
 dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
 events = []
-def listen(kind, op, detail, size):
-    if kind in {"compiled_graph", "graph_break", "trace_break"}:
-        events.append((kind, detail if kind == "trace_break" else op))
-native().set_listener(listen)
+kinds = frozenset({"compiled_graph", "graph_break", "trace_break"})
+listen(kinds, lambda event: events.append((event.kind, event.detail if event.kind == "trace_break" else event.name)))
 def compiled(function, **options):
     try:
         print(torch.compile(function, backend="hpu_backend", **options)(torch.ones(2, device="hpu")).tolist(), events)

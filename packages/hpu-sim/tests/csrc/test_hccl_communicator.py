@@ -112,6 +112,15 @@ def test_a_rank_that_an_earlier_group_did_not_have_reads_a_stale_id() -> None:
         native().join_hccl_communicator(store, 1, 2)
 
 
+@pytest.mark.usefixtures("pipelined")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_waits_for_the_others_until_the_limit(rank: int) -> None:
+    """Rank 0 for their arrival, and another one for the id. By default, the limit is that of HCCL."""
+    limit = r"hcclCommInitRank failed: not all ranks have come within 0\.05 s \(simulated\)"
+    with pytest.raises(RuntimeError, match=limit):
+        native().join_hccl_communicator(HashStore(), rank, 2, 0.05)
+
+
 def test_every_communicator_has_an_id_of_its_own() -> None:
     """Ids of two process groups differ, so a stale one can be told from the current one."""
     stores = [HashStore(), HashStore()]

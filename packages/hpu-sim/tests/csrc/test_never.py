@@ -153,24 +153,23 @@ def test_the_recorder_gets_operators_and_memory_in_order() -> None:
     events: list[tuple[str, str]] = []
     changes: list[int] = []
 
-    def record(kind: str, name: str, overload: str, values: object, results: object) -> None:
-        del overload, values, results
+    def record(kind: str, name: str, *_: object) -> None:
         events.append((kind, name))
         changes.extend(size for _, size in native.take_memory_changes())
 
-    native.set_recorder(record)
+    native.set_listener(record, diagnoses=False, operators=True)
     try:
         data = torch.ones(8, device="hpu")
         data = data * 2
         data.sum().item()
     finally:
-        native.set_recorder(None)
+        native.set_listener(None)
 
     assert events == [
         ("operator", "aten::fill_"),
         ("operator", "aten::mul"),
         ("operator", "aten::sum"),
-        ("read", "aten::_local_scalar_dense"),
+        ("host_sync", "aten::_local_scalar_dense"),
     ]
     assert changes == [32, 32, -32, 4]
 
@@ -183,9 +182,9 @@ def test_an_error_of_the_recorder_reaches_the_program_from_a_backward_pass() -> 
             raise LookupError(kind)
 
     loss = torch.ones(4, device="hpu", requires_grad=True).relu().sum()
-    native.set_recorder(record)
+    native.set_listener(record, diagnoses=False, operators=True)
     try:
         with pytest.raises(LookupError, match="operator"):
             loss.backward()
     finally:
-        native.set_recorder(None)
+        native.set_listener(None)

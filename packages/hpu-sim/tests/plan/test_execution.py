@@ -102,7 +102,7 @@ def test_reading_a_value_names_the_line() -> None:
 def test_numpy_in_a_step_names_the_line() -> None:
     recording = _plan(lambda x: x.cpu().numpy())
 
-    assert [(read.operator, read.count) for read in recording.host_reads] == [("copy_", 1)]
+    assert [(read.operator, read.count) for read in recording.host_reads] == [("copy to host", 1)]
 
 
 def test_a_shape_that_depends_on_data_is_refused() -> None:

@@ -15,6 +15,7 @@ from hpu_sim.prediction.recording import (
     Collective,
     HostRead,
     MemorySample,
+    ModuleBytes,
     Operation,
     Recording,
     StepRecording,
@@ -34,7 +35,7 @@ def _recording() -> Recording:
         [MemorySample(1, "backward", (1, 2, 3, 4, 5, 6, 7))],
         graph_ends=[1],
         inputs=(("float32", (2, 1), 8),),
-        peaks={"backward": (28, {("Model.head", 0): 28})},
+        peaks={"backward": (ModuleBytes("Model.head", 0, 28),)},
         loader_seconds=0.5,
     )
     return Recording(

@@ -6,7 +6,15 @@ import pytest
 
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.prediction import zero
-from hpu_sim.prediction.recording import Collective, MemorySample, Operation, Phase, Recording, StepRecording
+from hpu_sim.prediction.recording import (
+    Collective,
+    MemorySample,
+    ModuleBytes,
+    Operation,
+    Phase,
+    Recording,
+    StepRecording,
+)
 
 
 def _recording() -> Recording:
@@ -15,10 +23,8 @@ def _recording() -> Recording:
     operations = [Operation("aten.op", each, "", "float32", 0, None, ((0, 64),), (), 0) for each in phases]
     samples = [MemorySample(after, "optimizer", (9, 9, 90, 1000, 0, 9, 0)) for after in (1, 4)]
     gather = Collective("allgather_base", "optimizer", 8, 64, tuple(range(8)), is_async=False, after=4)
-    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = {
-        "optimizer": (1117, {("Model", 0): 9, ("Model", 2): 90, ("", 3): 1018})
-    }
-    step = StepRecording(operations, [gather], samples, graph_ends=[2, 4], peaks=peaks)
+    modules = ModuleBytes("Model", 0, 9), ModuleBytes("Model", 2, 90), ModuleBytes("", 3, 1018)
+    step = StepRecording(operations, [gather], samples, graph_ends=[2, 4], peaks={"optimizer": modules})
     return Recording(("train.py",), 0, 8, 8, strategy="deepspeed_stage_2", steps=[step])
 
 

@@ -11,7 +11,8 @@ import torch
 from habana_frameworks.torch import core as htcore
 from torch import nn
 
-from hpu_sim.device.runtime import native
+from hpu_sim.device import events
+from hpu_sim.device.events import Event
 from hpu_sim.report.event_aggregator import EventAggregator
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ class _Listener:
     def __init__(self) -> None:
         self.aggregator = EventAggregator()
         htcore.mark_step()
-        native().set_listener(self._on_event)
+        self.end = events.listen(events.DIAGNOSES, self._on_event)
 
-    def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
-        self.aggregator.on_event(kind, op, detail, size, sys._getframe().f_back)
+    def _on_event(self, event: Event) -> None:
+        self.aggregator.on_event(event, sys._getframe().f_back)
 
     def site(self, kind: str, variant: str = "", op: str | None = None) -> Site:
         """Return the only site of a kind and, if given, of a variant and an operator."""
@@ -43,7 +44,7 @@ def listener() -> Iterator[_Listener]:
     """Yield an aggregator of the events of the test."""
     listener = _Listener()
     yield listener
-    native().set_listener(None)
+    listener.end()
     assert listener.aggregator.recording_error is None
 
 
@@ -173,7 +174,7 @@ def test_events_are_counted_per_training_step(listener: _Listener) -> None:
     model = nn.Linear(2, 1).to("hpu")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hook = optimizer.register_step_post_hook(
-        lambda *_: listener.aggregator.on_optimizer_step(optimizer, sys._getframe(1))
+        lambda *_: listener.aggregator.on_event(Event("optimizer_end", arguments=(optimizer,)), sys._getframe(1))
     )
     for _ in range(4):
         loss = model(torch.ones(3, 2).to("hpu")).sum()
@@ -188,7 +189,7 @@ def test_events_are_counted_per_training_step(listener: _Listener) -> None:
 
 
 def _send(aggregator: EventAggregator, kind: str, op: str = "", detail: str = "", size: int = 0) -> None:
-    aggregator.on_event(kind, op, detail, size, sys._getframe(1))
+    aggregator.on_event(Event(kind, op, detail, size), sys._getframe(1))
 
 
 def test_collectives_are_counted_per_line() -> None:
@@ -231,8 +232,8 @@ def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.Monke
 
 def test_optimizer_without_groups_stops_recording_and_not_the_program() -> None:
     aggregator = EventAggregator()
-    aggregator.on_optimizer_step(object(), None)
-    aggregator.on_optimizer_step(object(), None)
+    aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
+    aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
 
     assert aggregator.recording_error == "AttributeError: 'object' object has no attribute 'param_groups'"
     assert aggregator.steps == 0
@@ -259,10 +260,10 @@ def test_event_in_a_signal_handler_is_counted(monkeypatch: pytest.MonkeyPatch) -
     aggregator = EventAggregator()
     take: Any = aggregator._handle
 
-    def interrupted(*event: Any) -> None:
-        if event[1] == "outer":
-            aggregator.on_event("host_sync", "handler", "", 0, None)
-        take(*event)
+    def interrupted(event: Event, frame: Any) -> None:
+        if event.name == "outer":
+            aggregator.on_event(Event("host_sync", "handler"), None)
+        take(event, frame)
 
     monkeypatch.setattr(aggregator, "_handle", interrupted)
     _send(aggregator, "host_sync", "outer")

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from hpu_sim.common.encoding import from_dict
+from hpu_sim.device import events
+from hpu_sim.device.events import Event
 from hpu_sim.device.runtime import active_config
 from hpu_sim.report import session as module
 from hpu_sim.report.schema import RankRecord
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Device:
-    """Fake device with a listener."""
-
-    listener: Any = None
+    """Fake device."""
 
     def lenience_counts(self) -> dict[str, int]:
         return {"complex results": 2, "nested coalescings": 0}
@@ -34,14 +34,22 @@ class _Device:
     def accumulation_distances(self) -> dict[str, tuple[int, float]]:
         return {"mm of float32": (3, 1e-7)}
 
-    def set_listener(self, listener: Any) -> None:
-        self.listener = listener
-
 
 @pytest.fixture
-def device() -> _Device:
-    """Return a fake device."""
-    return _Device()
+def device() -> Iterator[_Device]:
+    """Yield a fake device, whose sessions end with the test."""
+    yield _Device()
+    events._listeners.clear()
+    events._update()
+
+
+def _listens_to_the_device() -> bool:
+    return any("host_sync" in kinds for kinds, _ in events._listeners)
+
+
+def _step(optimizer: torch.optim.Optimizer) -> None:
+    events.emit(Event("optimizer_begin", arguments=(optimizer,)))
+    events.emit(Event("optimizer_end", arguments=(optimizer,)))
 
 
 @pytest.fixture
@@ -79,12 +87,12 @@ def test_finish_writes_the_final_record(
     session: RecordingSession, device: _Device, read: Callable[[], RankRecord]
 ) -> None:
     session.on_device_acquired(0)
-    device.listener("host_sync", "item", "", 0)
+    events.emit(Event("host_sync", "item"))
     session.finish()
 
     record = read()
     assert (record.state, [site.op for site in record.sites]) == ("exited", ["item"])
-    assert device.listener is None
+    assert not _listens_to_the_device()
 
 
 def test_second_finish_does_nothing(session: RecordingSession, read: Callable[[], RankRecord], tmp_path: Path) -> None:
@@ -111,7 +119,7 @@ def test_forked_child_keeps_the_record_of_its_parent(
 def test_counts_need_no_listener(device: _Device, tmp_path: Path) -> None:
     RecordingSession(tmp_path, "counts", active_config(), device)  # type: ignore[arg-type] # fake
 
-    assert device.listener is None
+    assert not _listens_to_the_device()
 
 
 @pytest.mark.parametrize("detail", ["counts", "lines"])
@@ -122,7 +130,7 @@ def test_optimizer_steps_are_counted(
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
     for _ in range(3):
-        session._on_optimizer_step(optimizer, (), {})
+        _step(optimizer)
     session.finish()
 
     assert (read().detail, read().steps) == (detail, 3)
@@ -133,15 +141,15 @@ def test_nothing_is_recorded_after_the_end(session: RecordingSession) -> None:
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
     for _ in range(2):
-        session._on_optimizer_step(optimizer, (), {})
+        _step(optimizer)
     session.finish()
 
-    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    assert not events._listeners
 
 
 def test_steps_without_a_device_do_not_count(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1)
-    session._on_optimizer_step(optimizer, (), {})
+    _step(optimizer)
     session.on_device_acquired(0)
 
     assert read().steps == 0
@@ -156,11 +164,11 @@ def test_record_is_written_periodically_at_steps(
     session._reset()
     session.on_device_acquired(0)
 
-    session._on_optimizer_step(optimizer, (), {})
+    _step(optimizer)
     assert read().steps == 0
 
     now += 10
-    session._on_optimizer_step(optimizer, (), {})
+    _step(optimizer)
     assert (read().state, read().steps) == ("running", 2)
 
 
@@ -174,7 +182,7 @@ def test_record_is_written_periodically_at_events(
     session.on_device_acquired(0)
     now += 10
     for _ in range(7):
-        device.listener("host_sync", "item", "", 0)
+        events.emit(Event("host_sync", "item"))
 
     assert [site.count for site in read().sites] == [4]
 
@@ -222,7 +230,7 @@ def test_rank_is_kept_after_the_process_group_is_destroyed(
         patch.setattr(torch.distributed, "is_initialized", lambda: True)
         patch.setattr(torch.distributed, "get_rank", lambda: 5)
         patch.setattr(torch.distributed, "get_world_size", lambda: 6)
-        device.listener("collective", "allreduce", "Float[3]", 12)
+        events.emit(Event("collective", "allreduce", "Float[3]", 12))
     session.finish()
 
     assert (read().rank, read().world_size) == (5, 6)
@@ -249,7 +257,7 @@ def test_detail_is_lines_by_default(detail: str, listens: bool, device: _Device,
     variables = {"HPU_SIM_REPORT": str(tmp_path), "HPU_SIM_REPORT_DETAIL": detail}
     RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
 
-    assert (device.listener is not None) is listens
+    assert _listens_to_the_device() is listens
 
 
 def test_record_counts_what_strict_mode_would_refuse(session: RecordingSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,22 +13,25 @@ import hpu_sim
 from hpu_sim.device import runtime
 from hpu_sim.report.step_clock import StepClock
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
-def _follow(clock: StepClock, optimizer: torch.optim.Optimizer) -> None:
-    """Call a clock in the hooks of an optimizer, as a recorded run does."""
-    optimizer.register_step_pre_hook(clock.before_optimizer_step)
-    optimizer.register_step_post_hook(lambda *_: clock.on_optimizer_step(optimizer))
+@pytest.fixture
+def clock() -> Iterator[StepClock]:
+    """Yield a clock that follows the optimizers of the test."""
+    clock = StepClock(runtime.active_config())
+    yield clock
+    clock.close()
 
 
-def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
-    """Train with a clock, and return the counters of the run."""
+def _run(steps: int = 4) -> dict[str, int]:
+    """Train, and return the counters of the run."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).to("hpu")
     optimizer = torch.optim.AdamW(model.parameters())
-    if clock is not None:
-        _follow(clock, optimizer)
     before = hpu_sim.stats()
     for _ in range(steps):
         model(torch.ones(16, 64, device="hpu")).sum().backward()
@@ -36,9 +40,8 @@ def _run(clock: StepClock | None, steps: int = 4) -> dict[str, int]:
     return {name: value - before[name] for name, value in hpu_sim.stats().items() if not name.endswith("bytes")}
 
 
-def test_each_line_has_its_part_of_the_step() -> None:
-    clock = StepClock(runtime.active_config())
-    _run(clock)
+def test_each_line_has_its_part_of_the_step(clock: StepClock) -> None:
+    _run()
 
     assert clock.clock is not None
     assert any(each.name.startswith(f"{__file__}:") for each in clock.clock.costs)
@@ -47,12 +50,10 @@ def test_each_line_has_its_part_of_the_step() -> None:
     assert sum(each.seconds for each in clock.clock.costs) == pytest.approx(time.seconds, rel=1e-6)
 
 
-def test_attention_that_a_card_decomposes_is_noted() -> None:
+def test_attention_that_a_card_decomposes_is_noted(clock: StepClock) -> None:
     """The run itself takes the path of the CPU, whose numbers it keeps."""
-    clock = StepClock(runtime.active_config())
     weight = torch.ones(1, device="hpu", requires_grad=True)
     optimizer = torch.optim.SGD([weight], 0.1)
-    _follow(clock, optimizer)
     for _ in range(3):
         query = torch.ones(1, 1, 4, 8, device="hpu") * weight
         nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
@@ -62,20 +63,21 @@ def test_attention_that_a_card_decomposes_is_noted() -> None:
     assert any("FusedSDPA" in each for each in clock.clock.notes)
 
 
-def test_the_clock_changes_no_counter() -> None:
-    assert _run(StepClock(runtime.active_config())) == _run(None)
+def test_the_clock_changes_no_counter(clock: StepClock) -> None:
+    measured = _run()
+    clock.close()
+
+    assert measured == _run()
 
 
-def test_a_run_of_two_steps_has_no_clock() -> None:
-    clock = StepClock(runtime.active_config())
-    _run(clock, steps=2)
+def test_a_run_of_two_steps_has_no_clock(clock: StepClock) -> None:
+    _run(steps=2)
     clock.close()
 
     assert clock.clock is None
 
 
-def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_value() -> None:
-    clock = StepClock(runtime.active_config())
+def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_value(clock: StepClock) -> None:
     model = nn.Linear(8, 8).to("hpu")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(3):
@@ -83,7 +85,6 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
         loss.item()
         loss.backward()
         optimizer.step()
-        clock.on_optimizer_step(optimizer)
 
     trace = clock.trace(1, 2)
 
@@ -96,17 +97,15 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_what_kernels_of_the_bridge_could_replace_is_predicted(fused: bool) -> None:
+def test_what_kernels_of_the_bridge_could_replace_is_predicted(clock: StepClock, fused: bool) -> None:
     """With the kernels, nothing is left to replace, and the step is as short as the finding says."""
     from habana_frameworks.torch.hpex.kernels import FusedSDPA
     from habana_frameworks.torch.hpex.normalization import FusedClipNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
-    clock = StepClock(runtime.active_config())
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to("hpu")
     optimizer = (FusedAdamW if fused else torch.optim.AdamW)(model.parameters(), lr=0.1)
     fused_clip = FusedClipNorm(model.parameters(), 1.0)
-    _follow(clock, optimizer)
     for _ in range(3):
         query = model(torch.ones(1, 1, 4, 8, device="hpu"))
         attend = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
@@ -129,12 +128,11 @@ def test_what_kernels_of_the_bridge_could_replace_is_predicted(fused: bool) -> N
     assert found["FusedAdamW"].seconds + found["FusedClipNorm"].seconds < clock.clock.time.seconds
 
 
-def test_the_clock_knows_the_optimizer_and_the_end_of_graphs() -> None:
+def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -> None:
     """Its closure is no part of the optimizer, and a fused one is one launch."""
     from habana_frameworks.torch import core
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
-    clock = StepClock(runtime.active_config())
     model = nn.Linear(8, 8).to("hpu")
     optimizer = FusedAdamW(model.parameters(), lr=0.1)
 
@@ -145,11 +143,10 @@ def test_the_clock_knows_the_optimizer_and_the_end_of_graphs() -> None:
         core.mark_step()
         return loss
 
-    _follow(clock, optimizer)
     for _ in range(3):
         optimizer.step(closure)
 
     step = clock.step
     assert {each.phase for each in step.operations if each.matmul} == {"forward", "backward"}
     assert sum(each.is_launched for each in step.operations if each.phase == "optimizer") == 1
-    assert len(step.graph_ends) == 1
+    assert len(step.graph_ends) == 3  # The optimizer marks its beginning and its end.

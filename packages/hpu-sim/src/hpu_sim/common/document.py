@@ -42,7 +42,6 @@ class Heading(Part):
 
     kind = "heading"
     text: str
-    badge: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,15 +159,6 @@ class Entries(Part):
 
     kind = "entries"
     groups: Sequence[tuple[str, Sequence[Entry]]]
-
-
-@dataclass(frozen=True)
-class Meter(Part):
-    """Bar that shows a share."""
-
-    kind = "meter"
-    text: str
-    share: float
 
 
 @dataclass(frozen=True)

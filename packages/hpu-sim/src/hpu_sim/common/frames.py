@@ -52,8 +52,6 @@ _FRAMEWORKS: Final = frozenset(
     }
 )
 _INSTALLED: Final = ("site-packages", "dist-packages")
-#: Files between a dispatch mode and the operator that it calls.
-DISPATCHERS: Final = ("torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
 # Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
@@ -187,16 +185,11 @@ def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[
     is_inside = True
     while frame is not None:
         origin = _origin(frame)
-        if origin == "program" or (is_inside and package(frame) != "hpu_sim" and not _is_dispatcher(frame)):
+        if origin == "program" or (is_inside and package(frame) != "hpu_sim"):
             lines.append((frame.f_code.co_filename, frame.f_lineno))
         is_inside = is_inside and frame is not user
         frame = frame.f_back
     return tuple(lines)
-
-
-def _is_dispatcher(frame: FrameType) -> bool:
-    # The clock's dispatch mode calls operators in one step of a program, and must not tell its events from others.
-    return frame.f_code.co_filename.endswith(DISPATCHERS)
 
 
 def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:

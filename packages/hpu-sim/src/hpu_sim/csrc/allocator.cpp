@@ -11,9 +11,9 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
+#include "events.h"
 #include "fork_safety.h"
 #include "never.h"
-#include "recorder.h"
 #include "released_later.h"
 #include "strict.h"
 #include "torch_compat.h"

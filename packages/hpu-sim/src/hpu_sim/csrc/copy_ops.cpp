@@ -8,14 +8,13 @@
 #include "allocator.h"
 #include "counters.h"
 #include "device_trace.h"
-#include "diagnostics.h"
 #include "dtypes.h"
+#include "events.h"
 #include "execution.h"
 #include "graph.h"
 #include "never.h"
 #include "pinned_allocator.h"
 #include "recipe_key.h"
-#include "recorder.h"
 #include "released_later.h"
 #include "stream.h"
 #include "strict.h"
@@ -29,11 +28,27 @@ int64_t num_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.numel() * tensor.element_size());
 }
 
-void report_copy(const char* kind, const at::Tensor& source, const at::Tensor& cpu) {
-  if (C10_UNLIKELY(is_observed())) {
-    const char* memory = is_pinned(cpu.storage().data()) ? ", pinned" : ", pageable";
-    notify({kind, "aten::copy_", describe(source) + memory, num_bytes(source)});
+const char* direction(const at::Tensor& source, const at::Tensor& target) {
+  return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
+}
+
+void notify_of_copy(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  const bool is_on_device = is_hpu_tensor(source) && is_hpu_tensor(self);
+  Event event{is_on_device ? "operator" : direction(source, self), "aten::copy_"};
+  if (!is_on_device) {
+    const auto& cpu = is_hpu_tensor(source) ? self : source;
+    event.detail = describe(source) + (is_pinned(cpu.storage().data()) ? ", pinned" : ", pageable");
+    event.bytes = num_bytes(source);
   }
+  if (is_recorded()) {
+    event.op = &op;
+    event.arguments = {self, source, non_blocking};
+    event.results = {self};
+  } else if (is_on_device) {
+    return;
+  }
+  notify(event);
 }
 
 // Makes the current stream wait for work that uses the memory of a tensor.
@@ -62,7 +77,6 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
       order(source);
       record_host_sync("copy to host");
     }
-    report_copy("d2h", source, target);
   } else {
     check_dtype_from_host(source.scalar_type());
     if (is_strict()) {
@@ -74,16 +88,11 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     rotate_sampling_window();
     ++counters().h2d_copies;
     counters().h2d_bytes += num_bytes(source);
-    report_copy("h2d", source, source);
   }
 }
 
 at::Tensor as_cpu(const at::Tensor& tensor) {
   return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
-}
-
-const char* direction(const at::Tensor& source, const at::Tensor& target) {
-  return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
 }
 
 void write_to_device(const at::Tensor& target, const at::Tensor& source) {
@@ -152,9 +161,8 @@ at::Tensor& copy_unrecorded(at::Tensor& self, const at::Tensor& source, bool non
 
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   copy_unrecorded(self, source, non_blocking);
-  if (is_recorded()) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
-    record_event("operator", op, {self, source, non_blocking}, {self});
+  if (is_heard()) {
+    notify_of_copy(self, source, non_blocking);
   }
   return self;
 }
@@ -186,25 +194,18 @@ void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blockin
 }
 #endif
 
-at::Scalar read(const at::Tensor& self) {
+at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
   order(self);
-  record_host_sync("aten::_local_scalar_dense");
+  const auto planned = is_never() ? std::make_optional(read_element(self)) : std::nullopt;
+  record_host_sync(
+      "aten::_local_scalar_dense", "host_sync", planned ? torch::jit::Stack{*planned} : torch::jit::Stack{});
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
   if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
     return at::zeros({}, self.options().device(at::kCPU)).item();
   }
-  return is_never() ? read_element(self) : at::_local_scalar_dense(as_cpu_alias(self));
-}
-
-at::Scalar local_scalar_dense(const at::Tensor& self) {
-  const at::Scalar value = read(self);
-  if (is_recorded()) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_local_scalar_dense", "");
-    record_event("read", op, {self}, {value});
-  }
-  return value;
+  return planned ? *planned : at::_local_scalar_dense(as_cpu_alias(self));
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {

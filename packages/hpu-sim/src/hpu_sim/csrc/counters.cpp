@@ -1,7 +1,7 @@
 #include "counters.h"
 
-#include "diagnostics.h"
 #include "dtypes.h"
+#include "events.h"
 #include "graph.h"
 #include "guard.h"
 
@@ -19,16 +19,17 @@ Counters& counters() {
   return instance;
 }
 
-void record_host_sync(const std::string& op, const char* kind) {
-  record_host_sync(op, execution_mode() == ExecutionMode::kLater ? current_stream()->record() : StreamEvent{}, kind);
+void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
+  const bool is_later = execution_mode() == ExecutionMode::kLater;
+  record_host_sync(op, is_later ? current_stream()->record() : StreamEvent{}, kind, std::move(values));
 }
 
-void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind) {
+void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind, torch::jit::Stack values) {
   ++counters().host_syncs;
   graph_recorder().flush();
   rotate_sampling_window();
-  if (is_observed()) {
-    notify({kind, op, ""});
+  if (is_heard()) {
+    notify({kind, op, "", 0, nullptr, {}, std::move(values)});
   }
   wait_on_host(event);
   join_pipeline();

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include <ATen/core/stack.h>
+
 #include "stream.h"
 
 namespace hpu_sim {
@@ -23,11 +25,12 @@ struct Counters {
 
 Counters& counters();
 
-// Records a host-device synchronization caused by `op`, as a diagnostic of this kind. In lazy mode it flushes the
-// graph. Blocks until the current stream has run, and raises a late error.
-void record_host_sync(const std::string& op, const char* kind = "host_sync");
+// Records a host-device synchronization caused by `op`, as an event of this kind, with what is known of the values that
+// the host reads. In lazy mode it flushes the graph. Blocks until the current stream has run, and raises a late error.
+void record_host_sync(const std::string& op, const char* kind = "host_sync", torch::jit::Stack values = {});
 
 // Records one that waits for `event`.
-void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind = "host_sync");
+void record_host_sync(
+    const std::string& op, const StreamEvent& event, const char* kind = "host_sync", torch::jit::Stack values = {});
 
 }  // namespace hpu_sim

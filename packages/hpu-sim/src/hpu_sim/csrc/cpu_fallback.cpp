@@ -17,8 +17,8 @@
 #include "counters.h"
 #include "cpu_placement.h"
 #include "device_trace.h"
-#include "diagnostics.h"
 #include "dtypes.h"
+#include "events.h"
 #include "execution.h"
 #include "generator.h"
 #include "graph.h"
@@ -26,7 +26,6 @@
 #include "low_precision.h"
 #include "never.h"
 #include "recipe_key.h"
-#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 #include "torch_compat.h"
@@ -563,7 +562,8 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   if (is_heard) {
-    record_event("operator", op, arguments, {end(op.schema().returns().size()), stack->end()});
+    const torch::jit::Stack results(end(op.schema().returns().size()), stack->end());
+    notify({"operator", op.operator_name().name, "", 0, &op, std::move(arguments), results});
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include "counters.h"
 #include "cpu_fallback.h"
-#include "diagnostics.h"
+#include "events.h"
 #include "fork_safety.h"
 
 namespace hpu_sim {

@@ -7,7 +7,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "diagnostics.h"
+#include "events.h"
 #include "graph.h"
 #include "strict.h"
 

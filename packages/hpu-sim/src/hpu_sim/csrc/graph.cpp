@@ -11,7 +11,7 @@ constexpr size_t kMaxPrefixes = 1'000'000;
 }  // namespace
 
 void GraphRecorder::add(const GraphNode& node) {
-  std::optional<Diagnostic> miss;
+  std::optional<Event> miss;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++num_ops_;
@@ -34,16 +34,16 @@ void GraphRecorder::add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::I
   }
 }
 
-std::optional<Diagnostic> GraphRecorder::detect_cache_miss(const GraphNode& node) {
+std::optional<Event> GraphRecorder::detect_cache_miss(const GraphNode& node) {
   if (known_prefixes_.size() >= kMaxPrefixes || !known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;
   }
   std::string arguments = node.describe_arguments();
   std::string& last = last_arguments_[op_hash_];
-  std::optional<Diagnostic> miss;
+  std::optional<Event> miss;
   if (!has_reported_miss_) {
     has_reported_miss_ = true;
-    miss = Diagnostic{"cache_miss", node.name, last.empty() ? arguments : last + " -> " + arguments};
+    miss = Event{"cache_miss", node.name, last.empty() ? arguments : last + " -> " + arguments};
   }
   last = std::move(arguments);
   return miss;

@@ -11,7 +11,7 @@
 
 #include <c10/util/FunctionRef.h>
 
-#include "diagnostics.h"
+#include "events.h"
 #include "fork_safety.h"
 #include "recipe_key.h"
 
@@ -54,7 +54,7 @@ class GraphRecorder {
  private:
   // Returns a diagnostic for the first operator at which the graph differs from all earlier ones: the cause of the
   // recipe cache miss. Called while the operator is added, because its Python line is on the stack only then.
-  std::optional<Diagnostic> detect_cache_miss(const GraphNode& node);
+  std::optional<Event> detect_cache_miss(const GraphNode& node);
 
   std::atomic<bool> lazy_{false};
   mutable ForkSafeMutex mutex_;

@@ -9,7 +9,7 @@
 
 #include "allocator.h"
 #include "counters.h"
-#include "diagnostics.h"
+#include "events.h"
 #include "graph.h"
 #include "guard.h"
 #include "stream.h"

@@ -14,19 +14,19 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "allocator.h"
 #include "counters.h"
 #include "device_trace.h"
-#include "diagnostics.h"
+#include "events.h"
 #include "fork_safety.h"
 #include "graph.h"
 #include "hccl_tensors.h"
 #include "hccl_work.h"
 #include "never.h"
-#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 #include "torch_compat.h"
@@ -46,6 +46,9 @@ int64_t num_bytes(const Tensors& tensors) {
   return bytes;
 }
 
+// Operator of torch that this thread runs, for the event of its collective.
+thread_local const Event* running_operator = nullptr;
+
 // Counts a collective whose caller contributes `payload`. The graph ends.
 void record_collective(const char* name, const Tensors& payload) {
   // The other ranks read results of the graph.
@@ -53,8 +56,12 @@ void record_collective(const char* name, const Tensors& payload) {
   const int64_t bytes = num_bytes(payload);
   ++counters().collectives;
   counters().collective_bytes += bytes;
-  if (C10_UNLIKELY(is_observed())) {
-    notify({"collective", name, payload.empty() ? "" : describe(payload.front()), bytes});
+  if (is_heard()) {
+    Event event = running_operator == nullptr ? Event{"collective", ""} : *running_operator;
+    event.name = name;
+    event.detail = payload.empty() ? "" : describe(payload.front());
+    event.bytes = bytes;
+    notify(event);
   }
 }
 
@@ -676,9 +683,13 @@ class HcclBackend final : public c10d::Backend {
 void run_collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
+  Event event{"collective", ""};
   if (is_recorded()) {
-    record_event("operator", op, {stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end()}, {});
+    event.op = &op;
+    event.arguments.assign(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
   }
+  const auto restore = c10::make_scope_exit([before = running_operator] { running_operator = before; });
+  running_operator = &event;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() == "process_group") {
       auto& value = (*stack)[first + i];

@@ -44,18 +44,16 @@ bool has_suffix(const std::string& text, const std::string& suffix) {
       "once>\", store).");
 }
 
-// HCCL's own limit; hcl_global_conf.cpp:534 of HCL 1.21.
-constexpr std::chrono::seconds kInitLimit(120);
 constexpr std::chrono::milliseconds kStorePoll(5);
 
 // Blocks until a condition of the store holds. Torch's own wait would keep other threads from the store.
-void poll_store(const std::function<bool()>& holds) {
+void poll_store(const std::function<bool()>& holds, double limit) {
   const auto start = std::chrono::steady_clock::now();
   while (!holds()) {
     TORCH_CHECK(
-        std::chrono::steady_clock::now() - start < kInitLimit,
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < limit,
         "hcclCommInitRank failed: not all ranks have come within ",
-        kInitLimit.count(),
+        limit,
         " s (simulated)");
     note_progress();
     std::this_thread::sleep_for(kStorePoll);
@@ -64,7 +62,7 @@ void poll_store(const std::function<bool()>& holds) {
 
 }  // namespace
 
-StorePtr join_communicator(const StorePtr& store, int rank, int size) {
+StorePtr join_communicator(const StorePtr& store, int rank, int size, double limit) {
   const bool is_polled = execution_mode() == ExecutionMode::kLater;
   if (store->add(kIdKey + "/joined/" + std::to_string(rank), 1) > 1) {
     throw_stale_id(store->check({kIdKey}) ? store->get_to_str(kIdKey) : "(not set)", rank);
@@ -73,7 +71,7 @@ StorePtr join_communicator(const StorePtr& store, int rank, int size) {
     store->set(kIdKey, create_id(size));
   }
   if (is_polled) {
-    poll_store([&] { return store->check({kIdKey}); });
+    poll_store([&] { return store->check({kIdKey}); }, limit);
   }
   const std::string id = store->get_to_str(kIdKey);
   if (!has_suffix(id, size_suffix(size))) {
@@ -82,7 +80,7 @@ StorePtr join_communicator(const StorePtr& store, int rank, int size) {
   auto joined = c10::make_intrusive<c10d::PrefixStore>(id, store);
   if (is_polled) {
     joined->add("arrived", 1);
-    poll_store([&] { return joined->add("arrived", 0) >= size; });
+    poll_store([&] { return joined->add("arrived", 0) >= size; }, limit);
   }
   return joined;
 }

@@ -12,13 +12,17 @@ namespace hpu_sim {
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
+// HCCL's own limit for all ranks to come, in seconds; hcl_global_conf.cpp:534 of HCL 1.21.
+constexpr double kCommunicatorLimit = 120;
+
 // Joins the communicator of `store` and returns the store over which its ranks connect: `store` under a prefix that
 // holds the id.
 //
 // As in the bridge, rank 0 creates the id and sets it under key "0"; the other ranks get it from there. On a card, a
 // store that has served another process group still holds the id of that one, and the ranks that read it hang or fail
-// to connect. Here every rank counts its joins in the store, and throws on the second one.
-StorePtr join_communicator(const StorePtr& store, int rank, int size);
+// to connect. Here every rank counts its joins in the store, and throws on the second one. If kernels run later, it
+// blocks until all ranks have come, and throws after `limit` seconds.
+StorePtr join_communicator(const StorePtr& store, int rank, int size, double limit = kCommunicatorLimit);
 
 class Communicator {
  public:

@@ -11,8 +11,8 @@
 #include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
-#include "diagnostics.h"
 #include "dtypes.h"
+#include "events.h"
 #include "strict.h"
 #include "torch_compat.h"
 

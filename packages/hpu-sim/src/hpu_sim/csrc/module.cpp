@@ -11,8 +11,8 @@
 #include "cpu_placement.h"
 #include "device_pool.h"
 #include "device_trace.h"
-#include "diagnostics.h"
 #include "dtypes.h"
+#include "events.h"
 #include "execution.h"
 #include "generator.h"
 #include "graph.h"
@@ -22,7 +22,6 @@
 #include "hooks.h"
 #include "ivalue_tensors.h"
 #include "never.h"
-#include "recorder.h"
 #include "stream.h"
 #include "strict.h"
 
@@ -56,23 +55,6 @@ py::function& listener_function() {
   return *function;
 }
 
-void call_listener_function(const hpu_sim::Diagnostic& diagnostic) {
-  const py::gil_scoped_acquire gil;
-  listener_function()(diagnostic.kind, diagnostic.op, diagnostic.detail, diagnostic.bytes);
-}
-
-void set_listener(const std::optional<py::function>& listener) {
-  if (listener.has_value()) {
-    listener_function() = *listener;
-  }
-  hpu_sim::set_listener(listener.has_value() ? &call_listener_function : nullptr);
-}
-
-py::function& recorder_function() {
-  static auto* function = new py::function();
-  return *function;
-}
-
 // Tensors of their own, which share storages: a Python object of a tensor would change who may reuse its memory.
 py::tuple as_recorded(const torch::jit::Stack& values) {
   py::tuple result(values.size());
@@ -88,15 +70,14 @@ py::tuple as_recorded(const torch::jit::Stack& values) {
   return result;
 }
 
-void call_recorder_function(
-    const char* kind,
-    const c10::OperatorHandle& op,
-    const torch::jit::Stack& arguments,
-    const torch::jit::Stack& results) {
+void call_listener_function(const hpu_sim::Event& event) {
   const py::gil_scoped_acquire gil;
-  const auto& name = op.operator_name();
+  const auto op = event.op == nullptr ? c10::OperatorName("", "") : event.op->operator_name();
+  const auto operator_name = py::make_tuple(op.name, op.overload_name);
+  const auto arguments = as_recorded(event.arguments);
+  const auto results = as_recorded(event.results);
   try {
-    recorder_function()(kind, name.name, name.overload_name, as_recorded(arguments), as_recorded(results));
+    listener_function()(event.kind, event.name, event.detail, event.bytes, operator_name, arguments, results);
   } catch (py::error_already_set& error) {
     // Of an autograd thread too.
     error.restore();
@@ -106,11 +87,14 @@ void call_recorder_function(
   }
 }
 
-void set_recorder(const std::optional<py::function>& recorder) {
-  if (recorder.has_value()) {
-    recorder_function() = *recorder;
+void set_listener(const std::optional<py::function>& listener, bool diagnoses, bool operators) {
+  if (!listener.has_value()) {
+    hpu_sim::set_listener(nullptr, 0);
+    return;
   }
-  hpu_sim::set_recorder(recorder.has_value() ? &call_recorder_function : nullptr);
+  listener_function() = *listener;
+  const int sorts = (diagnoses ? hpu_sim::kDiagnoses : 0) | (operators ? hpu_sim::kOperators : 0);
+  hpu_sim::set_listener(&call_listener_function, sorts);
 }
 
 void set_never(bool enabled, py::function is_reserved_on_host) {
@@ -232,7 +216,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);
-  m.def("set_listener", &set_listener);
+  m.def("set_listener", &set_listener, py::arg("listener"), py::arg("diagnoses") = true, py::arg("operators") = false);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def(
@@ -256,11 +240,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_locator", [](py::function locate) {
     locator_function() = std::move(locate);
     hpu_sim::set_locator(&call_locator_function);
-  });
-  m.def("notify", [](const std::string& kind, const std::string& op, const std::string& detail) {
-    if (hpu_sim::is_observed()) {
-      hpu_sim::notify({kind.c_str(), op, detail});
-    }
   });
   m.def("join_pipeline", &hpu_sim::join_pipeline);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
@@ -290,7 +269,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   m.def("default_generator", &hpu_sim::default_generator);
-  m.def("join_hccl_communicator", &hpu_sim::join_communicator, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "join_hccl_communicator",
+      &hpu_sim::join_communicator,
+      py::call_guard<py::gil_scoped_release>(),
+      py::arg("store"),
+      py::arg("rank"),
+      py::arg("size"),
+      py::arg("limit") = hpu_sim::kCommunicatorLimit);
   m.def("make_hccl_backend", [](hpu_sim::StorePtr store, int rank, int size, const py::function& connect) {
     // Destroyed with Python's lock, in `Communicator::gloo`, or never.
     auto* function = new py::function(connect);
@@ -305,7 +291,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("make_never_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
   m.def("set_never", &set_never);
   m.def("assume", &hpu_sim::assume);
-  m.def("set_recorder", &set_recorder);
   m.def("take_memory_changes", &hpu_sim::take_memory_changes);
   m.def("storage_numbers", &storage_numbers);
 }

@@ -22,10 +22,10 @@
 #include "counters.h"
 #include "cpu_fallback.h"
 #include "dtypes.h"
+#include "events.h"
 #include "execution.h"
 #include "graph.h"
 #include "ivalue_tensors.h"
-#include "recorder.h"
 #include "torch_compat.h"
 
 namespace hpu_sim {
@@ -247,13 +247,14 @@ class LostCall {
     }
     const bool is_index = name_of(op_) == "aten::index" || name_of(op_) == "aten::_unsafe_index";
     const bool is_dynamic = op_.hasTag(at::Tag::dynamic_output_shape) && (!is_index || has_mask_index_);
+    const bool is_equal = name_of(op_) == "aten::equal";
     if (has_mask_index_ || is_dynamic || (op_.hasTag(at::Tag::data_dependent_output) && !is_index)) {
-      record_host_sync(name_of(op_));
+      record_host_sync(name_of(op_), "host_sync", is_equal ? torch::jit::Stack{true} : torch::jit::Stack{});
     }
     if (is_dynamic) {
       refuse("dynamic");
     }
-    if (name_of(op_) == "aten::equal") {
+    if (is_equal) {
       finish({true});
       return;
     }
@@ -293,9 +294,11 @@ class LostCall {
     }
   }
 
-  // The recorder raises an error that names the line. Without one, the operator's own error follows.
+  // A plan raises an error that names the line. Without one, the operator's own error follows.
   void refuse(const char* why) const {
-    record_event(why, op_, {}, {});
+    if (is_recorded()) {
+      notify({why, name_of(op_), "", 0, &op_});
+    }
     TORCH_CHECK_NOT_IMPLEMENTED(false, op_.operator_name(), " cannot be planned: ", why);
   }
 

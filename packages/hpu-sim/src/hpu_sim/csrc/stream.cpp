@@ -18,7 +18,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "autograd_threads.h"
-#include "diagnostics.h"
+#include "events.h"
 #include "fork_safety.h"
 #include "graph.h"
 #include "guard.h"

@@ -8,7 +8,7 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
-#include "diagnostics.h"
+#include "events.h"
 #include "graph.h"
 #include "strict.h"
 #include "torch_compat.h"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,8 +41,16 @@ class Native(Protocol):
     def register_autocast(self, name: str, policy: str) -> bool:
         """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
 
-    def set_listener(self, listener: Callable[[str, str, str, int], None] | None) -> None:
-        """Call ``listener(kind, op, detail, bytes)`` for each event of ``csrc/diagnostics.h``; None removes it."""
+    def set_listener(
+        self, listener: Callable[..., None] | None, diagnoses: bool = True, operators: bool = False
+    ) -> None:
+        """Call a function with the fields of each :class:`hpu_sim.device.events.Event`; None removes it.
+
+        Args:
+            listener: Function.
+            diagnoses: Whether it gets what would be slow or fail on a card.
+            operators: Whether it gets every operator, and all operators, arguments and results.
+        """
 
     def drain_autograd_engine(self) -> None:
         """Drain the autograd engine; ``csrc/autograd_threads.h`` gives the reason."""
@@ -75,9 +83,6 @@ class Native(Protocol):
 
     def set_locator(self, locate: Callable[[], str]) -> None:
         """Set the function that returns the line of the program which the calling thread runs."""
-
-    def notify(self, kind: str, op: str, detail: str) -> None:
-        """Report an event of the bridge's Python code to the listener, if any."""
 
     def join_pipeline(self) -> None:
         """Raise the late error of an operator, if any; ``csrc/stream.h``."""
@@ -161,11 +166,17 @@ class Native(Protocol):
     def default_generator(self) -> torch.Generator:
         """Return the device's default generator."""
 
-    def join_hccl_communicator(self, store: Store, rank: int, size: int) -> Store:
+    def join_hccl_communicator(self, store: Store, rank: int, size: int, limit: float = 120.0) -> Store:
         """Exchange the communicator id through a process group's store; return the store to connect over.
 
+        Args:
+            store: Store of the process group.
+            rank: Rank.
+            size: Number of ranks.
+            limit: Seconds in which all ranks must come, if kernels run later.
+
         Raises:
-            RuntimeError: If the store holds the stale id of another process group.
+            RuntimeError: If the store holds the stale id of another process group, or not all ranks have come.
         """
 
     def make_never_backend(self, rank: int, size: int) -> Backend:
@@ -181,9 +192,6 @@ class Native(Protocol):
 
     def assume(self, tensor: torch.Tensor, value: bool) -> None:
         """Have reads of a tensor return a value, where no kernel runs."""
-
-    def set_recorder(self, recorder: Callable[[str, str, str, tuple[Any, ...], tuple[Any, ...]], None] | None) -> None:
-        """Call ``recorder(kind, name, overload, arguments, results)`` for each event of ``csrc/recorder.h``."""
 
     def take_memory_changes(self) -> list[tuple[int, int]]:
         """Return the number of the storage and the bytes of each allocation and release since the last call."""

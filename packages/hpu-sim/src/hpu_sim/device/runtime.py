@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpu_sim.device import device_lock, memory_rules
 from hpu_sim.device.config import is_asynchronous
@@ -34,7 +34,6 @@ class _State:
         lock: Lock of the device that this process has acquired; None before the first use.
         is_in_bad_fork: Whether the parent had acquired a device when it forked this process.
         acquire_mutex: Held while a thread acquires the device.
-        recorders: Functions that get the device's events.
     """
 
     config: SimConfig | None = None
@@ -44,7 +43,6 @@ class _State:
     is_in_bad_fork: bool = False
     # Reentrant, because the callback may use the device as soon as it is acquired.
     acquire_mutex: threading.RLock = field(default_factory=threading.RLock)
-    recorders: list[Callable[..., None]] = field(default_factory=list)
 
 
 _state = _State()
@@ -60,25 +58,6 @@ def set_active(config: SimConfig, native: Native) -> None:
 def call_when_acquired(callback: Callable[[int], None]) -> None:
     """Call a function with the module id of the device when this process acquires it."""
     _state.on_acquired = callback
-
-
-def record_events(recorder: Callable[..., None]) -> Callable[[], None]:
-    """Call a function for each event of ``csrc/recorder.h``, beside those that others set; return what ends it."""
-
-    def end() -> None:
-        _state.recorders.remove(recorder)
-        if not _state.recorders:
-            native().set_recorder(None)
-
-    _state.recorders.append(recorder)
-    if len(_state.recorders) == 1:
-        native().set_recorder(_record_event)
-    return end
-
-
-def _record_event(*event: Any) -> None:
-    for recorder in tuple(_state.recorders):
-        recorder(*event)
 
 
 def is_active() -> bool:

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import post_import
+from hpu_sim.device import events
 from hpu_sim.plan import blocks, errors, loggers
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.session import is_compiled
@@ -19,8 +20,9 @@ from hpu_sim.prediction import bridge_kernels, zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from hpu_sim.device.events import Event
     from hpu_sim.plan.session import Session
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -185,37 +187,28 @@ def _fit(original: Any, session: Session, package: str) -> Any:
         kwargs.pop("ckpt_path", None)
         session.fits = True
         session.mark()
-        if session.options.checkpoint:
-            _recompute_blocks(model, session.options.checkpoint)
+        count = session.options.checkpoint
+        if count and blocks.repeated(model):
+            blocks.checkpoint(model, count)
+        elif count:
+            _once_configured(model, lambda: blocks.checkpoint(model, count))
         if session.options.precision == "fp8":
-            _convert_to_float8(self, model)
+            # As a program for fp8 does.
+            convert = self.strategy.precision_plugin.convert_modules
+            _once_configured(model, lambda: convert(model, replace_layers=True))
         _prepare(self, model, session, package)
         original(self, model, *args, **kwargs)
 
     return fit
 
 
-def _recompute_blocks(model: Any, count: int) -> None:
-    """Recompute the first repeated blocks of a model, which `configure_model` may make."""
-    if blocks.repeated(model):
-        blocks.checkpoint(model, count)
-        return
+def _once_configured(model: Any, change: Callable[[], Any]) -> None:
+    """Change a model after `configure_model`, which may make its layers."""
     configure = model.configure_model
 
     def configure_model() -> None:
         configure()
-        blocks.checkpoint(model, count)
-
-    model.configure_model = configure_model
-
-
-def _convert_to_float8(trainer: Any, model: Any) -> None:
-    """Give a model the transformer engine's layers once it is complete, as a program for fp8 does."""
-    configure = model.configure_model
-
-    def configure_model() -> None:
-        configure()
-        trainer.strategy.precision_plugin.convert_modules(model, replace_layers=True)
+        change()
 
     model.configure_model = configure_model
 
@@ -267,15 +260,13 @@ def _describe_fabric(fabric: Any, module: Any, wrapper: Any, session: Session) -
 
 def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStack) -> None:
     """Begin a step, and end each one with the step of an optimizer."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def end_step(stepped: Any, *args: Any) -> None:
-        del args
-        if stepped is optimizer:
+    def end_step(event: Event) -> None:
+        if event.arguments[0] is optimizer:
             session.end_step()
             session.begin_step()
 
-    stack.callback(register_optimizer_step_post_hook(end_step).remove)
+    stack.callback(events.listen(frozenset({"optimizer_end"}), end_step))
     session.mark()
     session.begin_step()
 

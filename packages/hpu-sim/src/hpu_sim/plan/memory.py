@@ -42,11 +42,11 @@ def memory_plan(recording: Recording) -> MemoryPlan:
 
 def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...]:
     """Return the modules with most memory at the peak; those that differ in a number are one row."""
-    _, by_module = step.peaks.get(peak.phase, (0, {}))
-    rows_of = rows({name for name, _ in by_module})
+    by_module = step.peaks.get(peak.phase, ())
+    rows_of = rows({each.module for each in by_module})
     names: defaultdict[str, set[str]] = defaultdict(set)
     sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for (name, category), size in by_module.items():
+    for name, category, size in by_module:
         row = rows_of[name]
         names[row].add(name)
         sizes[row][CATEGORIES[category]] += size

@@ -1,6 +1,6 @@
 """Memory of a plan by category and module.
 
-The device reports each allocation and release (``csrc/recorder.h``). What a storage holds is often known only later: a
+The device reports each allocation and release (``csrc/events.h``). What a storage holds is often known only later: a
 gradient is one once autograd keeps it, and the state of an optimizer is what it still holds after its step. The memory
 over a step is therefore added up when the step is complete, with the last that is known of each storage.
 """
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.prediction import torch_tools
-from hpu_sim.prediction.recording import CATEGORIES, MemorySample
+from hpu_sim.prediction.recording import CATEGORIES, MemorySample, ModuleBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,18 +181,18 @@ class MemoryRecorder:
                 if self._live[number] == 0:
                     del self._live[number]
             if index in moments:
-                step.peaks[moments[index]] = (highest[moments[index]][0], self._by_module())
+                step.peaks[moments[index]] = self._by_module()
         self._changes = []
         if self.snapshot is not None:
             self.snapshot.categorize({number: CATEGORIES[category] for number, (category, _) in self._tags.items()})
         self._tags = {number: self._tags[number] for number in self._live}
 
-    def _by_module(self) -> dict[tuple[str, int], int]:
-        found: dict[tuple[str, int], int] = {}
+    def _by_module(self) -> tuple[ModuleBytes, ...]:
+        found: Counter[tuple[str, int]] = Counter()
         for number, size in self._live.items():
             category, module = self._tags[number]
-            found[module, category] = found.get((module, category), 0) + size
-        return found
+            found[module, category] += size
+        return tuple(ModuleBytes(*key, size) for key, size in found.items())
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.common import frames
+from hpu_sim.device import events
 from hpu_sim.plan import errors, float8
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import torch_tools
@@ -34,7 +35,13 @@ def applied(session: Session) -> Iterator[None]:
         for owner in (torch, torch.Tensor):
             replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
         replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
-        stack.callback(_follow_optimizer(session).remove)
+        # In a program without Trainer, Fabric and marks.
+        stack.callback(
+            events.listen(
+                frozenset({"optimizer_end"}),
+                lambda event: session.follow_optimizer(event.arguments[0], frames.program_line()),
+            )
+        )
         _replace_distributed(stack, session)
         _replace_bridge(stack)
         float8.replace_layers(functools.partial(replace, stack), device)
@@ -44,17 +51,6 @@ def applied(session: Session) -> Iterator[None]:
         finally:
             if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
-
-
-def _follow_optimizer(session: Session) -> Any:
-    """End a step with each step of an optimizer, in a program without Trainer, Fabric and marks."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    def after_step(optimizer: Any, *args: Any) -> None:
-        del args
-        session.follow_optimizer(optimizer, frames.program_line())
-
-    return register_optimizer_step_post_hook(after_step)
 
 
 def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:

@@ -16,9 +16,6 @@ from hpu_sim.device.config import MEMORY_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    #: Values of figures of the hardware in place of the middle of their ranges, by name.
-    Moved = Mapping[str, float]
-
 #: End of every range: all pessimistic values, or all optimistic ones. "middle" is between them.
 Estimate = Literal["slow", "fast", "middle"]
 
@@ -223,14 +220,10 @@ def ranges(generation: str) -> dict[str, tuple[float, float]]:
     }
 
 
-def moves(generation: str) -> dict[str, tuple[Moved, Moved]]:
-    """Return the independent errors of the figures of a generation, each at its slow and at its fast end."""
+def uncertain(generation: str) -> dict[str, tuple[float, float]]:
+    """Return the ranges of the figures of a step that are not known, slow end first; their errors are independent."""
     found = {**ranges(generation), **calibrated(generation)}
-    return {
-        name: ({name: slow}, {name: fast})
-        for name, (slow, fast) in found.items()
-        if slow != fast and name != _NOT_OF_A_STEP
-    }
+    return {name: ends for name, ends in found.items() if ends[0] != ends[1] and name != _NOT_OF_A_STEP}
 
 
 def unexplained() -> float:

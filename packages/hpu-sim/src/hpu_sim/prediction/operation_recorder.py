@@ -1,18 +1,17 @@
-"""Recorder of the device's events: operators, copies, collectives and reads of the host, in a run and in a plan.
+"""Recorder of a step's events: operators, copies, collectives and reads of the host, in a run and in a plan.
 
-The device reports them itself (``csrc/recorder.h``), so what a plan records is what a run does.
+The device reports them itself (``csrc/events.h``), so what a plan records is what a run does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten
 
-from hpu_sim.device import runtime
+from hpu_sim.device import events, runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
 from hpu_sim.prediction.flops import ATTENTION, count_flops, products_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
@@ -20,25 +19,12 @@ from hpu_sim.prediction.recording import Collective, Operation, StepRecording, h
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hpu_sim.device.events import Event
     from hpu_sim.prediction.recording import Phase, Product
 
-# Position of the tensors that a rank contributes, where it is not the first argument. As in the simulator's counters.
-_SECOND_ARGUMENT: Final = frozenset(
-    {
-        "allgather_",
-        "_allgather_base_",
-        "allgather_into_tensor_coalesced_",
-        "gather_",
-        "alltoall_",
-        "alltoall_base_",
-        "reduce_scatter_",
-        "_reduce_scatter_base_",
-        "reduce_scatter_tensor_coalesced_",
-    }
-)
-# Operators that run nothing on the device.
+# Operators that run nothing on the device, or that are reads of the host.
 _WITHOUT_WORK: Final = frozenset(
-    {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty"}
+    {"detach", "alias", "lift_fresh", "_unsafe_view", "empty", "empty_strided", "empty_like", "new_empty", "equal"}
 )
 # Operators that do not read their first tensor: they overwrite it, or take its shape.
 _OVERWRITING: Final = frozenset({
@@ -47,8 +33,6 @@ _OVERWRITING: Final = frozenset({
 })  # fmt: skip
 # Operators that read only the selected rows of their first tensor.
 _GATHERS: Final = frozenset({"embedding", "index_select", "gather", "index", "_index", "take"})
-# Operators whose result the host reads.
-_READS: Final = frozenset({"equal"})
 
 
 class OperationRecorder:
@@ -58,6 +42,9 @@ class OperationRecorder:
         step: Step that is recorded.
         notes: Limits of the recording.
     """
+
+    #: Kinds of the events that it takes while it listens.
+    kinds: ClassVar = events.OPERATORS | events.OPTIMIZERS
 
     def __init__(self) -> None:
         self.native = runtime.native()
@@ -73,46 +60,16 @@ class OperationRecorder:
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
-    def listening(self, *, decomposes_attention: bool, follows_optimizers: bool = True) -> Iterator[None]:
-        """Take the device's events, and know which of them are an optimizer's or a fused kernel's.
+    def listening(self, *, decomposes_attention: bool) -> Iterator[None]:
+        """Take the events of this process.
 
         Args:
             decomposes_attention: Whether torch's attention takes the path that it has on a card. It changes numbers.
-            follows_optimizers: Whether to register torch's hooks of optimizers, which a hook of them must not do.
         """
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
         with contextlib.ExitStack() as stack:
             stack.enter_context(bridge_kernels.applied(self, decomposes_attention=decomposes_attention))
-            if follows_optimizers:
-                stack.callback(register_optimizer_step_pre_hook(self._begin_optimizer).remove)
-                stack.callback(register_optimizer_step_post_hook(self._end_optimizer).remove)
-            stack.callback(runtime.record_events(self._on_event))
+            stack.callback(events.listen(self.kinds, self.on_event))
             yield
-
-    def _begin_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Begin an optimizer's step, whose closure, if any, is no part of it."""
-        self.before_optimizer(optimizer)
-        self._optimizers += 1
-
-        def outside(closure: Callable[[], Any]) -> Callable[[], Any]:
-            def call() -> Any:
-                self._optimizers -= 1
-                try:
-                    return closure()
-                finally:
-                    self._optimizers += 1
-                    self.before_optimizer(optimizer)
-
-            return call
-
-        args = (args[0], *(outside(each) if callable(each) else each for each in args[1:]))
-        return args, {name: outside(each) if name == "closure" and each else each for name, each in kwargs.items()}
-
-    def _end_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        del args, kwargs
-        self._optimizers -= 1
-        self.after_optimizer(optimizer)
 
     @contextlib.contextmanager
     def during(self, phase: Phase) -> Iterator[None]:
@@ -158,18 +115,6 @@ class OperationRecorder:
     def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
         """Take an operator whose result has no shape in a plan."""
 
-    def begin_kernel(self) -> None:
-        """Record operators as parts of one kernel from now on."""
-        self._parts = 0
-
-    def end_kernel(self) -> None:
-        """Record every operator as a kernel again."""
-        self._parts = None
-
-    def mark_step(self) -> None:
-        """Record the end of a graph."""
-        self.step.graph_ends.append(len(self.step.operations))
-
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
         self._pending.clear()
@@ -189,18 +134,34 @@ class OperationRecorder:
             self._functions[name, overload] = found
         return found
 
-    def _on_event(self, kind: str, name: str, overload: str, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        """Take an event of the device; ``csrc/recorder.h`` lists their kinds."""
-        plain = name.partition("::")[2]
-        if kind in {"dynamic", "shapeless"}:
-            self.on_unplannable(self._function(name, overload).text, is_dynamic=kind == "dynamic")
-        elif kind == "read" or plain in _READS:
-            if any(each.device.type == "hpu" for each in _tensors(values)):
-                self.on_read(plain, results[0])
-        elif name.startswith("c10d::"):
-            self._record_c10d(self._function(name, overload), values)
-        else:
-            self.record_operation(self._function(name, overload), values, results)
+    def on_event(self, event: Event) -> None:
+        """Take an event."""
+        kind = event.kind
+        if kind in events.OPTIMIZERS:
+            self._on_optimizer(kind, event.arguments[0])
+        elif kind in {"dynamic", "shapeless"}:
+            self.on_unplannable(self._function(*event.operator).text, is_dynamic=kind == "dynamic")
+        elif kind == "host_sync":
+            self.on_read(event.name.rpartition("::")[2], event.results[0] if event.results else None)
+        elif kind == "mark_step":
+            self.step.graph_ends.append(len(self.step.operations))
+        elif kind in {"kernel_begin", "kernel_end"}:
+            self._parts = 0 if kind == "kernel_begin" else None
+        elif event.operator[0]:
+            function = self._function(*event.operator)
+            if kind == "collective":
+                self._record_collective(function, event)
+            else:
+                self.record_operation(function, event.arguments, event.results)
+
+    def _on_optimizer(self, kind: str, optimizer: torch.optim.Optimizer) -> None:
+        if kind == "optimizer_begin":
+            self.before_optimizer(optimizer)
+        self._optimizers += 1 if kind in {"optimizer_begin", "closure_end"} else -1
+        if kind == "closure_end":
+            self.before_optimizer(optimizer)
+        elif kind == "optimizer_end":
+            self.after_optimizer(optimizer)
 
     def record_operation(self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Record an operator, unless it has no tensor on the device or only makes a view."""
@@ -208,10 +169,8 @@ class OperationRecorder:
         tensors = [*inputs, *outputs]
         if not any(each.device.type == "hpu" for each in tensors):
             return
-        if name == "copy_" and outputs[0].device.type != "hpu":
-            self.on_read(name, None)
-            return
-        if function.overload.is_view or name in _WITHOUT_WORK:
+        is_read = name == "copy_" and outputs[0].device.type != "hpu"
+        if is_read or function.overload.is_view or name in _WITHOUT_WORK:
             return
         numbers = self.native.storage_numbers(tensors)
         extents = [_extent(each) for each in tensors]
@@ -259,28 +218,27 @@ class OperationRecorder:
         if self._parts is not None:
             self._parts += 1
 
-    def _record_c10d(self, function: _Function, args: tuple[Any, ...]) -> None:
+    def _record_collective(self, function: _Function, event: Event) -> None:
         """Record a collective of a process group."""
-        tensors, name = _tensors(args), function.name
-        values = dict(zip((each.name for each in function.arguments), args, strict=True))
-        if "reduce_op" in values and not torch_tools.is_sum(values["reduce_op"]) and "reduce_scatter" in name:
+        tensors = _tensors(event.arguments)
+        values = dict(zip((each.name for each in function.arguments), event.arguments, strict=True))
+        is_reduction = "reduce_op" in values and "reduce_scatter" in event.name
+        if is_reduction and not torch_tools.is_sum(values["reduce_op"]):
             self.notes.add(
                 "A reduce-scatter is not a sum, and HCCL refuses averages: call FSDP2's "
                 "`set_force_sum_reduction_for_comms(True)` on every sharded module."
             )
-        if name == "barrier" or not any(each.device.type == "hpu" for each in tensors):
+        if not any(each.device.type == "hpu" for each in tensors):
             return
-        payload = tree_flatten(args[1] if name in _SECOND_ARGUMENT else args[0])[0]
-        size = sum(each.nbytes for each in payload)
         for tensor, number in zip(tensors, self.native.storage_numbers(tensors), strict=True):
             self.on_communication(tensor)
             self._pending[number] = len(self.step.collectives)
         self.step.collectives.append(
             Collective(
-                name.strip("_"),
+                event.name,
                 self.phase,
-                size,
-                max(size, *(each.nbytes for each in tensors)),
+                event.size,
+                max(event.size, *(each.nbytes for each in tensors)),
                 torch_tools.group_ranks(values["process_group"]),
                 bool(values.get("async_op", True)),
                 len(self.step.operations),

@@ -7,23 +7,23 @@ so that most of it cancels.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.prediction.hardware import calibrated, from_ranges, moves, unexplained
+from hpu_sim.prediction.hardware import calibrated, from_ranges, uncertain, unexplained
 from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpu_sim.prediction.hardware import Hardware, Moved
+    from hpu_sim.prediction.hardware import Hardware
     from hpu_sim.prediction.recording import Recording
     from hpu_sim.prediction.time_model import Timeline
 
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
-_UNMOVED: Final[tuple[Moved, Moved]] = ({}, {})
 _OF_NETWORK: Final = ("collective_seconds", "in_box_efficiency", "between_boxes_efficiency")
 
 
@@ -74,32 +74,39 @@ class Clock:
         self.generation = generation
         self.mode = mode_of(recording)
         self._known = calibrated(generation)
-        self._parts = segments_of(self.step, self._device({}), self.mode)
-        self._found: dict[tuple[tuple[str, float], ...], float] = {}
+        self._parts = segments_of(self.step, self._device(), self.mode)
+        self._found: dict[tuple[str, float], float] = {}
 
-    def _device(self, moved: Moved) -> Hardware:
-        ends = {name: (end, end) for name, end in moved.items()}
-        return from_ranges(self.generation, "middle", {**self._known, **ends})
+    def _device(self, name: str = "", value: float = 0.0) -> Hardware:
+        moved = {name: (value, value)} if name else {}
+        return from_ranges(self.generation, "middle", {**self._known, **moved})
 
-    def seconds(self, moved: Moved | None = None) -> float:
-        """Return the seconds with some figures moved, and all others in the middle of their ranges."""
-        key = tuple((moved or {}).items())
+    def seconds(self, name: str = "", value: float = 0.0) -> float:
+        """Return the seconds with one figure moved to a value, if any, and all others in the middle of their ranges."""
+        key = name, value
         if key not in self._found:
-            device, devices = self._device(moved or {}), self.recording.devices
+            device, devices = self._device(*key), self.recording.devices
             self._found[key] = step_seconds(self.step, device, devices, mode=self.mode, parts=self._parts)
         return self._found[key]
 
+    def at_ends(self, name: str) -> tuple[float, float]:
+        """Return the seconds with a figure at the slow and at the fast end of its range, if the step depends on it."""
+        if name not in self.used:
+            return (self.seconds(),) * 2
+        slow, fast = self.used[name]
+        return self.seconds(name, slow), self.seconds(name, fast)
+
     def timeline(self) -> Timeline:
         """Return the timeline with all figures in the middle."""
-        return timeline(self.step, self._device({}), self.recording.devices, mode=self.mode, parts=self._parts)
+        return timeline(self.step, self._device(), self.recording.devices, mode=self.mode, parts=self._parts)
 
     def range(self) -> Range:
         """Return the range of the seconds."""
-        ends = {name: (self.seconds(slow), self.seconds(fast)) for name, (slow, fast) in self.used().items()}
-        return quadrature(self.seconds(), ends, unexplained())
+        return quadrature(self.seconds(), {name: self.at_ends(name) for name in self.used}, unexplained())
 
-    def used(self) -> dict[str, tuple[Moved, Moved]]:
-        """Return the errors of the figures that the step depends on, each at its slow and at its fast end."""
+    @functools.cached_property
+    def used(self) -> dict[str, tuple[float, float]]:
+        """Ranges of the figures that the step depends on, slow end first."""
         is_eager, step = self.mode == "eager", self.step
         unused = {
             "trace_seconds": self.mode != "lazy",
@@ -110,18 +117,14 @@ class Clock:
             "loader_factor": not step.loader_seconds and not step.worker_seconds,
             **dict.fromkeys(_OF_NETWORK, not step.collectives),
         }
-        return {name: ends for name, ends in moves(self.generation).items() if not unused.get(name, False)}
+        return {name: ends for name, ends in uncertain(self.generation).items() if not unused.get(name, False)}
 
 
 def ratio(of: Clock, to: Clock) -> Range:
     """Return the step of one clock divided by that of another."""
-    above, below = of.used(), to.used()
     ends = {
-        name: tuple(
-            of.seconds(moved) / to.seconds(other)
-            for moved, other in zip(above.get(name, _UNMOVED), below.get(name, _UNMOVED), strict=True)
-        )
-        for name in {**above, **below}
+        name: tuple(above / below for above, below in zip(of.at_ends(name), to.at_ends(name), strict=True))
+        for name in {**of.used, **to.used}
     }
     return quadrature(of.seconds() / to.seconds(), ends, unexplained())
 

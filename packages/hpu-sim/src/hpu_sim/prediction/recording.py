@@ -154,6 +154,14 @@ class MemorySample:
     by_category: tuple[int, ...]
 
 
+class ModuleBytes(NamedTuple):
+    """Memory of a module: its qualified name, the number of a category, and bytes."""
+
+    module: str
+    category: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class HostRead:
     """A line that reads a value of the device on the host.
@@ -183,7 +191,7 @@ class StepRecording:
         samples: Memory over the step.
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Dtype, shape and bytes of each tensor of the batch.
-        peaks: Highest memory of each part of the step, and then the bytes by module and category.
+        peaks: Memory of modules where that of a part of the step is highest.
         loader_seconds: Time in which the host prepares the batch in the process that trains. 0 where it is not known;
             then a prediction leaves it out.
         worker_seconds: The same in workers, of all samples of the step together, divided by the number of workers.
@@ -194,7 +202,7 @@ class StepRecording:
     samples: list[MemorySample] = field(default_factory=list)
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
-    peaks: dict[Phase, tuple[int, dict[tuple[str, int], int]]] = field(default_factory=dict)
+    peaks: dict[Phase, tuple[ModuleBytes, ...]] = field(default_factory=dict)
     loader_seconds: float = 0.0
     worker_seconds: float = 0.0
 

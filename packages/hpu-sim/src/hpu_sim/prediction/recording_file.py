@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.prediction.recording import Recording
@@ -27,7 +27,11 @@ def is_recording(path: Path) -> bool:
 
 def save(recordings: Sequence[Recording], path: Path) -> None:
     """Write recordings to a file."""
-    data = {"schema": _SCHEMA, "schema_version": SCHEMA_VERSION, "recordings": [_encode(each) for each in recordings]}
+    data = {
+        "schema": _SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "recordings": list(map(dataclasses.asdict, recordings)),
+    }
     path.write_bytes(gzip.compress(json.dumps(data, separators=(",", ":")).encode()))
 
 
@@ -39,32 +43,9 @@ def load(path: Path) -> list[Recording]:
     """
     try:
         data = json.loads(gzip.decompress(path.read_bytes()))
-        recordings = [_decode(each) for each in data["recordings"]] if data["schema"] == _SCHEMA else []
+        recordings = [from_dict(Recording, each) for each in data["recordings"]] if data["schema"] == _SCHEMA else []
     except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
         raise ValueError(_NO_RECORDING.format(path, error)) from error
     if not recordings:
         raise ValueError(_NO_RECORDING.format(path, "it has none"))
     return recordings
-
-
-def _encode(recording: Recording) -> dict[str, Any]:
-    data = dataclasses.asdict(recording)
-    for step in (data["setup"], *data["steps"]):
-        # The keys of JSON are text.
-        step["peaks"] = [
-            [phase, total, [[module, category, size] for (module, category), size in sizes.items()]]
-            for phase, (total, sizes) in step["peaks"].items()
-        ]
-    return data
-
-
-def _decode(data: dict[str, Any]) -> Recording:
-    steps = (data["setup"], *data["steps"])
-    peaks = [each["peaks"] for each in steps]
-    for step in steps:
-        step["peaks"] = {}
-    recording = from_dict(Recording, data)
-    for found, decoded in zip(peaks, (recording.setup, *recording.steps), strict=True):
-        for phase, total, sizes in found:
-            decoded.peaks[phase] = total, {(module, category): size for module, category, size in sizes}
-    return recording

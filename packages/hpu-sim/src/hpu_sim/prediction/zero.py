@@ -70,15 +70,11 @@ def _without_state(step: StepRecording) -> StepRecording:
         return tuple(0 if number == _STATE else size for number, size in enumerate(sample.by_category))
 
     samples = [dataclasses.replace(each, after=moved(each.after), by_category=sizes(each)) for each in step.samples]
-    peaks = {}
-    for phase, (_, by_module) in step.peaks.items():
-        rest = {key: size for key, size in by_module.items() if key[1] != _STATE}
-        peaks[phase] = sum(rest.values()), rest
     return dataclasses.replace(
         step,
         operations=[step.operations[index] for index in kept],
         collectives=[dataclasses.replace(each, after=moved(each.after)) for each in step.collectives],
         samples=samples,
-        peaks=peaks,
+        peaks={phase: tuple(e for e in found if e.category != _STATE) for phase, found in step.peaks.items()},
         graph_ends=sorted({moved(end) for end in step.graph_ends}),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
@@ -14,6 +14,7 @@ from hpu_sim.report.step_tracker import StepTracker
 if TYPE_CHECKING:
     from types import FrameType
 
+    from hpu_sim.device.events import Event
     from hpu_sim.report.schema import Kind, Site
 
 # Kinds of events of which each site keeps the details.
@@ -37,35 +38,26 @@ class EventAggregator:
         self._sites = SiteTable()
         self._pending_miss: tuple[Site, str] | None = None
 
-    def on_event(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
-        """Count an event of ``csrc/diagnostics.h``.
+    def on_event(self, event: Event, frame: FrameType | None) -> None:
+        """Count an event of the device, or the end of an optimizer's step.
 
         Args:
-            kind: Kind of event.
-            op: Name of the operator or collective.
-            detail: Shapes and dtypes, arguments, a dtype, or an error message, depending on the kind.
-            size: Size in bytes.
-            frame: Current Python frame of the calling thread; None if the thread runs no Python.
+            event: Event.
+            frame: Current Python frame of the calling thread; None to ignore the position in the program.
         """
         if self.recording_error is not None:
             return
         try:
             with self._lock:
-                self._handle(kind, op, detail, size, frame)
+                if event.kind == "optimizer_end":
+                    self._step_tracker.on_optimizer_step(event.arguments[0], call_path(frame))
+                else:
+                    self._handle(event, frame)
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.recording_error = f"{type(error).__name__}: {error}"
 
-    def on_optimizer_step(self, optimizer: Any, frame: FrameType | None) -> None:
-        """Record an optimizer step; a frame of None ignores the position in the program."""
-        if self.recording_error is not None:
-            return
-        try:
-            with self._lock:
-                self._step_tracker.on_optimizer_step(optimizer, call_path(frame))
-        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
-            self.recording_error = f"{type(error).__name__}: {error}"
-
-    def _handle(self, kind: str, op: str, detail: str, size: int, frame: FrameType | None) -> None:
+    def _handle(self, event: Event, frame: FrameType | None) -> None:
+        kind, op, detail, size = event[:4]
         backward = None
         # The autograd engine runs in a thread of its own; the main thread waits in backward().
         caller = backward_caller_frame()

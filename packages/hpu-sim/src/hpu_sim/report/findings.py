@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from hpu_sim.prediction import reserve
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.report.schema import FindingSummary
 from hpu_sim.report.source_lines import SourceLine, source_lines
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ WARM_UP_STEPS: Final = 3
 #: Minimum number of recipe cache misses after warm-up for a finding.
 _MIN_REPEATED: Final = 2
 
+_SUMMARY: Final = ("category", "title", "recommendation")
 # Least share of a step that a kernel saves for a finding.
 _LEAST_SAVED: Final = 0.01
 # What the bridge's kernels stand for, and how to have them.
@@ -176,12 +176,12 @@ def findings(report: Report) -> tuple[Finding, ...]:
     return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found, *_missed_kernels(report))
 
 
-def summaries(report: Report) -> tuple[FindingSummary, ...]:
-    """Return the findings of a report as its files list them."""
-    return tuple(
-        FindingSummary(each.category, each.title, each.recommendation, tuple(map(_summarize, each.lines)))
+def summaries(report: Report) -> list[dict[str, Any]]:
+    """Return the findings of a report as its files list them, with lines such as ``train.py:12: every step: ...``."""
+    return [
+        {**{name: getattr(each, name) for name in _SUMMARY}, "lines": list(map(_summarize, each.lines))}
         for each in findings(report)
-    )
+    ]
 
 
 def _summarize(line: SourceLine) -> str:

@@ -131,7 +131,7 @@ def to_json(report: Report) -> str:
     """Return the JSON of a report, with its findings."""
     from hpu_sim.report.findings import summaries
 
-    return json.dumps(dataclasses.asdict(dataclasses.replace(report, findings=summaries(report))), indent=1) + "\n"
+    return json.dumps({**dataclasses.asdict(report), "findings": summaries(report)}, indent=1) + "\n"
 
 
 def _is_trace(path: Path) -> bool:

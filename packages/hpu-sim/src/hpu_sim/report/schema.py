@@ -244,23 +244,6 @@ class RankRecord:
 
 
 @dataclass(frozen=True)
-class FindingSummary:
-    """A problem that a run would have on hardware, as report files list it.
-
-    Attributes:
-        category: "error", "performance" or "numerics".
-        title: Short title.
-        recommendation: Cause and remedy.
-        lines: Affected lines, most frequent first, such as ``train.py:12: every step: scalar read``.
-    """
-
-    category: str
-    title: str
-    recommendation: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Report:
     """Records of all ranks of a run.
 
@@ -272,7 +255,6 @@ class Report:
         created: Time of the report, ISO 8601 in UTC.
         ranks: Records, sorted by rank and pid.
         missing_ranks: Ranks of the job without a record, ascending.
-        findings: Problems, most severe first; only a report file has them.
     """
 
     schema_version: int
@@ -282,4 +264,3 @@ class Report:
     created: str
     ranks: tuple[RankRecord, ...]
     missing_ranks: tuple[int, ...]
-    findings: tuple[FindingSummary, ...] = ()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.common import frames, memory_snapshot
-from hpu_sim.device import runtime
+from hpu_sim.device import events
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE, SNAPSHOT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
@@ -29,11 +29,12 @@ from hpu_sim.report.schema import Machine, RankRecord
 from hpu_sim.report.uncaught_error import get_uncaught_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
     from hpu_sim.device.config import SimConfig
+    from hpu_sim.device.events import Event
     from hpu_sim.device.native import Native
     from hpu_sim.report.schema import Detail
     from hpu_sim.report.step_clock import StepClock
@@ -64,6 +65,8 @@ class RecordingSession:
         self._device = device
         self._forked = False
         self._loader = LoaderClock()
+        self._ends: list[Callable[[], None]] = []
+        self._clock: StepClock | None = None
         self._snapshot = memory_snapshot.MemorySnapshot() if has_snapshot else None
         self._reset()
 
@@ -87,6 +90,7 @@ class RecordingSession:
         return cls(Path(folder), level, config, device, has_snapshot=has_snapshot)
 
     def _reset(self) -> None:
+        self._stop_listening()
         self._pid = os.getpid()
         self._module_id: int | None = None
         self._finished = False
@@ -95,23 +99,26 @@ class RecordingSession:
         self._next_write = time.monotonic() + _WRITE_INTERVAL
         self._events = 0
         self._aggregator = EventAggregator()
-        self._clock: StepClock | None = None
+        self._clock = None
         self._loader.reset()
         self._has_clock = self._detail == "lines"
-        if self._detail == "lines":
-            self._device.set_listener(self._on_event)
+        kinds = frozenset({"optimizer_begin", "optimizer_end"})
+        self._ends.append(events.listen(kinds | (events.DIAGNOSES if self._has_clock else set()), self._on_event))
+
+    def _stop_listening(self) -> None:
+        if self._clock is not None:
+            self._clock.close()
+        for end in self._ends:
+            end()
+        self._ends = []
 
     def start(self) -> None:
-        """Register the hooks for optimizer steps, forks and process exit."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
+        """Register the hooks for loaders, forks and process exit."""
         from hpu_sim.prediction import torch_tools
 
         self._loader.observe(torch_tools.loader_iterator_class())
         if self._snapshot is not None:
-            runtime.record_events(self._take_memory)
-        register_optimizer_step_pre_hook(self._before_optimizer_step)
-        register_optimizer_step_post_hook(self._on_optimizer_step)
+            events.listen(events.OPERATORS, self._take_memory)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self.finish)
 
@@ -132,62 +139,55 @@ class RecordingSession:
 
         Does nothing more if the process has no device, if it was forked, or on a second call.
         """
-        if self._clock is not None:
-            self._clock.close()
         if self._finished or self._module_id is None or os.getpid() != self._pid:
             return
         self._finished = True
-        self._device.set_listener(None)
+        self._stop_listening()
         self._write("exited")
         self._write_snapshot()
 
-    def _on_event(self, kind: str, op: str, detail: str, size: int) -> None:
-        self._aggregator.on_event(kind, op, detail, size, frames.event_frame())
-        if kind == "collective":
+    def _on_event(self, event: Event) -> None:
+        if event.kind == "optimizer_begin":
+            self._begin_clock(event)
+            return
+        if event.kind == "optimizer_end":
+            self._on_optimizer_step(event)
+            return
+        self._aggregator.on_event(event, frames.event_frame())
+        if event.kind == "collective":
             self._update_rank()
         self._events += 1
         if self._events % _EVENTS_PER_CHECK == 0:
             self._write_if_due()
 
-    def _before_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        return None if self._clock is None else self._clock.before_optimizer_step(optimizer, args, kwargs)
-
-    def _on_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        del args, kwargs
-        if self._module_id is None or self._finished:
+    def _on_optimizer_step(self, event: Event) -> None:
+        if self._module_id is None:
             return
         self._loader.on_step()
         if self._detail == "counts":
             self._update_rank()
-            self._aggregator.on_optimizer_step(optimizer, None)
-            return
-        self._aggregator.on_optimizer_step(optimizer, frames.event_frame())
-        self._advance_clock(optimizer)
-        self._write_if_due()
+        self._aggregator.on_event(event, frames.event_frame() if self._detail == "lines" else None)
+        if self._detail == "lines":
+            self._write_if_due()
 
-    def _advance_clock(self, optimizer: Any) -> None:
-        if not self._has_clock:
+    def _begin_clock(self, event: Event) -> None:
+        """Begin the clock with the first step of an optimizer."""
+        if self._module_id is None or not self._has_clock:
             return
-        if self._clock is None:
-            from hpu_sim.prediction import torch_tools
+        self._has_clock = False
+        from hpu_sim.prediction import torch_tools
+
+        if torch_tools.is_supported():
             from hpu_sim.report import step_clock
 
-            if not torch_tools.is_supported():
-                self._has_clock = False
-                return
-            self._clock = step_clock.StepClock(self._config)
-        try:
-            self._clock.on_optimizer_step(optimizer)
-            if self._clock.clock is not None:
-                self._has_clock = False
-                self._write_trace(self._clock)
-        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
-            self._has_clock = False
-            sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
+            self._clock = step_clock.StepClock(self._config, self._write_trace)
+            self._clock.on_event(event)
 
-    def _write_trace(self, clock: StepClock) -> None:
+    def _write_trace(self) -> None:
+        if self._clock is None:
+            return
         rank, world_size = self._rank or _rank_from_env(os.environ)
-        trace = json.dumps(clock.trace(rank, world_size))
+        trace = json.dumps(self._clock.trace(rank, world_size))
         (self._folder / merge.TRACE_NAME.format(pid=self._pid)).write_text(trace, encoding="utf-8")
 
     def _take_memory(self, *event: Any) -> None:

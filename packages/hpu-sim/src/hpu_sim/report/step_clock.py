@@ -6,12 +6,14 @@ The third step is recorded, in which the optimizer has its state and DDP its buc
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hpu_sim.common import frames
+from hpu_sim.device import events
 from hpu_sim.prediction import summary
 from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.operation_recorder import OperationRecorder
@@ -20,7 +22,7 @@ from hpu_sim.prediction.recording import Recording
 from hpu_sim.report.schema import Clock, Replaceable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.recording import StepRecording
@@ -32,40 +34,57 @@ _MAX_LINES: Final = 50
 
 
 class StepClock(OperationRecorder):
-    """Recorder of the operators and collectives of one step, each with its line of the program."""
+    """Recorder of the operators and collectives of one step, each with its line of the program.
 
-    def __init__(self, config: SimConfig) -> None:
+    Args:
+        config: The simulated machine.
+        on_predicted: Function that is called once the step is predicted.
+
+    Attributes:
+        clock: Predicted step; None before it.
+    """
+
+    # It listens to optimizers all the time.
+    kinds = events.OPERATORS
+
+    def __init__(self, config: SimConfig, on_predicted: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._config = config
+        self._on_predicted = on_predicted
         self._optimizer: int | None = None
         self._steps = 0
-        self._listening: contextlib.ExitStack | None = None
+        self._listening = contextlib.ExitStack()
+        self._is_recording = False
         self.clock: Clock | None = None
         # Kernel, and the first and last operator that it could replace, of each call.
         self.replaceable_calls: list[tuple[str, int, int]] = []
         self._begun = 0
+        self._listening.callback(events.listen(events.OPTIMIZERS, self.on_event))
 
-    def before_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Begin the part of an optimizer in the recorded step. Torch calls this hook."""
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Begin the part of an optimizer."""
+        del optimizer
         self._begun = len(self.step.operations)
-        return None if self._listening is None else self._begin_optimizer(optimizer, args, kwargs)
 
-    def on_optimizer_step(self, optimizer: Any) -> None:
+    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Begin to record after the first steps of the first optimizer, and predict after its next one."""
-        if self._optimizers > 0:
-            self._end_optimizer(optimizer, (), {})
-            if type(optimizer) is torch.optim.AdamW:
-                self._add_replaceable("FusedAdamW", self._begun)
-        if self._optimizer not in {None, id(optimizer)} or self.clock is not None:
+        if self._is_recording and type(optimizer) is torch.optim.AdamW:
+            self._add_replaceable("FusedAdamW", self._begun)
+        if self._optimizer not in {None, id(optimizer)}:
             return
         self._optimizer = id(optimizer)
         self._steps += 1
-        if self._steps == STEPS_BEFORE:
-            self._listening = contextlib.ExitStack()
-            self._listening.enter_context(self.listening(decomposes_attention=False, follows_optimizers=False))
-        elif self._listening is not None:
+        try:
+            if self._is_recording:
+                self.close()
+                self.clock = _predict(self, self._config)
+                self._on_predicted()
+            elif self._steps == STEPS_BEFORE:
+                self._is_recording = True
+                self._listening.enter_context(self.listening(decomposes_attention=False))
+        except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.close()
-            self.clock = _predict(self, self._config)
+            sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
 
     @contextlib.contextmanager
     def replaceable(self, kernel: str) -> Iterator[None]:
@@ -81,9 +100,8 @@ class StepClock(OperationRecorder):
 
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        self._is_recording = False
+        self._listening.close()
 
     @property
     def module(self) -> str:

@@ -12,7 +12,6 @@ from hpu_sim.common.document import (
     Entry,
     Finding,
     Heading,
-    Meter,
     Part,
     Table,
     Text,
@@ -120,11 +119,6 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     yield from _leniences(report)
     yield from _numerics(report)
     yield from map(Text, loader_lines(report))
-    yield Heading("Memory")
-    for label, record in ranks:
-        peak, whole = record.totals["peak_bytes"], record.machine.memory_bytes
-        text = f"Rank {label}: peak {format_bytes(peak)} of {format_bytes(whole)}"
-        yield Meter(text, peak / whole, is_brief=False)
     for title, kinds, text in _SECTIONS:
         chosen = [line for line in lines if line.site.kind in kinds]
         groups = [

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from habana_frameworks.torch.hpu import _metrics_file
 from habana_frameworks.torch.utils.internal import is_lazy
+from hpu_sim.device.events import Event, emit
 from hpu_sim.device.runtime import acquire_device, native
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
         device_str: Ignored.
         sync: Whether to wait for the device.
     """
+    emit(Event("mark_step"))
     if not is_lazy():
         return
     acquire_device()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hpu_sim.device.events import as_one_kernel, as_two_kernels
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,6 +32,7 @@ class FusedClipNorm:
         self.parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self.max_norm = float(max_norm)
 
+    @as_one_kernel
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
         """Clip the gradients of ``parameters`` in place, and return their total norm before.
 
@@ -52,6 +55,7 @@ class FusedRMSNorm:
     """RMS normalization over the last dimension."""
 
     @staticmethod
+    @as_two_kernels
     def apply(  # noqa: PLR0913, PLR0917 - the bridge's signature
         data: torch.Tensor,
         gamma: torch.Tensor,

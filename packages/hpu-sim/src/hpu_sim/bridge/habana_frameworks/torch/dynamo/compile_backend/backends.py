@@ -12,6 +12,7 @@ from habana_frameworks.torch.dynamo.compile_backend import config, partitioner
 from habana_frameworks.torch.dynamo.compile_backend.dynamic_shapes import Recipes
 from habana_frameworks.torch.hpu import metrics
 from hpu_sim.common import frames
+from hpu_sim.device.events import Event, emit
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def _compile_graph(
     with frames.attributed_to(caller):
         graph = _partition(graph)
         num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
-        native().notify("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}")
+        emit(Event("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}"))
     recipes = Recipes(examples, is_static=is_static)
 
     def run(arguments: list[Any]) -> Any:
@@ -61,7 +62,7 @@ def _partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
             f"{', '.join(sorted({str(node.target) for node in eager}))} (simulated)"
         )
     for node in eager:
-        native().notify("graph_break", str(node.target), partitioner.program_line(node))
+        emit(Event("graph_break", str(node.target), partitioner.program_line(node)))
     return partitioned
 
 
@@ -71,7 +72,7 @@ def _report_break(graph_module: torch.fx.GraphModule) -> None:
     # torch 2.0 does not tell a break from a return.
     if getattr(reason, "graph_break", False):
         line = frames.innermost_program_line((frame.filename, frame.lineno) for frame in reason.user_stack)
-        native().notify("trace_break", reason.reason.strip().partition("\n")[0], line)
+        emit(Event("trace_break", reason.reason.strip().partition("\n")[0], line))
 
 
 def hpu_backend(

@@ -6,6 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from habana_frameworks.torch._operators import rotary
+from hpu_sim.device.events import as_two_kernels
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +53,7 @@ class RotaryPosEmbeddingHelperV1:
     """Rotation as in GPT-NeoX: consecutive positions from an offset on."""
 
     @staticmethod
+    @as_two_kernels
     def apply(p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, offset: int) -> torch.Tensor:
         """Return the rotated tensor; the arguments are those of :func:`apply_rotary_pos_emb`."""
         return apply_rotary_pos_emb(p, cos, sin, None, offset)
@@ -61,6 +63,7 @@ class RotaryPosEmbeddingHelperV2:
     """Rotation as in Llama: given positions."""
 
     @staticmethod
+    @as_two_kernels
     def apply(p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, position_ids: torch.Tensor | None) -> torch.Tensor:
         """Return the rotated tensor; the arguments are those of :func:`apply_rotary_pos_emb`."""
         return apply_rotary_pos_emb(p, cos, sin, position_ids)
@@ -70,6 +73,7 @@ class RotaryPosEmbeddingHelperV3:
     """Rotation as in ChatGLM: adjacent elements are rotated together, and one table has cosines and sines."""
 
     @staticmethod
+    @as_two_kernels
     def apply(x: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:
         """Return the rotated tensor.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
+from hpu_sim.device.events import one_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +24,8 @@ class FusedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         _mark_step_if_lazy()
-        self._step()
+        with one_kernel():
+            self._step()
         _mark_step_if_lazy()
         return loss
 

@@ -1,4 +1,4 @@
-#include "recorder.h"
+#include "events.h"
 
 #include <mutex>
 
@@ -20,9 +20,15 @@ std::vector<MemoryChange>& changes() {
 
 }  // namespace
 
-void set_recorder(Recorder recorder) {
-  current_recorder = recorder;
-  take_memory_changes();
+void set_listener(Listener listener, int sorts) {
+  if ((sorts & kOperators) == 0 || !is_recorded()) {
+    take_memory_changes();
+  }
+  if (!is_observed()) {
+    ++listener_generation;
+  }
+  current_listener = listener;
+  listening = sorts;
 }
 
 void record_memory(int64_t storage, int64_t bytes) {
