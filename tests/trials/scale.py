@@ -173,6 +173,7 @@ class MeasuredGuard(Guard):
 def start_thread(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
     """Start a guard as a thread, for a rank that is one."""
     guard = guard_module.Guard(job, clock, os.getpid(), detects=detects)
+    guard.process = os.pidfd_open(os.getpid())
     threading.Thread(target=guard.run, daemon=True).start()
     return 0
 

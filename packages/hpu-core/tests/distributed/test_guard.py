@@ -1,7 +1,10 @@
 """Guards of two ranks, whose store is in this process; what would end a rank is replaced."""
 
+import fcntl
 import os
+import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -370,12 +373,30 @@ def test_only_an_exchange_begins_with_a_new_training(ranks: list[Rank], now: lis
     assert ranks[0].guard.ranks[1].heartbeat.training
 
 
-def test_an_error_of_the_guard_ends_it_with_one_line(ranks: list[Rank], capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("method", ["exchange", "_watch"])
+def test_an_error_of_the_guard_ends_it_with_one_line(
+    ranks: list[Rank], method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     ranks[1].guard.process = os.pidfd_open(os.getpid())
-    with (
-        mock.patch.object(ranks[1].guard, "exchange", side_effect=ZeroDivisionError("no")),
-        mock.patch("select.select", return_value=([], [], [])),
-    ):
+    with mock.patch.object(ranks[1].guard, method, side_effect=ZeroDivisionError("no")):
         ranks[1].guard.run()
 
     assert capfd.readouterr().err == "failure detection is off on rank 1: ZeroDivisionError: no\n"
+
+
+def test_descriptors_may_be_as_large_as_those_of_a_program_with_many_files(
+    ranks: list[Rank], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ranks[1].post(training=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    with subprocess.Popen(["true"]) as ended:
+        process = os.pidfd_open(ended.pid)
+        ranks[1].guard.process = fcntl.fcntl(process, fcntl.F_DUPFD, 2048)
+        os.close(process)
+    try:
+        ranks[1].guard.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert not capfd.readouterr().err

@@ -150,14 +150,21 @@ class Guard:
         """Watch until the rank has ended."""
         exchange = threading.Thread(target=self._exchange_forever, daemon=True)
         exchange.start()
-        while self._error is None:
-            ready = select.select([self.process, self._clock.woken], [], [], self._timeouts.heartbeat_interval)[0]
-            if self.process in ready:
-                break
-            if ready:
-                os.read(self._clock.woken, 1 << 10)
-                self._woken.set()
-            self._watch(time.monotonic())
+        # `select` takes no descriptors from 1024 on, and the program may have as many open files.
+        awaited = select.poll()
+        awaited.register(self.process, select.POLLIN)
+        awaited.register(self._clock.woken, select.POLLIN)
+        try:
+            while self._error is None:
+                ready = {descriptor for descriptor, _ in awaited.poll(1000 * self._timeouts.heartbeat_interval)}
+                if self.process in ready:
+                    break
+                if ready:
+                    os.read(self._clock.woken, 1 << 10)
+                    self._woken.set()
+                self._watch(time.monotonic())
+        except Exception as error:  # noqa: BLE001 - as of the other thread.
+            self._error = error
         os.close(self.process)
         if self._error is not None:
             self._print(f"failure detection is off on rank {self._rank}: {describe_error(self._error)}")
