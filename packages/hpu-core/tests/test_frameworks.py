@@ -77,11 +77,28 @@ def test_imported_framework_is_used(pretend_imported: Callable[[str], None], nam
 
 
 @pytest.mark.usefixtures("both")
-def test_lightning_is_preferred_if_both_are_imported(pretend_imported: Callable[[str], None]) -> None:
+def test_lightning_is_used_if_both_are_imported(
+    pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frameworks, "_preferred", None)
     pretend_imported("lightning")
     pretend_imported("pytorch_lightning")
 
     assert frameworks.decide().name == "lightning"
+
+
+@pytest.mark.usefixtures("both")
+def test_the_first_one_that_is_preferred_is_used_if_both_are_imported(
+    pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frameworks, "_preferred", None)
+    for name in frameworks.NAMES:
+        pretend_imported(name)
+
+    frameworks.prefer("pytorch_lightning")
+    frameworks.prefer("lightning")
+
+    assert frameworks.decide().name == "pytorch_lightning"
 
 
 @pytest.mark.usefixtures("both")

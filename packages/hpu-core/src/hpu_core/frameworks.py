@@ -35,6 +35,9 @@ DISTRIBUTIONS: Final[dict[FrameworkName, str]] = {"lightning": "lightning", "pyt
 NAMES: Final = tuple(DISTRIBUTIONS)
 """Import names."""
 
+# The framework of the first Trainer, Fabric or LightningCLI that may use HPU.
+_preferred: FrameworkName | None = None
+
 _PYTORCH: dict[FrameworkName, str] = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 _FABRIC: dict[FrameworkName, str] = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}
 
@@ -76,7 +79,8 @@ def decide() -> Framework:
 
     1. HPU_CORE_FRAMEWORK, if it is set.
     2. The framework that this process has imported, if it has imported exactly one.
-    3. The framework that is installed; `lightning` if both are.
+    3. The framework that `prefer` named, if both are imported.
+    4. The framework that is installed; `lightning` if both are.
 
     Raises:
         ModuleNotFoundError: No Lightning is installed, or not the one that HPU_CORE_FRAMEWORK names.
@@ -84,8 +88,17 @@ def decide() -> Framework:
         ValueError: HPU_CORE_FRAMEWORK has an unknown value.
     """
     names = imported()
-    name = _override() or (names[0] if len(names) == 1 else _first_installed())
+    name = _override() or (names[0] if len(names) == 1 else _preferred or _first_installed())
     return Framework(name, _validated_version(name))
+
+
+def prefer(name: FrameworkName) -> None:
+    """Have `decide` choose a framework if both are imported, unless another one is preferred already.
+
+    A library may import the one that the program does not use.
+    """
+    global _preferred  # noqa: PLW0603 - as the decision, one per process.
+    _preferred = _preferred or name
 
 
 def imported() -> tuple[FrameworkName, ...]:

@@ -201,13 +201,13 @@ def test_other_errors_without_device_are_unchanged(error: Exception, monkeypatch
 )
 @pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends")
 def test_two_frameworks_in_one_program(tmp_path: Path) -> None:
-    """The first one uses the device, the second one explains why it cannot."""
+    """The first one that uses the device is used, the other one explains why it cannot."""
     program = """
 import lightning, pytorch_lightning
-print(type(lightning.Trainer(accelerator="hpu", logger=False).strategy).__name__)
-print(type(pytorch_lightning.Trainer(accelerator="cpu", logger=False).strategy).__name__)
+print(type(pytorch_lightning.Trainer(accelerator="hpu", logger=False).strategy).__name__)
+print(type(lightning.Trainer(accelerator="cpu", logger=False).strategy).__name__)
 try:
-    pytorch_lightning.Trainer(accelerator="hpu", logger=False)
+    lightning.Trainer(accelerator="hpu", logger=False)
 except ImportError as error:
     print(error)
 """
@@ -215,6 +215,6 @@ except ImportError as error:
 
     assert lines[:2] == ["SingleHPUStrategy", "SingleDeviceStrategy"]
     assert lines[2] == (
-        "the Gaudi packages use lightning in this process, but this Trainer or Fabric is from pytorch_lightning: "
-        "import only one of them, set HPU_CORE_FRAMEWORK=pytorch_lightning, or pass `accelerator='cpu'` here"
+        "the Gaudi packages use pytorch_lightning in this process, but this Trainer or Fabric is from lightning: "
+        "import only one of them, set HPU_CORE_FRAMEWORK=lightning, or pass `accelerator='cpu'` here"
     )

@@ -17,6 +17,7 @@ _OTHER_LAUNCHERS: Final = re.compile(r".*(spawn|fork|notebook|offload).*")
 
 def load_classes(framework: frameworks.FrameworkName) -> None:
     """Import the classes that a Trainer accepts, as far as possible: LightningCLI lists imported subclasses."""
+    frameworks.prefer(framework)
     if frameworks.import_error(framework) is not None:
         return
     for path in _class_paths():

@@ -49,6 +49,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     _module_ids: tuple[int, ...] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if names_hpu(kwargs) or _may_be_hpu(kwargs.get("accelerator")):
+            frameworks.prefer(self._framework)
         self._import_error = frameworks.import_error(self._framework)
         if self._import_error is None:
             _registries.register_all(self._api)
@@ -155,7 +157,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
 
     def _may_choose_hpu(self, accelerator: object) -> bool:
         """Return whether the `accelerator` argument selects HPU by an instance, or may do so by default."""
-        return self._is_hpu(accelerator) or (accelerator in (None, "auto") and discovery.is_available())
+        return self._is_hpu(accelerator) or _may_be_hpu(accelerator)
 
     def _is_single_device_strategy(self) -> bool:
         path = plugins.strategies()["hpu_single"].of(self._api)
@@ -180,6 +182,10 @@ class FabricConnectorMixin(HPUConnectorMixin):
     _api = "fabric"
     _precision_attr = "_precision_input"
     _precision_plugin_attr = "_precision_instance"
+
+
+def _may_be_hpu(accelerator: object) -> bool:
+    return accelerator in (None, "auto") and discovery.is_available()
 
 
 def _from_path(flag: Any) -> Any:
