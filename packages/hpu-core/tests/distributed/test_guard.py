@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -390,7 +391,7 @@ def test_descriptors_may_be_as_large_as_those_of_a_program_with_many_files(
     ranks[1].post(training=False)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-    with subprocess.Popen(["true"]) as ended:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         process = os.pidfd_open(ended.pid)
         ranks[1].guard.process = fcntl.fcntl(process, fcntl.F_DUPFD, 2048)
         os.close(process)
