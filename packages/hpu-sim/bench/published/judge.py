@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 import encoding
-from products import MEASURED, SHEET
+from products import MEASURED
 from record import FOLDER, path, points
 
 from hpu_sim.prediction import fusion, matrix_engine
@@ -33,7 +33,7 @@ from hpu_sim.prediction.recording import Operation, Product, Recording, StepReco
 from hpu_sim.prediction.time_model import mode_of, step_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
 _BEGIN, _END = "<!-- judged: begin -->", "<!-- judged: end -->"
@@ -133,10 +133,8 @@ def headline(judged: Sequence[Judged]) -> str:
         high = errors[math.ceil(0.9 * len(errors)) - 1]
         signed = statistics.median(each.error for each in group)
         shares = f"{statistics.median(errors):.0%}", f"{high:.0%}", f"{errors[-1]:.0%}", f"{signed:+.0%}"
-        inside, width = (
-            statistics.mean(each.is_inside for each in group),
-            statistics.median(each.predicted.high / each.predicted.low for each in group),
-        )
+        inside = statistics.mean(each.is_inside for each in group)
+        width = statistics.median(each.predicted.high / each.predicted.low for each in group)
         rows.append((name, str(len(group)), *shares, f"{inside:.0%}", f"{width:.2f}"))
     names = ("values", "n", "median error", "90th percentile", "worst", "with its sign", "inside", "median width")
     return table(names, rows)
@@ -147,34 +145,36 @@ def every(judged: Sequence[Judged]) -> str:
     cells: dict[str, dict[str, str]] = {}
     for each in judged:
         name = f"{each.point['id']}, {each.point['model']}{'' if each.is_known else '¹'}"
-        predicted = f"{each.predicted.middle:.3g} ({each.predicted.low:.3g} to {each.predicted.high:.3g})"
         mark = "" if each.is_inside else "²"
-        cells.setdefault(name, {})[each.generation] = f"{each.seconds:.4g}: {predicted}, {each.error:+.0%}{mark}"
+        span = f"{each.predicted.low:.3g}-{each.predicted.high:.3g}"
+        cells.setdefault(name, {})[each.generation] = f"{each.seconds:.4g}: {span}, {each.error:+.0%}{mark}"
     rows = [(name, *(row.get(generation, "") for generation in GENERATIONS)) for name, row in cells.items()]
-    notes = "points.json has the jobs. ¹ The host's preparation is not known. ² Outside of the range.\n"
-    return f"Seconds of a step: published, and predicted.\n\n{table(('point', *GENERATIONS), rows)}\n{notes}"
+    notes = "¹ The host's preparation is not known. ² Outside of the range.\n"
+    text = "Seconds of a step: published, the predicted range, the error of its middle."
+    return f"{text}\n\n{table(('point', *GENERATIONS), rows)}\n{notes}"
 
 
 def ratios(judged: Sequence[Judged]) -> str:
-    """Return ratios of published values, and which way they go."""
+    """Return how far ratios of published values are explained, a row for each kind."""
     known = {(each.point["id"], each.generation): each for each in judged if each.is_known}
-    pairs = [((point, "GAUDI3"), (point, "GAUDI2"), f"GAUDI3 / GAUDI2, {point}") for point, _ in known]
-    pairs += [((of, other), (to, other), f"{name}, {other}") for of, to, name in PAIRS for other in GENERATIONS]
-    rows, errors, inside = [], [], []
-    for of, to, name in dict.fromkeys(pairs):
-        if of not in known or to not in known:
-            continue
-        truth = known[of].seconds / known[to].seconds
-        found = ratio(clock(*of), clock(*to))
-        errors.append(abs(found.middle / truth - 1))
-        inside.append(found.low <= truth <= found.high)
-        cells = f"{found.middle:.3f} ({found.low:.3f} to {found.high:.3f})", f"{found.middle / truth - 1:+.0%}"
-        rows.append((name, f"{truth:.3f}", *cells, "yes" if inside[-1] else "no"))
-    text = table(("ratio", "published", "predicted, not measured", "error", "inside"), rows)
-    summary = (
-        f"Median error {statistics.median(errors):.0%}, worst {max(errors):.0%}; {statistics.mean(inside):.0%} inside."
-    )
-    return f"{text}\n{summary}\n"
+    pairs = [
+        ("GAUDI3 / GAUDI2", (point, "GAUDI3"), (point, "GAUDI2")) for point in dict.fromkeys(key for key, _ in known)
+    ]
+    pairs += [(name, (of, each), (to, each)) for of, to, name in PAIRS for each in GENERATIONS]
+    found: dict[str, list[tuple[float, bool]]] = {}
+    for name, of, to in pairs:
+        if of in known and to in known:
+            truth = known[of].seconds / known[to].seconds
+            predicted = ratio(clock(*of), clock(*to))
+            is_inside = predicted.low <= truth <= predicted.high
+            found.setdefault(name, []).append((predicted.middle / truth - 1, is_inside))
+    found["all"] = [each for group in found.values() for each in group]
+    rows = []
+    for name, group in found.items():
+        errors, inside = zip(*group, strict=True)
+        shown = f"{statistics.median(map(abs, errors)):.0%}", f"{min(errors):+.0%} to {max(errors):+.0%}"
+        rows.append((name, *shown, f"{sum(inside)} of {len(inside)}"))
+    return table(("ratio", "median error", "errors", "inside"), rows)
 
 
 def _peak_seconds(product: Product, dtype: str, item: int, generation: str, valid: float = 0.5) -> float:
@@ -186,21 +186,18 @@ def _alone(_operations: Any, _values: Any, start: int, end: int) -> list[list[in
     return [[index] for index in range(start, end)]
 
 
-#: Rules that an ablation leaves out: figures of the hardware in their place, or functions.
-ABLATIONS: Final[dict[str, tuple[dict[str, Any], Callable[[], contextlib.AbstractContextManager[Any]]]]] = {
-    "nothing": ({}, contextlib.nullcontext),
-    "tiles of products: each at the peak": ({}, lambda: mock.patch.object(matrix_engine, "seconds", _peak_seconds)),
-    "power: the full clock": ({"matrix_efficiency": 1.0}, contextlib.nullcontext),
-    "whole lines of rows": ({"line_bytes": 1}, contextlib.nullcontext),
-    "fusion": ({}, lambda: mock.patch.object(fusion, "_fused", _alone)),
-    "bundles": ({}, lambda: mock.patch.object(fusion, "_NODES", -1)),
-    "overlap of dependent kernels": ({"pipeline_parts": 1.0, "bundle_slices": 1.0}, contextlib.nullcontext),
-    "instructions of the vector engines": ({"load_cycles": 0.0, "special_cycles": 0.0}, contextlib.nullcontext),
-    "the host": (
-        dict.fromkeys(("trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds"), 0.0),
-        contextlib.nullcontext,
-    ),
-    "preparation of samples": ({"loader_factor": 0.0}, contextlib.nullcontext),
+#: Rules that an ablation leaves out: figures of the hardware in their place, or what a function or constant becomes.
+ABLATIONS: Final[dict[str, tuple[dict[str, Any], tuple[Any, str, Any] | None]]] = {
+    "nothing": ({}, None),
+    "tiles of products: each at the peak": ({}, (matrix_engine, "seconds", _peak_seconds)),
+    "power: the full clock": ({"matrix_efficiency": 1.0}, None),
+    "whole lines of rows": ({"line_bytes": 1}, None),
+    "fusion": ({}, (fusion, "_fused", _alone)),
+    "bundles": ({}, (fusion, "_NODES", -1)),
+    "overlap of dependent kernels": ({"pipeline_parts": 1.0, "bundle_slices": 1.0}, None),
+    "instructions of the vector engines": ({"load_cycles": 0.0, "special_cycles": 0.0}, None),
+    "the host": (dict.fromkeys(("trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds"), 0.0), None),
+    "preparation of samples": ({"loader_factor": 0.0}, None),
 }
 
 
@@ -208,9 +205,9 @@ def ablations(judged: Sequence[Judged]) -> str:
     """Return the errors without each rule."""
     known = [each for each in judged if each.is_known]
     rows = []
-    for name, (figures, context) in ABLATIONS.items():
+    for name, (figures, patch) in ABLATIONS.items():
         errors = []
-        with context():
+        with mock.patch.object(*patch) if patch else contextlib.nullcontext():
             for each in known:
                 recording = recordings()[each.point["id"]]
                 device = replace(hardware(each.generation, "middle"), **figures)
@@ -222,25 +219,24 @@ def ablations(judged: Sequence[Judged]) -> str:
     return table(("without (every figure in the middle)", "median error", "with its sign", "worst"), rows)
 
 
-def product_tables() -> str:
-    """Return the fact sheet's products and measured ones, by our rules."""
+def products() -> str:
+    """Return how far measured products are from ours."""
     rows = []
-    for name, product, *shares in SHEET:
-        ours = (f"{matrix_engine.share_of_peak(product, 'bfloat16', 2, each):.3f}" for each in GENERATIONS)
-        rows.append((name, *(f"{own} ({share:g})" for own, share in zip(ours, shares, strict=True))))
-    text = table(("product, and the share of the peak by ours (by the port of the library)", *GENERATIONS), rows)
-    rows = []
-    for name, product, dtype, measured in MEASURED:
-        rate = 2 * math.prod(product[:4]) / _measured_seconds(product, dtype)
-        rows.append((name, dtype, f"{measured:.1f}", f"{rate / 1e12:.1f}", f"{rate / 1e12 / measured - 1:+.0%}"))
-    names = ("product on GAUDI2, M x K x N", "dtype", "measured by others (TFLOP/s)", "predicted", "error")
-    return f"{text}\n{table(names, rows)}"
+    for dtype in ("bfloat16", "float8"):
+        errors = [
+            2e-12 * math.prod(product[:4]) / _measured_seconds(product, dtype) / measured - 1
+            for product, each, measured in MEASURED
+            if each == dtype
+        ]
+        rows.append(
+            (dtype, str(len(errors)), f"{statistics.median(errors):+.0%}", f"{min(errors):+.0%} to {max(errors):+.0%}")
+        )
+    return table(("products measured on GAUDI2", "n", "median error of the rate", "errors"), rows)
 
 
 def _measured_seconds(product: Product, dtype: str) -> float:
     item = 1 if dtype == "float8" else 2
-    sizes = (product.rows * product.inner * item, product.inner * product.columns * item)
-    reads = tuple(enumerate(sizes))
+    reads = ((0, product.rows * product.inner * item), (1, product.inner * product.columns * item))
     writes = ((2, product.rows * product.columns * 2),)
     operation = Operation("aten.mm", "forward", "", dtype, 1, product[:4], reads, writes, 0, products=(product,))
     device = replace(hardware("GAUDI2", "middle"), trace_seconds=0.0, graph_seconds=0.0, start_seconds=0.0)
@@ -251,19 +247,10 @@ def render() -> str:
     """Return the generated part of the record."""
     judged = judge()
     today = dt.datetime.now(tz=dt.timezone.utc).date()
-    parts = [
-        f"{today}, `python packages/hpu-sim/bench/published/judge.py --write`, predicted, not measured.\n",
-        headline(judged),
-        "### Every published value\n",
-        every(judged),
-        "### Ratios\n",
-        ratios(judged),
-        "### Without each rule\n",
-        ablations(judged),
-        "### Products\n",
-        product_tables(),
-    ]
-    return "\n".join(parts)
+    head = f"{today}, `python packages/hpu-sim/bench/published/judge.py --write`, predicted, not measured.\n"
+    parts = {"Every published value": every, "Ratios": ratios, "Without each rule": ablations}
+    texts = [f"### {name}\n\n{part(judged)}" for name, part in parts.items()]
+    return "\n".join([head, headline(judged), *texts, products()])
 
 
 def main() -> None:

@@ -98,33 +98,25 @@ MODELS: Final = {
     "mpt-7b": Model(32, "Llama", _llama(4096, 32, 32, 10922, 50432)),
     "mistral-7b": Model(32, "Mistral", _llama(4096, 32, 8, 14336, 32000)),
     "qwen2-7b": Model(28, "Qwen2", _llama(3584, 28, 4, 18944, 152064)),
-    "swin-base": Model(
-        18,
-        "Swin",
-        {"image_size": 224, "patch_size": 4, "window_size": 7, "embed_dim": 128, "num_heads": [4, 8, 16, 32]},
-    ),
+    "swin-base": Model(18, "Swin", {
+        "image_size": 224, "patch_size": 4, "window_size": 7, "embed_dim": 128, "num_heads": [4, 8, 16, 32],
+    }),
     "vit-base": Model(12, "ViT", {**_BASE, "image_size": 224, "patch_size": 16}),
     "ast": Model(12, "AST", {**_BASE, "max_length": 128, "num_mel_bins": 128}),
     "wav2vec2-base": Model(12, "Wav2Vec2", {**_BASE, "apply_spec_augment": False, "layerdrop": 0.0}),
-    "esm1b": Model(
-        33,
-        "Esm",
-        {"hidden_size": 1280, "num_attention_heads": 20, "intermediate_size": 5120, "vocab_size": 33,
-         "pad_token_id": 1, "mask_token_id": 32, "position_embedding_type": "absolute",
-         "max_position_embeddings": 1026, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
-    ),
-    "roberta-large": Model(
-        24,
-        "Roberta",
-        {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50265,
-         "max_position_embeddings": 514, "type_vocab_size": 1},
-    ),
-    "whisper-small": Model(
-        12,
-        "Whisper",
-        {"d_model": 768, "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
-         "decoder_ffn_dim": 3072, "vocab_size": 51865},
-    ),
+    "esm1b": Model(33, "Esm", {
+        "hidden_size": 1280, "num_attention_heads": 20, "intermediate_size": 5120, "vocab_size": 33, "pad_token_id": 1,
+        "mask_token_id": 32, "position_embedding_type": "absolute", "max_position_embeddings": 1026,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }),
+    "roberta-large": Model(24, "Roberta", {
+        "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 50265,
+        "max_position_embeddings": 514, "type_vocab_size": 1,
+    }),
+    "whisper-small": Model(12, "Whisper", {
+        "d_model": 768, "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
+        "decoder_ffn_dim": 3072, "vocab_size": 51865,
+    }),
 }  # fmt: skip
 _HEADS: Final = {
     "Swin": "ForImageClassification", "ViT": "ForImageClassification", "AST": "ForAudioClassification",
@@ -188,37 +180,29 @@ def _choose_trained(model: nn.Module, job: Job) -> nn.Module:
 
         config = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=["q_proj", "v_proj"])
         return get_peft_model(model, config)
+    word = {"norms": "norm", "head": "classifier"}.get(job.train, "")
     for name, parameter in model.named_parameters():
-        # Only of masked training; DDP refuses parameters without gradients.
-        parameter.requires_grad_("masked_spec_embed" not in name and parameter.requires_grad)
-    words = {"norms": "norm", "head": "classifier"}
-    if job.train in words:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(words[job.train] in name)
+        # DDP refuses parameters without gradients, as one of masked training only.
+        parameter.requires_grad_(word in name and "masked_spec_embed" not in name and parameter.requires_grad)
     return model
 
 
 def make_batch(model: Model, job: Job) -> dict[str, Tensor]:
     """Return a batch on the host; its values are never read."""
     size, dtype = job.batch, getattr(torch, job.weights)
+    tokens, labels = (torch.zeros(*sizes, dtype=torch.int64) for sizes in ((size, job.length), (size,)))
+    text = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     if model.kind in _CAUSAL:
-        tokens = torch.zeros(size, job.length, dtype=torch.int64)
-        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
-    labels = torch.zeros(size, dtype=torch.int64)
-    if model.kind in {"Esm", "Roberta"}:
-        tokens = torch.zeros(size, job.length, dtype=torch.int64)
-        goal = {"labels": labels} if model.kind == "Esm" else {"start_positions": labels, "end_positions": labels}
-        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **goal}
+        return {**text, "labels": tokens}
+    if model.kind == "Esm":
+        return {**text, "labels": labels}
+    if model.kind == "Roberta":
+        return {**text, "start_positions": labels, "end_positions": labels}
     if model.kind == "Whisper":
-        features = torch.zeros(size, 80, 3000, dtype=dtype)
-        return {"input_features": features, "labels": torch.zeros(size, job.length, dtype=torch.int64)}
-    inputs = {
-        "AST": torch.zeros(size, 128, 128, dtype=dtype),
-        # 8 seconds at 16 kHz.
-        "Wav2Vec2": torch.zeros(size, 128000, dtype=dtype),
-    }
+        return {"input_features": torch.zeros(size, 80, 3000, dtype=dtype), "labels": tokens}
+    inputs = {"AST": (128, 128), "Wav2Vec2": (128000,)}  # 8 seconds at 16 kHz.
     if model.kind in inputs:
-        return {"input_values": inputs[model.kind], "labels": labels}
+        return {"input_values": torch.zeros(size, *inputs[model.kind], dtype=dtype), "labels": labels}
     return {"pixel_values": torch.zeros(size, 3, 224, 224, dtype=dtype), "labels": labels}
 
 
@@ -233,8 +217,7 @@ def program(model: Model, job: Job) -> Callable[[], None]:
         mark_step = core.mark_step if job.mode == "lazy" else lambda: None
         bare = make_model(model, job).to("hpu")
         trained = [each for each in bare.parameters() if each.requires_grad]
-        optimizer: Any = FusedAdamW(trained, lr=1e-4)
-        network, optimizer = _distribute(bare, optimizer, job)
+        network, optimizer = _distribute(bare, FusedAdamW(trained, lr=1e-4), job)
         clip = FusedClipNorm(trained, 1.0)
 
         for _ in range(_STEPS):
@@ -277,13 +260,10 @@ def _distribute(network: nn.Module, optimizer: Any, job: Job) -> tuple[Any, Any]
 
     zero = {"stage": job.zero, "overlap_comm": False, "contiguous_gradients": False, "reduce_scatter": False}
     config = {
-        "train_micro_batch_size_per_gpu": job.batch,
-        "gradient_accumulation_steps": job.accumulate,
-        "bf16": {"enabled": True},
-        "gradient_clipping": 1.0,
-        "zero_optimization": zero,
+        "train_micro_batch_size_per_gpu": job.batch, "gradient_accumulation_steps": job.accumulate,
+        "bf16": {"enabled": True}, "gradient_clipping": 1.0, "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
-    }
+    }  # fmt: skip
     engine, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
     return engine, engine
 
@@ -294,8 +274,7 @@ def _float8(job: Job) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     from habana_frameworks.torch.hpex.experimental import transformer_engine as te
 
-    context: contextlib.AbstractContextManager[None] = te.fp8_autocast(enabled=True)
-    return context
+    return te.fp8_autocast(enabled=True)  # type: ignore[no-any-return] # without types
 
 
 def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
@@ -329,31 +308,19 @@ def _kernels(kind: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _softmax(job: Job) -> Iterator[None]:
+def _softmax(job: Job) -> contextlib.AbstractContextManager[Any]:
     """Take every softmax in the type of its input, as optimum-habana's `attn_softmax_bf16` does, if the job asks."""
     original = nn.functional.softmax
 
-    def softmax(inputs: Tensor, dim: int, **kwargs: Any) -> Tensor:
-        del kwargs
+    def softmax(inputs: Tensor, dim: int, **_: Any) -> Tensor:
         return original(inputs, dim=dim)
 
-    if job.softmax_bf16:
-        nn.functional.softmax = softmax  # type: ignore[assignment] # with the arguments that the models use
-    try:
-        yield
-    finally:
-        nn.functional.softmax = original
+    return mock.patch.object(nn.functional, "softmax", softmax if job.softmax_bf16 else original)
 
 
-@contextlib.contextmanager
-def _no_sync(network: nn.Module, job: Job, micro: int) -> Iterator[None]:
-    is_last = micro == job.accumulate - 1
-    context = contextlib.nullcontext()
-    if isinstance(network, nn.parallel.DistributedDataParallel) and not is_last:
-        context = network.no_sync()  # type: ignore[assignment] # a context manager, without types in old torch
-    with context:
-        yield
+def _no_sync(network: Any, job: Job, micro: int) -> contextlib.AbstractContextManager[Any]:
+    is_reduced = not isinstance(network, nn.parallel.DistributedDataParallel) or micro == job.accumulate - 1
+    return contextlib.nullcontext() if is_reduced else network.no_sync()
 
 
 def record(name: str, job: Job) -> Recording:

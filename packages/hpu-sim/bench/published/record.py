@@ -31,12 +31,8 @@ def features(point: dict[str, Any]) -> dict[str, Any]:
     """Return what the planner's models read of a point's step."""
     import programs
 
-    recording = programs.record(point["model"], programs.Job(**point["job"]))
-    return {
-        "parameters": recording.parameters,
-        "trainable": recording.trainable,
-        **encoding.to_json(recording.steady),
-    }
+    found = programs.record(point["model"], programs.Job(**point["job"]))
+    return {"parameters": found.parameters, "trainable": found.trainable, **encoding.to_json(found.steady)}
 
 
 def path(point: dict[str, Any]) -> Path:
