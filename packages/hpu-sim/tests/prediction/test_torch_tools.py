@@ -31,21 +31,6 @@ def test_a_tensor_of_the_host_has_data() -> None:
     assert not torch_tools.has_data(torch.ones(1, device="hpu"))
 
 
-@pytest.mark.parametrize("count", [1, 3, 4, 16])
-def test_chunks_are_those_of_fsdp(count: int) -> None:
-    modules = [module for module, name, _ in torch_tools.fsdp_replacements() if name == "_chunk_with_empty"]
-    if not modules:
-        pytest.skip("this torch has no FSDP2 of this form")
-    tensor = torch.arange(20).view(10, 2)
-
-    expected = modules[0]._chunk_with_empty(tensor, count, dim=0)
-
-    chunks = torch_tools.Chunks(tensor, count, dim=0)
-    assert len(chunks) == len(expected)
-    for index, chunk in enumerate(expected):
-        assert torch.equal(chunks[index], chunk)
-
-
 def test_the_other_ranks_of_a_plan_have_set_what_this_one_has() -> None:
     store = torch_tools._store_class()()
     store.set("job/asked/0", "yes")

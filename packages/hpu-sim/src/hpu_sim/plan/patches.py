@@ -54,17 +54,13 @@ def applied(session: Session) -> Iterator[None]:
 
 
 def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
-    """Make process groups that exchange nothing, and skip the checks of DDP and FSDP that need other ranks or data."""
+    """Make process groups that exchange nothing."""
     import torch.distributed as dist
-    import torch.nn.parallel.distributed as ddp
 
     for name, function in _group_functions(session).items():
         replace(stack, dist, name, function)
     replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
     replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
-    for module, name, value in torch_tools.fsdp_replacements():
-        replace(stack, module, name, value)
-    replace(stack, ddp, "_verify_param_shape_across_processes", _do_nothing)
 
 
 def _replace_bridge(stack: contextlib.ExitStack) -> None:
@@ -96,10 +92,6 @@ def _show(original: Callable[..., str], device: PlanDevice) -> Callable[..., str
         return f"tensor(..., device='{self.device}', size={tuple(self.shape)}, dtype={self.dtype})"
 
     return method
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    del args, kwargs
 
 
 def _init_process_group(initialize: Callable[..., None], session: Session) -> None:

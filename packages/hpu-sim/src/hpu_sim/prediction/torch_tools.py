@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
 
     import torch
 
@@ -95,42 +93,6 @@ def _store_class() -> type[Any]:
             del keys
 
     return PlanStore
-
-
-class Chunks:
-    """Chunks of a tensor as FSDP2 makes them, each made when it is asked for.
-
-    FSDP2 makes one per rank and takes that of its own. On 512 ranks the others are most of the time of a plan.
-
-    Args:
-        tensor: Tensor to divide.
-        count: Number of chunks; the last ones may be empty.
-        dim: Dimension to divide.
-    """
-
-    def __init__(self, tensor: torch.Tensor, count: int, dim: int) -> None:
-        self._tensor = tensor
-        self._count = count
-        self._dim = dim
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        length = self._tensor.size(self._dim)
-        size = -(-length // self._count)
-        start = index * size
-        if start >= length:
-            return self._tensor.new_empty(0)
-        return self._tensor.narrow(self._dim, start, min(size, length - start))
-
-
-def fsdp_replacements() -> Iterator[tuple[ModuleType, str, Any]]:
-    """Yield functions of FSDP2 that this module replaces: their module, their name and the replacement."""
-    with contextlib.suppress(ImportError):
-        found = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
-        if hasattr(found, "_chunk_with_empty"):
-            yield found, "_chunk_with_empty", Chunks
 
 
 def has_data(tensor: torch.Tensor) -> bool:
