@@ -1,7 +1,8 @@
-"""Events for a listener, while they happen."""
+"""csrc/events.cpp: events for a listener, while they happen, and with their times for a profile."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,9 @@ from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+_ids: Final = itertools.count()
 
 
 @pytest.fixture
@@ -160,3 +164,22 @@ def test_nobody_is_told_anything_after_the_listener_is_gone(events: list[tuple[s
     torch.empty(1, device="hpu").item()
 
     assert events == []
+
+
+@pytest.mark.needs_torch("2.2", "libraries that can be destroyed")
+def test_a_recording_keeps_the_names_of_deregistered_operators() -> None:
+    """An event owns its name, because the operator may be gone when the recording is stopped."""
+    native().start_device_trace()
+    names = []
+    for _ in range(20):
+        library = torch.library.Library(f"hpu_sim_test_trace_{next(_ids)}", "FRAGMENT")
+        library.define("op(Tensor x) -> Tensor")
+        library.impl("op", lambda x: x + 1, "CPU")
+        getattr(torch.ops, library.ns).op(torch.ones(2, device="hpu"))
+        names.append(f"{library.ns}::op")
+        library._destroy()
+
+    events, num_dropped = native().stop_device_trace()
+
+    assert [name for _, name, *_ in events if name.startswith("hpu_sim_test_trace")] == names
+    assert num_dropped == 0

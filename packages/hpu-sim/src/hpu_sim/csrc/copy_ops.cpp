@@ -7,7 +7,6 @@
 #include "alias.h"
 #include "allocator.h"
 #include "counters.h"
-#include "device_trace.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"

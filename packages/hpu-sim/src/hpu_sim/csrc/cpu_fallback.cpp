@@ -16,7 +16,6 @@
 #include "autograd_threads.h"
 #include "counters.h"
 #include "cpu_placement.h"
-#include "device_trace.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"

@@ -1,6 +1,5 @@
 #include "graph.h"
-
-#include "device_trace.h"
+#include "events.h"
 
 namespace hpu_sim {
 namespace {

@@ -20,7 +20,6 @@
 
 #include "allocator.h"
 #include "counters.h"
-#include "device_trace.h"
 #include "events.h"
 #include "fork_safety.h"
 #include "graph.h"

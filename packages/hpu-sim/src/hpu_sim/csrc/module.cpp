@@ -10,7 +10,6 @@
 #include "counters.h"
 #include "cpu_placement.h"
 #include "device_pool.h"
-#include "device_trace.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"

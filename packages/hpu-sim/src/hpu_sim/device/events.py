@@ -143,7 +143,7 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not _records_operators or _is_traced():
+        if not _records_operators or is_compiling():
             return function(*args, **kwargs)
         with one_kernel():
             return function(*args, **kwargs)
@@ -161,7 +161,7 @@ def as_two_kernels(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def apply(*args: Any, **kwargs: Any) -> Tensor:
-        if not _records_operators or _is_traced():
+        if not _records_operators or is_compiling():
             return function(*args, **kwargs)
         first: Tensor = args[0].view_as(args[0])
         result: Tensor = forward(first, *args[1:], **kwargs)
@@ -173,7 +173,8 @@ def as_two_kernels(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return apply
 
 
-def _is_traced() -> bool:
+def is_compiling() -> bool:
+    """Return whether torch.compile traces the caller, whose graph a call of the device would break."""
     import torch
 
     # torch 2.0 has no such module, 2.1 no such function.

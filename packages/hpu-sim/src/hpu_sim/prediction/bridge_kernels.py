@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.device.events import as_one_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor
+    Context = contextlib.AbstractContextManager[None]
 
 
 #: Note of a plan whose program calls torch's attention.
@@ -27,34 +27,34 @@ DECOMPOSED: Final = (
 )
 
 
-class Recorder(Protocol):
-    """What a recording of operators learns from a kernel."""
-
-    #: Notes of a plan.
-    notes: set[str]
-
-    def replaceable(self, kernel: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context whose operators a kernel of the bridge could replace."""
-
-
 @contextlib.contextmanager
-def applied(recorder: Recorder, *, decomposes_attention: bool) -> Iterator[None]:
-    """Record the operators of fused kernels as parts of one launch, and attention by the bridge's paths.
+def applied(
+    notes: set[str],
+    replaceable: Callable[[str], Context],
+    *,
+    decomposes_attention: bool,
+) -> Iterator[None]:
+    """Record dropout as one launch, and attention by the bridge's paths.
 
     Args:
-        recorder: Recorder.
+        notes: Notes of a plan.
+        replaceable: Function that returns a context whose operators a kernel of the bridge could replace.
         decomposes_attention: Whether attention takes these paths; else that of the CPU, for its numbers.
     """
     from habana_frameworks.torch.hpex import kernels
     from torch import nn
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    def attending() -> Context:
+        notes.add(DECOMPOSED)
+        return replaceable("FusedSDPA")
+
     with contextlib.ExitStack() as stack:
         put = functools.partial(replace, stack)
         put(nn.functional, "dropout", as_one_kernel(nn.functional.dropout))
-        put(nn.utils, "clip_grad_norm_", _as_replaceable(nn.utils.clip_grad_norm_, recorder))
+        put(nn.utils, "clip_grad_norm_", _within(nn.utils.clip_grad_norm_, lambda: replaceable("FusedClipNorm")))
         attention = nn.functional.scaled_dot_product_attention
-        put(nn.functional, "scaled_dot_product_attention", _noted(attention, recorder))
+        put(nn.functional, "scaled_dot_product_attention", _within(attention, attending))
         fused = _as_one_operator(kernels.FusedSDPA.apply, attention, is_chosen=not decomposes_attention)
         put(kernels.FusedSDPA, "apply", staticmethod(fused))
         if decomposes_attention:
@@ -69,21 +69,11 @@ def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> N
     setattr(owner, name, value)
 
 
-def _noted(attention: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
-    @functools.wraps(attention)
+def _within(function: Callable[..., Any], context: Callable[[], Context]) -> Callable[..., Any]:
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        recorder.notes.add(DECOMPOSED)
-        with recorder.replaceable("FusedSDPA"):
-            return attention(*args, **kwargs)
-
-    return call
-
-
-def _as_replaceable(clip: Callable[..., Tensor], recorder: Recorder) -> Callable[..., Tensor]:
-    @functools.wraps(clip)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        with recorder.replaceable("FusedClipNorm"):
-            return clip(*args, **kwargs)
+        with context():
+            return function(*args, **kwargs)
 
     return call
 

@@ -67,7 +67,8 @@ class OperationRecorder:
             decomposes_attention: Whether torch's attention takes the path that it has on a card. It changes numbers.
         """
         with contextlib.ExitStack() as stack:
-            stack.enter_context(bridge_kernels.applied(self, decomposes_attention=decomposes_attention))
+            applied = bridge_kernels.applied(self.notes, self.replaceable, decomposes_attention=decomposes_attention)
+            stack.enter_context(applied)
             stack.callback(events.listen(self.kinds, self.on_event))
             yield
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
 from habana_frameworks.torch.hpu import recompute_sdp_enabled
+from hpu_sim.device.events import is_compiling
 from hpu_sim.device.runtime import active_config, native
 
 __all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
@@ -90,8 +91,7 @@ class FusedSDPA:
             query = query * (scale * query.shape[-1] ** 0.5)
         if return_attn_probs:
             return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
-        # Dynamo would break the graph at a call of the extension.
-        is_fused = is_strict and recomputes and not _is_traced()
+        is_fused = is_strict and recomputes and not is_compiling()
         if is_fused:
             native().set_fused_attention(True)
         try:
@@ -101,11 +101,6 @@ class FusedSDPA:
         finally:
             if is_fused:
                 native().set_fused_attention(False)
-
-
-def _is_traced() -> bool:
-    # torch 2.0 has no such module, 2.1 no such function.
-    return bool(getattr(getattr(torch, "compiler", None), "is_compiling", bool)())
 
 
 def _check_combination(refused: dict[str, bool]) -> None:
