@@ -239,10 +239,10 @@ def _fused(operations: Sequence[Operation], values: _Values, start: int, end: in
         elif is_element_wise(each):
             for access in values.reads[index]:
                 value = values.values[access.value]
-                before = group_of.get(value.producer)
-                is_fused = before is not None and before[-1] == value.producer and value.consumers == (index,)
+                before = group_of.get(value.producer, [])
+                is_fused = before[-1:] == [value.producer] and value.consumers == (index,)
                 if is_fused and is_element_wise(operations[value.producer]) and value.producer not in group:
-                    joined = sorted({*(before or ()), *group})
+                    joined = sorted({*before, *group})
                     if _count_tensors(joined, values) <= _TENSORS:
                         group = joined
         for member in group:

@@ -237,33 +237,30 @@ class _Schedule:
             self._host = max(self._host, self._clock) + device.sync_seconds
             self._add_host_span(first, first.name, start)
             return
-        if self._launches_one_by_one(part):
-            for kernel, placed in zip(part.kernels, times, strict=True):
+        is_graph, graph = not self._launches_one_by_one(part), 0
+        if is_graph:
+            start = self._host
+            self._host += device.graph_seconds
+            if self._mode == "lazy":
+                self._host += sum(each.launches for each in part.kernels) * device.trace_seconds
+            self._add_host_span(first, GRAPH_LAUNCH, start)
+            if not part.kernels:
+                return
+            self._idle_until(self._host, part.kernels[0].operations[0])
+            self._graphs += 1
+            graph = self._graphs
+        begin = self._clock
+        for kernel, placed in zip(part.kernels, times, strict=True):
+            if not is_graph:
                 start = self._host
                 self._host += kernel.launches * device.launch_seconds
-                if self._keeps_spans:
-                    self._add_host_span(kernel.operations[0], kernel.operations[0].name, start)
-                if self._host > self._clock:
-                    self._idle_until(self._host, kernel.operations[0])
-                self._run_kernel(kernel, placed, self._clock)
-            return
-        start = self._host
-        self._host += device.graph_seconds
-        if self._mode == "lazy":
-            self._host += sum(each.launches for each in part.kernels) * device.trace_seconds
-        self._add_host_span(first, GRAPH_LAUNCH, start)
-        if part.kernels:
-            self._idle_until(self._host, part.kernels[0].operations[0])
-            begin = self._clock
-            self._graphs += 1
-            for kernel, placed in zip(part.kernels, times, strict=True):
-                self._run_kernel(kernel, placed, begin, self._graphs)
-
-    def _run_kernel(self, kernel: Kernel, placed: _Placed, begin: float, graph: int = 0) -> None:
-        end = max(begin + placed[1], self._clock)
-        if self._keeps_spans:
-            self._spans.append(_kernel_span(kernel, placed, begin, (self._clock, end), graph))
-        self._clock = end
+                self._add_host_span(kernel.operations[0], kernel.operations[0].name, start)
+                self._idle_until(self._host, kernel.operations[0])
+                begin = self._clock
+            end = max(begin + placed[1], self._clock)
+            if self._keeps_spans:
+                self._spans.append(_kernel_span(kernel, placed, begin, (self._clock, end), graph))
+            self._clock = end
 
     def _launches_one_by_one(self, part: Segment) -> bool:
         """Return whether the host launches operators by themselves: under ``torch.compile``, the optimizer's."""
