@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import torch
 
+from hpu_sim import plan
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.session import Options
 from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, Recording, StepRecording
 from hpu_sim.prediction.time_model import predict
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FRAME = "train.py(12): training_step"
 
@@ -113,32 +111,18 @@ def test_events_of_a_track_do_not_overlap() -> None:
 
 
 @pytest.mark.needs_torch("2.8", "interfaces for the planner")
-def test_the_command_writes_the_trace_of_the_planned_rank(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        """
-import torch
-from hpu_sim import plan
+def test_the_trace_of_a_recorded_rank_names_it_and_the_line_that_reads_a_value() -> None:
+    model = torch.nn.Linear(8, 8).to("hpu")
 
-model = torch.nn.Linear(8, 8).to("hpu")
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for _ in range(3):
-    with plan.step():
-        loss = model(torch.ones(4, 8, device="hpu")).sum()
-        loss.item()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
-    )
-    path = tmp_path / "plan.json"
+    def program() -> None:
+        for _ in range(2):
+            with plan.step():
+                model(torch.ones(4, 8, device="hpu")).sum().item()
 
-    # A process that has run a backward pass has threads of autograd, and a plan forks.
-    start = [sys.executable, "-c", "from hpu_sim.cli import main; main(prog_name='hpu-sim')"]
-    options = ["--devices", "2", "--rank", "1", "--trace", str(path)]
-    subprocess.run([*start, "plan", *options, str(script)], capture_output=True, check=True)
+    trace = trace_of_recording(record_call(program, Options(devices=2, rank=1)), "GAUDI3")
 
-    trace = json.loads(path.read_text())
     assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (1, 2)
     assert "aten::addmm" in {event["name"] for event in _events(trace, "kernel")}
-    assert [event["name"] for event in _events(trace, "python_function")] == [f"{script}(10): <module>"]
+    (frame,) = (event["name"] for event in _events(trace, "python_function"))
+    assert frame.startswith(f"{__file__}(")
+    assert frame.endswith("): program")

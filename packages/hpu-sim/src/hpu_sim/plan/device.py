@@ -17,10 +17,17 @@ from hpu_sim.prediction.recording import HostRead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.prediction.recording import Phase, StepRecording
+    from hpu_sim.device.events import Event
+    from hpu_sim.prediction.recording import Operation, Phase, StepRecording
 
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
+# Why an operator cannot be planned, by the kind of its event.
+_UNPLANNABLE: Final = {
+    "dynamic": "the shape of the result of {} depends on data, which a plan does not have (and on a card it is a host "
+    "sync and a new graph): use a mask, torch.where or a fixed number of elements",
+    "shapeless": "the operator {} has no shape function: register one with torch.library.register_fake",
+}
 # Operators between two reports of progress.
 _OPERATORS_PER_REPORT: Final = 1000
 
@@ -92,38 +99,31 @@ class PlanDevice(OperationRecorder):
         self.memory.take(self.step, "optimizer" if self.is_recording else "setup")
         self.memory.mark_states(optimizer)
 
-    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
         """Record an operator, and the line of the program that runs its module."""
         self._calls += 1
         if self._calls % _OPERATORS_PER_REPORT == 0:
             self._on_progress()
-        if self.is_recording:
-            count = len(self.step.operations)
-            super().record_operation(function, values, results)
-            if len(self.step.operations) > count:
-                operation = self.step.operations[-1]
-                if self.is_float8 and operation.matmul is not None:
-                    operation.dtype = "float8"
-                if operation.phase == "forward" and operation.module not in self.lines:
-                    self.lines[operation.module] = frames.program_line()
+        operation = super().record_operation(function, values, results) if self.is_recording else None
+        if operation is not None:
+            if self.is_float8 and operation.matmul is not None:
+                operation.dtype = "float8"
+            if operation.phase == "forward" and operation.module not in self.lines:
+                self.lines[operation.module] = frames.program_line()
         self._take_memory()
         if function.name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
             self.memory.mark_copy(values[1], values[0])
+        return operation
 
-    def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
-        """Raise an error that names the line.
+    def on_event(self, event: Event) -> None:
+        """Take an event.
 
         Raises:
-            PlanError: Always.
+            PlanError: If the result of an operator has no shape in a plan.
         """
-        if is_dynamic:
-            msg = (
-                f"the shape of the result of {name} depends on data, which a plan does not have (and on a card it is a "
-                "host sync and a new graph): use a mask, torch.where or a fixed number of elements"
-            )
-            raise self._fail(msg)
-        msg = f"the operator {name} has no shape function: register one with torch.library.register_fake"
-        raise self._fail(msg)
+        if event.kind in _UNPLANNABLE:
+            raise self._fail(_UNPLANNABLE[event.kind].format(self._function(*event.operator).text))
+        super().on_event(event)
 
     def _fail(self, problem: str) -> PlanError:
         self.error = PlanError(problem, frames.program_line())
@@ -138,8 +138,8 @@ class PlanDevice(OperationRecorder):
         if not self.is_recording:
             return
         frame = frames.program_frame()
-        location = frames.program_line()
-        source = "" if frame is None else frames.describe_frame(frame, frame.f_lineno).source
+        found = None if frame is None else frames.describe_frame(frame, frame.f_lineno)
+        location, source = ("", "") if found is None else (f"{found.file}:{found.line}", found.source)
         assumed = "" if value is None else repr(value)
         count = self.host_reads[location, name].count + 1 if (location, name) in self.host_reads else 1
         self.host_reads[location, name] = HostRead(location, source, name, assumed, count)

@@ -113,9 +113,6 @@ class OperationRecorder:
         del kernel
         yield
 
-    def on_unplannable(self, name: str, *, is_dynamic: bool) -> None:
-        """Take an operator whose result has no shape in a plan."""
-
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
         self._pending.clear()
@@ -140,8 +137,6 @@ class OperationRecorder:
         kind = event.kind
         if kind in events.OPTIMIZERS:
             self._on_optimizer(kind, event.arguments[0])
-        elif kind in {"dynamic", "shapeless"}:
-            self.on_unplannable(self._function(*event.operator).text, is_dynamic=kind == "dynamic")
         elif kind == "host_sync":
             self.on_read(event.name.rpartition("::")[2], event.results[0] if event.results else None)
         elif kind == "mark_step":
@@ -164,15 +159,17 @@ class OperationRecorder:
         elif kind == "optimizer_end":
             self.after_optimizer(optimizer)
 
-    def record_operation(self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        """Record an operator, unless it has no tensor on the device or only makes a view."""
+    def record_operation(
+        self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]
+    ) -> Operation | None:
+        """Record and return an operator, unless it has no tensor on the device or only makes a view."""
         inputs, outputs, name = _tensors(values), _tensors(results), function.name
         tensors = [*inputs, *outputs]
         if not any(each.device.type == "hpu" for each in tensors):
-            return
+            return None
         is_read = name == "copy_" and outputs[0].device.type != "hpu"
         if is_read or function.overload.is_view or name in _WITHOUT_WORK:
-            return
+            return None
         numbers = self.native.storage_numbers(tensors)
         extents = [_extent(each) for each in tensors]
         rows = [row for _, _, row in extents]
@@ -199,25 +196,25 @@ class OperationRecorder:
             products = products_of(name, args, result) if flops else ()
         key = hash((function.text, tuple((each.shape, each.dtype) for each in inputs)))
         first = next((each for each in tensors if each.is_floating_point()), tensors[0])
-        self.step.operations.append(
-            Operation(
-                name=f"{function.overload.namespace}.{name}",
-                phase=self.phase,
-                module=self.module,
-                dtype=str(first.dtype).removeprefix("torch."),
-                flops=flops,
-                matmul=products[0][:4] if products else None,
-                reads=reads,
-                writes=writes,
-                key=key,
-                waits_for=waits,
-                is_launched=not self._parts,
-                products=products,
-                rows=tuple(rows),
-            )
+        operation = Operation(
+            name=f"{function.overload.namespace}.{name}",
+            phase=self.phase,
+            module=self.module,
+            dtype=str(first.dtype).removeprefix("torch."),
+            flops=flops,
+            matmul=products[0][:4] if products else None,
+            reads=reads,
+            writes=writes,
+            key=key,
+            waits_for=waits,
+            is_launched=not self._parts,
+            products=products,
+            rows=tuple(rows),
         )
+        self.step.operations.append(operation)
         if self._parts is not None:
             self._parts += 1
+        return operation
 
     def _record_collective(self, function: _Function, event: Event) -> None:
         """Record a collective of a process group."""
