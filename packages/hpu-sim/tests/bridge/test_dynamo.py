@@ -245,7 +245,7 @@ _PARTITIONS: Final = """
 import torch
 from hpu_sim.device import events
 breaks = []
-events.listen(frozenset({"graph_break"}), lambda event: breaks.append(event.name))
+events.subscribe(frozenset({"graph_break"}), lambda event: breaks.append(event.name))
 def count():
     return dict(torch.hpu.metric_global("graph_compilation").stats())["TotalNumber"]
 def function(x, rows):
@@ -283,10 +283,10 @@ print(count(), breaks)
 
 _REPORTED: Final = """
 import torch
-from hpu_sim.device.events import listen
+from hpu_sim.device.events import subscribe
 events = []
 kinds = frozenset({"compiled_graph", "trace_break"})
-listen(kinds, lambda event: events.append((event.kind, event.name, event.detail.rpartition("/")[2])))
+subscribe(kinds, lambda event: events.append((event.kind, event.name, event.detail.rpartition("/")[2])))
 def function(x):
     y = x * 2
     torch._dynamo.graph_break()
@@ -326,11 +326,11 @@ import torch
 import torch.distributed as dist
 import habana_frameworks.torch.distributed.hccl
 from torch.distributed import _functional_collectives as functional
-from hpu_sim.device.events import listen
+from hpu_sim.device.events import subscribe
 dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
 events = []
 kinds = frozenset({"compiled_graph", "graph_break", "trace_break"})
-listen(kinds, lambda event: events.append((event.kind, event.detail if event.kind == "trace_break" else event.name)))
+subscribe(kinds, lambda event: events.append((event.kind, event.detail if event.kind == "trace_break" else event.name)))
 def compiled(function, **options):
     try:
         print(torch.compile(function, backend="hpu_backend", **options)(torch.ones(2, device="hpu")).tolist(), events)
@@ -338,7 +338,7 @@ def compiled(function, **options):
         print("refused")
 def reduce_in_place(x):
     y = x * 2
-    dist.all_reduce(y)  # line 20
+    dist.all_reduce(y)  # line 18
     return y + 1
 def reduce(x):
     y = x * 2
@@ -353,7 +353,7 @@ _FUNCTIONAL: Final = [("graph_break", f"_c10d_functional.{name}.default") for na
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("compiled(reduce_in_place)", f"[3.0, 3.0] {[('trace_break', '<string>:20'), _FORWARD, _FORWARD]}"),
+        ("compiled(reduce_in_place)", f"[3.0, 3.0] {[('trace_break', '<string>:18'), _FORWARD, _FORWARD]}"),
         ("compiled(reduce_in_place, fullgraph=True)", "refused"),
         ("compiled(reduce)", f"[3.0, 3.0] {[*_FUNCTIONAL, _FORWARD]}"),
     ],

@@ -157,7 +157,7 @@ def test_the_recorder_gets_operators_and_memory_in_order() -> None:
         events.append((kind, name))
         changes.extend(size for _, size in native.take_memory_changes())
 
-    native.set_listener(record, diagnoses=False, operators=True)
+    native.set_listener(record, diagnostics=False, operators=True)
     try:
         data = torch.ones(8, device="hpu")
         data = data * 2
@@ -182,7 +182,7 @@ def test_an_error_of_the_recorder_reaches_the_program_from_a_backward_pass() -> 
             raise LookupError(kind)
 
     loss = torch.ones(4, device="hpu", requires_grad=True).relu().sum()
-    native.set_listener(record, diagnoses=False, operators=True)
+    native.set_listener(record, diagnostics=False, operators=True)
     try:
         with pytest.raises(LookupError, match="operator"):
             loss.backward()

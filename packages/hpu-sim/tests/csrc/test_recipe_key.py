@@ -103,8 +103,7 @@ def cache_misses() -> Iterator[list[tuple[str, str]]]:
     htcore.mark_step()
     misses: list[tuple[str, str]] = []
 
-    def listen(kind: str, op: str, detail: str, size: int) -> None:
-        del size
+    def listen(kind: str, op: str, detail: str, *_: object) -> None:
         if kind == "cache_miss":
             misses.append((op, detail))
 

@@ -27,7 +27,7 @@ class _Listener:
     def __init__(self) -> None:
         self.aggregator = EventAggregator()
         htcore.mark_step()
-        self.end = events.listen(events.DIAGNOSES, self._on_event)
+        self.end = events.subscribe(events.DIAGNOSTICS, self._on_event)
 
     def _on_event(self, event: Event) -> None:
         self.aggregator.on_event(event, sys._getframe().f_back)

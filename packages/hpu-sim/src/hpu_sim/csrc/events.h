@@ -18,7 +18,7 @@ namespace hpu_sim {
 
 struct Event {
   // Where operators are recorded: operator, after a kernel was launched; dynamic and shapeless, where a plan has no
-  // shape for the results, because they depend on data, or for want of a Meta kernel. For diagnoses: cpu_fallback,
+  // shape for the results, because they depend on data, or for want of a Meta kernel. For diagnostics: cpu_fallback,
   // cache_miss, compilation, recompilation, dtype, unsupported, late_error. For both: host_sync, with the value in a
   // plan; h2d, d2h, collective.
   const char* kind;
@@ -33,21 +33,21 @@ struct Event {
 
 using Listener = void (*)(const Event&);
 
-constexpr int kDiagnoses = 1;
+constexpr int kDiagnostics = 1;
 constexpr int kOperators = 2;
 constexpr int kTimes = 4;
 
 inline std::atomic<Listener> current_listener{nullptr};
 inline std::atomic<int> listening{0};
-inline std::atomic<uint64_t> listener_generation{0};  // number of times that somebody began to listen for diagnoses
+inline std::atomic<uint64_t> listener_generation{0};  // number of times that somebody began to listen for diagnostics
 
 // Whether anybody listens for events of these sorts.
-inline bool is_heard(int sorts = kDiagnoses | kOperators) {
+inline bool is_heard(int sorts = kDiagnostics | kOperators) {
   return C10_UNLIKELY((listening.load(std::memory_order_relaxed) & sorts) != 0);
 }
 
 inline bool is_observed() {
-  return is_heard(kDiagnoses);
+  return is_heard(kDiagnostics);
 }
 
 // Whether events have their operators, arguments and results.

@@ -86,13 +86,13 @@ void call_listener_function(const hpu_sim::Event& event) {
   }
 }
 
-void set_listener(const std::optional<py::function>& listener, bool diagnoses, bool operators) {
+void set_listener(const std::optional<py::function>& listener, bool diagnostics, bool operators) {
   if (!listener.has_value()) {
     hpu_sim::set_listener(nullptr, 0);
     return;
   }
   listener_function() = *listener;
-  const int sorts = (diagnoses ? hpu_sim::kDiagnoses : 0) | (operators ? hpu_sim::kOperators : 0);
+  const int sorts = (diagnostics ? hpu_sim::kDiagnostics : 0) | (operators ? hpu_sim::kOperators : 0);
   hpu_sim::set_listener(&call_listener_function, sorts);
 }
 
@@ -215,7 +215,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
   m.def("set_int64_supported", &hpu_sim::set_int64_supported);
   m.def("register_autocast", &register_autocast);
-  m.def("set_listener", &set_listener, py::arg("listener"), py::arg("diagnoses") = true, py::arg("operators") = false);
+  m.def(
+      "set_listener", &set_listener, py::arg("listener"), py::arg("diagnostics") = true, py::arg("operators") = false);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", &hpu_sim::set_acquired);
   m.def(

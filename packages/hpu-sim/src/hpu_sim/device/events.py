@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: Kinds of what would be slow or fail on a card.
-DIAGNOSES: Final = frozenset({
+DIAGNOSTICS: Final = frozenset({
     "host_sync", "cpu_fallback", "cache_miss", "compilation", "recompilation", "h2d", "d2h", "collective", "dtype",
     "unsupported", "late_error", "graph_break", "trace_break", "compiled_graph",
 })  # fmt: skip
@@ -59,7 +59,7 @@ _hooks: Final[list[Any]] = []
 _records_operators = False
 
 
-def listen(kinds: frozenset[str], listener: Callable[[Event], None]) -> Callable[[], None]:
+def subscribe(kinds: frozenset[str], listener: Callable[[Event], None]) -> Callable[[], None]:
     """Call a function with each event of some kinds, on the thread of the event, and return what ends it.
 
     Listeners are called in the order in which they began.
@@ -87,8 +87,8 @@ def _update() -> None:
     global _records_operators  # noqa: PLW0603 - the state of the process
     wanted = frozenset[str]().union(*(kinds for kinds, _ in _listeners))
     _records_operators = "operator" in wanted
-    diagnoses = bool(wanted & (DIAGNOSES - OPERATORS)) or bool(wanted & DIAGNOSES and not _records_operators)
-    runtime.native().set_listener(_take if diagnoses or _records_operators else None, diagnoses, _records_operators)
+    diagnostics = bool(wanted & (DIAGNOSTICS - OPERATORS)) or bool(wanted & DIAGNOSTICS and not _records_operators)
+    runtime.native().set_listener(_take if diagnostics or _records_operators else None, diagnostics, _records_operators)
     if bool(wanted & OPTIMIZERS) is not bool(_hooks):
         if _hooks:
             for hook in _hooks:

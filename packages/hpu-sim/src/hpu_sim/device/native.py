@@ -42,13 +42,13 @@ class Native(Protocol):
         """Register an operator's autocast policy, "lower", "fp32" or "promote"; return False if torch lacks it."""
 
     def set_listener(
-        self, listener: Callable[..., None] | None, diagnoses: bool = True, operators: bool = False
+        self, listener: Callable[..., None] | None, diagnostics: bool = True, operators: bool = False
     ) -> None:
         """Call a function with the fields of each :class:`hpu_sim.device.events.Event`; None removes it.
 
         Args:
             listener: Function.
-            diagnoses: Whether it gets what would be slow or fail on a card.
+            diagnostics: Whether it gets what would be slow or fail on a card.
             operators: Whether it gets every operator, and all operators, arguments and results.
         """
 

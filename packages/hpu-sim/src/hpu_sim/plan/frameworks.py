@@ -266,7 +266,7 @@ def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStac
             session.end_step()
             session.begin_step()
 
-    stack.callback(events.listen(frozenset({"optimizer_end"}), end_step))
+    stack.callback(events.subscribe(frozenset({"optimizer_end"}), end_step))
     session.mark()
     session.begin_step()
 

@@ -37,7 +37,7 @@ def applied(session: Session) -> Iterator[None]:
         replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
         # In a program without Trainer, Fabric and marks.
         stack.callback(
-            events.listen(
+            events.subscribe(
                 frozenset({"optimizer_end"}),
                 lambda event: session.follow_optimizer(event.arguments[0], frames.program_line()),
             )

@@ -69,7 +69,7 @@ class OperationRecorder:
         with contextlib.ExitStack() as stack:
             applied = bridge_kernels.applied(self.notes, self.replaceable, decomposes_attention=decomposes_attention)
             stack.enter_context(applied)
-            stack.callback(events.listen(self.kinds, self.on_event))
+            stack.callback(events.subscribe(self.kinds, self.on_event))
             yield
 
     @contextlib.contextmanager

@@ -103,7 +103,7 @@ class RecordingSession:
         self._loader.reset()
         self._has_clock = self._detail == "lines"
         kinds = frozenset({"optimizer_begin", "optimizer_end"})
-        self._ends.append(events.listen(kinds | (events.DIAGNOSES if self._has_clock else set()), self._on_event))
+        self._ends.append(events.subscribe(kinds | (events.DIAGNOSTICS if self._has_clock else set()), self._on_event))
 
     def _stop_listening(self) -> None:
         if self._clock is not None:
@@ -118,7 +118,7 @@ class RecordingSession:
 
         self._loader.observe(torch_tools.loader_iterator_class())
         if self._snapshot is not None:
-            events.listen(events.OPERATORS, self._take_memory)
+            events.subscribe(events.OPERATORS, self._take_memory)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self.finish)
 

@@ -59,7 +59,7 @@ class StepClock(OperationRecorder):
         # Kernel, and the first and last operator that it could replace, of each call.
         self.replaceable_calls: list[tuple[str, int, int]] = []
         self._begun = 0
-        self._listening.callback(events.listen(events.OPTIMIZERS, self.on_event))
+        self._listening.callback(events.subscribe(events.OPTIMIZERS, self.on_event))
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Begin the part of an optimizer."""
