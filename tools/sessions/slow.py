@@ -26,9 +26,14 @@ def slow(session: nox.Session, suite: str) -> None:
 
 @nox.session(default=False)
 def op_sweep(session: nox.Session) -> None:
-    """Compare all operators of torch's operator database on the simulated device with the CPU; `-- --dtype float32`."""
+    """Compare all operators of torch's operator database on the simulated device with the CPU; `-- --dtype float32`.
+
+    The second time, the device is an asynchronous one, whose results have what torch's Meta kernels tell.
+    """
     install(session, "hpu-sim", *group("sweep"))
-    session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=isolated_sim_env(session))
+    for is_asynchronous in ("0", "1"):
+        env = isolated_sim_env(session) | {"HPU_SIM_ASYNC": is_asynchronous}
+        session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *session.posargs, env=env)
 
 
 # Without -fsanitize=vptr: torch hides the type information of its classes.

@@ -28,6 +28,11 @@ def _transformer() -> tuple[nn.Module, torch.Tensor]:
     return nn.TransformerEncoderLayer(16, nhead=2, dim_feedforward=32, batch_first=True), torch.randn(2, 5, 16)
 
 
+def _norms() -> tuple[nn.Module, torch.Tensor]:
+    layers = (nn.GroupNorm(2, 4), nn.InstanceNorm1d(4), nn.BatchNorm1d(4, affine=False), nn.LayerNorm(8, bias=False))
+    return nn.Sequential(nn.Conv1d(4, 4, 1), *layers, nn.Flatten(), nn.Linear(32, 4)), torch.randn(6, 4, 8)
+
+
 class _Recomputed(nn.Module):
     """Layers whose dropout is drawn again in the backward pass."""
 
@@ -45,35 +50,37 @@ _MODELS: Final[dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]]] = {
     "perceptron": _perceptron,
     "convolution": _convolution,
     "transformer": _transformer,
+    "norms": _norms,
     "recomputed": lambda: (_Recomputed(), torch.randn(6, 8)),
 }
 
 
-def _train(name: str, dtype: torch.dtype) -> list[torch.Tensor]:
-    """Return the state of a model and its last loss after three steps, on the host."""
+def _train(name: str, precision: str) -> list[torch.Tensor]:
+    """Return the state of a model, its last loss after three steps, and its output in evaluation, on the host."""
     torch.manual_seed(0)
     model, x = _MODELS[name]()
-    model.to("hpu")
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    model.to("hpu", dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    x = x.to("hpu")
+    x = x.to("hpu", dtype)
     loss = torch.zeros(1)
     for _ in range(3):
-        with torch.autocast("hpu", dtype=dtype, enabled=dtype != torch.float32):
+        with torch.autocast("hpu", dtype=torch.bfloat16, enabled=precision == "bf16 autocast"):
             loss = model(x).float().square().mean()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return [value.cpu() for value in (loss.detach(), *model.state_dict().values())]
+    return [value.detach().cpu() for value in (loss, model.eval()(x), *model.state_dict().values())]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("precision", ["float32", "bf16", "bf16 autocast"])
 @pytest.mark.parametrize("name", _MODELS)
-def test_a_training_has_the_same_numbers_bit_for_bit(name: str, dtype: torch.dtype) -> None:
-    now = _train(name, dtype)
+def test_a_training_has_the_same_numbers_bit_for_bit(name: str, precision: str) -> None:
+    now = _train(name, precision)
     native().set_execution_mode("later")
     try:
-        later = _train(name, dtype)
+        later = _train(name, precision)
     finally:
         native().wait_for_device()
         native().set_execution_mode("now")

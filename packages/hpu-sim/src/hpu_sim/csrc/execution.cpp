@@ -3,8 +3,10 @@
 #include <functional>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
 #include "fork_safety.h"
@@ -66,20 +68,37 @@ uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& argument
   return key;
 }
 
-// Torch's Meta kernels of group norm take parameters for tensors of the input's dtype. The CPU's, as those of layer
-// norm, compute statistics in the dtype of the parameters, and the gradient of the input in its own.
-void correct_group_norm(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
-  const auto cast = [&](size_t result, const at::Tensor& like) {
-    if (like.defined() && results[result].isTensor() && results[result].toTensor().defined()) {
-      results[result] = results[result].toTensor().to(like.scalar_type());
-    }
-  };
+bool is_norm(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::native_layer_norm",
+      "aten::native_group_norm",
+      "aten::native_batch_norm",
+      "aten::_native_batch_norm_legit",
+      "aten::_native_batch_norm_legit_no_training"};
+  return names.count(name) != 0;
+}
+
+// Torch's Meta kernels of norms are those of CUDA. The CPU's compute statistics in the dtype of the parameters, or in
+// that of the input if there are none, and batch norm has none in evaluation. The gradient of the input has its dtype.
+void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
   const std::string& name = op.operator_name().name;
-  if (C10_UNLIKELY(name == "aten::native_group_norm" && arguments[1].isTensor())) {
-    cast(1, arguments[1].toTensor());
-    cast(2, arguments[1].toTensor());
-  } else if (C10_UNLIKELY(name == "aten::native_group_norm_backward")) {
-    cast(0, arguments[1].toTensor());
+  if (C10_UNLIKELY(name == "aten::native_group_norm_backward") && results[0].toTensor().defined()) {
+    results[0] = results[0].toTensor().to(arguments[1].toTensor().scalar_type());
+  } else if (C10_UNLIKELY(is_norm(name))) {
+    auto dtype = arguments[0].toTensor().scalar_type();
+    bool has_statistics = name.find("batch_norm") == std::string::npos;
+    bool has_parameter = false;
+    for (size_t i = 1; i < arguments.size(); ++i) {
+      if (!has_parameter && arguments[i].isTensor() && arguments[i].toTensor().defined()) {
+        dtype = arguments[i].toTensor().scalar_type();
+        has_parameter = true;
+      }
+      has_statistics |= op.schema().arguments()[i].name() == "training" && arguments[i].toBool();
+    }
+    for (size_t i = 1; i < results.size(); ++i) {
+      const auto& result = results[i].toTensor();
+      results[i] = has_statistics ? result.to(dtype) : at::empty({0}, result.options().dtype(dtype));
+    }
   }
 }
 
@@ -109,7 +128,7 @@ InferredPtr run_meta_kernel(
     }
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
-  correct_group_norm(op, arguments, result->results);
+  correct_norm(op, arguments, result->results);
   return result;
 }
 
