@@ -1,4 +1,4 @@
-"""Option `--quick`, which skips tests that start a process."""
+"""Option `--quick`, which skips tests that start a process; forks in place of new interpreters."""
 
 from __future__ import annotations
 
@@ -21,6 +21,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin if the option is given."""
     if config.getoption("quick"):
         config.pluginmanager.register(_SkipProcesses())
+
+
+@pytest.fixture
+def forks() -> Iterator[None]:
+    """Let the Python programs that a test starts be forks, of an interpreter that has imported torch."""
+    from hpu_testing.fork_server import forks
+
+    with forks():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Let the process of a test marked `hpu` be a fork. On the cards of a Gaudi machine it has none."""
+    if item.get_closest_marker("hpu") is None:
+        return (yield)
+
+    from hpu_testing.fork_server import forks
+
+    with forks():
+        return (yield)
 
 
 class _SkipProcesses:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hpu_testing.fork_server import forks
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "ci"
 
 
@@ -14,7 +16,8 @@ def test_ci_example_passes_on_the_simulator(tmp_path: Path) -> None:
     machine = {name: value for name, value in os.environ.items() if not name.startswith(("HPU_SIM_", "PT_HPU_"))}
     environment = machine | {"HPU_SIM_RUNTIME_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    result = subprocess.run(command, cwd=EXAMPLE, env=environment, capture_output=True, text=True, check=False)
+    with forks():
+        result = subprocess.run(command, cwd=EXAMPLE, env=environment, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stdout
     assert "3 passed" in result.stdout

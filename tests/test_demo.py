@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hpu_testing.fork_server import forks
+
 ROOT = Path(__file__).parent.parent
 HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
@@ -38,7 +40,8 @@ def run(devices: int, mode: str, folder: Path) -> Output:
     """
     command = [str(HPU_SIM), "run", "--devices", str(devices), str(ROOT / "tools" / "demo.py")]
     environment = os.environ | {"PT_HPU_LAZY_MODE": mode, "HPU_SIM_RUNTIME_DIR": str(folder), "COLUMNS": "100"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    with forks():
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stdout + result.stderr
     rows = [line for line in result.stdout.splitlines() if line.startswith("│")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpu_sim import plan
+from hpu_testing.fork_server import forks
 
 ROOT = Path(__file__).parent.parent
 
@@ -86,7 +87,8 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
     """Return the counters of rank 0 at the end of a run on simulated cards."""
     command = [str(Path(sys.executable).with_name("hpu-sim")), "run", "--quiet", "--devices", str(devices), str(script)]
     environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(folder)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    with forks():
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith('{"graphs"'))
     counters: dict[str, int] = json.loads(line)
     return counters
@@ -134,7 +136,8 @@ def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(program)
 
-    (planned,) = plan.run(script, devices=devices).strategies
+    with forks():
+        (planned,) = plan.run(script, devices=devices).strategies
 
     assert planned.memory.peak_bytes == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
 
@@ -151,7 +154,8 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
 
     plan_command = [str(bin_folder / "hpu-sim"), "plan", "--devices", "8", "--trace", str(trace), str(script)]
     eager = os.environ | {"PT_HPU_LAZY_MODE": "0"}
-    subprocess.run(plan_command, env=eager, capture_output=True, check=True)
+    with forks():
+        subprocess.run(plan_command, env=eager, capture_output=True, check=True)
     report_command = [str(bin_folder / "hpu-profiler"), "report", "--json", str(trace)]
     report = json.loads(subprocess.run(report_command, capture_output=True, text=True, check=True).stdout)
 
@@ -168,13 +172,14 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
-    result = plan.run(
-        ROOT / "docs" / "start" / "train.py",
-        devices=8,
-        nodes=8,
-        generations=("GAUDI2", "GAUDI3"),
-        strategies=("auto", "deepspeed_stage_2", "deepspeed_stage_3"),
-    )
+    with forks():
+        result = plan.run(
+            ROOT / "docs" / "start" / "train.py",
+            devices=8,
+            nodes=8,
+            generations=("GAUDI2", "GAUDI3"),
+            strategies=("auto", "deepspeed_stage_2", "deepspeed_stage_3"),
+        )
 
     assert [(each.strategy, each.generation) for each in result.strategies] == [
         (strategy, generation)
@@ -216,7 +221,8 @@ def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     files = [str(folder / f"test_{name}.py") for name in ("execution", "advice", "frameworks")]
     names = "apart or callback or advice_fits or may_follow or frameworks"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
-    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    with forks():
+        done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
     assert "18 passed" in done.stdout

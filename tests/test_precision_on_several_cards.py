@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.fork_server import forks
+
 HPU_SIM = Path(sys.executable).with_name("hpu-sim")
 
 # Trains a classifier and writes each rank's final weights. Arguments: output directory, plugin's arguments as JSON.
@@ -92,7 +94,8 @@ def test_ranks_train_in_the_precision_with_equal_weights(
     script.write_text(PROGRAM, encoding="utf-8")
     command = [str(HPU_SIM), "run", "--devices", "2", str(script), str(tmp_path), json.dumps(arguments)]
     environment = os.environ | {"HPU_SIM_RELEASE": release, "HPU_SIM_RUNTIME_DIR": str(tmp_path / "runtime")}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    with forks():
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1))

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from hpu_testing.fork_server import forks
+
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 # A fixture may compile the simulated device first.
@@ -23,7 +25,8 @@ def _run(folder: Path, script: Path, *arguments: str) -> Path:
     traces = folder / "traces"
     environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(folder / "cards")}
     command = [str(BIN / "hpu-sim"), "run", "--devices", "2", str(script), str(traces), *arguments]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    with forks():
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return traces
 

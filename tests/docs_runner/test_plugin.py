@@ -16,6 +16,8 @@ from docs_runner import ROOT, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def _block(language: str, text: str, comment: str = "") -> str:
     return f"{comment}\n```{language}\n{text}\n```\n\n"

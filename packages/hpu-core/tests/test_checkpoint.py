@@ -25,6 +25,8 @@ from packaging.version import Version
 from hpu_core import HPUCheckpointIO, checkpoint, frameworks
 from hpu_core._lightning import CheckpointIO, TorchCheckpointIO
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _KILLS = 50
 
 _lightning = frameworks.current()

@@ -233,9 +233,10 @@ Trainer(accelerator="cpu", strategy=SingleHPUStrategy(), logger=False)
 @pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in frameworks.NAMES), reason="Requires: both Lightnings"
 )
+@pytest.mark.usefixtures("forks")
 def test_error_of_lightning_has_remedy() -> None:
     """A Trainer of `pytorch_lightning` rejects a strategy of `lightning`, and the error shows its representation."""
-    command = [sys.executable, "-W", "ignore", "-c", _MIX.format(other="pytorch_lightning")]
+    command = [sys.executable, "-c", _MIX.format(other="pytorch_lightning")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

@@ -59,7 +59,7 @@ def test_report_names_causes_in_lightning(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_PROGRAM, encoding="utf-8")
     environment = machine_env(1, tmp_path / "cards", HPU_SIM_REPORT=str(records))
-    with Program([sys.executable, str(script)], environment, tmp_path) as program:
+    with Program([sys.executable, str(script)], environment, tmp_path, preloaded=True) as program:
         done = program.wait(600)
 
     assert done.code == 0, done.output

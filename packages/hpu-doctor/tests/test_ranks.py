@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from hpu_doctor.cli import main
 from hpu_testing import free_port, machine_env
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def _start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "hpu_doctor", *arguments]

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _PROGRAM = Path(__file__).parent / "backends_program.py"
 
 # SynapseAI release, and whether the bridge is loaded when the plugin is created.

@@ -158,18 +158,37 @@ def without_gloo() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., subprocess.Popen[str]]:
-    """Return a function that starts an interpreter with environment variables and text pipes."""
+def fork_server(fresh_environment: Callable[..., dict[str, str]]) -> ForkServer:
+    """An interpreter that has imported torch and its compiler, without the simulator, and forks programs."""
+    # Not this process's path, which has folders of the release of its own machine.
+    environment = {**fresh_environment({}), "PYTHONPATH": str(Path(hpu_testing.__file__).parents[1])}
+    # Tests look at what else is imported.
+    return ForkServer(environment, preloaded=["torch", "torch._dynamo"])
+
+
+@pytest.fixture
+def forks(fork_server: ForkServer) -> Iterator[None]:
+    """Let the Python programs that a test starts be forks, of an interpreter that has imported torch."""
+    with fork_server.forks():
+        yield
+
+
+@pytest.fixture(scope="session")
+def start_python(
+    fresh_environment: Callable[..., dict[str, str]], fork_server: ForkServer
+) -> Callable[..., subprocess.Popen[str]]:
+    """Return a function that starts a program with environment variables and text pipes, as a fork."""
 
     def start(*arguments: str | Path, **variables: str | None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            env=fresh_environment(variables),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        with fork_server.forks():
+            return subprocess.Popen(
+                [sys.executable, *arguments],
+                env=fresh_environment(variables),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
 
     return start
 
@@ -177,6 +196,7 @@ def start_python(fresh_environment: Callable[..., dict[str, str]]) -> Callable[.
 @pytest.fixture(scope="session")
 def run_python(
     fresh_environment: Callable[..., dict[str, str]],
+    fork_server: ForkServer,
     without_gloo: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
@@ -184,17 +204,13 @@ def run_python(
 
     The program is a fork of an interpreter that has imported torch, without the simulator.
     """
-    # Not this process's path, which has folders of the release of its own machine.
-    environment = {**fresh_environment({}), "PYTHONPATH": str(Path(hpu_testing.__file__).parents[1])}
-    # Tests look at what else is imported.
-    server = ForkServer(environment, preloaded=["torch"])
     filters = [(action, re.escape(text), category) for action, text, category in _WARNINGS]
 
     def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
         folder = tmp_path_factory.mktemp("program")
         command = ["-c", textwrap.dedent(program), *map(str, arguments)]
         with (folder / "stdout").open("w+") as output, (folder / "stderr").open("w+") as errors:
-            process = server.start(command, fresh_environment(variables), output, errors=errors, filters=filters)
+            process = fork_server.start(command, fresh_environment(variables), output, errors=errors, filters=filters)
             code = process.wait(_TIME_LIMIT)
         texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
         return subprocess.CompletedProcess([], code, without_gloo(texts[0]), texts[1])

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _COMMAND: Final = "from hpu_sim.cli import main; main()"
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from hpu_testing.fork_server import ForkServer
+
 
 class Suite:
     """Result of a pytest run.
@@ -124,10 +126,15 @@ _OPTION: Final = """
 
 
 @pytest.fixture(scope="module")
-def isolated_suite(tmp_path_factory: pytest.TempPathFactory, fresh_environment: Callable[..., dict[str, str]]) -> Suite:
+def isolated_suite(
+    tmp_path_factory: pytest.TempPathFactory,
+    fresh_environment: Callable[..., dict[str, str]],
+    fork_server: ForkServer,
+) -> Suite:
     """Run a suite in a process without a simulated machine."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    return run_suite(folder, fresh_environment({}), _ISOLATED_SUITE, "--color-of-cards=blue", conftest=_OPTION)
+    with fork_server.forks():
+        return run_suite(folder, fresh_environment({}), _ISOLATED_SUITE, "--color-of-cards=blue", conftest=_OPTION)
 
 
 def test_isolated_test_has_one_device_by_default(isolated_suite: Suite) -> None:
@@ -178,6 +185,7 @@ def test_isolated_tests_do_not_affect_others(isolated_suite: Suite) -> None:
     assert isolated_suite.outcomes["test_without_marker"] == "passed"
 
 
+@pytest.mark.usefixtures("forks")
 def test_matching_machine_needs_no_subprocess(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
     """Other machines are simulated in a subprocess."""
     source = """
@@ -312,6 +320,7 @@ def test_uses_the_card(number):
 """
 
 
+@pytest.mark.usefixtures("forks")
 def test_each_session_and_worker_has_a_machine(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> None:
@@ -380,6 +389,7 @@ def test_import_without_pytest_names_the_command(
     assert "needs pytest, which is not installed: pip install pytest" in result.stderr
 
 
+@pytest.mark.usefixtures("forks")
 def test_the_option_makes_the_cards_strict(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> None:
     """In the subprocess of an isolated test."""
     source = """

@@ -2,8 +2,8 @@
 
 That import, with what Lightning imports of torch, takes most of the time of a short training. A program whose test is
 not about imports starts as a fork of a server that has imported it without the simulator. The simulator starts in the
-fork, as torch loads device backends there. Python scripts and processes of the "spawn" method that the program starts
-are forks too, by a server of its own; other processes are not.
+fork, as torch loads device backends there. Python programs that the program starts are forks too, by a server of its
+own.
 
 ``python -m hpu_testing.fork_server DESCRIPTOR MODULE ...`` is the server. It exits when its connection is closed.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
-import ctypes
 import fcntl
 import functools
 import importlib
@@ -30,8 +29,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
+from hpu_testing.forks import Forks, socket_pair
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 # No module of Lightning's: hpu-core registers with it on its import.
 _PRELOADED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torchmetrics")
@@ -39,7 +40,6 @@ _MAX_REQUEST_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 32
 # Above all descriptors that a process has when it receives those of a request.
 _FIRST_FREE_DESCRIPTOR = 200
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkedProcess:
@@ -82,18 +82,23 @@ class ForkServer:
     """Client of a fork server, which starts with the first program and exits with this process.
 
     Args:
-        environment: Environment of the first program. All others must have the same PYTHONPATH.
+        environment: Environment of the server.
         preloaded: Modules to import ahead, where installed.
     """
 
     def __init__(self, environment: Mapping[str, str], preloaded: Sequence[str] = _PRELOADED) -> None:
         own = {name: value for name, value in environment.items() if name != "HPU_SIM_DEVICES"}
-        with _socket_pair() as (self._socket, its):
-            command = [sys.executable, "-m", __name__, str(its.fileno()), *preloaded]
-            self._process = subprocess.Popen(
-                command, env={**own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, pass_fds=[its.fileno()]
-            )
-        atexit.register(self._close)
+        self._environment = {**own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        self._preloaded = preloaded
+
+    @functools.cached_property
+    def connection(self) -> socket.socket:
+        """Connection to the server, which is started for it."""
+        with socket_pair() as (connection, its):
+            command = [sys.executable, "-m", __name__, str(its.fileno()), *self._preloaded]
+            process = subprocess.Popen(command, env=self._environment, pass_fds=[its.fileno()])
+        atexit.register(_close, connection, process)
+        return connection
 
     def start(  # noqa: PLR0913 - the state of a process.
         self,
@@ -126,31 +131,31 @@ class ForkServer:
             "numbers": [0, 1, 2],
             "session": True,
         }
-        with _socket_pair() as (status, its), Path(os.devnull).open("rb") as nothing:
+        with socket_pair() as (status, its), Path(os.devnull).open("rb") as nothing:
             files = [nothing.fileno() if stdin is None else stdin, output.fileno(), (errors or output).fileno()]
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [its.fileno(), *files])
+            socket.send_fds(self.connection, [json.dumps(request).encode()], [its.fileno(), *files])
         return ForkedProcess(status)
 
-    def _close(self) -> None:
-        self._socket.close()
-        self._process.wait()
+    def forks(self) -> Forks:
+        """Return a context in which Python programs that this process starts are forks."""
+        return Forks(lambda: self.connection)
 
 
-@contextlib.contextmanager
-def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Return the context of a socket that stays open, unless an error ends it, and one for another process."""
-    with contextlib.ExitStack() as stack:
-        own, its = socket.socketpair(type=socket.SOCK_SEQPACKET)
-        stack.enter_context(own)
-        with its:
-            yield own, its
-        stack.pop_all()
+def _close(connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    connection.close()
+    process.wait()
 
 
 @functools.cache
-def shared_server(python_path: str) -> ForkServer:
-    """Return the server of this process for all programs with a PYTHONPATH."""
-    return ForkServer({**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"})
+def shared_server() -> ForkServer:
+    """Return the server of this process."""
+    path = os.pathsep.join(filter(None, sys.path))
+    return ForkServer({**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
+
+
+def forks() -> Forks:
+    """Return a context in which Python programs that this process starts are forks."""
+    return shared_server().forks()
 
 
 def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -184,10 +189,11 @@ def _fork(status: int, *, adopted: bool, session: bool) -> None:
     os.close(status)
 
 
-def _prepare(request: dict[str, Any], descriptors: list[int]) -> None:
+def _prepare(request: dict[str, Any], descriptors: list[int], path: list[str]) -> None:
     """Give this process the state of one that starts with ``python``, apart from imported modules."""
     os.environ.clear()
     os.environ.update(request["environment"])
+    sys.path[1:] = dict.fromkeys([*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path])
     os.chdir(request["folder"])
     for number, descriptor in zip(request["numbers"], descriptors, strict=True):
         os.dup2(descriptor, number)
@@ -208,64 +214,6 @@ def _above(descriptor: int) -> int:
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_DESCRIPTOR)
     os.close(descriptor)
     return moved
-
-
-def _start_forks(server: socket.socket) -> None:
-    """Have a server start the Python scripts, and processes of the "spawn" method, that this process starts.
-
-    Each is a child of this process, in its session and process group, with the state that `subprocess` would give it.
-    """
-    posix: Any = importlib.import_module("_posixsubprocess")
-    start: Callable[..., int] = posix.fork_exec
-    own = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONWARNINGS")}
-
-    def fork_exec(*given: Any) -> int:
-        # The arguments of all versions of Python begin alike.
-        command, _, close, kept, folder, environment = given[:6]
-        inputs, outputs, errors, failures = given[6], given[9], given[11], given[13]
-        # A process group, a user, a function to call first.
-        changed = [each for each in given[16:] if not (each is None or each == -1 or isinstance(each, bool))]
-        arguments = [os.fsdecode(each) for each in command]
-        variables = os.environ if environment is None else dict(os.fsdecode(each).split("=", 1) for each in environment)
-        same = all(variables.get(name) == value for name, value in own.items())
-        if changed or not (close and same and _is_program(arguments)):
-            return start(*given)
-        numbers = [*range(3), *(each for each in kept if each != failures)]
-        files = [inherited if file == -1 else file for inherited, file in enumerate((inputs, outputs, errors))]
-        request = {
-            "adopted": True,
-            "arguments": [each for each in arguments[1:] if each != "-u"],
-            "environment": {**variables},
-            "filters": [],
-            "folder": str(Path.cwd() if folder is None else os.fsdecode(folder)),
-            "numbers": numbers,
-            "session": bool(given[15]),
-        }
-        process = ctypes.CDLL(None)
-        with _socket_pair() as (status, its):
-            # The process that forks it exits, and leaves it to this one.
-            process.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            try:
-                socket.send_fds(server, [json.dumps(request).encode()], [its.fileno(), *files, *numbers[3:]])
-                its.close()
-                pid = status.recv(16)
-            except OSError:
-                pid = b""
-            process.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-            status.close()
-        return int(pid) if pid else start(*given)
-
-    posix.fork_exec = fork_exec
-    if hasattr(subprocess, "_fork_exec"):
-        subprocess._fork_exec = fork_exec
-
-
-def _is_program(command: list[str]) -> bool:
-    """Return whether a command is a Python script under this Python, or a process of the "spawn" method."""
-    if command[0] != sys.executable:
-        return False
-    script = next((each for each in command[1:] if each != "-u"), "-")
-    return script.endswith(".py") or (script == "-c" and "multiprocessing.spawn" in command[2])
 
 
 def _run(arguments: list[str]) -> None:
@@ -290,6 +238,10 @@ def _serve() -> None:
     for name in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
+    # The path without PYTHONPATH.
+    command = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    path = json.loads(subprocess.check_output(command, env=bare))
     connection = socket.socket(fileno=int(sys.argv[1]))
     while True:
         request, received = _receive(connection)
@@ -306,8 +258,8 @@ def _serve() -> None:
         for file in files:
             os.close(file)
         connection = its
-    _prepare(request, files)
-    _start_forks(own)
+    _prepare(request, files, path)
+    Forks(lambda: own).__enter__()
     _run(request["arguments"])
 
 

@@ -141,7 +141,7 @@ class Program:
 
     def _start(self) -> subprocess.Popen[bytes] | fork_server.ForkedProcess:
         if self._preloaded:
-            server = fork_server.shared_server(self._environment["PYTHONPATH"])
+            server = fork_server.shared_server()
             return server.start(self._arguments[1:], self._environment, self._output, folder=self._folder)
         return subprocess.Popen(
             self._arguments,

@@ -219,7 +219,7 @@ class SharedRankPool:
 
 def _start_rank(environment: dict[str, str], log: IO[str]) -> tuple[Connection, ForkedProcess]:
     """Start a worker, which exits when the connection is closed."""
-    server = shared_server(environment["PYTHONPATH"])
+    server = shared_server()
     connection, its = Pipe()
     with its:
         return connection, server.start(["-m", "hpu_testing.rank_worker"], environment, log, stdin=its.fileno())

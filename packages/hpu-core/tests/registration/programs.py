@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
+from hpu_testing.fork_server import forks
 
 # Trains a module and prints the strategy and the device type of its batches.
 MODULE = """
@@ -45,23 +46,25 @@ START = (
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 
 
-def output(program: str, folder: Path, **variables: str) -> list[str]:
+def output(program: str, folder: Path, *, forked: bool = True, **variables: str) -> list[str]:
     """Run a program that must succeed, and return the lines that it prints.
 
     Args:
         program: Source of the program.
         folder: Working directory, which also holds the locks of the simulated devices.
+        forked: Whether the program may start with torch imported.
         **variables: Environment variables. Of the variables of these packages, only the simulated release is
             inherited. PYTHONPATH goes before the path of this process.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=_environment(folder, variables),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    with forks() if forked else nullcontext():
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=_environment(folder, variables),
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            check=False,
+        )
 
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -78,7 +81,7 @@ class Server:
 
     def __init__(self, program: str, folder: Path, **variables: str) -> None:
         self._errors = folder / "stderr"
-        with self._errors.open("w") as stderr:
+        with self._errors.open("w") as stderr, forks():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 env=_environment(folder, variables),

@@ -101,14 +101,15 @@ def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_importing_torch_installs_hook(tmp_path: Path) -> None:
     """It imports no Lightning."""
-    lines = output(f"import torch\n{_HOOKED}\n{_LOADED}", tmp_path, HPU_SIM_DEVICES="1")
+    lines = output(f"import torch\n{_HOOKED}\n{_LOADED}", tmp_path, forked=False, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", ""]
 
 
 def test_importing_hpu_core_installs_hook(tmp_path: Path) -> None:
     """Torch before 2.5 loads no entry points."""
-    lines = output(f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)", tmp_path, HPU_SIM_DEVICES="1")
+    program = f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)"
+    lines = output(program, tmp_path, forked=False, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", "False"]
 

@@ -245,6 +245,7 @@ def test_float64_needs_no_other_package(construct: Construct) -> None:
 @pytest.mark.skipif(
     _framework.version < Version("2.1"), reason="Requires: Lightning 2.1, which logs no line of its own"
 )
+@pytest.mark.usefixtures("forks")
 def test_start_names_the_devices(tmp_path: Path) -> None:
     """One line, as Lightning has for GPUs."""
     program = f"""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hpu_core.info import SystemInfo
     from hpu_doctor.verify.report import Report
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 
 def test_report_of_simulated_cards(tmp_path: Path) -> None:
     """Nothing is written outside its folder, and the planner takes the times in it as a card's."""

@@ -188,11 +188,16 @@ def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_
     assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
 
 
-def test_a_program_that_compiles_nothing_does_not_import_dynamo(output_of: Callable[..., str]) -> None:
-    """The import takes seconds."""
-    program = "import torch, sys; torch.ones(1, device='hpu'); print('torch._dynamo' in sys.modules)"
+def test_a_program_that_compiles_nothing_does_not_import_dynamo(output_of_new_python: Callable[..., str]) -> None:
+    """The import takes seconds. It registers the backend."""
+    program = """
+    import torch, sys
+    torch.ones(1, device="hpu")
+    print("torch._dynamo" in sys.modules)
+    print("hpu_backend" in torch._dynamo.list_backends(exclude_tags=()))
+    """
 
-    assert output_of(program, **_EAGER) == "False"
+    assert output_of_new_python(program, **_EAGER) == "False\nTrue"
 
 
 def test_the_backend_is_registered_after_a_late_activation(output_of: Callable[..., str]) -> None:

@@ -18,6 +18,8 @@ from hpu_sim.device import build
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
 
 _SCRIPT: Final = """

@@ -14,6 +14,8 @@ from hpu_sim.device import machine_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
 # Prints the number of its device and holds it until its standard input is closed.
 _HOLDER: Final = """

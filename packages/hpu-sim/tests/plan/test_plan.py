@@ -259,7 +259,12 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
     assert shown.endswith("KeyError: 'data'\n")
 
 
-def test_an_error_of_the_program_is_in_the_exception_of_the_python_function(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("forks")
+def test_an_error_of_the_program_is_in_the_exception_of_the_python_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A fork with this variable has this machine when it starts.
+    monkeypatch.delenv("HPU_SIM_DEVICES")
     script = tmp_path / "train.py"
     script.write_text('raise RuntimeError("Error: no data\\nin two lines")\n')
 

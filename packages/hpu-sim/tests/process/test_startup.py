@@ -17,12 +17,6 @@ _PTH: Final = Path(__file__).parents[2] / "hpu_sim.pth"
 _START: Final = f"exec({_PTH.read_text(encoding='utf-8')!r})\n"
 
 
-def test_a_program_may_import_the_bridge_first(output_of_new_python: Callable[..., str]) -> None:
-    program = f"{_START}import habana_frameworks.torch.core as htcore\nprint(htcore.__name__)"
-
-    assert output_of_new_python(program, HPU_SIM_DEVICES="1") == "habana_frameworks.torch.core"
-
-
 @pytest.mark.parametrize("module", ["torch", "habana_frameworks.torch"])
 def test_the_last_line_of_an_error_is_that_of_the_simulator(
     module: str, run_new_python: Callable[..., subprocess.CompletedProcess[str]]
@@ -63,7 +57,7 @@ def test_the_wheel_has_the_file_in_the_site_folder(tmp_path: Path) -> None:
 def test_a_site_folder_with_the_file_brings_the_device(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> None:
-    """Python itself executes the line."""
+    """Python itself executes the line, and a program may import the bridge first."""
     (tmp_path / _PTH.name).write_bytes(_PTH.read_bytes())
     imports = "import habana_frameworks.torch, torch; print(torch.hpu.device_count())"
     program = f"import site; site.addsitedir({str(tmp_path)!r}); {imports}"

@@ -20,7 +20,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
 @pytest.fixture
-def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., Any]:
+def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]], forks: None) -> Callable[..., Any]:
     """Return a function that runs a program with ``--report`` and returns the completed process and the report."""
 
     def run(

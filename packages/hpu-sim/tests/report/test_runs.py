@@ -23,6 +23,8 @@ from hpu_testing import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.usefixtures("forks")
+
 _COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
 _PROGRAMS: Final = Path(__file__).parent / "programs"
 
