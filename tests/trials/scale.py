@@ -162,20 +162,38 @@ class MeasuredGuard(Guard):
 
     def exchange(self, *, is_last: bool = False) -> None:
         """Exchange heartbeats."""
+        start, rank, used = time.thread_time(), self._rank, self.board.processor
         super().exchange(is_last=is_last)
-        rank = self._rank
+        # Guards of ranks that are threads share one.
         is_process = os.getpid() != self._pid
-        self.board.processor[rank] = time.process_time() if is_process else time.thread_time()
+        used[rank] = time.process_time() if is_process else used[rank] + time.thread_time() - start
         if self._store is not None:
             self.board.requests[rank] = cast("CountedStore", self._store).requests
 
 
-def start_thread(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
-    """Start a guard as a thread, for a rank that is one."""
+# Guards of the ranks that are threads of this process.
+_guards: list[Guard] = []
+
+
+def share_thread(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
+    """Start a guard on the thread of all guards of this process, for a rank that is a thread."""
     guard = guard_module.Guard(job, clock, os.getpid(), detects=detects)
-    guard.process = os.pidfd_open(os.getpid())
-    threading.Thread(target=guard.run, daemon=True).start()
+    # It connects on the calling thread, which has the network of its machine.
+    guard.exchange()
+    _guards.append(guard)
+    if len(_guards) == 1:
+        threading.Thread(target=_run_guards, daemon=True).start()
     return 0
+
+
+def _run_guards() -> None:
+    interval = _guards[0]._timeouts.heartbeat_interval
+    while True:
+        start = time.monotonic()
+        for guard in [*_guards]:
+            guard.exchange()
+            guard._watch(time.monotonic())
+        time.sleep(max(0.0, start + interval - time.monotonic()))
 
 
 class Child:
@@ -287,7 +305,7 @@ class Job:
                 self._enter(rank, _CLONE_FILES | _CLONE_NEWUTS)
             limit = timedelta(seconds=self.fault.timeout)
             config = RendezvousConfig(self.network.address(0), self.port, rank, self.ranks, limit)
-            guard = start_thread if len(launched) > 1 else start_guard
+            guard = share_thread if len(launched) > 1 else start_guard
             watchdog = Watchdog(rendezvous(config), launched[rank], StepClock(), guard=guard)
             watchdog.open()
             board.joined[rank] = time.monotonic()
