@@ -209,6 +209,15 @@ def test_what_is_posted_is_read_as_it_was() -> None:
     assert clock.told.read() == Heartbeat()
 
 
+def test_what_is_posted_again_is_not_read_again() -> None:
+    clock = StepClock()
+    clock.posted.write(Heartbeat(run=1))
+    version = clock.posted.version
+    clock.posted.write(Heartbeat(run=1))
+
+    assert clock.posted.version == version
+
+
 def test_what_changes_is_read_as_it_was_before() -> None:
     """Another process may write at any moment."""
     clock = StepClock()

@@ -8,7 +8,7 @@ connects or exits.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from hpu_core.distributed.errors import describe_exit
@@ -179,7 +179,8 @@ class Heartbeat:
 
     def to_json(self) -> str:
         """Return what differs from a new heartbeat; of thousands of ranks, all else would be most of what is read."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value != _NEW[name]})
+        changed = {name: value for name, new in _NEW.items() if (value := getattr(self, name)) != new}
+        return json.dumps(changed, default=asdict)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "Heartbeat":
@@ -200,7 +201,7 @@ class Heartbeat:
         return self.progress.waits + (self.pending_error is not None)
 
 
-_NEW = asdict(Heartbeat())
+_NEW: Final = {each.name: getattr(Heartbeat(), each.name) for each in fields(Heartbeat)}
 
 
 @dataclass(slots=True)

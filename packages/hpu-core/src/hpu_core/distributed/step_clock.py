@@ -47,7 +47,10 @@ class Slot:
         return self._cells[0]
 
     def write(self, heartbeat: Heartbeat) -> None:
-        """Replace the heartbeat."""
+        """Replace the heartbeat, if it is another one."""
+        if heartbeat == self._last:
+            return
+        self._last = heartbeat
         text = heartbeat.to_json().encode()[: len(self._text)]
         # Odd while it changes.
         self._cells[0] += 1
