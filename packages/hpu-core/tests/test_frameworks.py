@@ -22,6 +22,8 @@ pytestmark = pytest.mark.usefixtures("environment")
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a Lightning on a machine that has none: `install("lightning", "2.5.1")`."""
     monkeypatch.syspath_prepend(tmp_path)
+    # A Trainer of another test has chosen one for this process.
+    monkeypatch.setattr(frameworks, "_preferred", None)
     for name in frameworks.NAMES:
         monkeypatch.setitem(sys.modules, name, None)
 
