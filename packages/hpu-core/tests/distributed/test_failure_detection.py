@@ -200,6 +200,13 @@ _STILL = "has made no progress for 102 s"
             f"{_STILL} and its threads stand still; {_name(0)} waits for it",
         ),
         (
+            [
+                _rank(0, 11, pending=True, progress=NOW - 101),
+                _rank(1, 11, pending=True, progress=NOW - 102, is_frozen=True, is_stopped=True),
+            ],
+            f"{_STILL} and its process is stopped; {_name(0)} waits for it",
+        ),
+        (
             [_rank(0, pending=True, progress=NOW - 101), _rank(1, progress=NOW - 102), _rank(2, 9, progress=NOW - 101)],
             None,
         ),
@@ -212,6 +219,7 @@ _STILL = "has made no progress for 102 s"
         "clipping by norm",
         "silent",
         "frozen",
+        "stopped in the same step",
         "of two that work, the one behind",
     ],
 )

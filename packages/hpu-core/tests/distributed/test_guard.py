@@ -211,12 +211,26 @@ def test_a_frozen_rank_is_no_failure_while_it_loads(ranks: list[Rank], now: list
     _pass(ranks, now, 60, ranks[1])
 
     assert ranks[0].guard.ranks[1].heartbeat.is_frozen
+    assert not ranks[0].guard.ranks[1].heartbeat.is_stopped
     assert ranks[0].failure is None
     kill.assert_not_called()
 
     ranks[1].post(training=False)
     _pass(ranks, now, 1, ranks[1])
     assert not ranks[0].guard.ranks[1].heartbeat.is_frozen
+
+
+def test_the_guard_of_a_stopped_rank_says_so(ranks: list[Rank], now: list[float]) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        program.send_signal(signal.SIGSTOP)
+        os.waitpid(program.pid, os.WUNTRACED)
+        ranks[1].guard._pid = program.pid
+        _pass(ranks, now, 1)
+        _pass(ranks, now, 60, ranks[1])
+        program.send_signal(signal.SIGCONT)
+        program.kill()
+
+    assert ranks[0].guard.ranks[1].heartbeat.is_stopped
 
 
 def test_a_frozen_rank_is_killed_some_seconds_after_a_failure(

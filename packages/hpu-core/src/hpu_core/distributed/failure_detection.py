@@ -138,6 +138,7 @@ class Heartbeat:
         call: Function of torch.distributed that has held its host for some seconds; None if none.
         line: Line of the program where its host has been for some seconds: "train.py:31 in load"; None if it moves.
         is_frozen: Whether its Python threads stand still, because a call keeps the GIL or the process is stopped.
+        is_stopped: Whether the process is stopped, as by SIGSTOP; looked at while its threads stand still.
         training: Whether the rank takes part in a training.
         error: Exception that ended training on this rank; None while there is none.
         pending_error: Exception that the program handles while it wants to wait for all ranks; None if none.
@@ -161,6 +162,7 @@ class Heartbeat:
     call: str | None = None
     line: str | None = None
     is_frozen: bool = False
+    is_stopped: bool = False
     training: bool = False
     error: str | None = None
     pending_error: str | None = None
@@ -431,6 +433,7 @@ def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> 
     if len(active) < 2 or any(now - rank.last_progress_time < timeouts.stall for rank in active):  # noqa: PLR2004 - a rank and the one it waits for.
         return None
     silent = [rank for rank in active if now - rank.last_heartbeat_time > timeouts.detection_latency]
+    silent = silent or [rank for rank in active if rank.heartbeat.is_stopped]
     present = [rank for rank in active if rank not in silent]
     working = [rank for rank in present if not rank.is_held and not rank.is_in_step]
     waiting = max((rank for rank in present if rank not in working), key=_place, default=None)
@@ -459,6 +462,7 @@ def _blame(rank: RankState, waiting: RankState, now: float, timeouts: Timeouts) 
     stood_still, silent = now - rank.last_progress_time, now - rank.last_heartbeat_time
     heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
     heard = " and its threads stand still" if rank.heartbeat.is_frozen else heard
+    heard = " and its process is stopped" if rank.heartbeat.is_stopped else heard
     message = f"{rank.info} has made no progress for {stood_still:.0f} s{rank.where}{rank.line}{heard}"
     return RankFailure(f"{message}; {waiting.info} waits for it{waiting.where}", rank.info.rank)
 

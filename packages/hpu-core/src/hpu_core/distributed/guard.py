@@ -47,7 +47,7 @@ _STDERR: Final = 2
 _LEADER: Final = "news"
 _NEWS: Final = 1 << 32
 # Fields of rank 0's heartbeat that no other rank needs at once.
-_ROUTINE: Final = ("beat", "progress", "call", "line", "is_frozen", "waiting", "batches", "exits")
+_ROUTINE: Final = ("beat", "progress", "call", "line", "is_frozen", "is_stopped", "waiting", "batches", "exits")
 _ENDED: Final = "its process has ended"
 # Seconds that the last words of a rank may take on a broken network.
 _LAST_WORDS: Final = 5
@@ -231,6 +231,7 @@ class Guard:
             progress=self._clock.progress,
             signals=self._clock.signals,
             is_frozen=is_frozen,
+            is_stopped=is_frozen and _is_stopped(self._pid),
             exited=self._has_ended,
         )
         if self._has_ended:
@@ -364,6 +365,13 @@ class Guard:
     def _print(self, message: str) -> None:
         with contextlib.suppress(OSError):
             os.write(self.errors, f"{message}\n".encode())
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        # The name before the state may have spaces and parentheses.
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
+    return False
 
 
 def _key(rank: int) -> str:
