@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,25 +46,29 @@ START = (
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 
 
-def output(program: str, folder: Path, *, forked: bool = True, **variables: str) -> list[str]:
-    """Run a program that must succeed, and return the lines that it prints.
+def output(program: str, folder: Path, **variables: str) -> list[str]:
+    """Run a program that must succeed, as a fork that has imported torch, and return the lines that it prints.
 
     Args:
         program: Source of the program.
         folder: Working directory, which also holds the locks of the simulated devices.
-        forked: Whether the program may start with torch imported.
         **variables: Environment variables. Of the variables of these packages, only the simulated release is
             inherited. PYTHONPATH goes before the path of this process.
     """
-    with forks() if forked else nullcontext():
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=_environment(folder, variables),
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            check=False,
-        )
+    with forks():
+        return output_of_new_python(program, folder, **variables)
+
+
+def output_of_new_python(program: str, folder: Path, **variables: str) -> list[str]:
+    """Run a program as `output` does, in a new interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=_environment(folder, variables),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

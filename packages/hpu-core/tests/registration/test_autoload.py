@@ -12,7 +12,7 @@ import hpu_core
 from hpu_core import HPUAccelerator, registration
 from hpu_core.registration import _import_hook
 
-from .programs import output
+from .programs import output, output_of_new_python
 
 _HOOKED = "import sys; from hpu_core.registration import _import_hook; print(_import_hook._hook in sys.meta_path)"
 _LOADED = "print(*(name for name in ('lightning', 'pytorch_lightning', 'lightning_fabric') if name in sys.modules))"
@@ -101,7 +101,7 @@ def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_importing_torch_installs_hook(tmp_path: Path) -> None:
     """It imports no Lightning."""
-    lines = output(f"import torch\n{_HOOKED}\n{_LOADED}", tmp_path, forked=False, HPU_SIM_DEVICES="1")
+    lines = output_of_new_python(f"import torch\n{_HOOKED}\n{_LOADED}", tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", ""]
 
@@ -109,7 +109,7 @@ def test_importing_torch_installs_hook(tmp_path: Path) -> None:
 def test_importing_hpu_core_installs_hook(tmp_path: Path) -> None:
     """Torch before 2.5 loads no entry points."""
     program = f"import hpu_core\n{_HOOKED}\nprint('torch' in sys.modules)"
-    lines = output(program, tmp_path, forked=False, HPU_SIM_DEVICES="1")
+    lines = output_of_new_python(program, tmp_path, HPU_SIM_DEVICES="1")
 
     assert lines == ["True", "False"]
 
