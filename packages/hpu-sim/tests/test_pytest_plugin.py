@@ -320,7 +320,6 @@ def test_uses_the_card(number):
 """
 
 
-@pytest.mark.usefixtures("forks")
 def test_each_session_and_worker_has_a_machine(
     tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
 ) -> None:

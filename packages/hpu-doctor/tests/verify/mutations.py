@@ -1137,5 +1137,7 @@ ON_A_SIMULATED_CARD = (
 )
 # Settings that only a process of its own reads.
 FRESH = {
+    "gaudi-2-adds-products-in-trees": {"HPU_SIM_NUMERICS": "0"},
+    "gaudi-3-rounds-sums-toward-zero": {"HPU_SIM_NUMERICS": "0"},
     "list-replaces-the-default": {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "/no-such-file"},
 }

@@ -132,9 +132,11 @@ def test_program_notices_a_simulated_card(machines: Machines, name: str) -> None
 def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
     """Settings that the bridge reads when it is loaded."""
     changed = dataclasses.replace(register.find(name), variables=mutations.FRESH[name])
-    environ = {**os.environ, "HPU_SIM_DEVICES": "1"}
+    generation = next(each for each in GENERATIONS if changed.applies_to(None, each))
+    environ = {**os.environ, "HPU_SIM_DEVICES": "1", "HPU_SIM_GENERATION": generation}
 
-    (outcome,) = runner.run([changed], TARGET, tmp_path, environ)
+    target = dataclasses.replace(TARGET, generation=generation)
+    (outcome,) = runner.run([changed], target, tmp_path, environ)
 
     assert outcome.state == "differs", outcome
 
