@@ -176,11 +176,8 @@ _guards: list[Guard] = []
 
 
 def share_thread(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
-    """Start a guard on the thread of all guards of this process, for a rank that is a thread."""
-    guard = guard_module.Guard(job, clock, os.getpid(), detects=detects)
-    # It connects on the calling thread, which has the network of its machine.
-    guard.exchange()
-    _guards.append(guard)
+    """Start a guard on the thread of all guards of this process, which has the network of the first one's machine."""
+    _guards.append(guard_module.Guard(job, clock, os.getpid(), detects=detects))
     if len(_guards) == 1:
         threading.Thread(target=_run_guards, daemon=True).start()
     return 0

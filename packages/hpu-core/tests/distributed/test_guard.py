@@ -388,6 +388,18 @@ def test_only_an_exchange_begins_with_a_new_training(ranks: list[Rank], now: lis
     assert ranks[0].guard.ranks[1].heartbeat.training
 
 
+def test_a_guard_publishes_nothing_before_its_first_training() -> None:
+    """Another watchdog, of a strategy with another timeout, numbers its trainings after those in the store."""
+    store = HashStore()
+    rank = Rank(1, store)
+    store.set("heartbeat/1", Heartbeat(run=7).to_json())
+    rank.guard._clock = StepClock()
+
+    rank.guard.exchange()
+
+    assert Heartbeat.from_json(store.get("heartbeat/1")).run == 7
+
+
 @pytest.mark.parametrize("method", ["exchange", "_watch"])
 def test_an_error_of_the_guard_ends_it_with_one_line(
     ranks: list[Rank], method: str, capfd: pytest.CaptureFixture[str]

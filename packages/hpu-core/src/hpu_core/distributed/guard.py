@@ -257,6 +257,9 @@ class Guard:
     def exchange(self, *, is_last: bool = False) -> None:
         """Publish the rank's heartbeat, read the others', and tell the rank what follows."""
         version, now, posted = self._clock.posted.version, time.monotonic(), self._clock.posted.read()
+        if posted.run == 0:
+            # What an earlier guard of the rank has published stays until then: a training is numbered by it.
+            return
         if posted.run != self._run:
             self._run = posted.run
             self._begin(now)
