@@ -20,8 +20,10 @@ class LanguageModel(LightningModule):
         if self.encoder is not None:
             return
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        layer = nn.TransformerEncoderLayer(WIDTH, 16, 4 * WIDTH, batch_first=True, norm_first=True)
-        self.encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        # Not nn.TransformerEncoder: it copies a layer, whose parameters DeepSpeed has divided among the cards.
+        self.encoder = nn.ModuleList(
+            nn.TransformerEncoderLayer(WIDTH, 16, 4 * WIDTH, batch_first=True, norm_first=True) for _ in range(LAYERS)
+        )
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         if self.tied:
             self.head.weight = self.embedding.weight
@@ -29,7 +31,9 @@ class LanguageModel(LightningModule):
     def training_step(self, batch, batch_idx):
         (tokens,) = batch
         mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1] - 1, device=self.device)
-        hidden = self.encoder(self.embedding(tokens[:, :-1]), mask=mask, is_causal=True)
+        hidden = self.embedding(tokens[:, :-1])
+        for layer in self.encoder:
+            hidden = layer(hidden, src_mask=mask, is_causal=True)
         loss = nn.functional.cross_entropy(self.head(hidden).flatten(0, 1), tokens[:, 1:].flatten())
         self.log("loss", loss, prog_bar=True)
         return loss
