@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hpu_compat import _names
+from hpu_core.import_hooks import ImportHook
 from hpu_core.lazy_exports import lazy_attributes
 
 _ROOT: Final = "lightning_habana"
@@ -80,18 +81,8 @@ def attributes(
     return lazy_attributes(module, getters)
 
 
-class _Finder:
-    """Meta path finder and loader of the modules in `_names.EXPORTED`."""
-
-    def install(self) -> None:
-        """Put this finder in front of those for files, unless it is there already."""
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
-
-    def remove(self) -> None:
-        """Undo `install`."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
+class _Finder(ImportHook):
+    """Import hook that finds and loads the modules itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -104,11 +95,10 @@ class _Finder:
         del target
         if fullname == _ROOT:
             check_conflict()
-        name = _below_root(fullname)
-        if name not in _names.EXPORTED or path is None:
+        if fullname not in self.modules or path is None:
             return None
         folder = Path(next(iter(path)), fullname.rpartition(".")[2])
-        is_package = folder.is_dir() or any(other.startswith(f"{name}.") for other in _names.EXPORTED)
+        is_package = folder.is_dir() or any(other.startswith(f"{fullname}.") for other in self.modules)
         spec = ModuleSpec(fullname, self, is_package=is_package)  # type: ignore[arg-type] # Python needs no base class.
         if is_package:
             # The folder holds the modules that are files.
@@ -133,4 +123,4 @@ def _below_root(module: str) -> str:
     return name if root == _ROOT else ""
 
 
-finder: Final = _Finder()
+finder: Final = _Finder({f"{_ROOT}.{name}" for name in _names.EXPORTED})

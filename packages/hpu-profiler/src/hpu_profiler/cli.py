@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 from hpu_profiler.__about__ import __version__
@@ -144,7 +144,11 @@ def _read(paths: Sequence[Path]) -> Iterator[Trace]:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         for path in paths:
             task = progress.add_task(escape(path.name), total=sizes[path])
-            yield read_trace(path, lambda read, task=task: progress.update(task, completed=read))  # type: ignore[misc]
+
+            def advance(read: int, task: TaskID = task) -> None:
+                progress.update(task, completed=read)
+
+            yield read_trace(path, advance)
             progress.update(task, completed=sizes[path])
 
 

@@ -49,7 +49,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     _module_ids: tuple[int, ...] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if names_hpu(kwargs) or _may_be_hpu(kwargs.get("accelerator")):
+        # Discovery takes a moment, and is for a process that has imported both.
+        if len(frameworks.imported()) > 1 and (names_hpu(kwargs) or _may_be_hpu(kwargs.get("accelerator"))):
             frameworks.prefer(self._framework)
         self._import_error = frameworks.import_error(self._framework)
         if self._import_error is None:

@@ -87,7 +87,8 @@ def _update() -> None:
     global _records_operators  # noqa: PLW0603 - the state of the process
     wanted = frozenset[str]().union(*(kinds for kinds, _ in _listeners))
     _records_operators = "operator" in wanted
-    diagnostics = bool(wanted & (DIAGNOSTICS - OPERATORS)) or bool(wanted & DIAGNOSTICS and not _records_operators)
+    # Where operators are recorded, the device emits the kinds that both have.
+    diagnostics = bool(wanted & (DIAGNOSTICS - OPERATORS if _records_operators else DIAGNOSTICS))
     runtime.native().set_listener(_take if diagnostics or _records_operators else None, diagnostics, _records_operators)
     if bool(wanted & OPTIMIZERS) is not bool(_hooks):
         if _hooks:
