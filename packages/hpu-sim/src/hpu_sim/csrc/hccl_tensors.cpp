@@ -86,8 +86,8 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
-// HCCL casts 16 bits to float32 while a box reduces, and back once (collective_states.cpp of HCL 1.21). Gloo rounds each
-// sum.
+// HCCL casts 16 bits to float32 while a box reduces, and back once (collective_states.cpp of HCL 1.21). Gloo rounds
+// each sum.
 bool is_summed_in_float32(const Tensors& tensors) {
   return has_accumulation() && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
            return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
