@@ -1,10 +1,9 @@
-"""Flags of the bridge and of its compiler."""
+"""Flags of the bridge."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from habana_frameworks.torch.dynamo.compile_backend import config
 from habana_frameworks.torch.internal import bridge_config
 
 
@@ -39,19 +38,3 @@ def test_an_unknown_flag_is_a_key_error() -> None:
     """Programs such as vLLM tell older stacks by it."""
     with pytest.raises(KeyError, match="PT_NO_SUCH_FLAG"), bridge_config.env_setting("PT_NO_SUCH_FLAG", True):
         pass
-
-
-def test_configuration_flags_are_the_options_of_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "use_eager_fallback", False)
-
-    config.configuration_flags["use_eager_fallback"] = True
-
-    assert config.use_eager_fallback is True
-    assert dict(config.configuration_flags)["use_eager_fallback"] is True
-
-
-def test_an_unknown_configuration_flag_is_a_key_error() -> None:
-    with pytest.raises(KeyError, match="no_such_flag"):
-        config.configuration_flags["no_such_flag"] = True
-    with pytest.raises(KeyError, match="no_such_flag"):
-        config.configuration_flags["no_such_flag"]

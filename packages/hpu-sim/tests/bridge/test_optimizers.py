@@ -393,25 +393,3 @@ def test_the_mark_step_variants_compute_what_torch_computes(name: str, output_of
     output = output_of(program, name, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0", PT_HPU_LAZY_MODE="1")
 
     assert output.splitlines() == ["2", "0", "True"]
-
-
-def test_distributed_adamw_takes_the_gradients_of_its_step() -> None:
-    """Parameters without a gradient stay, and the attribute `grad` is left alone."""
-    torch.manual_seed(9)
-    mine = [torch.nn.Parameter(torch.randn(3).to("hpu")) for _ in range(2)]
-    theirs = [torch.nn.Parameter(parameter.detach().clone()) for parameter in mine]
-    gradient = torch.randn(3).to("hpu")
-    theirs[0].grad = gradient.clone()
-    optimizers.FusedAdamW(theirs, lr=0.1, weight_decay=0.1).step()
-
-    optimizers.distributed.FusedAdamW(mine, lr=0.1, weight_decay=0.1).step([gradient, None])
-
-    assert [torch.equal(*pair) for pair in zip(mine, theirs, strict=True)] == [True, True]
-    assert [parameter.grad for parameter in mine] == [None, None]
-
-
-def test_distributed_adamw_needs_one_gradient_per_parameter() -> None:
-    optimizer = optimizers.distributed.FusedAdamW([torch.ones(2, device="hpu")])
-
-    with pytest.raises(ValueError, match="one element for each of the 1 parameters, got 2"):
-        optimizer.step([None, None])

@@ -82,25 +82,6 @@ def test_an_exponent_bias_of_gaudi_2_is_an_exact_scale(bias: int) -> None:
     assert torch.equal(torch.ops.hpu.cast_from_fp8(narrow, 1 / scale, torch.float32).cpu(), codes)
 
 
-def test_a_cast_into_given_tensors() -> None:
-    rows = torch.tensor([1.0, -3.0], device="hpu")
-    out, amax = torch.empty(2, dtype=torch.float8_e5m2, device="hpu"), torch.zeros(1, device="hpu")
-
-    torch.ops.hpu.cast_to_fp8(rows, torch.tensor(2.0, device="hpu"), False, out, amax)
-
-    assert (out.float().tolist(), amax.tolist()) == ([2, -6], [3])
-
-
-def test_a_hybrid_cast_has_both_formats() -> None:
-    rows = torch.tensor([1.0, -3.0], device="hpu")
-    scales = torch.tensor(2.0, device="hpu"), torch.tensor(4.0, device="hpu")
-
-    wide, narrow, amax = torch.ops.hpu.cast_to_fp8_hybrid(rows, *scales, False, True)
-
-    assert (wide.dtype, wide.float().tolist()) == (torch.float8_e5m2, [2, -6])
-    assert (narrow.dtype, narrow.float().tolist(), amax.item()) == (torch.float8_e4m3fn, [4, -12], 3)
-
-
 @pytest.mark.parametrize("scales", [(2.0, 0.5), ([2.0], [0.5]), (torch.tensor(2.0), torch.tensor(0.5)), (None, None)])
 @pytest.mark.parametrize("trans", [False, True])
 def test_a_matrix_product(scales: tuple[Any, Any], trans: bool) -> None:
@@ -128,16 +109,6 @@ def test_a_matrix_product_has_a_scale_per_column() -> None:
     )
 
     torch.testing.assert_close(output.cpu(), wide_left @ wide_right * scale)
-
-
-def test_a_matrix_product_into_a_given_tensor() -> None:
-    left, wide_left = _float8(4, 3)
-    right, wide_right = _float8(3, 5)
-    out = torch.zeros(4, 5, dtype=torch.bfloat16, device="hpu")
-
-    torch.ops.hpu.fp8_gemm(left, False, right, False, out, torch.bfloat16, None, None, None, False, out)
-
-    assert torch.equal(out.cpu(), (wide_left @ wide_right).bfloat16())
 
 
 @pytest.mark.parametrize("scales", [(2.0, 0.25), (torch.tensor(2.0), torch.tensor([0.25, 0.5, 1.0, 2.0]))])

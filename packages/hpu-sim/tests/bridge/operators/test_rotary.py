@@ -41,21 +41,3 @@ def test_rows_are_rotated_by_their_angles(
     own = torch.tensor(rows)
     expected = queries * cos[0, 0][own].unsqueeze(1) + _rotate(queries, mode) * sin[0, 0][own].unsqueeze(1)
     torch.testing.assert_close(output.cpu(), expected)
-
-
-@pytest.mark.parametrize("mode", [0, 1], ids=["blockwise", "pairwise"])
-@pytest.mark.parametrize("features", [6, 8])
-def test_backward_is_the_gradient(mode: int, features: int) -> None:
-    """Features beyond those of the angles keep their gradient."""
-    queries = torch.randn(2, 2, 3, features).to("hpu").requires_grad_()
-    sin, cos = (table.to("hpu") for table in _tables())
-    gradient = torch.randn(2, 2, 3, features).to("hpu")
-    rotated = queries[..., :6] * cos[..., :3, :]
-    half = torch.cat((-queries[..., 3:6], queries[..., :3]), -1)
-    pairs = torch.stack((-queries[..., 1:6:2], queries[..., 0:6:2]), -1).flatten(-2)
-    output = torch.cat((rotated + (pairs if mode else half) * sin[..., :3, :], queries[..., 6:]), -1)
-    (expected,) = torch.autograd.grad(output, queries, gradient)
-
-    backward = torch.ops.hpu.rotary_pos_embedding_backward(gradient, sin, cos, None, 0, mode)
-
-    torch.testing.assert_close(backward, expected)

@@ -1,8 +1,9 @@
 """Operators of ``torch.ops.hpu``, each computed by the plain torch formula.
 
-Their schemas are those of bridge 1.19, the earliest whose source is public. As on a card none of them has a gradient;
-those that training needs have a backward operator. A function here gets its arguments by the names of the schema; those
-that only select among kernels of a card end in ``**_``.
+They are those that published programs call by name; the others of the bridge serve `hpex` alone, whose functions
+compute here what they compute there. Their schemas are those of bridge 1.19, the earliest whose source is public. As on
+a card none of them has a gradient. A function gets its arguments by the names of the schema; those that only select
+among kernels of a card end in ``**_``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch._operators import attention, experts, float8, int4, optimizers, others, rotary, softmax
+from habana_frameworks.torch._operators import attention, experts, float8, int4, optimizers, rotary
 from habana_frameworks.torch.utils.internal import is_lazy
 
 if TYPE_CHECKING:
@@ -22,10 +23,9 @@ _library = torch.library.Library("hpu", "DEF")
 
 
 def define_operators() -> None:
-    """Define the operators in torch. Some exist in one mode only, and the schema of AdamW depends on it."""
-    operators = [*int4.OPERATORS, *experts.OPERATORS, *attention.OPERATORS, *rotary.OPERATORS, *softmax.OPERATORS]
-    operators += [*others.OPERATORS, *optimizers.OPERATORS]
-    operators += [*others.LAZY_OPERATORS, *optimizers.LAZY_OPERATORS] if is_lazy() else optimizers.EAGER_OPERATORS
+    """Define the operators in torch. The schema of AdamW depends on the mode."""
+    operators = [*int4.OPERATORS, *experts.OPERATORS, *attention.OPERATORS, *rotary.OPERATORS]
+    operators += optimizers.LAZY_OPERATORS if is_lazy() else optimizers.EAGER_OPERATORS
     # torch has float8 from 2.1 on.
     if hasattr(torch, "float8_e5m2"):
         operators += [*float8.OPERATORS, *attention.FLOAT8_OPERATORS]

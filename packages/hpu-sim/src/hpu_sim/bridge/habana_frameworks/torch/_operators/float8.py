@@ -67,32 +67,6 @@ def _cast_to_fp8_v2(
     return saturate(scaled(input, scale, scale_shape), target), amax_of(input, requested=is_amax)
 
 
-def _cast_to_fp8(
-    *,
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    scale: torch.Tensor | None,
-    out: torch.Tensor,
-    amax: torch.Tensor,
-    **_: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    out.copy_(saturate(scaled(input, scale), out.dtype))
-    amax.copy_(amax_of(input, requested=True).reshape(amax.shape))
-    return out, amax
-
-
-def _cast_to_fp8_hybrid(
-    *,
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    scale_152: torch.Tensor | None = None,
-    scale_143: torch.Tensor | None = None,
-    is_amax: bool = False,
-    **_: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    wide = saturate(scaled(input, scale_152), torch.float8_e5m2)
-    narrow = saturate(scaled(input, scale_143), torch.float8_e4m3fn)
-    return wide, narrow, amax_of(input, requested=is_amax)
-
-
 def _cast_from_fp8(
     input: torch.Tensor,  # noqa: A002 - the bridge's name
     scale: Scale,
@@ -128,10 +102,6 @@ def _fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
     if accumulate and D is not None:
         product = product + D.float()
     return saturate(product, out_dtype)
-
-
-def _fp8_gemm(*, out: torch.Tensor, **arguments: Any) -> torch.Tensor:
-    return out.copy_(_fp8_gemm_v2(**arguments))
 
 
 def _conv2d_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -195,29 +165,8 @@ _SCALAR_SCALES: Final = ((".scalar", "float"), (".scalar_list", "float[]"))
 
 #: Schemas and functions.
 OPERATORS: Final = (
-    (
-        (
-            "cast_to_fp8(Tensor input, Tensor? scale, bool stochastic_rounding, Tensor(a!) out, Tensor(b!) amax) -> "
-            "(Tensor(a!), Tensor(b!))"
-        ),
-        _cast_to_fp8,
-    ),
     (f"cast_to_fp8_v2(Tensor input, Tensor? scale=None, {_CAST}) -> (Tensor, Tensor)", _cast_to_fp8_v2),
-    (
-        (
-            "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
-            "bool stochastic_rounding=False, bool is_amax=False) -> (Tensor, Tensor, Tensor)"
-        ),
-        _cast_to_fp8_hybrid,
-    ),
     (f"cast_from_fp8(Tensor input, Tensor? scale, {_CAST_FROM}) -> Tensor", _cast_from_fp8),
-    (
-        (
-            "fp8_gemm(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor D, ScalarType out_dtype, "
-            "Tensor? A_scale_inv, Tensor? B_scale_inv, Tensor? bias, bool accumulate, Tensor(a!) out) -> Tensor(a!)"
-        ),
-        _fp8_gemm,
-    ),
     (
         f"fp8_gemm_v2({_GEMM}, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, {_GEMM_REST}) -> Tensor",
         _fp8_gemm_v2,

@@ -6,6 +6,7 @@ programs can read, and fold batch norms into convolutions.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +22,7 @@ _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 _NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
 
 
-def hpu_set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
+def _set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
     """Enable inference mode. Call it before the model moves to the device.
 
     Args:
@@ -30,42 +31,33 @@ def hpu_set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
     Returns:
         The model, or None if none was given.
     """
-    _print_deprecation("hpu_set_env", "hpu_inference_set_env")
-    return _set_env(model)
-
-
-def hpu_set_inference_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
-    """Enable inference mode; an alias of :func:`hpu_set_env`."""
-    _print_deprecation("hpu_set_inference_env", "hpu_inference_set_env")
-    return _set_env(model)
-
-
-def hpu_reset_env() -> None:
-    """Disable inference mode."""
-    _print_deprecation("hpu_reset_env", "hpu_inference_reset_env")
-    _reset_env()
-
-
-def hpu_teardown_inference_env() -> None:
-    """Disable inference mode; an alias of :func:`hpu_reset_env`."""
-    _print_deprecation("hpu_teardown_inference_env", "hpu_inference_reset_env")
-    _reset_env()
-
-
-def _print_deprecation(old: str, new: str) -> None:
-    if features().after_1_19:
-        print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - as the bridge does
-
-
-def _set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
     _flags.enable_inference_mode()
     _flags.enable_matmul3d_2d_reshape()
     return None if model is None else _fold_batch_norms(model)
 
 
 def _reset_env() -> None:
+    """Disable inference mode."""
     _flags.disable_inference_mode()
     _flags.disable_matmul3d_2d_reshape()
+
+
+def _renamed(old: str, new: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function under an old name, which prints the notice of releases that have the new name."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if features().after_1_19:
+            print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - as the bridge does
+        return function(*args, **kwargs)
+
+    return call
+
+
+hpu_set_env = _renamed("hpu_set_env", "hpu_inference_set_env", _set_env)
+hpu_set_inference_env = _renamed("hpu_set_inference_env", "hpu_inference_set_env", _set_env)
+hpu_reset_env = _renamed("hpu_reset_env", "hpu_inference_reset_env", _reset_env)
+hpu_teardown_inference_env = _renamed("hpu_teardown_inference_env", "hpu_inference_reset_env", _reset_env)
 
 
 def _fold_batch_norms(model: torch.nn.Module) -> torch.nn.Module:

@@ -14,7 +14,7 @@ import torch
 from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "disable_const_section_serialization",
@@ -39,22 +39,31 @@ __all__ = [
 if features().after_1_19:
     __all__ += ["is_inference_mode_enabled", "is_matmul3d_2d_reshape_enabled"]
 
-_flags: dict[str, bool] = {
-    "dynamic_shape": False,
-    "inference_mode": False,
-    "matmul3d_2d_reshape": False,
-    "recompute_sdp": True,
-}
+_flags: dict[str, bool] = {"recompute_sdp": True}
 
 
-def enable_dynamic_shape() -> None:
-    """Compile graphs for ranges of shapes."""
-    _flags["dynamic_shape"] = True
+def _switch(flag: str) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return the functions ``enable_FLAG`` and ``disable_FLAG`` of a flag that is off."""
+
+    def make(verb: str, value: bool) -> Callable[[], None]:
+        def switch() -> None:
+            _flags[flag] = value
+
+        switch.__name__ = switch.__qualname__ = f"{verb}_{flag}"
+        switch.__doc__ = f"{verb.capitalize()} the flag `{flag}` of the graph compiler."
+        return switch
+
+    _flags[flag] = False
+    return make("enable", True), make("disable", False)
 
 
-def disable_dynamic_shape() -> None:
-    """Compile graphs for each shape."""
-    _flags["dynamic_shape"] = False
+# Compile graphs for ranges of shapes; infer only the shapes of a graph's outputs; compile for quantized models and for
+# inference; fold the batch dimension of 3D matrix products into their rows.
+enable_dynamic_shape, disable_dynamic_shape = _switch("dynamic_shape")
+enable_optim_output_sif, disable_optim_output_sif = _switch("optim_output_sif")
+enable_quantization, disable_quantization = _switch("quantization")
+enable_inference_mode, disable_inference_mode = _switch("inference_mode")
+enable_matmul3d_2d_reshape, disable_matmul3d_2d_reshape = _switch("matmul3d_2d_reshape")
 
 
 def get_dynamic_shape_status() -> bool:
@@ -62,20 +71,14 @@ def get_dynamic_shape_status() -> bool:
     return _flags["dynamic_shape"]
 
 
-def enable_optim_output_sif() -> None:
-    """Infer only the shapes of a graph's outputs; nothing can read this flag back."""
+def is_inference_mode_enabled() -> bool:
+    """Return whether graphs are compiled for inference."""
+    return _flags["inference_mode"]
 
 
-def disable_optim_output_sif() -> None:
-    """Infer all shapes of a graph; nothing can read this flag back."""
-
-
-def enable_quantization() -> None:
-    """Compile graphs for quantized models; nothing can read this flag back."""
-
-
-def disable_quantization() -> None:
-    """Compile graphs for models without quantization; nothing can read this flag back."""
+def is_matmul3d_2d_reshape_enabled() -> bool:
+    """Return whether the batch dimension of 3D matrix products is folded."""
+    return _flags["matmul3d_2d_reshape"]
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
@@ -84,36 +87,6 @@ def enable_const_section_serialization(path: str, clear_path: bool, use_compress
 
 def disable_const_section_serialization() -> None:
     """Keep the constants of compiled graphs in memory."""
-
-
-def enable_inference_mode() -> None:
-    """Compile graphs for inference."""
-    _flags["inference_mode"] = True
-
-
-def disable_inference_mode() -> None:
-    """Compile graphs for training."""
-    _flags["inference_mode"] = False
-
-
-def is_inference_mode_enabled() -> bool:
-    """Return whether graphs are compiled for inference."""
-    return _flags["inference_mode"]
-
-
-def enable_matmul3d_2d_reshape() -> None:
-    """Fold the batch dimension of 3D matrix products into their rows."""
-    _flags["matmul3d_2d_reshape"] = True
-
-
-def disable_matmul3d_2d_reshape() -> None:
-    """Keep 3D matrix products as they are."""
-    _flags["matmul3d_2d_reshape"] = False
-
-
-def is_matmul3d_2d_reshape_enabled() -> bool:
-    """Return whether the batch dimension of 3D matrix products is folded."""
-    return _flags["matmul3d_2d_reshape"]
 
 
 def enable_recompute_sdp(enabled: bool) -> None:

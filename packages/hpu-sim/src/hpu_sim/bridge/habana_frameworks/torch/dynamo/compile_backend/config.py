@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -31,33 +30,6 @@ keep_input_mutations: bool = _flag("PT_HPU_KEEP_INPUT_MUTATIONS", default=True)
 use_eager_fallback: bool = _flag(EAGER_FALLBACK_VARIABLE, default=False)
 
 _NAMES = ("force_static_compile", "inference", "keep_input_mutations", "use_eager_fallback")
-
-
-class _Flags(MutableMapping[str, Any]):
-    """Options of this module by name."""
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in _NAMES:
-            raise KeyError(name)
-        return globals()[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name not in _NAMES:
-            raise KeyError(name)
-        globals()[name] = value
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError(f"an option cannot be deleted, got {name!r}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
-
-
-#: The options as a mapping.
-configuration_flags = _Flags()
 
 
 @contextlib.contextmanager

@@ -38,23 +38,11 @@ class FusedSDPA:
     ) -> Any:
         """Return the scaled dot product attention, and with ``return_attn_probs`` the probabilities.
 
-        The bridge's class is an ``autograd.Function``, whose ``apply`` takes no keyword arguments.
-
-        Args:
-            query: Queries of shape ``(batch, heads, queries, features)``.
-            key: Keys of shape ``(batch, heads, keys, features)``; several heads of the queries may share one.
-            value: Values of the same shape.
-            attn_mask: Tensor added to the scores, or a bool tensor that is False for masked positions.
-            dropout_p: Dropout probability.
-            is_causal: Whether queries attend to earlier keys only.
-            scale: Factor of the scores; None for ``features ** -0.5``.
-            softmax_mode: Ignored.
-            recompute: Whether the backward pass recomputes the probabilities; None for
-                ``hpu.recompute_sdp_enabled()``. On a strict device, the scores then take no memory.
-            valid_seq_len: Number of keys per sequence that are not padding, of shape ``(batch,)``.
-            seq_padding_type: ``"left"`` if padding precedes the keys, else it follows them.
-            return_dropout_mask: Must be False.
-            return_attn_probs: Whether to return the probabilities; in inference only.
+        The bridge's class is an ``autograd.Function``, whose ``apply`` takes no keyword arguments. Arguments are as in
+        :class:`~habana_frameworks.torch._operators.attention.Inputs`; several heads of the queries may share one of the
+        keys. Without a scale it is ``features ** -0.5``. ``softmax_mode`` only selects a kernel. Whether the backward
+        pass recomputes the probabilities, by default ``hpu.recompute_sdp_enabled()``, decides on a strict device
+        whether the scores take memory.
 
         Raises:
             AssertionError: If the bridge's kernel does not support the combination of arguments.
@@ -112,13 +100,8 @@ def _check_combination(refused: dict[str, bool]) -> None:
 def _attention_with_probabilities(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, *, is_causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    scores = query @ key.mT / query.shape[-1] ** 0.5
-    if is_causal:
-        attn_mask = scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is not None:
-        is_bool = attn_mask.dtype == torch.bool
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if is_bool else scores + attn_mask
-    probabilities = scores.softmax(-1)
+    inputs = Inputs(query, key, value, attn_mask, scale=query.shape[-1] ** -0.5, is_causal=is_causal)
+    probabilities = inputs.scores().softmax(-1).to(query.dtype)
     return probabilities @ value, probabilities
 
 

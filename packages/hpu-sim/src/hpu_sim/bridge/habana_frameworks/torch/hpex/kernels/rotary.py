@@ -35,15 +35,10 @@ def apply_rotary_pos_emb(  # noqa: PLR0913, PLR0917 - the bridge's signature
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = RotaryPosEmbeddingMode.BLOCKWISE,
 ) -> torch.Tensor:
-    """Return a tensor rotated by the angles of its positions.
+    """Return queries or keys, whose features come last and whose positions before them, rotated by their angles.
 
-    Args:
-        p: Queries or keys; the features come last and the positions before them.
-        cos: Cosines, one row per position.
-        sin: Sines, as above.
-        position_ids: Position of each row, of shape ``(batch, rows)``; None for consecutive positions.
-        offset: First of the consecutive positions.
-        mode: Which elements are rotated together.
+    Cosines and sines have one row per position. Without ``position_ids``, of shape ``(batch, rows)``, positions are
+    consecutive from ``offset`` on.
     """
     rotated: torch.Tensor = rotary.rotary_pos_embedding(p, sin, cos, position_ids, offset, mode.value)
     return rotated

@@ -15,21 +15,8 @@ if TYPE_CHECKING:
 class FusedLamb(FusedOptimizer):
     """Adam whose updates are scaled by the ratio of the parameter's norm to the update's norm.
 
-    Args:
-        params: Parameters or parameter groups.
-        lr: Learning rate.
-        bias_correction: Whether to correct the bias of the moments.
-        betas: Decay rates of the first and second moments.
-        eps: Added to the root of the second moments.
-        weight_decay: Factor of the parameter that is added to its update, or to its gradient without ``adam_w_mode``.
-        amsgrad: Must be False.
-        adam_w_mode: Whether weight decay is decoupled from the gradient.
-        grad_averaging: Whether gradients enter the first moments with the factor ``1 - betas[0]`` instead of 1.
-        set_grad_none: Whether :meth:`zero_grad` sets gradients to None.
-        max_grad_norm: Norm to clip all gradients to; None and 0 disable clipping.
-        use_lamb: Whether to scale the updates of parameters without weight decay too.
-        fused: Ignored.
-        dtype: Dtype of the gradients in the norm that they are clipped to; None for their own.
+    Arguments are those of NVLAMB. ``use_lamb`` also scales the updates of parameters without weight decay, ``dtype`` is
+    that of the gradients in the norm that they are clipped to, and ``fused`` has no effect.
 
     Raises:
         RuntimeError: If ``amsgrad`` is True.

@@ -43,18 +43,10 @@ class ModuleCacher:
     ) -> torch.nn.Module:
         """Return a model that captures and replays its passes.
 
-        Args:
-            model: The model.
-            use_lfu: Whether to evict the least frequently used graph instead of the least recently used one.
-            inplace: Whether to change the model itself instead of a copy that shares its parameters.
-            allow_unused_input: Whether inputs and parameters may have no gradient.
-            asynchronous: Ignored: replays are synchronous.
-            have_grad_accumulation: Whether gradients are copied out of the tensors of the capture, so that those of
-                several passes can be added up. Otherwise the next replay overwrites them.
-            log_frequency: Calls between two log messages.
-            verbose: Whether to log.
-            disable_tensor_cache: Ignored: captures keep their tensors.
-            dry_run: Ignored: captures run their operators.
+        ``use_lfu`` evicts the least frequently used graph instead of the least recently used one. ``inplace`` changes
+        the model itself instead of a copy that shares its parameters. ``have_grad_accumulation`` copies gradients out
+        of the tensors of the capture, where the next replay overwrites them. ``asynchronous``, ``disable_tensor_cache``
+        and ``dry_run`` have no effect, as in ``wrap_in_hpu_graph``.
         """
         del asynchronous, disable_tensor_cache, dry_run
         target = model if inplace else copy.copy(model)

@@ -120,16 +120,13 @@ def make_graphed_callables(  # noqa: PLR0913, PLR0917 - the bridge's signature
     """Return functions or modules that replay their captured forward and backward passes.
 
     Args:
-        callables: A function or module, or a tuple of them. Modules are changed in place.
+        callables: A function or module, or a tuple of them, which is returned. Modules are changed in place.
         sample_args: Tensors of the capture, one tuple per callable. Calls must have the same shapes.
         warmups: Number of forward and backward passes before the capture.
         allow_unused_input: Whether inputs may have no gradient.
-        asynchronous: Ignored: replays are synchronous.
-        disable_tensor_cache: Ignored: captures keep their tensors.
-        dry_run: Ignored: captures run their operators.
-
-    Returns:
-        A function or module, or a tuple of them, like ``callables``.
+        asynchronous: No effect, as ``disable_tensor_cache`` and ``dry_run``; see ``wrap_in_hpu_graph``.
+        disable_tensor_cache: No effect.
+        dry_run: No effect.
 
     Raises:
         TypeError: If a sample argument is not a tensor.

@@ -87,13 +87,8 @@ def wrap_in_hpu_graph(
 
     Return the module. Its ``forward`` then has two more keyword arguments: ``bypass_hpu_graphs`` runs it without a
     graph, and ``warmup_mode`` returns None after a capture. ``clear_cache()`` and ``clear_inputs()`` drop all graphs.
-
-    Args:
-        module: The module, changed in place.
-        asynchronous: Ignored: replays are synchronous.
-        disable_tensor_cache: Ignored: captures keep their tensors.
-        dry_run: Ignored: captures run their operators.
-        max_graphs: Largest number of graphs. Further shapes run without a graph. None for no limit.
+    Beyond ``max_graphs``, shapes run without a graph. The other arguments have no effect: replays are synchronous, and
+    captures keep their tensors and run their operators.
     """
     del asynchronous, disable_tensor_cache, dry_run
     cache = _Cache(module.forward, max_graphs)

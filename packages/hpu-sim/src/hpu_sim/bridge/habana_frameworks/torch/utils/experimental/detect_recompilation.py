@@ -22,11 +22,7 @@ class detect_recompilation_auto_model(torch.nn.Module):  # noqa: N801 - the brid
             model(batch)
         model.analyse_dynamicity()
 
-    Args:
-        model: The model.
-        mdlname: Name of the model in the table and in the name of the CSV file.
-        waittime: Time to wait for a card after each submodule, in seconds; ignored.
-        csv_out: Whether :meth:`analyse_dynamicity` also writes ``<mdlname>_dynamicity.csv``.
+    With ``csv_out``, :meth:`analyse_dynamicity` also writes ``<mdlname>_dynamicity.csv``. ``waittime`` has no effect.
     """
 
     def __init__(

@@ -111,14 +111,8 @@ def _convert_with_float16(  # noqa: PLR0913, PLR0917 - the bridge's signature
 ) -> None:
     """Patch torch's operators permanently to cast hpu tensors between float32 and a lower precision.
 
-    Args:
-        opt_level: ``"O1"`` to follow the lists; ``"O2"`` for matrix products and convolutions in the lower precision
-            and the rest in float32.
-        bf16_file_path: File of bfloat16 operators, one per line; ``""`` for the default list.
-        fp32_file_path: File of float32 operators; ``""`` for the default list.
-        fp16_file_path: File of float16 operators, for ``low_precision_type=torch.float16``.
-        isVerbose: Whether to print each kind of cast once.
-        low_precision_type: ``torch.bfloat16`` or ``torch.float16``.
+    Level O1 follows the lists, files with one operator per line, of which ``""`` is the default one. O2 runs matrix
+    products and convolutions in the lower precision and the rest in float32.
 
     Raises:
         AssertionError: If the level is unknown, or an operator is in both lists.

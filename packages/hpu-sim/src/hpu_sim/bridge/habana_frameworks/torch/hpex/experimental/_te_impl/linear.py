@@ -61,21 +61,8 @@ class _FP8Linear(torch.autograd.Function):
 class Linear(torch.nn.Module):
     """``torch.nn.Linear`` that computes in float8 within :func:`fp8_autocast`.
 
-    Args:
-        in_features: Size of an input.
-        out_features: Size of an output.
-        sequence_parallel: Must be False.
-        tp_group: Must be None.
-        tp_size: Size of the tensor parallel group; must be 1.
-        get_rng_state_tracker: Ignored.
-        init_method: Initializes the weight in place; None for the default of ``torch.nn.Linear``.
-        bias: Whether the layer has a bias.
-        return_bias: Whether to return the bias beside the output instead of adding it.
-        params_dtype: Dtype of the parameters; None for torch's default.
-        parallel_mode: Ignored.
-        skip_weight_param_allocation: Whether the layer has no weight, and gets one with each call.
-        device: Device of the parameters.
-        minimize_memory: Ignored.
+    ``init_method`` initializes the weight in place. With ``return_bias``, the bias is returned beside the output
+    instead of being added, and with ``skip_weight_param_allocation`` each call gets the weight.
 
     Raises:
         NotImplementedError: If an argument requests tensor parallelism.

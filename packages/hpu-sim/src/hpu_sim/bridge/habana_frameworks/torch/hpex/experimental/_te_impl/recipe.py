@@ -35,11 +35,7 @@ class DelayedScaling:
 
     Attributes:
         margin: Powers of two to keep free above the amax.
-        interval: Steps between two measurements of the amax.
-        fp8_format: ``Format.E5M2`` or ``Format.HYBRID``.
-        amax_history_len: Length of the amax history, in measurements.
-        amax_compute_algo: ``"max"`` of the history, its ``"most_recent"`` value, or a function of the history.
-        override_linear_precision: Passes in high precision; only (False, False, False) is supported.
+        interval: Steps between two measurements of the amax, of which ``amax_history_len`` are kept.
         scaling_factor_compute_algo: Function of amax, old scale, largest number of the format and recipe; None for the
             default formula.
         reduce_amax: Whether ranks share the largest amax.
