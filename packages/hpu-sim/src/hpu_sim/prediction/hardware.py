@@ -226,6 +226,11 @@ def uncertain(generation: str) -> dict[str, tuple[float, float]]:
     return {name: ends for name, ends in found.items() if ends[0] != ends[1] and name != _NOT_OF_A_STEP}
 
 
+def own_figures(generation: str) -> frozenset[str]:
+    """Return the names of the figures that a generation has for itself."""
+    return frozenset(_data()["generations"][generation])
+
+
 def unexplained() -> float:
     """Return the logarithm of the factor by which a step, or the ratio of two, is off beyond the ranges."""
     return math.log(_data()["common"]["unexplained"]["value"])

@@ -1,8 +1,9 @@
 """Range of a predicted step, or of the ratio of two, by the independent errors of the figures of the hardware.
 
-Each error moves its figure to the ends of its range. The changes add in quadrature, with what no figure explains. In
-the ratio of two strategies, generations or batch sizes, which a choice needs, an error moves both predictions at once,
-so that most of it cancels.
+A figure is with equal chances below and above its middle, and anywhere between the middle and an end. Each one moves to
+both ends, what it changes between is taken as linear in logarithms, and the changes add as independent ones, with what
+no figure explains. The range is that of eight steps in ten. In the ratio of two strategies, generations or batch sizes,
+which a choice needs, an error moves both predictions at once, so that most of it cancels.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.prediction.hardware import calibrated, from_ranges, uncertain, unexplained
+from hpu_sim.prediction.hardware import calibrated, from_ranges, own_figures, uncertain, unexplained
 from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds, timeline
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
+#: Standard deviations on either side of the mean that hold 80 % of a normal distribution.
+DEVIATIONS: Final = 1.2816
 _OF_NETWORK: Final = ("collective_seconds", "in_box_efficiency", "between_boxes_efficiency")
 
 
 @dataclass(frozen=True)
 class Range:
-    """Range of a predicted number.
+    """Range of a predicted number that holds eight cases in ten.
 
     Attributes:
         low: Low end.
@@ -45,7 +48,7 @@ class Range:
 
     @property
     def middle(self) -> float:
-        """Geometric middle, about the median of the errors.
+        """Geometric middle, the mean of the logarithm.
 
         A step is as long as the longest of what limits it, so that errors make it slower by more than faster. With all
         figures in the middle it is therefore faster than in the middle of its range.
@@ -102,7 +105,7 @@ class Clock:
 
     def range(self) -> Range:
         """Return the range of the seconds."""
-        return quadrature(self.seconds(), {name: self.at_ends(name) for name in self.used}, unexplained())
+        return spread(self.seconds(), {name: self.at_ends(name) for name in self.used}, unexplained())
 
     @functools.cached_property
     def used(self) -> dict[str, tuple[float, float]]:
@@ -121,15 +124,24 @@ class Clock:
 
 
 def ratio(of: Clock, to: Clock) -> Range:
-    """Return the step of one clock divided by that of another."""
-    ends = {
-        name: tuple(above / below for above, below in zip(of.at_ends(name), to.at_ends(name), strict=True))
-        for name in {**of.used, **to.used}
-    }
-    return quadrature(of.seconds() / to.seconds(), ends, unexplained())
+    """Return the step of one clock divided by that of another.
+
+    A figure that each generation has for itself is wrong of one and right of the other.
+    """
+    middles = of.seconds(), to.seconds()
+    own = own_figures(of.generation) if of.generation != to.generation else frozenset()
+    ends: dict[str, tuple[float, ...]] = {}
+    for name in {**of.used, **to.used}:
+        above, below = of.at_ends(name), to.at_ends(name)
+        if name in own:
+            ends[f"{name} of {of.generation}"] = tuple(each / middles[1] for each in above)
+            ends[f"{name} of {to.generation}"] = tuple(middles[0] / each for each in below)
+        else:
+            ends[name] = tuple(one / other for one, other in zip(above, below, strict=True))
+    return spread(middles[0] / middles[1], ends, unexplained())
 
 
-def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
+def spread(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
     """Return the range of a number.
 
     Args:
@@ -139,13 +151,14 @@ def quadrature(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: flo
     """
     logs = {name: [math.log(each / middle) for each in moved] for name, moved in ends.items()} if middle else {}
     logs[UNEXPLAINED] = [-beyond, beyond]
-    below, above = (sum(end(*each, 0.0) ** 2 for each in logs.values()) for end in (min, max))
-    shares = {name: (max(each) - min(each)) ** 2 for name, each in logs.items()}
-    total = sum(shares.values())
-    ordered = sorted(shares, key=lambda name: -shares[name])
-    return Range(
-        middle * math.exp(-math.sqrt(below)),
-        middle * math.exp(math.sqrt(above)),
-        middle,
-        {name: shares[name] / total for name in ordered if total},
-    )
+    mean, variances = 0.0, {}
+    for name, moved in logs.items():
+        above, below = max(*moved, 0.0), -min(*moved, 0.0)
+        shift = (above - below) / 4
+        mean += shift
+        variances[name] = (above**2 + below**2) / 6 - shift**2
+    total = sum(variances.values())
+    center, factor = middle * math.exp(mean), math.exp(DEVIATIONS * math.sqrt(total))
+    ordered = sorted(variances, key=lambda name: -variances[name])
+    shares = {name: variances[name] / total for name in ordered if total}
+    return Range(center / factor, center * factor, middle, shares)
