@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from hpu_core.distributed import guard as module
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, RankInfo
+from hpu_core.distributed.failure_detection import FROZEN, STOPPED, Heartbeat, RankFailure
 from hpu_core.distributed.guard import QUIET, WITH_STACKS, Guard
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.step_clock import StepClock
@@ -40,10 +40,10 @@ class Rank:
 
     def __init__(self, rank: int, store: HashStore, **options: Any) -> None:
         config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=_TIMEOUT))
-        infos = {number: RankInfo(number, "node", 100 + number) for number in range(2)}
+        names = {number: f"rank {number} (pid {100 + number} on node)" for number in range(2)}
         self.clock, self.beat = StepClock(), Heartbeat(run=1, training=True)
         store.set(f"heartbeat/{rank}", Heartbeat().to_json())
-        job = RendezvousResult(config, cast("TCPStore", store), 1, infos)
+        job = RendezvousResult(config, cast("TCPStore", store), 1, names)
         self.guard = Guard(job, self.clock, 100 + rank, **options)
         self.guard._store = store
         self.post()
@@ -169,7 +169,7 @@ def test_a_process_of_another_launcher_has_ended(
 
 
 def test_a_process_that_has_left_may_end(ranks: list[Rank], now: list[float]) -> None:
-    ranks[1].post(training=False, closed=True)
+    ranks[1].post(training=False)
     ranks[1].guard._has_ended = True
     ranks[1].guard.exchange(is_last=True)
     for _ in range(9):
@@ -210,14 +210,13 @@ def test_a_frozen_rank_is_no_failure_while_it_loads(ranks: list[Rank], now: list
     _pass(ranks, now, 1)
     _pass(ranks, now, 60, ranks[1])
 
-    assert ranks[0].guard.ranks[1].heartbeat.is_frozen
-    assert not ranks[0].guard.ranks[1].heartbeat.is_stopped
+    assert ranks[0].guard.ranks[1].heartbeat.frozen == FROZEN
     assert ranks[0].failure is None
     kill.assert_not_called()
 
     ranks[1].post(training=False)
     _pass(ranks, now, 1, ranks[1])
-    assert not ranks[0].guard.ranks[1].heartbeat.is_frozen
+    assert ranks[0].guard.ranks[1].heartbeat.frozen is None
 
 
 def test_the_guard_of_a_stopped_rank_says_so(ranks: list[Rank], now: list[float]) -> None:
@@ -230,7 +229,7 @@ def test_the_guard_of_a_stopped_rank_says_so(ranks: list[Rank], now: list[float]
         program.send_signal(signal.SIGCONT)
         program.kill()
 
-    assert ranks[0].guard.ranks[1].heartbeat.is_stopped
+    assert ranks[0].guard.ranks[1].heartbeat.frozen == STOPPED
 
 
 def test_a_frozen_rank_is_killed_some_seconds_after_a_failure(
@@ -349,7 +348,18 @@ def test_a_store_out_of_reach_is_a_failure_after_the_stall_timeout(
     ranks[1].guard.exchange()
 
     assert ranks[1].failure is not None
-    assert "the store of rank 0 (pid 100 on node) at 127.0.0.1:1 has not answered for 58" in ranks[1].failure.message
+    assert ranks[1].failure.message.startswith("rank 0 (pid 100 on node) has sent no heartbeat for 58")
+    assert ranks[1].failure.message.endswith("; rank 1 (pid 101 on node) waits for it during all_reduce")
+
+
+def test_a_silent_rank_0_is_no_failure_for_a_rank_that_does_not_wait(
+    ranks: list[Rank], now: list[float], broken: mock.Mock
+) -> None:
+    for _ in range(590):
+        now[0] += 1
+        ranks[1].guard._watch(now[0])
+
+    assert ranks[1].guard.failure is None
 
 
 def test_a_machine_that_was_suspended_has_its_time_again(ranks: list[Rank], now: list[float]) -> None:

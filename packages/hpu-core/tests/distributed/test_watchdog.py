@@ -16,7 +16,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, RankInfo, SignalDecision
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, SignalDecision
 from hpu_core.distributed.guard import QUIET, WITH_STACKS
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -50,13 +50,11 @@ def watchdog(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watc
     monkeypatch.delattr("sys.last_value", raising=False)
     monkeypatch.setattr(faulthandler, "dump_traceback_later", mock.Mock())
     config = RendezvousConfig("127.0.0.1", 1, 0, 2, timedelta(seconds=2))
-    infos = {rank: RankInfo(rank, "node", 100 + rank) for rank in range(2)}
-    job: Any = RendezvousResult(config, store, 1, infos)  # type: ignore[arg-type] # No server is needed.
+    job: Any = RendezvousResult(config, store, 1, {})  # type: ignore[arg-type] # No server is needed.
     launched = LaunchedRanks({1: launched_process()})
     watchdog = Watchdog(job, launched, StepClock(), guard=lambda *_, **__: 0)
     with mock.patch.object(watchdog.clock, "wake", side_effect=lambda: _read(watchdog)):
         watchdog.open()
-        watchdog.on_training_start()
         yield watchdog
         watchdog._users = 1
         watchdog.close()
@@ -310,7 +308,7 @@ def test_the_wait_for_the_device_ends_with_a_failure(watchdog: Watchdog) -> None
 def test_a_program_of_fabric_leaves_at_its_end(watchdog: Watchdog) -> None:
     watchdog._at_exit()
 
-    assert (_posted(watchdog).closed, _posted(watchdog).training) == (True, False)
+    assert (_posted(watchdog).training, _posted(watchdog).error) == (False, None)
 
 
 def test_an_error_that_ends_a_program_of_fabric_is_published(
@@ -319,7 +317,7 @@ def test_an_error_that_ends_a_program_of_fabric_is_published(
     monkeypatch.setattr(sys, "last_value", ValueError("invalid batch"), raising=False)
     watchdog._at_exit()
 
-    assert (_posted(watchdog).closed, _posted(watchdog).error) == (False, "ValueError: invalid batch")
+    assert (_posted(watchdog).training, _posted(watchdog).error) == (False, "ValueError: invalid batch")
 
 
 def test_an_exit_after_a_failure_is_limited(watchdog: Watchdog) -> None:

@@ -7,8 +7,8 @@ connects or exits.
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from hpu_core.distributed.errors import describe_exit
@@ -27,30 +27,14 @@ SYNAPSE_EXIT: Final = "SynapseAI killed it, because its device made no progress 
 
 _LEFT: Final = "left the job (its data may have ended earlier)"
 
+FROZEN: Final = "its threads stand still"
+STOPPED: Final = "its process is stopped"
+
 SCOPES: Final = ("", "setup", "training step", "backward", "optimizer step", "evaluation step")
 """What the host of a rank may be in; a heartbeat has the index."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankInfo:
-    """Identity of one rank.
-
-    Attributes:
-        rank: Global rank.
-        host: Host name.
-        pid: Process id on that host.
-    """
-
-    rank: int
-    host: str
-    pid: int
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (pid {self.pid} on {self.host})"
-
-
-@dataclass(frozen=True, slots=True)
-class RankFailure:
+class RankFailure(NamedTuple):
     """Why the job cannot continue.
 
     Attributes:
@@ -62,8 +46,7 @@ class RankFailure:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SignalDecision:
+class SignalDecision(NamedTuple):
     """Signals that all ranks handle before the same batch; they take all earlier ones.
 
     Attributes:
@@ -125,6 +108,7 @@ class Progress(NamedTuple):
 
 
 _START: Final = Progress()
+_UNDECIDED: Final = SignalDecision()
 
 
 @dataclass(slots=True)
@@ -137,8 +121,7 @@ class Heartbeat:
         progress: How far it is.
         call: Function of torch.distributed that has held its host for some seconds; None if none.
         line: Line of the program where its host has been for some seconds: "train.py:31 in load"; None if it moves.
-        is_frozen: Whether its Python threads stand still, because a call keeps the GIL or the process is stopped.
-        is_stopped: Whether the process is stopped, as by SIGSTOP; looked at while its threads stand still.
+        frozen: Why its Python threads stand still, `FROZEN` or `STOPPED`; None if they run.
         training: Whether the rank takes part in a training.
         error: Exception that ended training on this rank; None while there is none.
         pending_error: Exception that the program handles while it wants to wait for all ranks; None if none.
@@ -147,7 +130,6 @@ class Heartbeat:
         batches: Number of batches of the evaluation that it is in; infinite if unknown.
         epochs: Number of training epochs that all ranks have ended, as far as it knows.
         ended: Number of batches that it had in an epoch, while it waits for the others to end it; else 0.
-        closed: Whether the rank has left the job without an error.
         exited: Whether its process has ended.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
         failure: Rank 0 only: why the job cannot continue; None while it can.
@@ -161,8 +143,7 @@ class Heartbeat:
     progress: Progress = _START
     call: str | None = None
     line: str | None = None
-    is_frozen: bool = False
-    is_stopped: bool = False
+    frozen: str | None = None
     training: bool = False
     error: str | None = None
     pending_error: str | None = None
@@ -171,31 +152,22 @@ class Heartbeat:
     batches: float = 0
     epochs: int = 0
     ended: int = 0
-    closed: bool = False
     exited: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     failure: RankFailure | None = None
     is_signalled: bool = False
-    decision: SignalDecision = SignalDecision()
+    decision: SignalDecision = _UNDECIDED
     confirmed: int = 0
 
     def to_json(self) -> str:
         """Return what differs from a new heartbeat; of thousands of ranks, all else would be most of what is read."""
-        changed = {name: value for name, new in _NEW.items() if (value := getattr(self, name)) != new}
-        return json.dumps(changed, default=asdict)
+        return json.dumps({name: value for name, new in _NEW.items() if (value := getattr(self, name)) != new})
 
     @classmethod
     def from_json(cls, text: bytes | str) -> "Heartbeat":
-        """Return the heartbeat that `to_json` wrote."""
+        """Return the heartbeat that `to_json` wrote, in which each tuple is a list."""
         record: dict[str, Any] = json.loads(text)
-        if failure := record.get("failure"):
-            record["failure"] = RankFailure(**failure)
-        if decision := record.get("decision"):
-            record["decision"] = SignalDecision(tuple(decision["batch"]), tuple(decision["signals"]))
-        if progress := record.get("progress"):
-            record["progress"] = Progress(*progress)
-        record |= {name: tuple(record[name]) for name in ("signals", "waiting") if record.get(name)}
-        return cls(**record)
+        return cls(**{name: _TUPLES[name](*value) if name in _TUPLES else value for name, value in record.items()})
 
     @property
     def next_wait(self) -> int:
@@ -204,6 +176,13 @@ class Heartbeat:
 
 
 _NEW: Final = {each.name: getattr(Heartbeat(), each.name) for each in fields(Heartbeat)}
+_TUPLES: Final[dict[str, Callable[..., object]]] = {
+    "progress": Progress,
+    "failure": RankFailure,
+    "decision": lambda batch, signals: SignalDecision(tuple(batch), tuple(signals)),
+    "signals": lambda *numbers: numbers,
+    "waiting": lambda *batch: batch,
+}
 
 
 @dataclass(slots=True)
@@ -211,14 +190,16 @@ class RankState:
     """One rank as seen by another; times are seconds of a monotonic clock of the observer.
 
     Attributes:
-        info: Identity of the rank.
+        rank: The rank.
+        name: What messages call it: "rank 3 (pid 4711 on node-1)".
         heartbeat: Its last heartbeat.
         last_progress_time: When its device last finished a step, or, with an idle device, when its host last moved.
         last_heartbeat_time: When its last heartbeat arrived.
         exit_reason: Why its process is known to be gone, such as "killed by signal 9"; None while it runs.
     """
 
-    info: RankInfo
+    rank: int
+    name: str
     heartbeat: Heartbeat
     last_progress_time: float
     last_heartbeat_time: float
@@ -238,7 +219,7 @@ class RankState:
     def is_gone(self) -> bool:
         """Whether the rank has left the training."""
         beat = self.heartbeat
-        return self.exit_reason is not None or beat.error is not None or beat.closed or not beat.training
+        return self.exit_reason is not None or beat.error is not None or not beat.training
 
     @property
     def is_held(self) -> bool:
@@ -250,7 +231,7 @@ class RankState:
     @property
     def is_in_step(self) -> bool:
         """Whether the host is in a step, where its device may hold it before there is an event."""
-        return self.heartbeat.progress.scope > 0 or self.heartbeat.is_frozen
+        return self.heartbeat.progress.scope > 0 or self.heartbeat.frozen is not None
 
     def waiting_for(self, now: float) -> float:
         """Return for how many seconds the rank may have waited for another one; 0 if it works for itself."""
@@ -314,20 +295,14 @@ def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -
     return (
         _dead_rank(ranks, now)
         or _rank_with_error(ranks, now, timeouts)
-        or _peer_of_gone_rank(ranks, now, timeouts)
-        or _rank_with_fewer_batches(ranks, now, timeouts)
+        or _missed_rank(ranks, now, timeouts)
         or _stalled_job(ranks, now, timeouts)
     )
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none."""
-    failure = _dead_rank([leader], now) or _peer_of_gone_rank([leader, own], now, timeouts)
-    silent = now - leader.last_heartbeat_time
-    # As long as rank 0 answers, it is the one to name the rank at fault.
-    if failure is None and min(silent, own.waiting_for(now)) >= timeouts.stall:
-        return _blame(leader, own, now, timeouts)
-    return failure
+    return _dead_rank([leader], now) or _missed_rank([leader, own], now, timeouts)
 
 
 def confirm_wait(ranks: Sequence[Heartbeat]) -> int:
@@ -368,15 +343,15 @@ def _last_taken(rank: Heartbeat) -> tuple[int, float]:
 def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
     for rank in ranks:
         heartbeat = rank.heartbeat
-        if rank.exit_reason is None or heartbeat.closed:
+        if rank.exit_reason is None:
             continue
         if heartbeat.error is not None:
-            return RankFailure(f"{rank.info} failed{rank.where}: {heartbeat.error}", rank.info.rank)
+            return RankFailure(f"{rank.name} failed{rank.where}: {heartbeat.error}", rank.rank)
         if heartbeat.training:
             stood_still = heartbeat.progress.is_pending and now - rank.last_progress_time
             is_synapse = rank.exit_reason == describe_exit(-9) and stood_still > SYNAPSE_TIMEOUT - _SYNAPSE_MARGIN
             by = f" ({SYNAPSE_EXIT})" if is_synapse else ""
-            return RankFailure(f"{rank.info} exited{rank.where}: {rank.exit_reason}{by}", rank.info.rank)
+            return RankFailure(f"{rank.name} exited{rank.where}: {rank.exit_reason}{by}", rank.rank)
     return None
 
 
@@ -390,40 +365,33 @@ def _rank_with_error(ranks: Sequence[RankState], now: float, timeouts: Timeouts)
             # A peer that handles the same error may be on its way.
             is_elsewhere = other.pending_error is None and peer.waiting_for(now) > timeouts.heartbeat_interval
             if is_elsewhere and other.next_wait != beat.next_wait and other.progress.place > beat.progress.place:
-                return RankFailure(f"{rank.info} failed{rank.where}: {beat.pending_error}", rank.info.rank)
+                return RankFailure(f"{rank.name} failed{rank.where}: {beat.pending_error}", rank.rank)
     return None
 
 
-def _peer_of_gone_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    # Ranks that all fail, or all finish, do not wait for each other.
+def _missed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    """Return the failure of a rank that left, failed or had fewer batches, once another one waits for it.
+
+    Ranks that all fail, or all finish, do not wait for each other. Those that accumulate may have different numbers of
+    batches, but not of steps.
+    """
     for peer in ranks:
         beat = peer.heartbeat
-        if not peer.is_gone:
+        if peer.is_gone:
+            cause = _LEFT if beat.error is None else f"failed: {beat.error}"
+        elif beat.ended:
+            cause = f"had fewer batches: its epoch ended after {beat.ended}"
+        else:
             continue
         for rank in ranks:
-            own, other = rank.heartbeat, beat.progress
-            if rank.waiting_for(now) <= timeouts.heartbeat_interval:
+            own, waited = rank.heartbeat, rank.waiting_for(now)
+            if waited <= timeouts.heartbeat_interval or (beat.ended and own.epochs != beat.epochs):
                 continue
             is_in_wait = own.call is not None or own.pending_error is not None
-            is_ahead = own.progress.place > other.place or (is_in_wait and own.next_wait > other.waits)
+            is_ahead = own.progress.place > beat.progress.place or (is_in_wait and own.next_wait > beat.progress.waits)
             # Ranks may evaluate different numbers of batches, with or without each other.
-            if is_ahead or (rank.is_held and rank.waiting_for(now) >= timeouts.stall):
-                cause = _LEFT if beat.error is None else f"failed: {beat.error}"
-                message = f"{peer.info} {cause}; {rank.info} waits for it{rank.where}"
-                return RankFailure(message, peer.info.rank)
-    return None
-
-
-def _rank_with_fewer_batches(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    # Ranks that accumulate may have different numbers of batches, but not of steps.
-    for peer in ranks:
-        beat = peer.heartbeat
-        for rank in ranks if beat.ended else ():
-            own = rank.heartbeat
-            is_ahead = own.epochs == beat.epochs and own.progress.place > beat.progress.place
-            if is_ahead and rank.waiting_for(now) > timeouts.heartbeat_interval:
-                message = f"{peer.info} had fewer batches: its epoch ended after {beat.ended}"
-                return RankFailure(f"{message}; {rank.info} waits for it{rank.where}", peer.info.rank)
+            if is_ahead or (peer.is_gone and rank.is_held and waited >= timeouts.stall):
+                return RankFailure(f"{peer.name} {cause}; {rank.name} waits for it{rank.where}", peer.rank)
     return None
 
 
@@ -433,7 +401,7 @@ def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> 
     if len(active) < 2 or any(now - rank.last_progress_time < timeouts.stall for rank in active):  # noqa: PLR2004 - a rank and the one it waits for.
         return None
     silent = [rank for rank in active if now - rank.last_heartbeat_time > timeouts.detection_latency]
-    silent = silent or [rank for rank in active if rank.heartbeat.is_stopped]
+    silent = silent or [rank for rank in active if rank.heartbeat.frozen == STOPPED]
     present = [rank for rank in active if rank not in silent]
     working = [rank for rank in present if not rank.is_held and not rank.is_in_step]
     waiting = max((rank for rank in present if rank not in working), key=_place, default=None)
@@ -453,7 +421,7 @@ def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> 
         break
     waited = min(now - rank.last_progress_time for rank in active)
     listed = [*working, *(rank for rank in active if rank not in working)]
-    places = ", ".join(f"{rank.info}{rank.where}{rank.line}" for rank in listed[:_MAX_PLACES])
+    places = ", ".join(f"{rank.name}{rank.where}{rank.line}" for rank in listed[:_MAX_PLACES])
     places += f", and {len(listed) - _MAX_PLACES} more" if len(listed) > _MAX_PLACES else ""
     return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}")
 
@@ -461,10 +429,9 @@ def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> 
 def _blame(rank: RankState, waiting: RankState, now: float, timeouts: Timeouts) -> RankFailure:
     stood_still, silent = now - rank.last_progress_time, now - rank.last_heartbeat_time
     heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
-    heard = " and its threads stand still" if rank.heartbeat.is_frozen else heard
-    heard = " and its process is stopped" if rank.heartbeat.is_stopped else heard
-    message = f"{rank.info} has made no progress for {stood_still:.0f} s{rank.where}{rank.line}{heard}"
-    return RankFailure(f"{message}; {waiting.info} waits for it{waiting.where}", rank.info.rank)
+    heard = heard if rank.heartbeat.frozen is None else f" and {rank.heartbeat.frozen}"
+    message = f"{rank.name} has made no progress for {stood_still:.0f} s{rank.where}{rank.line}{heard}"
+    return RankFailure(f"{message}; {waiting.name} waits for it{waiting.where}", rank.rank)
 
 
 def _place(rank: RankState) -> tuple[tuple[int, int, int], float]:

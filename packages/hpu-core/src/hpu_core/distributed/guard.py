@@ -24,6 +24,8 @@ import torch
 from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.errors import describe_error
 from hpu_core.distributed.failure_detection import (
+    FROZEN,
+    STOPPED,
     Heartbeat,
     RankFailure,
     RankState,
@@ -47,7 +49,7 @@ _STDERR: Final = 2
 _LEADER: Final = "news"
 _NEWS: Final = 1 << 32
 # Fields of rank 0's heartbeat that no other rank needs at once.
-_ROUTINE: Final = ("beat", "progress", "call", "line", "is_frozen", "is_stopped", "waiting", "batches", "exits")
+_ROUTINE: Final = ("beat", "progress", "call", "line", "frozen", "waiting", "batches", "exits")
 _ENDED: Final = "its process has ended"
 # Seconds that the last words of a rank may take on a broken network.
 _LAST_WORDS: Final = 5
@@ -115,7 +117,7 @@ class Guard:
         self._rank = job.config.rank
         self._timeouts = Timeouts.from_timeout(job.config.timeout.total_seconds(), job.config.world_size)
         now = time.monotonic()
-        self.ranks = {rank: RankState(info, Heartbeat(training=True), now, now) for rank, info in job.ranks.items()}
+        self.ranks = {rank: RankState(rank, name, Heartbeat(), now, now) for rank, name in job.ranks.items()}
         self._own = self.ranks[self._rank]
         self._store: Store | None = None
         self._is_lost = False
@@ -144,7 +146,7 @@ class Guard:
         for state in self.ranks.values():
             state.last_heartbeat_time = state.last_progress_time = now
         self._beats = (-1, now)
-        self._last_exchange = self._looked_at = now
+        self._looked_at = now
 
     def run(self) -> None:
         """Watch until the rank has ended."""
@@ -176,7 +178,7 @@ class Guard:
             exchange.join(_LAST_WORDS)
 
     def _watch(self, now: float) -> None:
-        """Limit how long the rank may take without an answer of the store, or after a failure."""
+        """Limit how long the rank may take without an answer of rank 0, or after a failure."""
         if now - self._looked_at > self._timeouts.stall / 2:
             # The machine was suspended, or the whole job stopped.
             self._resume(now)
@@ -186,12 +188,15 @@ class Guard:
             # The other thread begins with a training, for it may be reading the heartbeats of the last one.
             return
         self._observe_own(posted, now)
-        silent = now - self._last_exchange
-        if min(silent, self._own.waiting_for(now)) >= self._timeouts.stall:
-            self._learn(self._leader_failure(silent), is_local=True)
+        leader, own = self.ranks[0], self._own
+        silent = now - leader.last_heartbeat_time
+        # As long as rank 0 answers, it is the one to name the rank at fault.
+        if min(silent, own.waiting_for(now)) >= self._timeouts.stall:
+            message = f"{leader.name} has sent no heartbeat for {silent:.0f} s; {own.name} waits for it{own.where}"
+            self._learn(RankFailure(message, 0), is_local=True)
         if not self._ordered_at and (order := self._order(now)):
             self._ordered_at, self._clock["order"] = now, order
-        is_late = self._own.heartbeat.is_frozen or now - self._ordered_at > self._timeouts.silence
+        is_late = own.heartbeat.frozen is not None or now - self._ordered_at > self._timeouts.silence
         if self._ordered_at and is_late:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -224,14 +229,15 @@ class Guard:
         beats = self._clock["beats"]
         if beats != self._beats[0]:
             self._beats = beats, now
-        is_frozen = posted.training and beats > 0 and now - self._beats[1] > self._timeouts.silence
+        frozen = None
+        if posted.training and beats > 0 and now - self._beats[1] > self._timeouts.silence:
+            frozen = STOPPED if _is_stopped(self._pid) else FROZEN
         beat = replace(
             posted,
             beat=self._own.heartbeat.beat + 1,
             progress=self._clock.progress,
             signals=self._clock.signals,
-            is_frozen=is_frozen,
-            is_stopped=is_frozen and _is_stopped(self._pid),
+            frozen=frozen,
             exited=self._has_ended,
         )
         if self._has_ended:
@@ -271,12 +277,11 @@ class Guard:
                 root = open_store(self._job.connecting(self._timeouts.silence), server=False)
                 self._store, self._is_lost = self._job.store(root), False
             failure = (self._lead if self._rank == 0 else self._follow)(self._store, beat)
-            self._last_exchange = time.monotonic()
             self._clock["read"] = version
         except RuntimeError:
             self._store, self._is_lost = None, True
             # The store closes some seconds after a failure.
-            failure = None if is_last else self._leader.failure or self._missing_leader()
+            failure = None if is_last else self._leader.failure or self._closed_store()
         self._learn(failure)
         self._clock["others"] = sum(not state.is_gone for state in self.ranks.values() if state is not self._own)
         self._clock.told.write(replace(self._leader, run=beat.run, failure=self.failure))
@@ -339,22 +344,15 @@ class Guard:
             if is_last and state is not self._own:
                 state.exit_reason = reason
 
-    def _missing_leader(self) -> RankFailure | None:
-        """Return the failure of rank 0 whose store is closed; a broken connection does not prove it."""
-        leader, waited = self.ranks[0], self._own.waiting_for(time.monotonic())
-        if leader.exit_reason is None and is_refused(self._job.config):
-            leader.exit_reason = "its store closed"
-        # Whether rank 0 had finished is not known, so that only a rank that waits for it has a reason to fail.
-        is_missed = leader.exit_reason is not None and waited > self._timeouts.heartbeat_interval
-        return self._leader_failure(waited) if is_missed else None
+    def _closed_store(self) -> RankFailure | None:
+        """Return the failure of rank 0 whose store is closed; a broken connection does not prove it.
 
-    def _leader_failure(self, seconds: float) -> RankFailure:
-        """Return the failure of rank 0, whose store has not answered for some seconds."""
-        leader = self.ranks[0]
-        if leader.exit_reason is not None:
-            return RankFailure(f"{leader.info} exited{leader.where}: {leader.exit_reason}", 0)
-        endpoint = self._job.config.endpoint
-        return RankFailure(f"the store of {leader.info} at {endpoint} has not answered for {seconds:.0f} s", 0)
+        Rank 0 may have finished, so that only a rank that waits for it has a reason to fail.
+        """
+        leader, waited = self.ranks[0], self._own.waiting_for(time.monotonic())
+        if waited <= self._timeouts.heartbeat_interval or not (leader.exit_reason or is_refused(self._job.config)):
+            return None
+        return RankFailure(f"{leader.name} exited{leader.where}: {leader.exit_reason or 'its store closed'}", 0)
 
     def _learn(self, failure: RankFailure | None, *, is_local: bool = False) -> None:
         """Take over the first failure, and print it unless the rank itself does."""

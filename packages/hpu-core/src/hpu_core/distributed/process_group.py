@@ -144,14 +144,14 @@ class ProcessGroupManager:
             # The program, or Ray, made the process group.
             config = replace(config, host=endpoint[0], port=endpoint[1])
             _job = rendezvous(config, open_store(config, server=False))
-        if _job is not None and config.world_size > 1 and self.watchdog is None:
+        # Of an earlier launch of Fabric.
+        self.close()
+        if _job is not None and config.world_size > 1:
             self.watchdog = _find_watchdog(_job, self.launched, detects=self.failure_detection)
             self.watchdog.open()
             # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
             self._close = weakref.finalize(self, self.watchdog.close)
             self._close.atexit = False
-        if self.watchdog is not None:
-            self.watchdog.on_training_start()
         self.has_rank = True
 
     @property

@@ -14,18 +14,17 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import Heartbeat, RankInfo
+from hpu_core.distributed.failure_detection import Heartbeat
 from hpu_core.distributed.store import (
     PrefixStore,
     RendezvousConfig,
     Store,
     TCPStore,
-    invalid_entry,
     open_store,
     publish,
     silence,
@@ -33,7 +32,7 @@ from hpu_core.distributed.store import (
 )
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0
@@ -51,13 +50,14 @@ class RendezvousResult:
         config: What this rank joined with.
         root: Connection to the store; closing the last one of rank 0 closes the store.
         attempt: Number of the attempt, the same on every rank.
-        ranks: Every rank on rank 0, in order; rank 0 and itself on the others, which need to know no more.
+        ranks: Names of all ranks on rank 0, in order: "rank 3 (pid 4711 on node-1)"; rank 0 and itself on the others,
+            which need to know no more.
     """
 
     config: RendezvousConfig
     root: TCPStore
     attempt: int
-    ranks: Mapping[int, RankInfo]
+    ranks: Mapping[int, str]
 
     def store(self, connection: Store | None = None) -> Store:
         """Return the store under the prefix of this attempt; over `root` when no connection is given."""
@@ -79,7 +79,7 @@ def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> Rendez
     """
     with silence():
         root = open_store(config, server=config.hosts_store) if root is None else root
-        own = RankInfo(config.rank, socket.gethostname(), os.getpid())
+        own = f"rank {config.rank} (pid {os.getpid()} on {socket.gethostname()})"
         try:
             attempt, ranks = (_lead if config.rank == 0 else _follow)(root, config, own)
         except RuntimeError as error:
@@ -90,60 +90,54 @@ def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> Rendez
     return RendezvousResult(config, root, attempt, ranks)
 
 
-def _lead(root: Store, config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
+def _lead(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
     """Begin an attempt on rank 0, wait until every rank has joined it, and publish the outcome."""
     attempt = root.add(_ATTEMPTS, 1)
     store = _attempt_store(root, attempt)
     publish(store, "leader", {"protocol": PROTOCOL, "world_size": config.world_size})
     deadline = time.monotonic() + config.timeout.total_seconds()
-    error: Exception | None = None
     try:
         _join(store, config, own)
         while store.add("joined", 0) < config.world_size:
-            if (refusal := try_get(store, "refusal")) is not None:
-                raise ValueError(refusal.get("error"))  # noqa: TRY301 - published below, as all errors.
+            # Of a rank that cannot join.
+            _read_outcome(store, config)
             if (latest := root.add(_ATTEMPTS, 0)) != attempt:
                 error = _duplicate_error(own, "another process")
-                publish(_attempt_store(root, latest), "refusal", {"error": str(error)})
+                _publish_outcome(_attempt_store(root, latest), error)
                 raise error
             config.check()
             if time.monotonic() > deadline:
                 raise _missing_error(store, config)
             time.sleep(_POLL_INTERVAL)
-        ranks = {rank: _read_rank(store, rank) for rank in range(config.world_size)}
-    except (RankFailedError, ValueError) as reason:
-        error = reason
-    publish(store, "outcome", {"error": error and str(error), "is_value_error": isinstance(error, ValueError)})
-    if error is None:
-        return attempt, ranks
-    # Keep the store open until the present ranks have read why.
-    deadline = time.monotonic() + _ACK_TIMEOUT
-    while time.monotonic() < deadline and store.add("outcome_read", 0) < store.add("present", 0) - 1:
-        time.sleep(_POLL_INTERVAL)
-    raise error
+        ranks = {rank: _name(store, rank) for rank in range(config.world_size)}
+    except (RankFailedError, ValueError) as error:
+        _publish_outcome(store, error)
+        # Keep the store open until the present ranks have read why.
+        deadline = time.monotonic() + _ACK_TIMEOUT
+        while time.monotonic() < deadline and store.add("outcome_read", 0) < store.add("present", 0) - 1:
+            time.sleep(_POLL_INTERVAL)
+        raise
+    _publish_outcome(store, None)
+    return attempt, ranks
 
 
-def _follow(root: Store, config: RendezvousConfig, own: RankInfo) -> tuple[int, Mapping[int, RankInfo]]:
+def _follow(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
     """Join rank 0's attempt, and wait for its outcome."""
     # Rank 0 may join last, and then waits as long for the others.
     deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
     interval = max(_POLL_INTERVAL, config.world_size / _MAX_POLL_RATE)
-    joined, is_over = 0, True
+    joined = 0
     while time.monotonic() < deadline:
         config.check()
         attempt = root.add(_ATTEMPTS, 0)
         store = _attempt_store(root, attempt)
-        outcome = None if joined == attempt and is_over else try_get(store, "outcome")
-        # Rank 0 numbers an attempt before it writes what it is.
-        if attempt > joined and (outcome is not None or try_get(store, "leader") is not None):
-            # An outcome of ranks that are gone, if there is one already.
-            joined, is_over = attempt, outcome is not None
-            if not is_over:
-                _join(store, config, own)
-        elif attempt == joined and outcome is not None:
-            store.add("outcome_read", 1)
-            _raise_error(outcome, config)
-            return attempt, {0: _read_rank(store, 0), config.rank: own}
+        if attempt == joined:
+            if attempt and _read_outcome(store, config):
+                return attempt, {0: _name(store, 0), config.rank: own}
+        # Rank 0 numbers an attempt before it writes what it is; one that has an outcome is of ranks that are gone.
+        elif try_get(store, "leader") is not None and try_get(store, "outcome") is None:
+            _join(store, config, own)
+            joined = attempt
         time.sleep(interval)
     raise RankFailedError(
         f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
@@ -155,9 +149,10 @@ def _attempt_store(root: Store, attempt: int) -> Store:
     return PrefixStore(f"hpu_core/{attempt}", root)
 
 
-def _join(store: Store, config: RendezvousConfig, own: RankInfo) -> None:
-    """Write who this rank is; have rank 0 end the attempt if it cannot be a rank of it."""
+def _join(store: Store, config: RendezvousConfig, own: str) -> None:
+    """Write who this rank is, or end the attempt if it cannot be a rank of it."""
     leader = try_get(store, "leader") or {}
+    store.add("present", 1)
     problem: ValueError | None = None
     if leader.get("protocol") != PROTOCOL:
         problem = ValueError(f"{own} runs another version of hpu-core than rank 0: install the same on every machine")
@@ -166,41 +161,39 @@ def _join(store: Store, config: RendezvousConfig, own: RankInfo) -> None:
             f"{own} has world size {config.world_size} and rank 0 {leader.get('world_size')}: `devices` and "
             "`num_nodes` must be the same on every machine"
         )
-    elif store.add(f"rank/{own.rank}", 1) > 1:
+    elif store.add(f"rank/{config.rank}", 1) > 1:
         # The first one may not have written who it is.
-        first = try_get(store, f"join/{own.rank}")
-        problem = _duplicate_error("another process" if first is None else _parse_rank(first), own)
-    store.add("present", 1)
+        is_known = try_get(store, f"join/{config.rank}") is not None
+        problem = _duplicate_error(_name(store, config.rank) if is_known else "another process", own)
     if problem is not None:
-        return publish(store, "refusal", {"error": str(problem)})
+        return _publish_outcome(store, problem)
     # A first heartbeat, so that no reader of it has to wait.
-    store.set(f"heartbeat/{own.rank}", Heartbeat().to_json())
-    publish(store, f"join/{own.rank}", asdict(own))
+    store.set(f"heartbeat/{config.rank}", Heartbeat().to_json())
+    publish(store, f"join/{config.rank}", {"name": own})
     store.add("joined", 1)
     return None
 
 
-def _read_rank(store: Store, rank: int) -> RankInfo:
-    return _parse_rank(try_get(store, f"join/{rank}"))
+def _name(store: Store, rank: int) -> str:
+    return str((try_get(store, f"join/{rank}") or {}).get("name"))
 
 
-def _parse_rank(record: object) -> RankInfo:
-    match record:
-        case {"rank": int(rank), "host": str(host), "pid": int(pid)}:
-            return RankInfo(rank, host, pid)
-    raise invalid_entry("join", record)
+def _publish_outcome(store: Store, error: Exception | None) -> None:
+    publish(store, "outcome", {"error": error and str(error), "is_value_error": isinstance(error, ValueError)})
 
 
-def _raise_error(outcome: Mapping[str, Any], config: RendezvousConfig) -> None:
-    """Raise the error that ended a rendezvous, if there was one."""
-    match outcome:
-        case {"error": str(text), "is_value_error": bool(is_value_error)}:
-            error = ValueError(text) if is_value_error else RankFailedError(text)
-            vars(error)["is_reported"] = not config.reports
-            raise error
-        case {"error": None}:
-            return
-    raise invalid_entry("outcome", outcome)
+def _read_outcome(store: Store, config: RendezvousConfig) -> bool:
+    """Return whether an attempt has an outcome; raise the error that ended it, if one did."""
+    outcome = try_get(store, "outcome")
+    if outcome is None:
+        return False
+    if config.rank != 0:
+        store.add("outcome_read", 1)
+    if (text := outcome.get("error")) is None:
+        return True
+    error = (ValueError if outcome.get("is_value_error") else RankFailedError)(text)
+    vars(error)["is_reported"] = not config.reports
+    raise error
 
 
 def _duplicate_error(first: object, second: object) -> ValueError:

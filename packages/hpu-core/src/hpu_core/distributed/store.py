@@ -150,23 +150,15 @@ def try_get(store: Store, key: str) -> dict[str, Any] | None:
     if not store.add(f"{key}/published", 0):
         return None
     value = store.get(key)
-    try:
-        record = json.loads(value)
     # A deeply nested value exceeds Python's limit.
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        raise invalid_entry(key, value)
-    return record
-
-
-def invalid_entry(key: str, value: object) -> ValueError:
-    """Return the error for a value that this version of hpu-core does not write."""
-    quoted = repr(value)
-    quoted = quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]}..."
-    return ValueError(
-        f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got {quoted}: install the "
-        "same version on every machine, and choose a MASTER_PORT that no other program uses"
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(value)
+        if isinstance(record, dict):
+            return record
+    raise ValueError(
+        f"{key!r} in the store at MASTER_PORT must be a record of this version of hpu-core, got "
+        f"{value[:_MAX_QUOTED]!r}: install the same version on every machine, and choose a MASTER_PORT that no other "
+        "program uses"
     )
 
 

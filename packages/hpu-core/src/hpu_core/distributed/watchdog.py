@@ -97,11 +97,6 @@ class Watchdog:
         self._thread = threading.Thread(target=self._pulse, args=(self._stop,), name="hpu-watchdog", daemon=True)
         self._thread.start()
 
-    def on_training_start(self) -> None:
-        """Note that this rank takes part in training from now on, unless a rank has failed before."""
-        self.raise_if_failed()
-        self._post(error=None, training=True)
-
     @property
     def failure(self) -> RankFailure | None:
         """Why the job cannot continue; None while it can."""
@@ -145,8 +140,7 @@ class Watchdog:
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, RankFailedError) and self.wait_for_failure(error):
-                self.raise_if_failed(error)
+            self._raise_cause(error)
             raise
 
     def confirm(self, error: BaseException) -> bool:
@@ -244,24 +238,26 @@ class Watchdog:
         Raises:
             RankFailedError: Another rank is.
         """
-        if not isinstance(error, RankFailedError) and self.wait_for_failure(error):
-            self.raise_if_failed(error)
+        self._raise_cause(error)
         # What is raised after the first error follows from it.
         if self._beat.training and self._beat.error is None and not isinstance(error, RankFailedError):
             self._post(error=describe_error(error))
             print_line(f"[rank {self._rank}] failed: {self._beat.error}")
             self._flush()
 
-    def wait_for_failure(self, error: BaseException) -> bool:
-        """Return whether a failure of another rank is known, which may be why this one fails as well.
+    def _raise_cause(self, error: BaseException) -> None:
+        """Raise the failure of another rank if one is known, which may be why this one fails as well.
 
         A collective may fail at once when a connection breaks, and the guard learns a moment later whose it was.
         """
+        if isinstance(error, RankFailedError):
+            return
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
             self._wait_until(lambda: False, self._timeouts.detection_latency)
-        return self.is_peer_failed
+        if self.is_peer_failed:
+            self.raise_if_failed(error)
 
     def close(self) -> None:
         """Publish that this rank trains no more, unless another strategy of this process does."""
@@ -270,10 +266,6 @@ class Watchdog:
             return
         self._post(training=False)
         self._flush()
-        if self.job.config.hosts_store and self.failure is None and self._beat.error is None:
-            # Others may wait for this rank in vain.
-            self._wait_until(lambda: not self.clock["others"], self._timeouts.detection_latency)
-            self._wait_for_readers()
         self._stop.set()
         if self._thread is not threading.current_thread() and self._thread is not None:
             self._thread.join(self._timeouts.exit_grace)
@@ -299,7 +291,6 @@ class Watchdog:
                 with contextlib.suppress(RankFailedError):
                     self.report_failure(error)
             self._users = 1
-            self._post(closed=self._beat.error is None and self.failure is None)
             self.close()
         if self.failure is not None:
             # The bridge destroys its process groups, which waits for dead peers. This timer does not need the GIL.
@@ -364,15 +355,16 @@ class Watchdog:
             time.sleep(interval)
 
     def _flush(self) -> None:
-        """Wait until the heartbeat is in the store, and on the rank that keeps the store, until a failure is read."""
+        """Wait until the heartbeat is in the store; if that closes with this process, until no other rank needs it."""
         version = self.clock.posted.version
         deadline = time.monotonic() + self._timeouts.detection_latency
         while self.clock["read"] < version and time.monotonic() < deadline and not self._is_off:
             time.sleep(_LOOK_INTERVAL)
+        if not self.job.config.hosts_store:
+            return
+        if self._beat.error is None:
+            # Others may wait for this rank in vain.
+            self._wait_until(lambda: not self.clock["others"], self._timeouts.detection_latency)
         if self.failure is not None or self._beat.error is not None:
-            self._wait_for_readers()
-
-    def _wait_for_readers(self) -> None:
-        """Give the other ranks the time to read a failure, if the store closes with this process."""
-        if self.job.config.hosts_store and (self.failure is not None or self._beat.error is not None):
+            # They have yet to read of it.
             time.sleep(2 * self._timeouts.heartbeat_interval)
