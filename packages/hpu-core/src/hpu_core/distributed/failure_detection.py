@@ -176,7 +176,7 @@ class Heartbeat:
 
 
 _NEW: Final = {each.name: getattr(Heartbeat(), each.name) for each in fields(Heartbeat)}
-_TUPLES: Final[dict[str, Callable[..., object]]] = {
+_TUPLES: Final[dict[str, Callable[..., Any]]] = {
     "progress": Progress,
     "failure": RankFailure,
     "decision": lambda batch, signals: SignalDecision(tuple(batch), tuple(signals)),
