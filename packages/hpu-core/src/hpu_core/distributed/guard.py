@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -103,7 +104,7 @@ class Guard:
         detects: Whether to detect failures; else the ranks only agree on signals.
 
     Attributes:
-        process: Handle of the process.
+        process: Descriptor of the process, which is readable once that has ended.
         errors: Descriptor for messages.
         ranks: All ranks on rank 0; rank 0 and this one on the others.
         failure: Why the job cannot continue, as far as this guard knows.
@@ -274,8 +275,9 @@ class Guard:
             if self._is_lost and is_last:
                 return
             if self._store is None:
-                root = open_store(self._job.connecting(self._timeouts.silence), server=False)
-                self._store, self._is_lost = self._job.store(root), False
+                limit = timedelta(seconds=self._timeouts.silence)
+                config = replace(self._job.config, timeout=limit, check=lambda: None)
+                self._store, self._is_lost = self._job.store(open_store(config, server=False)), False
             failure = (self._lead if self._rank == 0 else self._follow)(self._store, beat)
             self._clock["read"] = version
         except RuntimeError:

@@ -37,12 +37,8 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
             process.kill()
 
 
-_launched: Final = LaunchedRanks()
-
-
-def launched_ranks() -> LaunchedRanks:
-    """Return the ranks that this process launched, which outlive the strategy that did."""
-    return _launched
+LAUNCHED: Final = LaunchedRanks()
+"""The ranks that this process launched, which outlive the strategy that did."""
 
 
 class LauncherMixin:

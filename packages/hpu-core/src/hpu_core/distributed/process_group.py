@@ -16,7 +16,7 @@ from hpu_core import bridge, collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
-from hpu_core.distributed.launcher import LaunchedRanks, launched_ranks
+from hpu_core.distributed.launcher import LAUNCHED, LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.step_clock import StepClock
 from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store
@@ -66,7 +66,7 @@ class ProcessGroupManager:
         self.backend = _validate_backend(backend)
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
-        self.launched = launched_ranks()
+        self.launched = LAUNCHED
         self.has_rank = False
         self.watchdog: Watchdog | None = None
         self._close: Any = None
@@ -189,11 +189,7 @@ class ProcessGroupManager:
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """Return the context of a step: one of `failure_detection.SCOPES`.
-
-        Raises:
-            RankFailedError: Another rank has failed.
-        """
+        """Return the context of a step, see `Watchdog.step`."""
         return nullcontext() if self.watchdog is None else self.watchdog.step(name)
 
     def wait(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:

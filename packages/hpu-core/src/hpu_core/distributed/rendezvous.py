@@ -14,8 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Final
 
 from hpu_core.distributed.errors import RankFailedError
@@ -62,10 +61,6 @@ class RendezvousResult:
     def store(self, connection: Store | None = None) -> Store:
         """Return the store under the prefix of this attempt; over `root` when no connection is given."""
         return _attempt_store(self.root if connection is None else connection, self.attempt)
-
-    def connecting(self, seconds: float) -> RendezvousConfig:
-        """Return what another process of this rank connects with, within some seconds."""
-        return replace(self.config, timeout=timedelta(seconds=seconds), check=lambda: None)
 
 
 def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> RendezvousResult:

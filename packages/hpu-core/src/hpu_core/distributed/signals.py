@@ -41,7 +41,7 @@ class SignalCoordinator:
             (loop, "advance", self._advance),
         ]
         if hasattr(loop, SYNCHRONIZER):
-            self._replaced.append((loop, SYNCHRONIZER, self._skip))
+            self._replaced.append((loop, SYNCHRONIZER, lambda: None))
         for owner, name, method in self._replaced:
             setattr(owner, name, method)
 
@@ -90,6 +90,3 @@ class SignalCoordinator:
 
     def _announce(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         self._watchdog.announce_signal(signum)
-
-    def _skip(self) -> None:
-        """Do nothing before a batch."""

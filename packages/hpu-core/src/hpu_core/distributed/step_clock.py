@@ -124,17 +124,23 @@ class StepClock:
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Note that the training thread is in one of `SCOPES`; behind the outermost one, record an event."""
+        self._thread = threading.get_ident()
         before = self.progress
-        self._enter(name, before)
+        _, batch, stage = before.place
+        if name == "training step":
+            batch, stage = batch + 1, 1
+        elif name == "backward":
+            # Fabric has no hook around the forward pass.
+            batch, stage = batch + (stage != 1), 2
+        self._set(moves=before.moves + 1, batch=batch, stage=stage, scope=SCOPES.index(name))
         try:
             yield
         except BaseException:
             self._set(moves=self["moves"] + 1, **{key: getattr(before, key) for key in _RESTORED})
             raise
-        steps, batch, stage = self.progress.place
         if name == "optimizer step":
-            steps, batch, stage = steps + 1, 0, 0
-        self._set(moves=self["moves"] + 1, steps=steps, batch=batch, stage=stage, scope=before.scope)
+            self._set(steps=self["steps"] + 1, batch=0, stage=0)
+        self._set(moves=self["moves"] + 1, scope=before.scope)
         if not before.scope:
             self.record()
 
@@ -199,16 +205,6 @@ class StepClock:
     def _frame(self) -> FrameType | None:
         # CPython's only way to the frames of another thread.
         return None if self._thread is None else sys._current_frames().get(self._thread)  # noqa: SLF001
-
-    def _enter(self, name: str, before: Progress) -> None:
-        self._thread = threading.get_ident()
-        steps, batch, stage = before.place
-        if name == "training step":
-            batch, stage = batch + 1, 1
-        elif name == "backward":
-            # Fabric has no hook around the forward pass.
-            batch, stage = batch + (stage != 1), 2
-        self._set(moves=before.moves + 1, steps=steps, batch=batch, stage=stage, scope=SCOPES.index(name))
 
     def _set(self, **values: int) -> None:
         for name, value in values.items():
