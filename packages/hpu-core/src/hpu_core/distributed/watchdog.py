@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -114,31 +115,25 @@ class Watchdog:
             error.is_reported = not self.job.config.reports
             raise error from cause
 
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Return the context of a step, one of `failure_detection.SCOPES`; see `raising`."""
+        return self.raising(self.clock.scope(name))
+
+    def wait(self) -> AbstractContextManager[None]:
+        """Return the context of a call in which the host waits for all ranks; see `raising`."""
+        return self.raising(self.clock.wait())
+
     @contextlib.contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Note that this rank is in one of `failure_detection.SCOPES`.
+    def raising(self, context: AbstractContextManager[None]) -> Iterator[None]:
+        """Return a context that enters another one, unless the job cannot continue.
 
         Raises:
-            RankFailedError: The job cannot continue, which may be why the body failed.
+            RankFailedError: It cannot, which may be why the body failed.
         """
-        with self._raising(), self.clock.scope(name):
-            yield
-
-    @contextlib.contextmanager
-    def wait(self) -> Iterator[None]:
-        """Count a call in which the host waits for all ranks.
-
-        Raises:
-            RankFailedError: The job cannot continue, which may be why the call failed.
-        """
-        with self._raising(), self.clock.wait():
-            yield
-
-    @contextlib.contextmanager
-    def _raising(self) -> Iterator[None]:
         self.raise_if_failed()
         try:
-            yield
+            with context:
+                yield
         except BaseException as error:
             self._raise_cause(error)
             raise
@@ -146,8 +141,8 @@ class Watchdog:
     def confirm(self, error: BaseException) -> bool:
         """Return whether all ranks wait for each other next, before which this one handles an error.
 
-        What the program catches may have kept this rank alone from a step that the others are in. Errors that all
-        ranks handle, such as KeyboardInterrupt, are confirmed once, and take as long as a few heartbeats.
+        What the program catches may have kept this rank alone from a step that the others are in. An error that all
+        ranks handle is confirmed once, which takes as long as a few heartbeats.
 
         Raises:
             RankFailedError: Another rank has failed.
@@ -223,7 +218,7 @@ class Watchdog:
         if not self.detects:
             return
         key, store, ranks = f"epochs/{self._beat.run}", self.job.store(), self.job.config.world_size
-        with self._raising():
+        with self.raising(contextlib.nullcontext()):
             self._post(ended=batches)
             try:
                 last = -(-store.add(key, 1) // ranks) * ranks
