@@ -16,20 +16,14 @@ namespace hpu_sim {
 namespace {
 
 // Written while no operator runs.
-std::map<std::string, Accumulation>& rules_by_dtype() {
-  static auto* instance = new std::map<std::string, Accumulation>();
-  return *instance;
-}
+std::map<std::string, Accumulation>& rules_by_dtype = *new std::map<std::string, Accumulation>();
 
 struct Distances {
   ForkSafeMutex mutex;
   std::map<std::string, std::pair<int64_t, double>> by_name;
 };
 
-Distances& distances() {
-  static auto* instance = new Distances();
-  return *instance;
-}
+Distances& distances = *new Distances();
 
 // Returns the position of the first of both operands; -1 for another operator.
 int first_operand(const c10::OperatorHandle& op) {
@@ -135,9 +129,8 @@ void keep_distance(const std::string& name, const at::Tensor& plain, const at::T
   const auto wide = plain.to(at::kFloat);
   const double size = at::norm(wide).item<double>();
   const double distance = size > 0 ? at::norm(result.to(at::kFloat).sub(wide)).item<double>() / size : 0.0;
-  auto& all = distances();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  auto& [calls, largest] = all.by_name[name];
+  const std::lock_guard<std::mutex> lock(distances.mutex);
+  auto& [calls, largest] = distances.by_name[name];
   ++calls;
   largest = std::max(largest, distance);
 }
@@ -145,15 +138,15 @@ void keep_distance(const std::string& name, const at::Tensor& plain, const at::T
 }  // namespace
 
 void set_accumulation(const std::map<std::string, std::tuple<int64_t, int64_t, bool>>& rules) {
-  rules_by_dtype().clear();
+  rules_by_dtype.clear();
   for (const auto& [dtype, rule] : rules) {
     const auto& [tree, accumulators, truncates] = rule;
-    rules_by_dtype()[dtype] = {dtype, tree, accumulators, truncates};
+    rules_by_dtype[dtype] = {dtype, tree, accumulators, truncates};
   }
 }
 
 bool has_accumulation() {
-  return !rules_by_dtype().empty();
+  return !rules_by_dtype.empty();
 }
 
 const Accumulation* find_accumulation(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -162,8 +155,8 @@ const Accumulation* find_accumulation(const c10::OperatorHandle& op, const torch
     return nullptr;
   }
   const auto& operand = stack[stack.size() - op.schema().arguments().size() + static_cast<size_t>(first)].toTensor();
-  const auto found = rules_by_dtype().find(dtype_name(operand.scalar_type()));
-  return found == rules_by_dtype().end() ? nullptr : &found->second;
+  const auto found = rules_by_dtype.find(dtype_name(operand.scalar_type()));
+  return found == rules_by_dtype.end() ? nullptr : &found->second;
 }
 
 void run_accumulated(
@@ -192,8 +185,8 @@ void run_accumulated(
 }
 
 std::map<std::string, std::pair<int64_t, double>> accumulation_distances() {
-  const std::lock_guard<std::mutex> lock(distances().mutex);
-  return distances().by_name;
+  const std::lock_guard<std::mutex> lock(distances.mutex);
+  return distances.by_name;
 }
 
 }  // namespace hpu_sim

@@ -74,15 +74,12 @@ struct StrictPool {
   PoolRules rules;
 };
 
-StrictPool& strict_pool() {
-  static auto* instance = new StrictPool();
-  return *instance;
-}
+StrictPool& strict_pool = *new StrictPool();
 
 std::optional<Charge> find_memory(int64_t bytes) {
   if (is_strict()) {
-    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
-    const auto block = strict_pool().pool.allocate(bytes);
+    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
+    const auto block = strict_pool.pool.allocate(bytes);
     return block.has_value() ? std::make_optional(Charge{block->bytes, block->id}) : std::nullopt;
   }
   if (!is_never() &&
@@ -108,17 +105,17 @@ std::optional<Charge> try_record_alloc(int64_t bytes) {
 
 void release_memory(const Charge& charge) {
   if (charge.pool_id != 0) {
-    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
-    strict_pool().pool.free(charge.pool_id);
+    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
+    strict_pool.pool.free(charge.pool_id);
   }
   stats.in_use -= charge.bytes;
 }
 
-using CpuStoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
+using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
 // Context of every DataPtr of this allocator.
 struct DeviceBlock {
-  CpuStoragePtr cpu;
+  StoragePtr cpu;
   Charge charge;
   bool is_halved = false;
   std::atomic<bool> is_committed{false};
@@ -127,7 +124,7 @@ struct DeviceBlock {
   std::mutex mutex;  // of `charge`, while the memory is committed, and of `pending`
   KnownValue value;
 
-  explicit DeviceBlock(CpuStoragePtr storage) : cpu(std::move(storage)) {
+  explicit DeviceBlock(StoragePtr storage) : cpu(std::move(storage)) {
     static std::atomic<int64_t> count{0};
     value.number = ++count;
   }
@@ -201,30 +198,28 @@ void* host_address(const void* device) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit);
 }
 
-c10::DataPtr make_device_ptr(CpuStoragePtr cpu) {
+c10::DataPtr make_device_ptr(StoragePtr cpu) {
   void* data = device_address(mutable_bytes(*cpu));
   return {data, new DeviceBlock(std::move(cpu)), &delete_device_block, kDevice};
 }
 
-CpuStoragePtr make_cpu_storage(size_t bytes) {
+// Returns a storage over given memory. Without an allocator, it cannot be resized.
+StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator) {
   return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      bytes,
-      is_never() ? reserving_allocator() : c10::GetCPUAllocator(),
-      /*resizable=*/true);
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(data), allocator, /*resizable=*/allocator != nullptr);
+}
+
+StoragePtr make_cpu_storage(size_t bytes) {
+  auto* allocator = is_never() ? reserving_allocator() : c10::GetCPUAllocator();
+  return make_storage(bytes, allocator->allocate(bytes), allocator);
 }
 
 // Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
-CpuStoragePtr make_handle(size_t bytes) {
+StoragePtr make_handle(size_t bytes) {
   if (is_never() || static_cast<int64_t>(bytes) <= stats.limit.load(std::memory_order_relaxed)) {
     return make_cpu_storage(bytes);
   }
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      bytes,
-      c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)),
-      c10::GetCPUAllocator(),
-      /*resizable=*/true);
+  return make_storage(bytes, {nullptr, c10::Device(c10::DeviceType::CPU)}, c10::GetCPUAllocator());
 }
 
 class DeviceAllocator final : public AllocatorBase {
@@ -287,12 +282,7 @@ REGISTER_ALLOCATOR(c10::DeviceType::HPU, &device_allocator_instance);
 
 c10::Storage wrap_device_ptr(c10::DataPtr data) {
   const size_t bytes = block_of(data).cpu->nbytes();
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      bytes,
-      std::move(data),
-      &device_allocator_instance,
-      /*resizable=*/true);
+  return make_storage(bytes, std::move(data), &device_allocator_instance);
 }
 
 }  // namespace
@@ -330,10 +320,10 @@ MemoryStats memory_stats() {
   result.max_alloc_size = stats.max_alloc_size;
   result.largest_free = result.limit - result.in_use;
   if (is_strict()) {
-    const std::lock_guard<std::mutex> lock(strict_pool().mutex);
-    result.workspace = strict_pool().pool.workspace();
-    result.largest_free = strict_pool().pool.largest_free();
-    result.num_defragmentations = strict_pool().pool.num_defragmentations();
+    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
+    result.workspace = strict_pool.pool.workspace();
+    result.largest_free = strict_pool.pool.largest_free();
+    result.num_defragmentations = strict_pool.pool.num_defragmentations();
   }
   return result;
 }
@@ -353,8 +343,8 @@ void set_memory_limit(int64_t bytes) {
 }
 
 void set_strict(std::optional<PoolRules> rules) {
-  const std::lock_guard<std::mutex> lock(strict_pool().mutex);
-  auto& pool = strict_pool().pool;
+  const std::lock_guard<std::mutex> lock(strict_pool.mutex);
+  auto& pool = strict_pool.pool;
   stats.in_use -= pool.reserved();
   pool.reset(stats.limit, rules.value_or(PoolRules{}));
   atomic_max(stats.peak, stats.in_use.fetch_add(pool.reserved()) + pool.reserved());
@@ -428,14 +418,14 @@ void store_in_half(const c10::Storage& hpu) {
 }
 
 c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved) {
-  c10::DataPtr data = make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
+  c10::DataPtr data = make_device_ptr(StoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
   block_of(data).is_halved = is_halved;
   block_of(data).commit();
   return wrap_device_ptr(std::move(data));
 }
 
 c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {
-  c10::DataPtr data = make_device_ptr(CpuStoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
+  c10::DataPtr data = make_device_ptr(StoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
   block_of(data).is_committed = true;  // With a charge of nothing.
   ++stats.num_allocs;
   return wrap_device_ptr(std::move(data));
@@ -452,12 +442,7 @@ c10::Storage cpu_storage(const c10::Storage& hpu) {
       keep_alive,
       [](void* storage) { delete static_cast<c10::Storage*>(storage); },
       c10::Device(c10::DeviceType::CPU));
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(),
-      hpu.nbytes(),
-      std::move(alias),
-      /*allocator=*/nullptr,
-      /*resizable=*/false);
+  return make_storage(hpu.nbytes(), std::move(alias), nullptr);
 }
 
 int64_t sync_after_resize(const c10::Storage& hpu) noexcept {

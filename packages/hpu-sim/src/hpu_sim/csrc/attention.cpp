@@ -1,6 +1,5 @@
 // Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers. In strict mode the bridge's,
 // which has no fused kernel but that of FusedSDPA.
-#include "attention.h"
 #include "strict.h"
 #include "torch_compat.h"
 

@@ -103,8 +103,16 @@ Two batch_norm_stats(const at::Tensor& input, double eps) {
   return {mean, at::rsqrt(variance + eps)};
 }
 
+bool is_given(const Optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined();
+}
+
+at::Tensor scale_channels(const at::Tensor& input, const Optional<at::Tensor>& weight) {
+  return is_given(weight) ? input * broadcast_channels(*weight, input) : input;
+}
+
 void update_running(const Optional<at::Tensor>& running, const at::Tensor& value, double momentum) {
-  if (running.has_value() && running->defined()) {
+  if (is_given(running)) {
     running->copy_(*running * (1 - momentum) + value.to(running->scalar_type()) * momentum);
   }
 }
@@ -137,14 +145,9 @@ at::Tensor batch_norm_elemt(
     const at::Tensor& mean,
     const at::Tensor& invstd,
     double /*eps*/) {
-  auto result = (input.to(at::kFloat) - broadcast_channels(mean, input)) * broadcast_channels(invstd, input);
-  if (weight.has_value() && weight->defined()) {
-    result = result * broadcast_channels(*weight, input);
-  }
-  if (bias.has_value() && bias->defined()) {
-    result = result + broadcast_channels(*bias, input);
-  }
-  return result.to(input.scalar_type());
+  const auto normalized = (input.to(at::kFloat) - broadcast_channels(mean, input)) * broadcast_channels(invstd, input);
+  const auto scaled = scale_channels(normalized, weight);
+  return (is_given(bias) ? scaled + broadcast_channels(*bias, input) : scaled).to(input.scalar_type());
 }
 
 Four batch_norm_backward_reduce(
@@ -160,13 +163,12 @@ Four batch_norm_backward_reduce(
   const auto dy = gradient.to(at::kFloat);
   const auto sum_dy = dy.sum(dims);
   const auto sum_dy_xmu = (dy * (input.to(at::kFloat) - broadcast_channels(mean, input))).sum(dims);
-  const auto dtype = weight.has_value() && weight->defined() ? weight->scalar_type() : at::kFloat;
-  at::Tensor weight_gradient = weight_needed ? (sum_dy_xmu * invstd).to(dtype) : at::Tensor();
-  at::Tensor bias_gradient = bias_needed ? sum_dy.to(dtype) : at::Tensor();
-  if (!input_needed) {
-    return {at::Tensor(), at::Tensor(), weight_gradient, bias_gradient};
-  }
-  return {sum_dy, sum_dy_xmu, weight_gradient, bias_gradient};
+  const auto dtype = is_given(weight) ? weight->scalar_type() : at::kFloat;
+  return {
+      input_needed ? sum_dy : at::Tensor(),
+      input_needed ? sum_dy_xmu : at::Tensor(),
+      weight_needed ? (sum_dy_xmu * invstd).to(dtype) : at::Tensor(),
+      bias_needed ? sum_dy.to(dtype) : at::Tensor()};
 }
 
 at::Tensor batch_norm_backward_elemt(
@@ -181,12 +183,9 @@ at::Tensor batch_norm_backward_elemt(
   const auto total = count.sum().to(at::kFloat);
   const auto centered = input.to(at::kFloat) - broadcast_channels(mean, input);
   const auto slope = broadcast_channels(invstd.pow(2) * sum_dy_xmu / total, input);
-  auto result = (gradient.to(at::kFloat) - broadcast_channels(sum_dy / total, input) - centered * slope) *
-                broadcast_channels(invstd, input);
-  if (weight.has_value() && weight->defined()) {
-    result = result * broadcast_channels(*weight, input);
-  }
-  return result.to(input.scalar_type());
+  const auto result = (gradient.to(at::kFloat) - broadcast_channels(sum_dy / total, input) - centered * slope) *
+                      broadcast_channels(invstd, input);
+  return scale_channels(result, weight).to(input.scalar_type());
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {

@@ -84,7 +84,6 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     if (!non_blocking || is_pinned(source.storage().data())) {
       join_pipeline();
     }
-    rotate_sampling_window();
     ++counters().h2d_copies;
     counters().h2d_bytes += num_bytes(source);
   }

@@ -1,6 +1,5 @@
 #include "counters.h"
 
-#include "dtypes.h"
 #include "events.h"
 #include "graph.h"
 #include "guard.h"
@@ -27,7 +26,6 @@ void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack
 void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind, torch::jit::Stack values) {
   ++counters().host_syncs;
   graph_recorder().flush();
-  rotate_sampling_window();
   if (is_heard()) {
     notify({kind, op, "", 0, nullptr, {}, std::move(values)});
   }

@@ -127,6 +127,30 @@ class CpuFallbackCall {
  public:
   CpuFallbackCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
+  void run() {
+    alias_inputs_as_cpu();
+    compute();
+    alias_outputs_as_hpu();
+  }
+
+  // The same for a call that cannot run later.
+  void run_on_host() {
+    alias_inputs_as_cpu();
+    if (mode_ == ExecutionMode::kLater) {
+      wait_for_arguments();
+      mode_ = ExecutionMode::kNow;
+    }
+    compute();
+    alias_outputs_as_hpu();
+  }
+
+ private:
+  struct AliasedArg {
+    at::Tensor hpu;
+    at::Tensor cpu;
+    bool written;
+  };
+
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
     const size_t first = first_ = stack_.size() - arguments.size();
@@ -145,7 +169,7 @@ class CpuFallbackCall {
   }
 
   // Replaces the arguments by the results. The one place that decides when the kernel runs.
-  void run() {
+  void compute() {
     if (C10_UNLIKELY(mode_ != ExecutionMode::kNow)) {
       if (mode_ == ExecutionMode::kNever ? infer_results(op_, stack_) : prepare_later()) {
         return;
@@ -169,15 +193,6 @@ class CpuFallbackCall {
     }
   }
 
-  // Runs as `run` does for a call that cannot run later.
-  void run_on_host() {
-    if (mode_ == ExecutionMode::kLater) {
-      wait_for_arguments();
-      mode_ = ExecutionMode::kNow;
-    }
-    run();
-  }
-
   // Blocks until all that the arguments depend on has run.
   void wait_for_arguments() {
     if (execution_mode() == ExecutionMode::kLater && !is_view(op_)) {
@@ -186,13 +201,6 @@ class CpuFallbackCall {
       wait_on_host(stream->record());
     }
   }
-
- private:
-  struct AliasedArg {
-    at::Tensor hpu;
-    at::Tensor cpu;
-    bool written;
-  };
 
   void run_now() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
@@ -552,10 +560,7 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     arguments.assign(end(op.schema().arguments().size()), stack->end());
   }
   if (!is_never() || !lose_forever(op, *stack)) {
-    CpuFallbackCall call(op, *stack);
-    call.alias_inputs_as_cpu();
-    call.run();
-    call.alias_outputs_as_hpu();
+    CpuFallbackCall(op, *stack).run();
     if (is_never()) {
       know_results(op, *stack);
     }
@@ -572,10 +577,7 @@ void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stac
     return;
   }
   ensure_acquired();
-  CpuFallbackCall call(op, *stack);
-  call.alias_inputs_as_cpu();
-  call.run_on_host();
-  call.alias_outputs_as_hpu();
+  CpuFallbackCall(op, *stack).run_on_host();
 }
 
 void fallback_of_any_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

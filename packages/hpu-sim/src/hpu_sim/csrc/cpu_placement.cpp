@@ -14,16 +14,9 @@
 namespace hpu_sim {
 namespace {
 
-// Of the placement and the counts.
-ForkSafeMutex& mutex() {
-  static auto* instance = new ForkSafeMutex();
-  return *instance;
-}
-
-CpuPlacement& placement() {
-  static auto* instance = new CpuPlacement();
-  return *instance;
-}
+ForkSafeMutex& mutex = *new ForkSafeMutex();  // of the placement and the counts
+CpuPlacement& placement = *new CpuPlacement();
+std::map<std::string, int64_t>& counts = *new std::map<std::string, int64_t>();
 
 std::atomic<bool> is_capturing{false};
 
@@ -32,23 +25,21 @@ std::unordered_set<c10::OperatorName> operators_on_cpu;
 std::unordered_set<std::string> operators_on_device;
 DeviceDtypes dtypes_on_device;
 
-std::map<std::string, int64_t>& counts() {
-  static auto* instance = new std::map<std::string, int64_t>();
-  return *instance;
-}
-
 std::string base_name(const c10::OperatorName& name) {
   std::string base = name.name.substr(name.name.find("::") + 2);
   base.erase(base.find_last_not_of('_') + 1);
   return base;
 }
 
+bool is_decomposed(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
 bool runs_on_cpu(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
   return name.name.rfind("aten::", 0) == 0 && op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::HPU) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-         !op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::HPU) && !is_decomposed(op) &&
          operators_on_device.count(base_name(name)) == 0;
 }
 
@@ -59,12 +50,6 @@ bool has_device_dependent_composite(const std::string& name) {
          name == "aten::mode";
 }
 
-bool has_composite_kernel(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
-}
-
 bool needs_explicit_fallback(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   if (name.rfind("aten::", 0) != 0 || op.hasKernelForDispatchKey(c10::DispatchKey::HPU)) {
@@ -73,7 +58,8 @@ bool needs_explicit_fallback(const c10::OperatorHandle& op) {
   if (name.rfind("aten::_foreach_", 0) == 0 || has_device_dependent_composite(name)) {
     return true;
   }
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && has_composite_kernel(op);
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         (is_decomposed(op) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional));
 }
 
 }  // namespace
@@ -85,10 +71,10 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   bool is_allowed = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex());
-    is_allowed = !placement().has_value() || placement()->count(name) != 0 ||
-                 placement()->count(c10::toString(op.operator_name())) != 0;
-    counts()[name] += is_allowed ? 1 : 0;
+    const std::lock_guard<std::mutex> lock(mutex);
+    is_allowed = !placement.has_value() || placement->count(name) != 0 ||
+                 placement->count(c10::toString(op.operator_name())) != 0;
+    counts[name] += is_allowed ? 1 : 0;
   }
   if (!is_allowed) {
     throw_unsupported(
@@ -132,8 +118,8 @@ bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) 
 }
 
 void set_cpu_placement(CpuPlacement allowed) {
-  const std::lock_guard<std::mutex> lock(mutex());
-  placement() = std::move(allowed);
+  const std::lock_guard<std::mutex> lock(mutex);
+  placement = std::move(allowed);
 }
 
 void set_capturing(bool value) {
@@ -141,8 +127,8 @@ void set_capturing(bool value) {
 }
 
 std::map<std::string, int64_t> cpu_placement_counts() {
-  const std::lock_guard<std::mutex> lock(mutex());
-  return counts();
+  const std::lock_guard<std::mutex> lock(mutex);
+  return counts;
 }
 
 }  // namespace hpu_sim

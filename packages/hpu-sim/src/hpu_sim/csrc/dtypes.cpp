@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <limits>
 #include <string>
-#include <unordered_map>
 
 #include "events.h"
 #include "graph.h"
@@ -30,35 +29,6 @@ void check_low_precision(c10::ScalarType dtype, const std::string& op) {
 }
 
 constexpr const char* kComplexText = "Complex datatype is not supported on HPU device.";
-
-constexpr uint64_t kAlwaysReport = 64;
-constexpr uint64_t kSampleEvery = 16;
-
-std::atomic<uint64_t> sampling_window{0};
-
-// Counts of one thread's reportable results, since the listener was set.
-struct ReportSampler {
-  uint64_t listener = 0;
-  uint64_t window = 0;
-  uint64_t num_in_window = 0;
-  std::unordered_map<std::string, uint64_t> num_by_op;
-};
-
-bool should_report(const std::string& op) {
-  thread_local ReportSampler sampler;
-  const uint64_t listener = listener_generation.load(std::memory_order_relaxed);
-  if (sampler.listener != listener) {
-    sampler = ReportSampler{};
-    sampler.listener = listener;
-  }
-  const uint64_t window = sampling_window.load(std::memory_order_relaxed);
-  if (sampler.window != window) {
-    sampler.window = window;
-    sampler.num_in_window = 0;
-  }
-  const bool sampled = (window + sampler.num_in_window++) % kSampleEvery == 0;
-  return sampled || sampler.num_by_op[op]++ < kAlwaysReport;
-}
 
 }  // namespace
 
@@ -133,15 +103,9 @@ void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
     }
     count_lenience(Lenience::kComplexResult);
   }
-  if (C10_UNLIKELY(is_observed())) {
-    if ((is_complex || dtype == c10::ScalarType::Double) && should_report(op)) {
-      notify({"dtype", op, is_complex ? "complex" : "float64"});
-    }
+  if (C10_UNLIKELY(is_observed()) && (is_complex || dtype == c10::ScalarType::Double)) {
+    notify({"dtype", op, is_complex ? "complex" : "float64"});
   }
-}
-
-void rotate_sampling_window() {
-  sampling_window.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace hpu_sim

@@ -35,13 +35,6 @@ void check_range_from_host(const at::Tensor& cpu);
 // Throws the bridge's error for a dtype of an operator's result. Outside of strict mode complex results pass and notify
 // the listener instead, so that one run finds all of them. float64 results, which a card computes in float32, notify it
 // too.
-//
-// A notification costs more than many operators do, and a program may use one of these dtypes everywhere. The first
-// results of each operator are always reported, later ones sampled: of each sampling window every 16th result, with
-// another offset in the next window. Every line is thus reported within 16 windows.
 void check_dtype_on_device(c10::ScalarType dtype, const std::string& op);
-
-// Starts the next sampling window: at each copy from the host and each host-device synchronization.
-void rotate_sampling_window();
 
 }  // namespace hpu_sim

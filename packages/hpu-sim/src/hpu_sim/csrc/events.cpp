@@ -13,29 +13,14 @@
 namespace hpu_sim {
 namespace {
 
-ForkSafeMutex& changes_mutex() {
-  static auto* instance = new ForkSafeMutex();
-  return *instance;
-}
-
-std::vector<MemoryChange>& changes() {
-  static auto* instance = new std::vector<MemoryChange>();
-  return *instance;
-}
+// None of these is destroyed: gloo's threads may end an event while the process exits.
+ForkSafeMutex& changes_mutex = *new ForkSafeMutex();
+std::vector<MemoryChange>& changes = *new std::vector<MemoryChange>();
+ForkSafeMutex& trace_mutex = *new ForkSafeMutex();
+DeviceTrace& trace = *new DeviceTrace();
 
 // About 100 MB. A recording that is never stopped must not fill the host's memory.
 constexpr size_t kMaxEvents = 1'000'000;
-
-// Never destroyed: gloo's threads may end an event while the process exits.
-ForkSafeMutex& trace_mutex() {
-  static auto* instance = new ForkSafeMutex();
-  return *instance;
-}
-
-DeviceTrace& trace() {
-  static auto* instance = new DeviceTrace();
-  return *instance;
-}
 
 }  // namespace
 
@@ -43,23 +28,20 @@ void set_listener(Listener listener, int sorts) {
   if ((sorts & kOperators) == 0 || !is_recorded()) {
     take_memory_changes();
   }
-  if (!is_observed()) {
-    ++listener_generation;
-  }
   current_listener = listener;
   listening = sorts | (listening & kTimes);
 }
 
 void record_memory(int64_t storage, int64_t bytes) {
   if (is_recorded()) {
-    const std::lock_guard<std::mutex> lock(changes_mutex());
-    changes().emplace_back(storage, bytes);
+    const std::lock_guard<std::mutex> lock(changes_mutex);
+    changes.emplace_back(storage, bytes);
   }
 }
 
 std::vector<MemoryChange> take_memory_changes() {
-  const std::lock_guard<std::mutex> lock(changes_mutex());
-  return std::exchange(changes(), {});
+  const std::lock_guard<std::mutex> lock(changes_mutex);
+  return std::exchange(changes, {});
 }
 
 int64_t storage_number(const c10::Storage& storage) {
@@ -81,26 +63,26 @@ int64_t current_thread_id() {
 }
 
 void start_device_trace() {
-  const std::lock_guard<std::mutex> lock(trace_mutex());
-  trace() = DeviceTrace{};
+  const std::lock_guard<std::mutex> lock(trace_mutex);
+  trace = DeviceTrace{};
   listening |= kTimes;
 }
 
 DeviceTrace stop_device_trace() {
-  const std::lock_guard<std::mutex> lock(trace_mutex());
+  const std::lock_guard<std::mutex> lock(trace_mutex);
   listening &= ~kTimes;
-  return std::exchange(trace(), DeviceTrace{});
+  return std::exchange(trace, DeviceTrace{});
 }
 
 void record_trace_event(TraceEvent event) {
-  const std::lock_guard<std::mutex> lock(trace_mutex());
+  const std::lock_guard<std::mutex> lock(trace_mutex);
   if (!is_traced()) {
     return;  // The event ended after the recording.
   }
-  if (trace().events.size() < kMaxEvents) {
-    trace().events.push_back(std::move(event));
+  if (trace.events.size() < kMaxEvents) {
+    trace.events.push_back(std::move(event));
   } else {
-    ++trace().num_dropped;
+    ++trace.num_dropped;
   }
 }
 

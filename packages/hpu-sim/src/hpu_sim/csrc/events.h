@@ -39,7 +39,6 @@ constexpr int kTimes = 4;
 
 inline std::atomic<Listener> current_listener{nullptr};
 inline std::atomic<int> listening{0};
-inline std::atomic<uint64_t> listener_generation{0};  // number of times that somebody began to listen for diagnostics
 
 // Whether anybody listens for events of these sorts.
 inline bool is_heard(int sorts = kDiagnostics | kOperators) {

@@ -23,15 +23,8 @@ constexpr size_t kMaxInferred = 100'000;
 constexpr uint64_t kNoMemory = ~uint64_t{0};  // hash of a number, of an undefined tensor, and of one without memory
 
 // Never destroyed: tensors that Python has made may need the interpreter.
-struct InferredCalls {
-  ForkSafeMutex mutex;
-  std::unordered_map<uint64_t, InferredPtr> by_key;
-};
-
-InferredCalls& inferred_calls() {
-  static auto* instance = new InferredCalls();
-  return *instance;
-}
+ForkSafeMutex& inferred_mutex = *new ForkSafeMutex();
+auto& inferred_calls = *new std::unordered_map<uint64_t, InferredPtr>();
 
 size_t position(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
   size_t index = 0;
@@ -145,21 +138,20 @@ int InferredCall::find(const at::Tensor& result, bool shares_memory) const {
 
 InferredPtr infer(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
   const uint64_t key = key_of(op, arguments, given);
-  auto& calls = inferred_calls();
   {
-    const std::lock_guard<std::mutex> lock(calls.mutex);
-    const auto found = calls.by_key.find(key);
-    if (found != calls.by_key.end()) {
+    const std::lock_guard<std::mutex> lock(inferred_mutex);
+    const auto found = inferred_calls.find(key);
+    if (found != inferred_calls.end()) {
       return found->second;
     }
   }
   auto result = run_meta_kernel(op, arguments, given);
   std::unordered_map<uint64_t, InferredPtr> dropped;  // Destroyed without the mutex, as it may need Python's lock.
-  const std::lock_guard<std::mutex> lock(calls.mutex);
-  if (calls.by_key.size() >= kMaxInferred) {
-    dropped.swap(calls.by_key);
+  const std::lock_guard<std::mutex> lock(inferred_mutex);
+  if (inferred_calls.size() >= kMaxInferred) {
+    dropped.swap(inferred_calls);
   }
-  calls.by_key[key] = result;
+  inferred_calls[key] = result;
   return result;
 }
 

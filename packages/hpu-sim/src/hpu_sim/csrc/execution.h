@@ -1,4 +1,4 @@
-// When the kernel of an operator runs. The metadata of its results comes first; see `CpuFallbackCall::run`.
+// When the kernel of an operator runs. The metadata of its results comes first; see `CpuFallbackCall::compute`.
 #pragma once
 
 #include <atomic>

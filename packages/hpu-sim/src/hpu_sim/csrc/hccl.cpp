@@ -93,15 +93,15 @@ class HcclBackend final : public c10d::Backend {
     } else {
       communicator_->gloo();
     }
-    const std::lock_guard<std::mutex> lock(backends_mutex());
-    backends().insert(this);
+    const std::lock_guard<std::mutex> lock(backends_mutex);
+    backends.insert(this);
   }
 
   // As hcclCommDestroy, it waits for the work of the communicator.
   ~HcclBackend() override {
     {
-      const std::lock_guard<std::mutex> lock(backends_mutex());
-      backends().erase(this);
+      const std::lock_guard<std::mutex> lock(backends_mutex);
+      backends.erase(this);
     }
     for (const auto& stream : {collectives_, launches_, transfers_}) {
       if (stream != nullptr) {
@@ -114,14 +114,8 @@ class HcclBackend final : public c10d::Backend {
   HcclBackend(const HcclBackend&) = delete;
   HcclBackend& operator=(const HcclBackend&) = delete;
 
-  static ForkSafeMutex& backends_mutex() {
-    static auto* instance = new ForkSafeMutex();
-    return *instance;
-  }
-  static std::set<HcclBackend*>& backends() {
-    static auto* instance = new std::set<HcclBackend*>();
-    return *instance;
-  }
+  static inline ForkSafeMutex& backends_mutex = *new ForkSafeMutex();
+  static inline std::set<HcclBackend*>& backends = *new std::set<HcclBackend*>();
 
   const std::string getBackendName() const override { return "hccl"; }
 
@@ -211,8 +205,8 @@ class HcclBackend final : public c10d::Backend {
         outputs,
         inputs,
         [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
-          auto received = as_rows(to);
-          auto sent = as_rows(from);
+          auto received = map_tensors(to, &as_rows);
+          auto sent = map_tensors(from, &as_rows);
 #if HPU_SIM_TORCH >= 204
           static_cast<void>(size);
           return gloo.allgather_into_tensor_coalesced(received, sent, options);
@@ -306,8 +300,8 @@ class HcclBackend final : public c10d::Backend {
     auto from = as_aliases("alltoall", inputs);
     return launch(
         {c10d::OpType::ALLTOALL, "alltoall", inputs, outputs, inputs}, [to, from, options](c10d::Backend& gloo) {
-          const auto received = as_bytes(to);
-          const auto sent = as_bytes(from);
+          const auto received = map_tensors(to, &as_bytes);
+          const auto sent = map_tensors(from, &as_bytes);
           auto received_sizes = numels(received);
           auto sent_sizes = numels(sent);
           at::Tensor all_received = flatten(received);
@@ -418,9 +412,10 @@ class HcclBackend final : public c10d::Backend {
 
   bool is_planned() const { return communicator_ == nullptr; }
 
-  template <typename Tensor>
-  Tensor as_aliases(const char* name, const Tensor& tensors) const {
-    return is_planned() ? tensors : as_checked_cpu_alias(name, tensors);
+  template <typename Lists>
+  Lists as_aliases(const char* name, const Lists& tensors) const {
+    return map_tensors(
+        tensors, [&](const at::Tensor& tensor) { return is_planned() ? tensor : as_checked_cpu_alias(name, tensor); });
   }
 
   // In a plan.
@@ -448,8 +443,8 @@ class HcclBackend final : public c10d::Backend {
     call.on_waited = padding == nullptr ? nullptr : padding->add();
     return launch(call, [to, from, run](c10d::Backend& gloo) mutable {
       OutputBuffers buffers;
-      auto received = buffers.add(as_bytes(to));
-      auto sent = as_input_bytes(from);
+      auto received = map_tensors(to, [&](const at::Tensor& tensor) { return buffers.add(as_bytes(tensor)); });
+      auto sent = map_tensors(from, &as_input_bytes);
       return Started{run(gloo, received, sent), buffers.copy_back()};
     });
   }
@@ -716,8 +711,8 @@ void finish_collectives() {
   }
   std::set<HcclBackend*> backends;
   {
-    const std::lock_guard<std::mutex> lock(HcclBackend::backends_mutex());
-    backends = HcclBackend::backends();
+    const std::lock_guard<std::mutex> lock(HcclBackend::backends_mutex);
+    backends = HcclBackend::backends;
   }
   for (auto* backend : backends) {
     try {

@@ -45,17 +45,6 @@ void narrow_to_stored(const at::Tensor& cpu) {
   }
 }
 
-// The alias is never an inference tensor: before torch 2.1, gloo's threads run outside inference mode and must not
-// write to one.
-at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
-  if (!is_hpu_tensor(tensor)) {
-    throw_unsupported(name, "hccl collectives need hpu tensors, got a tensor on ", tensor.device(), ".");
-  }
-  check_dtype(name, tensor.scalar_type());
-  const c10::InferenceMode off(false);
-  return as_cpu_alias(tensor);
-}
-
 template <typename Items, typename Function>
 std::vector<std::invoke_result_t<Function, typename Items::const_reference>> map(
     const Items& items, const Function& function) {
@@ -94,12 +83,6 @@ bool is_summed_in_float32(const Tensors& tensors) {
          });
 }
 
-at::Tensor as_bytes(const at::Tensor& tensor) {
-  const c10::InferenceMode off(false);
-  narrow_to_stored(tensor);
-  return tensor.unsqueeze(-1).view(at::kByte);
-}
-
 }  // namespace
 
 // Also false for tensors of several dtypes: gloo reduces them in one buffer.
@@ -109,12 +92,15 @@ bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes) {
   });
 }
 
-Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors) {
-  return map(tensors, [name](const at::Tensor& tensor) { return as_checked_cpu_alias(name, tensor); });
-}
-
-TensorLists as_checked_cpu_alias(const char* name, const TensorLists& lists) {
-  return map(lists, [name](const Tensors& list) { return as_checked_cpu_alias(name, list); });
+// The alias is never an inference tensor: before torch 2.1, gloo's threads run outside inference mode and must not
+// write to one.
+at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor) {
+  if (!is_hpu_tensor(tensor)) {
+    throw_unsupported(name, "hccl collectives need hpu tensors, got a tensor on ", tensor.device(), ".");
+  }
+  check_dtype(name, tensor.scalar_type());
+  const c10::InferenceMode off(false);
+  return as_cpu_alias(tensor);
 }
 
 void check_reduction(const char* name, const c10d::ReduceOp& op) {
@@ -148,10 +134,6 @@ at::Tensor as_rows(const at::Tensor& bytes) {
   return bytes.view({-1, bytes.size(-1)});
 }
 
-Tensors as_rows(const Tensors& bytes) {
-  return map(bytes, [](const at::Tensor& tensor) { return as_rows(tensor); });
-}
-
 at::Tensor flatten(const Tensors& tensors) {
   return at::cat(map(tensors, [](const at::Tensor& tensor) { return tensor.reshape(-1); }));
 }
@@ -167,46 +149,25 @@ void unflatten_into(const at::Tensor& flat, const Tensors& tensors) {
   }
 }
 
-Tensors as_bytes(const Tensors& tensors) {
-  return map(tensors, [](const at::Tensor& tensor) { return as_bytes(tensor); });
-}
-
-TensorLists as_bytes(const TensorLists& lists) {
-  return map(lists, [](const Tensors& list) { return as_bytes(list); });
-}
-
-Tensors as_input_bytes(const Tensors& tensors) {
+at::Tensor as_bytes(const at::Tensor& tensor) {
   const c10::InferenceMode off(false);
-  return map(tensors, [](const at::Tensor& tensor) { return as_bytes(tensor).contiguous(); });
+  narrow_to_stored(tensor);
+  return tensor.unsqueeze(-1).view(at::kByte);
 }
 
-TensorLists as_input_bytes(const TensorLists& lists) {
-  return map(lists, [](const Tensors& list) { return as_input_bytes(list); });
+at::Tensor as_input_bytes(const at::Tensor& tensor) {
+  const c10::InferenceMode off(false);
+  return as_bytes(tensor).contiguous();
 }
 
-at::Tensor OutputBuffers::add(at::Tensor alias) {
+at::Tensor OutputBuffers::add(const at::Tensor& alias) {
   if (alias.is_contiguous()) {
     return alias;
   }
   const c10::InferenceMode off(false);
-  auto buffer = alias.clone(at::MemoryFormat::Contiguous);
-  aliases_.push_back(std::move(alias));
-  buffers_.push_back(buffer);
-  return buffer;
-}
-
-Tensors OutputBuffers::add(Tensors aliases) {
-  for (auto& alias : aliases) {
-    alias = add(std::move(alias));
-  }
-  return aliases;
-}
-
-TensorLists OutputBuffers::add(TensorLists aliases) {
-  for (auto& list : aliases) {
-    list = add(std::move(list));
-  }
-  return aliases;
+  aliases_.push_back(alias);
+  buffers_.push_back(alias.clone(at::MemoryFormat::Contiguous));
+  return buffers_.back();
 }
 
 std::function<void()> OutputBuffers::copy_back() const {
@@ -248,13 +209,13 @@ std::function<void()> OddBytePadding::add() const {
   };
 }
 
-Reduction make_allreduce(Tensors tensors) {
+Reduction make_allreduce(const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     narrow_to_stored(tensor);
   }
   if (are_native(tensors, NativeReduceDtypes::kFloats) && !is_summed_in_float32(tensors)) {
     OutputBuffers outputs;
-    auto buffers = outputs.add(std::move(tensors));
+    auto buffers = map_tensors(tensors, [&](const at::Tensor& tensor) { return outputs.add(tensor); });
     return {std::move(buffers), outputs.copy_back()};
   }
   auto buffers = as_float(tensors);

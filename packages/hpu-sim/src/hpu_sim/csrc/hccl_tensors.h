@@ -15,20 +15,34 @@ using Tensors = std::vector<at::Tensor>;
 using TensorLists = std::vector<Tensors>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+// Returns a tensor, a list of tensors or a list of lists with each tensor replaced by what `function` returns for it.
+template <typename Function>
+at::Tensor map_tensors(const at::Tensor& tensor, const Function& function) {
+  return function(tensor);
+}
+
+template <typename Item, typename Function>
+std::vector<Item> map_tensors(const std::vector<Item>& items, const Function& function) {
+  std::vector<Item> results;
+  results.reserve(items.size());
+  for (const auto& item : items) {
+    results.push_back(map_tensors(item, function));
+  }
+  return results;
+}
+
 Tensors concat_lists(const TensorLists& lists);
 
 // Returns a list of one tensor per tensor.
 TensorLists as_lists(const Tensors& tensors);
 
-// Returns CPU tensors over the memory of a collective's hpu tensors. The functions below take such. Throws for dtypes
+// Returns a CPU tensor over the memory of a collective's hpu tensor. The functions below take such. Throws for dtypes
 // that HCCL lacks, and tensors of other devices.
-Tensors as_checked_cpu_alias(const char* name, const Tensors& tensors);
-TensorLists as_checked_cpu_alias(const char* name, const TensorLists& lists);
+at::Tensor as_checked_cpu_alias(const char* name, const at::Tensor& tensor);
 
 // Returns the bytes of a contiguous tensor as one row per element: collectives on a single tensor split it by elements,
 // whatever its shape.
 at::Tensor as_rows(const at::Tensor& bytes);
-Tensors as_rows(const Tensors& bytes);
 
 // Copies tensors into one of one dimension and back, for collectives that gloo does not have for lists.
 at::Tensor flatten(const Tensors& tensors);
@@ -37,20 +51,16 @@ void unflatten_into(const at::Tensor& flat, const Tensors& tensors);
 
 // Returns a view as bytes, for collectives that copy bits: gloo does not have every dtype. The bytes of an element are
 // a new last dimension, so that tensors are still split along the first one.
-Tensors as_bytes(const Tensors& tensors);
-TensorLists as_bytes(const TensorLists& lists);
+at::Tensor as_bytes(const at::Tensor& tensor);
 
 // Returns `as_bytes` of an input. Gloo reads memory in its order, so other tensors than contiguous ones are copied.
-Tensors as_input_bytes(const Tensors& tensors);
-TensorLists as_input_bytes(const TensorLists& lists);
+at::Tensor as_input_bytes(const at::Tensor& tensor);
 
 // What gloo writes the results of a collective to: aliases of the caller's tensors, or copies of those that are not
 // contiguous, from which `copy_back` copies once the work is waited for.
 class OutputBuffers {
  public:
-  at::Tensor add(at::Tensor alias);
-  Tensors add(Tensors aliases);
-  TensorLists add(TensorLists aliases);
+  at::Tensor add(const at::Tensor& alias);
 
   // Returns the copying; empty if the results are in the caller's tensors.
   std::function<void()> copy_back() const;
@@ -94,7 +104,7 @@ bool are_native(const Tensors& tensors, NativeReduceDtypes native_dtypes);
 void check_reduction(const char* name, const c10d::ReduceOp& op);
 
 // Returns the reduction of an allreduce or reduce in place.
-Reduction make_allreduce(Tensors tensors);
+Reduction make_allreduce(const Tensors& tensors);
 
 // Throws if the inputs of a reduce_scatter are not the outputs of all ranks.
 void check_reduce_scatter(const char* name, const Tensors& outputs, const TensorLists& inputs, int size);

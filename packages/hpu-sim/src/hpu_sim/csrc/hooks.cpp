@@ -4,7 +4,6 @@
 #include "torch_compat.h"
 
 #if HPU_SIM_TORCH >= 205
-
 #include <memory>
 
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -15,11 +14,13 @@
 #include "guard.h"
 #include "pinned_allocator.h"
 #include "virtual_table.h"
+#endif
 
 // Newer releases may give the hooks of CUDA a state.
 #define HPU_SIM_LAST_TORCH_WITH_CUDA 215
 
 namespace hpu_sim {
+#if HPU_SIM_TORCH >= 205
 namespace {
 
 class HPUHooks final : public at::HPUHooksInterface {
@@ -56,9 +57,10 @@ const bool registered = [] {
 }();
 
 }  // namespace
+#endif
 
-#if HPU_SIM_TORCH >= 207
 void disable_cuda_hooks() {
+#if HPU_SIM_TORCH >= 207
   const at::CUDAHooksInterface& cuda = at::detail::getCUDAHooks();
   if (!cuda.isBuilt()) {
     return;
@@ -85,17 +87,7 @@ void disable_cuda_hooks() {
       ".",
       HPU_SIM_LAST_TORCH_WITH_CUDA % 100,
       "): install torch's CPU build.");
+#endif
 }
-#else
-void disable_cuda_hooks() {}
-#endif
 
 }  // namespace hpu_sim
-
-#else
-
-namespace hpu_sim {
-void disable_cuda_hooks() {}
-}  // namespace hpu_sim
-
-#endif

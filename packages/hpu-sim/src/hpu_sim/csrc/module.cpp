@@ -4,7 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "allocator.h"
-#include "attention.h"
 #include "autocast.h"
 #include "autograd_threads.h"
 #include "counters.h"
@@ -29,29 +28,16 @@ namespace py = pybind11;
 namespace {
 
 // Never destroyed: the interpreter may be gone before the destructor runs.
-py::function& acquire_function() {
-  static auto* function = new py::function();
-  return *function;
-}
+py::function* const listener_function = new py::function();
+py::function* acquire_function = new py::function();
+py::function* locator_function = new py::function();
+py::function* host_function = new py::function();
 
-void call_acquire_function() {
+// Calls a function of Python from any thread.
+template <typename Result, py::function** kFunction>
+Result call_function() {
   const py::gil_scoped_acquire gil;
-  acquire_function()();
-}
-
-py::function& locator_function() {
-  static auto* function = new py::function();
-  return *function;
-}
-
-std::string call_locator_function() {
-  const py::gil_scoped_acquire gil;
-  return locator_function()().cast<std::string>();
-}
-
-py::function& listener_function() {
-  static auto* function = new py::function();
-  return *function;
+  return (**kFunction)().template cast<Result>();
 }
 
 // Tensors of their own, which share storages: a Python object of a tensor would change who may reuse its memory.
@@ -76,7 +62,7 @@ void call_listener_function(const hpu_sim::Event& event) {
   const auto arguments = as_recorded(event.arguments);
   const auto results = as_recorded(event.results);
   try {
-    listener_function()(event.kind, event.name, event.detail, event.bytes, operator_name, arguments, results);
+    (*listener_function)(event.kind, event.name, event.detail, event.bytes, operator_name, arguments, results);
   } catch (py::error_already_set& error) {
     // Of an autograd thread too.
     error.restore();
@@ -91,18 +77,9 @@ void set_listener(const std::optional<py::function>& listener, bool diagnostics,
     hpu_sim::set_listener(nullptr, 0);
     return;
   }
-  listener_function() = *listener;
+  *listener_function = *listener;
   const int sorts = (diagnostics ? hpu_sim::kDiagnostics : 0) | (operators ? hpu_sim::kOperators : 0);
   hpu_sim::set_listener(&call_listener_function, sorts);
-}
-
-void set_never(bool enabled, py::function is_reserved_on_host) {
-  static auto* function = new py::function();
-  *function = std::move(is_reserved_on_host);
-  hpu_sim::set_never(enabled, [] {
-    const py::gil_scoped_acquire gil;
-    return (*function)().cast<bool>();
-  });
 }
 
 std::vector<int64_t> storage_numbers(const std::vector<at::Tensor>& tensors) {
@@ -202,8 +179,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   hpu_sim::share_malloc_arena();
 
   m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
-    acquire_function() = std::move(acquire);
-    hpu_sim::set_acquire_callback(&call_acquire_function);
+    *acquire_function = std::move(acquire);
+    hpu_sim::set_acquire_callback(&call_function<void, &acquire_function>);
     hpu_sim::set_device_count(devices);
     hpu_sim::graph_recorder().set_lazy(lazy);
     hpu_sim::set_memory_limit(memory_limit);
@@ -238,8 +215,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_float8_product", [](bool value) { hpu_sim::is_float8_product = value; });
   m.def("accumulation_distances", &hpu_sim::accumulation_distances);
   m.def("set_locator", [](py::function locate) {
-    locator_function() = std::move(locate);
-    hpu_sim::set_locator(&call_locator_function);
+    *locator_function = std::move(locate);
+    hpu_sim::set_locator(&call_function<std::string, &locator_function>);
   });
   m.def("join_pipeline", &hpu_sim::join_pipeline);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
@@ -289,7 +266,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
   });
   m.def("make_never_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
-  m.def("set_never", &set_never);
+  m.def("set_never", [](bool enabled, py::function is_reserved_on_host) {
+    *host_function = std::move(is_reserved_on_host);
+    hpu_sim::set_never(enabled, &call_function<bool, &host_function>);
+  });
   m.def("assume", &hpu_sim::assume);
   m.def("take_memory_changes", &hpu_sim::take_memory_changes);
   m.def("storage_numbers", &storage_numbers);

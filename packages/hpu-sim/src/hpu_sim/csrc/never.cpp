@@ -15,6 +15,7 @@
 #include <ATen/ops/_to_copy_native.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/library.h>
 
 #include "alias.h"
@@ -66,10 +67,7 @@ class ReservingAllocator final : public c10::Allocator {
 #endif
 };
 
-std::function<bool()>& host_callback() {
-  static auto* instance = new std::function<bool()>();
-  return *instance;
-}
+std::function<bool()>& host_callback = *new std::function<bool()>();
 
 // Set while a large tensor of the device is copied to a new one of the host.
 thread_local bool is_copying_to_host = false;
@@ -87,7 +85,7 @@ c10::Storage reserve_storage(size_t bytes) {
 }
 
 bool is_reserving_on_host(int64_t bytes) {
-  return is_never() && bytes >= kLargeBytes && (is_copying_to_host || host_callback()());
+  return is_never() && bytes >= kLargeBytes && (is_copying_to_host || host_callback());
 }
 
 // `like` has no memory.
@@ -134,14 +132,8 @@ at::Tensor to_copy(
     bool non_blocking,
     Optional<at::MemoryFormat> memory_format) {
   is_copying_to_host = device.has_value() ? device->is_cpu() : self.device().is_cpu();
-  try {
-    auto copy = at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
-    is_copying_to_host = false;
-    return copy;
-  } catch (...) {
-    is_copying_to_host = false;
-    throw;
-  }
+  const auto end = c10::make_scope_exit([] { is_copying_to_host = false; });
+  return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format);
 }
 
 // The kernels that stay while the mode is on. Torch warns of a kernel in place of another one.
@@ -420,7 +412,7 @@ void set_never(bool enabled, std::function<bool()> is_reserved_on_host) {
   // Not destroyed at exit, when torch's dispatcher may be gone.
   static auto& kernels = *new std::unique_ptr<Kernels>();
   static ExecutionMode mode_before = ExecutionMode::kNow;
-  host_callback() = std::move(is_reserved_on_host);
+  host_callback = std::move(is_reserved_on_host);
   if (enabled != is_never()) {
     // What is computed at all is computed now.
     mode_before = enabled ? execution_mode() : mode_before;

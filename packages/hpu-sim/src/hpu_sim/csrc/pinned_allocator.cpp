@@ -12,21 +12,14 @@
 namespace hpu_sim {
 namespace {
 
-ForkSafeMutex& pinned_mutex() {
-  static auto* instance = new ForkSafeMutex(ForkOrder::kInner);
-  return *instance;
-}
-
-std::unordered_set<const void*>& pinned_blocks() {
-  // Never destroyed: tensors in other static objects may outlive it at exit.
-  static auto* blocks = new std::unordered_set<const void*>();
-  return *blocks;
-}
+// Never destroyed: tensors in other static objects may outlive them at exit.
+ForkSafeMutex& pinned_mutex = *new ForkSafeMutex(ForkOrder::kInner);
+std::unordered_set<const void*>& pinned_blocks = *new std::unordered_set<const void*>();
 
 void free_pinned(void* data) {
   {
-    const std::lock_guard<std::mutex> lock(pinned_mutex());
-    pinned_blocks().erase(data);
+    const std::lock_guard<std::mutex> lock(pinned_mutex);
+    pinned_blocks.erase(data);
   }
   c10::GetCPUAllocator()->raw_deallocate(data);
 }
@@ -37,8 +30,8 @@ class PinnedAllocator final : public c10::Allocator {
     void* data = c10::GetCPUAllocator()->raw_allocate(bytes);
     // Empty tensors share the null pointer.
     if (data != nullptr) {
-      const std::lock_guard<std::mutex> lock(pinned_mutex());
-      pinned_blocks().insert(data);
+      const std::lock_guard<std::mutex> lock(pinned_mutex);
+      pinned_blocks.insert(data);
     }
     return c10::DataPtr(data, data, &free_pinned, c10::Device(c10::DeviceType::CPU));
   }
@@ -59,8 +52,8 @@ c10::Allocator* pinned_allocator() {
 }
 
 bool is_pinned(const void* data) {
-  const std::lock_guard<std::mutex> lock(pinned_mutex());
-  return pinned_blocks().count(data) != 0;
+  const std::lock_guard<std::mutex> lock(pinned_mutex);
+  return pinned_blocks.count(data) != 0;
 }
 
 }  // namespace hpu_sim

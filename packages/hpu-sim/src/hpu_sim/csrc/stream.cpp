@@ -15,6 +15,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "autograd_threads.h"
@@ -36,10 +37,7 @@ constexpr auto kForever = std::chrono::hours(24 * 365);
 constexpr int kPipelineStages = 3;
 
 // Held by the work that computes, so that a fork finds no mutex of torch locked.
-ForkSafeMutex& kernel_mutex() {
-  static auto* instance = new ForkSafeMutex(ForkOrder::kOutermost);
-  return *instance;
-}
+ForkSafeMutex& kernel_mutex = *new ForkSafeMutex(ForkOrder::kOutermost);
 
 // All of these are never destroyed: threads of the device use them while the process exits. A forked child starts with
 // new ones, because threads that it lacks may hold the mutexes.
@@ -256,7 +254,7 @@ void Stream::run_work(const Work& work) {
     if (work.kind == WorkKind::kWait) {
       work.run();
     } else {
-      const std::lock_guard<std::mutex> lock(kernel_mutex());
+      const std::lock_guard<std::mutex> lock(kernel_mutex);
       sync_intraop_threads();
       work.run();
     }
@@ -345,14 +343,9 @@ void land() {
 
 void run_with_gil(const std::function<void()>& function) {
   ++device().num_gil_requests;
-  try {
-    const pybind11::gil_scoped_acquire gil;
-    function();
-  } catch (...) {
-    --device().num_gil_requests;
-    throw;
-  }
-  --device().num_gil_requests;
+  const auto end = c10::make_scope_exit([] { --device().num_gil_requests; });
+  const pybind11::gil_scoped_acquire gil;
+  function();
 }
 
 BridgeLock::BridgeLock(std::mutex& mutex) : mutex_(mutex) {

@@ -15,6 +15,9 @@ inline bool is_strict() {
   return strict_enabled.load(std::memory_order_relaxed);
 }
 
+// Whether the calling thread runs FusedSDPA with recomputation, whose kernel keeps no scores.
+inline thread_local bool is_fused_attention = false;
+
 // What the simulator permits and a card does not.
 enum class Lenience {
   kComplexResult,     // a result with a complex dtype

@@ -16,11 +16,6 @@
 namespace hpu_sim {
 namespace {
 
-at::Tensor as_strided(
-    const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
-  return at::native::as_strided_tensorimpl(self, size, stride, offset);
-}
-
 const at::Tensor& as_strided_(
     const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
   // `squeeze_` of torch comes here as well. The bridge has its own, so a tensor may keep its strides.
@@ -35,24 +30,12 @@ const at::Tensor& as_strided_(
   return self;
 }
 
-at::Tensor view(const at::Tensor& self, c10::IntArrayRef size) {
-  return at::native::view(self, size);
-}
-
-at::Tensor reshape_alias(const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
-  return at::native::_reshape_alias(self, size, stride);
-}
-
-at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
-  return at::native::unfold(self, dimension, size, step);
-}
-
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
-  m.impl("as_strided", &as_strided);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("as_strided_", &as_strided_);
-  m.impl("view", &view);
-  m.impl("_reshape_alias", &reshape_alias);
-  m.impl("unfold", &unfold);
+  m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("unfold", &at::native::unfold);
 }
 
 }  // namespace

@@ -88,16 +88,15 @@ class SimConfig:
         memory: int | str | None = None,
         strict: bool = False,
     ) -> SimConfig:
-        """Validate the values and return the machine that they describe.
+        """Validate the values, those of :func:`hpu_sim.activate`, and return the machine that they describe.
 
         Args:
-            devices: Number of devices, 1 to 64, as a number or in decimal digits.
-            generation: ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``, in any case.
-            release: SynapseAI release, or None for the default.
+            devices: Number of devices, also in decimal digits.
+            generation: Generation, in any case.
+            release: SynapseAI release.
             lazy: Value of ``PT_HPU_LAZY_MODE``: "0" selects eager mode and anything else lazy mode, as in the bridge;
                 None selects the release's default.
-            memory: Memory of a device, in bytes or as text such as ``"16GiB"``; None for all that the generation has,
-                which is also the maximum.
+            memory: Memory of a device; None for all that the generation has.
             strict: Whether the device is strict.
 
         Raises:

@@ -42,8 +42,8 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         _raise_if_unsupported(func)
         result = func(*args, **kwargs)
-        outputs = _tensors(result)
-        if not any(tensor.device.type == "hpu" for tensor in [*outputs, *_tensors((args, kwargs))]):
+        outputs = tensors_in(result)
+        if not any(tensor.device.type == "hpu" for tensor in [*outputs, *tensors_in((args, kwargs))]):
             return result
         if any(tensor.device.type != "hpu" for tensor in outputs):
             raise RuntimeError(f"{func} returns a CPU tensor, which is not supported during hpu graph capturing")
@@ -55,7 +55,8 @@ class _Recorder(TorchDispatchMode):
         return result
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors in containers of arguments or results."""
     return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
 
 
@@ -130,7 +131,7 @@ class HPUGraph:
         with torch.no_grad():
             for call in self._calls:
                 result = call.operator(*call.args, **call.kwargs)
-                for target, source in zip(call.outputs, _tensors(result), strict=False):
+                for target, source in zip(call.outputs, tensors_in(result), strict=False):
                     target.copy_(source)
         native().mark_step()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 
 def input_hash(obj: Any) -> int:
@@ -32,14 +33,11 @@ def copy_to(dst: Any, src: Any) -> None:
     Raises:
         TypeError: If the structures differ.
     """
-    if type(dst) is not type(src) and not (isinstance(dst, torch.Tensor) and isinstance(src, torch.Tensor)):
+    targets, structure = tree_flatten(dst)
+    sources, given = tree_flatten(src)
+    if structure != given:
         raise TypeError(f"`src` must have the structure of `dst`, got {type(src).__name__} for {type(dst).__name__}")
-    if isinstance(dst, dict):
-        for key, target in dst.items():
-            copy_to(target, src[key])
-    elif isinstance(dst, (list, tuple)):
-        for target, source in zip(dst, src, strict=True):
-            copy_to(target, source)
-    elif isinstance(dst, torch.Tensor):
-        with torch.no_grad():
-            dst.copy_(src)
+    with torch.no_grad():
+        for target, source in zip(targets, sources, strict=True):
+            if isinstance(target, torch.Tensor):
+                target.copy_(source)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from habana_frameworks.torch.hpu.graphs.capture import HPUGraph, graph
+from habana_frameworks.torch.hpu.graphs.capture import HPUGraph, graph, tensors_in
 from habana_frameworks.torch.hpu.graphs.inputs import copy_to, input_hash
 
 if TYPE_CHECKING:
@@ -24,56 +24,43 @@ class CachedParams:
         self.graph = graph
 
 
-class _Cache:
-    """Cache of the captured calls of a function, by their inputs."""
+def _cached(function: Callable[..., Any], max_graphs: int | None) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """Return a function that captures a call for new inputs and replays it for known ones, and what drops the calls."""
+    calls: dict[int, CachedParams] = {}
 
-    def __init__(self, function: Callable[..., Any], max_graphs: int | None) -> None:
-        self._function = function
-        self._max_graphs = max_graphs
-        self._calls: dict[int, CachedParams] = {}
+    @functools.wraps(function)
+    def replay(
+        *args: Any,
+        warmup_mode: bool = False,
+        bypass_hpu_graphs: bool = False,
+        cache_tensors_list: Any = None,  # noqa: ARG001 - the bridge's, which is no argument of the function
+        **kwargs: Any,
+    ) -> Any:
+        key = 0 if bypass_hpu_graphs else input_hash((args, kwargs))
+        # A full cache evicts nothing. Other shapes run without a graph.
+        is_full = max_graphs is not None and len(calls) >= max_graphs
+        if bypass_hpu_graphs or (is_full and key not in calls):
+            return function(*args, **kwargs)
+        if key in calls:
+            copy_to(calls[key].graph_inputs, tensors_in((args, kwargs)))
+            calls[key].graph.replay()
+        else:
+            calls[key] = _capture(function, (args, kwargs))
+            if warmup_mode:
+                return None
+        return calls[key].graph_outputs
 
-    def as_function(self) -> Callable[..., Any]:
-        """Return a function that captures on a cache miss and replays on a hit."""
+    return replay, calls.clear
 
-        @functools.wraps(self._function)
-        def replay(*args: Any, **kwargs: Any) -> Any:
-            return self._call(*args, **kwargs)
 
-        return replay
-
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
-        warmup = kwargs.pop("warmup_mode", False)
-        kwargs.pop("cache_tensors_list", None)
-        if kwargs.pop("bypass_hpu_graphs", False):
-            return self._function(*args, **kwargs)
-        key = input_hash((args, kwargs))
-        if key in self._calls:
-            return self._replay(self._calls[key], (args, kwargs))
-        if self._max_graphs is not None and len(self._calls) >= self._max_graphs:
-            # A full cache evicts nothing. Other shapes run without a graph.
-            return self._function(*args, **kwargs)
-        self._calls[key] = self._capture((args, kwargs))
-        return None if warmup else self._calls[key].graph_outputs
-
-    def _capture(self, arguments: Any) -> CachedParams:
-        leaves, structure = tree_flatten(arguments)
-        inputs = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        args, kwargs = tree_unflatten(inputs, structure)
-        captured = HPUGraph()
-        with torch.no_grad(), graph(captured):
-            outputs = self._function(*args, **kwargs)
-        return CachedParams([leaf for leaf in inputs if isinstance(leaf, torch.Tensor)], outputs, captured)
-
-    @staticmethod
-    def _replay(call: CachedParams, arguments: Any) -> Any:
-        leaves, _ = tree_flatten(arguments)
-        copy_to(call.graph_inputs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        call.graph.replay()
-        return call.graph_outputs
-
-    def clear(self) -> None:
-        """Drop every captured call."""
-        self._calls.clear()
+def _capture(function: Callable[..., Any], arguments: Any) -> CachedParams:
+    leaves, structure = tree_flatten(arguments)
+    inputs = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    args, kwargs = tree_unflatten(inputs, structure)
+    captured = HPUGraph()
+    with torch.no_grad(), graph(captured):
+        outputs = function(*args, **kwargs)
+    return CachedParams(tensors_in(inputs), outputs, captured)
 
 
 def wrap_in_hpu_graph(
@@ -91,10 +78,9 @@ def wrap_in_hpu_graph(
     captures keep their tensors and run their operators.
     """
     del asynchronous, disable_tensor_cache, dry_run
-    cache = _Cache(module.forward, max_graphs)
-    module.forward = cache.as_function()
+    module.forward, clear = _cached(module.forward, max_graphs)
     for name in ("clear_cache", "clear_inputs"):
-        setattr(module, name, cache.clear)
+        setattr(module, name, clear)
     return module
 
 
@@ -107,4 +93,4 @@ def wrap_in_hpu_graph_func(
 ) -> Callable[..., Any]:
     """Return a wrapper of ``func`` that captures and replays, with the arguments of :func:`wrap_in_hpu_graph`."""
     del asynchronous, disable_tensor_cache, dry_run
-    return _Cache(func, max_graphs).as_function()
+    return _cached(func, max_graphs)[0]
