@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from hpu_core import frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.fork_server import forks
 from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
@@ -140,15 +141,16 @@ def two(on_ranks: OnRanks, folder: Path) -> dict[Any, Any]:
 @pytest.fixture(scope="module")
 def one(on_ranks: OnRanks, folder: Path, two: dict[Any, Any]) -> dict[Any, Any]:
     """Return the results of a single rank, which also loads checkpoints converted to universal ones."""
-    for stage in _UNIVERSAL_STAGES:
-        _make_universal(folder / f"{stage}.ckpt", folder / f"{stage}-universal.ckpt")
+    with forks():
+        for stage in _UNIVERSAL_STAGES:
+            _make_universal(folder / f"{stage}.ckpt", folder / f"{stage}-universal.ckpt")
     (found,) = on_ranks(_run_on_one, str(folder), count=1)
     return dict(found)
 
 
 # `python -m deepspeed.checkpoint.ds_to_universal`, without triton, which older DeepSpeed uses to probe for a GPU.
 _DS_TO_UNIVERSAL = """
-import runpy, sys
+import runpy, sys, torch
 sys.modules["triton"] = None
 runpy.run_module("deepspeed.checkpoint.ds_to_universal", run_name="__main__", alter_sys=True)
 """

@@ -1,6 +1,7 @@
 """Tests of resuming after a rank was killed while saving a checkpoint."""
 
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def _train_and_resume(stage: int, path: str) -> tuple[list[float], list[float]]:
 def test_killed_training_resumes_from_the_last_complete_checkpoint(
     stage: int, kind: str, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
 ) -> None:
-    """The losses after resuming equal those of an uninterrupted training."""
+    """The other rank names the killed one; the losses after resuming equal those of an uninterrupted training."""
     step = random.randint(2, EPOCHS - 1)  # noqa: S311 - not for cryptography.
     path = tmp_path / "checkpoints" / "last.ckpt"
     with program("kill_during_save.py", str(stage), str(path), str(step), kind) as running:
@@ -51,6 +52,7 @@ def test_killed_training_resumes_from_the_last_complete_checkpoint(
 
     assert completed.code != 0, completed.output
     assert not completed.leaked_pids
+    assert re.search(r"rank 1 \(pid \d+ on \S+\) exited.*: killed by signal 9", completed.output), completed.output
     # The last complete checkpoint is the one of the step before.
     assert len(resumed) == len(uninterrupted) - (step - 1), f"killed at step {step}: {completed.output}"
     assert resumed == pytest.approx(uninterrupted[step - 1 :], abs=1e-6)

@@ -25,7 +25,9 @@ from .modules import (
     trainer,
 )
 
-BATCHES = 12
+BATCHES = 8
+# Each net in one precision: the stages are the same for both.
+PRECISIONS = {"mlp": ("bf16-mixed", torch.bfloat16), "transformer": ("32-true", torch.float32)}
 # Small, because Adam's first steps depend on the sign of the gradient, which rounding can flip near zero.
 LR = 0.002
 
@@ -81,21 +83,19 @@ def _curve(net: str, precision: str, options: dict[str, Any]) -> list[float]:
 
 
 def _curves(folder: str) -> "Curves":
-    """Return the losses of each step by net, precision and stage."""
+    """Return the losses of each step by net and stage."""
     curves = {}
-    for net in NETS:
-        for precision in ("32-true", "bf16-mixed"):
-            for stage, options in STAGES.items():
-                with no_min_aio_size():
-                    curves[net, precision, stage] = _curve(net, precision, options or nvme_options(folder))
+    for net, (precision, dtype) in PRECISIONS.items():
+        for stage, options in STAGES.items():
+            with no_min_aio_size():
+                curves[net, stage] = _curve(net, precision, options or nvme_options(folder))
         # Last, because these use the process group that a strategy has created.
-        curves[net, "32-true", "plain"] = _plain(net, torch.float32)
-        curves[net, "bf16-mixed", "plain"] = _plain(net, torch.bfloat16)
-        curves[net, "bf16-mixed", "plain-idle"] = _plain(net, torch.bfloat16, idle=True)
+        curves[net, "plain"] = _plain(net, dtype)
+    curves["mlp", "plain-idle"] = _plain("mlp", torch.bfloat16, idle=True)
     return curves
 
 
-Curves = dict[tuple[str, str, str], list[float]]
+Curves = dict[tuple[str, str], list[float]]
 
 
 @pytest.fixture(scope="module")
@@ -109,30 +109,27 @@ def curves(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> Curve
 @pytest.mark.parametrize("net", NETS)
 def test_plain_training_learns(net: str, curves: Curves) -> None:
     """The losses to compare with fall, so the comparison is meaningful."""
-    losses = curves[net, "32-true", "plain"]
+    losses = curves[net, "plain"]
 
     assert len(losses) == BATCHES
-    assert losses[-1] < losses[0] * 0.98
+    assert losses[-1] < losses[0] * 0.995
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("net", NETS)
-def test_float32_losses_equal_ddp(net: str, stage: str, curves: Curves) -> None:
-    assert curves[net, "32-true", stage] == pytest.approx(curves[net, "32-true", "plain"], abs=1e-5)
+def test_float32_losses_equal_ddp(stage: str, curves: Curves) -> None:
+    assert curves["transformer", stage] == pytest.approx(curves["transformer", "plain"], abs=1e-5)
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "0"])
-@pytest.mark.parametrize("net", NETS)
-def test_bf16_losses_equal_ddp(net: str, stage: str, curves: Curves) -> None:
+def test_bf16_losses_equal_ddp(stage: str, curves: Curves) -> None:
     """Both keep float32 master weights; the tolerance is bfloat16's."""
-    assert curves[net, "bf16-mixed", stage] == pytest.approx(curves[net, "bf16-mixed", "plain"], abs=5e-3)
+    assert curves["mlp", stage] == pytest.approx(curves["mlp", "plain"], abs=5e-3)
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_stage_0_runs_an_idle_step_in_bf16(net: str, curves: Curves) -> None:
+def test_stage_0_runs_an_idle_step_in_bf16(curves: Curves) -> None:
     """Since 0.17.6, DeepSpeed's optimizer runs an Adam step with zero gradients before the first batch."""
-    plain, idle = curves[net, "bf16-mixed", "plain"], curves[net, "bf16-mixed", "plain-idle"]
+    plain, idle = curves["mlp", "plain"], curves["mlp", "plain-idle"]
     expected = idle if ADAM_STEPS_BEFORE_FIRST else plain
 
     assert idle != pytest.approx(plain, abs=5e-3)
-    assert curves[net, "bf16-mixed", "0"] == pytest.approx(expected, abs=5e-3)
+    assert curves["mlp", "0"] == pytest.approx(expected, abs=5e-3)
