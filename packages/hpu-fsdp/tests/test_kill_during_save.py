@@ -41,7 +41,7 @@ def _check(result: dict[str, Any]) -> None:
         assert item.offset + item.length <= (path / item.relative_path).stat().st_size, result
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_killed_save_leaves_the_last_checkpoint(kind: str, tmp_path: Path) -> None:
     for result in _run(tmp_path, 1, kind):
         _check(result)
