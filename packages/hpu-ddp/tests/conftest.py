@@ -34,7 +34,7 @@ def program(tmp_path: Path) -> Callable[..., Program]:
     def program(name: str, *arguments: str, devices: int = 2, interpreter: tuple[str, ...] = (), **more: str) -> Any:
         command = [*(interpreter or (sys.executable,)), str(PROGRAMS / name), *arguments]
         environment = machine_env(devices, tmp_path / "cards", **more)
-        return Program(command, environment, tmp_path, preloaded=not interpreter)
+        return Program(command, environment, tmp_path, preloaded="-i" not in interpreter)
 
     return program
 

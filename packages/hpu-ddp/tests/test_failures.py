@@ -22,6 +22,7 @@ def test_killed_rank_is_named(rank: int, run: Run) -> None:
     assert has_rank_error(done.output, rank, r"exited.*: (killed by signal 9|its store closed)"), done.output
 
 
+@pytest.mark.slow
 def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "raises")
 
@@ -32,7 +33,11 @@ def test_rank_error_is_raised_on_all_ranks(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "error"), [("raises", "ValueError: invalid batch"), ("interrupted", "KeyboardInterrupt")]
+    ("how", "error"),
+    [
+        ("raises", "ValueError: invalid batch"),
+        pytest.param("interrupted", "KeyboardInterrupt", marks=pytest.mark.slow),
+    ],
 )
 def test_rank_error_precedes_what_is_saved_after_it(how: str, error: str, run: Run, tmp_path: Path) -> None:
     """The job ends although a callback saves on each rank, and rank 0 saves what it has."""
@@ -87,7 +92,11 @@ def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("rank", "options"),
-    [pytest.param(0, [], marks=pytest.mark.slow), (1, []), (1, ["--before", "validation", "--batch", "6"])],
+    [
+        pytest.param(0, [], marks=pytest.mark.slow),
+        (1, []),
+        pytest.param(1, ["--before", "validation", "--batch", "6"], marks=pytest.mark.slow),
+    ],
     ids=["rank 0", "rank 1", "in a validation"],
 )
 def test_sigterm_on_one_rank_stops_all_ranks(rank: int, options: list[str], run: Run) -> None:

@@ -38,8 +38,8 @@ def test_hung_rank_exits_and_is_named(rank: int, options: list[str], run: Run) -
 @pytest.mark.parametrize(
     ("how", "rank", "held"),
     [
-        ("killed", 1, "call"),
-        pytest.param("killed", 1, "GIL"),
+        pytest.param("killed", 1, "call", marks=pytest.mark.slow),
+        ("killed", 1, "GIL"),
         pytest.param("killed", 0, "GIL", marks=pytest.mark.slow),
         pytest.param("holds the GIL", 1, "call", marks=pytest.mark.slow),
     ],

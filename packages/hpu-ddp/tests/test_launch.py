@@ -21,8 +21,8 @@ def launched_reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str,
     """Return the reports of a script that launches its own ranks."""
     folder = tmp_path_factory.mktemp("launched_reports")
     command = [sys.executable, str(PROGRAMS / "train.py")]
-    with Program(command, machine_env(2, folder / "cards"), folder) as running:
-        return reports_of(running.wait(60))
+    with Program(command, machine_env(2, folder / "cards"), folder, preloaded=True) as running:
+        return reports_of(running.wait(150))
 
 
 def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> None:
@@ -117,7 +117,7 @@ def test_a_notebook_forks_by_default(tmp_path: Path) -> None:
     cell = tmp_path / "cell.py"
     cell.write_text(_CELL)
     with Program([sys.executable, "-i", str(cell)], machine_env(2, tmp_path / "cards"), tmp_path) as running:
-        done = running.wait(60)
+        done = running.wait(150)
 
     assert done.code == 0, done.output
     assert done.output.count("trained with 2 fork") == 2
@@ -131,7 +131,7 @@ def test_listed_cards_are_used(tmp_path: Path) -> None:
     script.write_text(_CELL.replace("devices=2", "devices=[2, 0]"))
     environment = machine_env(4, tmp_path / "cards", HABANA_VISIBLE_MODULES="3,2,1")
     with Program([sys.executable, str(script)], environment, tmp_path) as running:
-        done = running.wait(60)
+        done = running.wait(150)
 
     assert done.code == 0, done.output
     # Both trainings of the script, the second in the processes of the first.

@@ -51,7 +51,8 @@ def train(tmp_path: Path) -> Train:
                 command = [*machines[machine], sys.executable, str(PROGRAMS / "train.py"), *options]
                 command += ["--timeout", "60", "--num-nodes", str(len(machines))]
                 variables = machine_env(2, tmp_path / f"cards-{machine}", **job, **task)
-                programs.append(stack.enter_context(Program(command, variables, tmp_path)))
+                program = Program(command, variables, tmp_path, preloaded=not machines[machine])
+                programs.append(stack.enter_context(program))
             done = [program.wait(150) for program in programs]
         output = "\n".join(each.output for each in done)
         assert [each.code for each in done] == [0] * ranks, output
