@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import nox
 
-from sessions.environments import add_startup_line, install, share_libraries
+from sessions.environments import add_startup_line, install_shared, share_libraries, share_packages
 from sessions.packages import PACKAGES, ROOT, group, parametrize, test_requirements
 
 if TYPE_CHECKING:
@@ -30,18 +30,20 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 # A process that a test leaves keeps a suite's output open for ever.
 _SECONDS_OF_LAST_LINES = 20
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
-_SIDE_BY_SIDE = 3
-# The suites that take longest, which start first, so that no core is left without work at the end.
+_SIDE_BY_SIDE = 4
+# The suites that take longest, which start first, so that no core is left without work at the end. Two of the first
+# four need the simulated device at once, and wait until one of them has compiled it; the other two do not.
 _LONGEST = (
     "hpu-sim",
-    "hpu-ddp",
-    "hpu-core",
     "hpu-deepspeed",
+    "hpu-core",
     INTEGRATION,
-    "hpu-doctor",
+    "hpu-ddp",
     "hpu-fsdp",
+    "hpu-doctor",
     "hpu-precision",
     "hpu-profiler",
+    "hpu-compile",
 )
 
 
@@ -50,6 +52,7 @@ def tests(session: nox.Session) -> None:
     """Run all suites, a few side by side; `-- --quick` skips the tests that start processes."""
     # Once, before the suites need it.
     share_libraries(session)
+    share_packages(session)
     suites = dict.fromkeys([*_LONGEST, *PACKAGES])
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as executor:
         codes = dict(zip(suites, executor.map(lambda suite: _run_suite(suite, session.posargs), suites), strict=True))
@@ -63,6 +66,8 @@ def suite(session: nox.Session, suite: str) -> None:
     """Run the tests of one suite, "suite(hpu-core)"; arguments after `--` are pytest's."""
     install_suite(session, suite)
     add_startup_line(session, "collect_less", _COLLECT_LESS)
+    # Suites and ranks share the cores. A thread of OpenMP that waits for another one keeps a core busy.
+    session.env["OMP_NUM_THREADS"] = "1"
     quick = session.posargs == ["--quick"]
     paths = suite_paths(suite) if quick or not session.posargs else ()
     session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)
@@ -83,15 +88,13 @@ def coverage(session: nox.Session, suite: str) -> None:
 
 def install_suite(session: nox.Session, suite: str, *more: str) -> None:
     """Install what a suite requires; of this repository's packages nothing else."""
-    share_libraries(session)
     if suite == INTEGRATION:
         names = ("test", "demo", "constraints", "docs_runner", "release", "ray")
         grouped = [requirement for name in names for requirement in group(name)]
         requirements = [*PACKAGES, "hpu-deepspeed[deepspeed]", "jsonargparse[signatures]", *grouped]
     else:
         requirements = [suite, *group("test"), *test_requirements(PACKAGES[suite])]
-    # The shared libraries have the build backend.
-    install(session, *requirements, *more, options=["--no-build-isolation"])
+    install_shared(session, *requirements, *more)
 
 
 def suite_paths(suite: str) -> list[str]:
