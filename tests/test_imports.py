@@ -34,9 +34,10 @@ _STATEMENTS = {
         "from hpu_core import bridge, frameworks, hccl, is_lazy, initialize_hccl",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
-    "strategies of hpu-ddp": ("from hpu_ddp import *", frozenset({"habana_frameworks"})),
-    "strategies of hpu-deepspeed": ("from hpu_deepspeed import *", frozenset({"habana_frameworks"})),
-    "strategies of hpu-fsdp": ("from hpu_fsdp import *", frozenset({"habana_frameworks"})),
+    "strategies": (
+        "from hpu_ddp import *; from hpu_deepspeed import *; from hpu_fsdp import *",
+        frozenset({"habana_frameworks"}),
+    ),
     "op lists of hpu-precision": (
         "from hpu_precision import OpLists; OpLists.create(bf16_ops=['linear'])",
         _FRAMEWORKS | {"habana_frameworks"},
