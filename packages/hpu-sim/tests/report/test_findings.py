@@ -81,13 +81,13 @@ def test_uncaught_error_shows_message_and_line() -> None:
     (finding,) = findings(make_report(make_record(rank=3, uncaught_error=error)))
 
     assert finding.title == "Uncaught RuntimeError on rank 3"
-    assert finding.recommendation == "Complex datatype is not supported on HPU device. (/home/me/train.py:42)"
+    assert finding.text == "Complex datatype is not supported on HPU device. (/home/me/train.py:42)"
 
 
 def test_uncaught_error_outside_of_the_program_has_no_line() -> None:
     (finding,) = findings(make_report(make_record(uncaught_error=UncaughtError("OSError", "no", None))))
 
-    assert finding.recommendation == "no"
+    assert finding.text == "no"
 
 
 def test_keyboard_interrupt_is_not_a_finding() -> None:
@@ -98,7 +98,7 @@ def test_high_memory_names_the_ranks() -> None:
     (finding,) = findings(make_report(make_record(), make_record(rank=1, totals={"peak_bytes": 90 << 30})))
 
     assert finding.title == "Peak memory is tight"
-    assert finding.recommendation.startswith("Rank 1. ")
+    assert finding.text.startswith("Rank 1. ")
 
 
 def test_killed_ranks_are_a_finding() -> None:
@@ -159,5 +159,5 @@ def test_operators_that_a_kernel_replaces_are_found(kernel: str, seconds: float,
 
     found = findings(make_report(make_record(clock=clock)))
 
-    assert [text in each.recommendation for each in found] == ([True] if text else [])
+    assert [text in each.text for each in found] == ([True] if text else [])
     assert all(each.title.endswith(f", not {kernel}") for each in found)

@@ -29,7 +29,7 @@ def test_sites_of_all_ranks_share_a_line() -> None:
 
     (line,) = source_lines(make_report(*records))
 
-    assert (line.ranks, line.count, line.bytes) == ((0, 2), 13, 20)
+    assert (line.who, line.count, line.bytes) == ("all ranks", 13, 20)
     assert (line.site.count, line.site.steps, line.max_per_step) == (10, 10, 2)
 
 

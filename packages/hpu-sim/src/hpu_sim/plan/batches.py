@@ -59,14 +59,9 @@ class Batches:
         return count, (here, workers)
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
-        """Return a batch with another number of samples.
+        """Return a batch with another number of samples than it has, by default that of its first tensor.
 
         Tensors on the host are views, and those on the device have no data.
-
-        Args:
-            batch: Batch.
-            size: Samples that it gets.
-            before: Samples that it has; None for those of its first tensor.
         """
         if before is None:
             before = next((len(each) for each in torch_tools.tensors_in(batch) if each.dim()), None)
@@ -100,12 +95,7 @@ def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None
 
 @contextlib.contextmanager
 def observed(batches: Batches, new_size: Callable[[], int | None]) -> Iterator[None]:
-    """Observe what is drawn from every DataLoader, and resize it.
-
-    Args:
-        batches: The batches that are drawn.
-        new_size: Function that returns the size of a batch that is drawn now; None to keep it.
-    """
+    """Observe what is drawn from every DataLoader, and resize it unless ``new_size`` returns None."""
     loader_iterator: Any = torch_tools.loader_iterator_class()
     originals = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - the indices have no public name
     last_indices: dict[int, Any] = {}

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from hpu_sim.plan import compare, search, view
 from hpu_sim.plan.compare import Job
 from hpu_sim.plan.errors import PlanError, ProgramError
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
-from hpu_sim.prediction import zero
+from hpu_sim.prediction import chrome_trace, recording_file, zero
 from hpu_sim.process import activation
 
 if TYPE_CHECKING:
@@ -58,16 +59,7 @@ class Outputs:
     snapshot: Path | None = None
 
     def write(self, plan: Plan, recordings: Sequence[Recording], traced: Recording) -> None:
-        """Write the files and the table.
-
-        Args:
-            plan: Plan.
-            recordings: What it was made of.
-            traced: Recording whose step is traced.
-        """
-        from hpu_sim.plan import view
-        from hpu_sim.prediction import chrome_trace, recording_file
-
+        """Write the files and the table of a plan of recordings, one of which is traced."""
         document = view.document(plan)
         if self.html is not None:
             self.html.write_text(document.html(), encoding="utf-8")
@@ -105,11 +97,6 @@ class Request:
     command: tuple[str, ...] = ()
 
 
-def make_planner(record: Record) -> Record:
-    """Return a function that records a program, once for each choice that changes what it does."""
-    return functools.lru_cache(maxsize=_KEPT)(record)
-
-
 def run(  # noqa: PLR0913 - one argument per option of the command line
     config: SimConfig,
     request: Request,
@@ -123,7 +110,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     activation.activate(config.devices, config.generation, config.release.version)
     worker = Worker(program, arguments, shows_output=shows_output, snapshot=outputs.snapshot)
     try:
-        plans, recordings = make_plans(make_planner(worker.record), request)
+        plans, recordings = make_plans(functools.lru_cache(_KEPT)(worker.record), request)
     except PlanError as error:
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
@@ -162,8 +149,6 @@ def plan_ranks(
     ranks: Sequence[Recording], generation: str, job: Job, first: Clock | None
 ) -> tuple[StrategyPlan, Clock]:
     """Return the plan of the rank with most memory, beside the first plan's clock, and that clock."""
-    from hpu_sim.plan import compare
-
     clocks = [compare.clock_of(each, generation, job) for each in ranks]
     plans = [compare.strategy_plan(each, job) for each in clocks]
     most = max(plans, key=lambda plan: plan.memory.peak_bytes)
@@ -174,9 +159,7 @@ def plan_ranks(
 
 def with_ranks(record: Record, options: Options, recording: Recording) -> list[Recording]:
     """Return the recorded rank and, unless it is to be planned alone, the last one of each group with other shards."""
-    from hpu_sim.plan.compare import representatives
-
-    ranks = () if options.only_rank else representatives(recording)
+    ranks = () if options.only_rank else compare.representatives(recording)
     return [recording, *(record(dataclasses.replace(options, rank=rank)) for rank in ranks)]
 
 
@@ -208,7 +191,9 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
             seen.add(key)
             chosen, found, note = options, recording, ""
             if request.finds_batch:
-                chosen, found, note = _largest(record, options, recording, generation)
+                largest = search.find_batch(record, options, generation)
+                note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
+                chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
             ranks = with_ranks(record, chosen, found)
             plan, first = plan_ranks(ranks, generation, request.job, first)
             notes = (*plan.notes, *([note] if note else []))
@@ -224,21 +209,9 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
     return (sorted(plans, key=_rank) if request.ranks_best else plans), kept
 
 
-def _largest(record: Record, options: Options, recording: Recording, generation: str) -> tuple[Options, Recording, str]:
-    from hpu_sim.plan import search
-
-    found = search.find_batch(record, options, generation)
-    if found is None:
-        note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
-        return options, recording, note
-    return (*found, "")
-
-
 def _advised(
     record: Record, options: Options, recording: Recording, plan: StrategyPlan, *, is_alone: bool
 ) -> StrategyPlan:
-    from hpu_sim.plan import search
-
     if not is_alone:
         note = "Plan a strategy that does not fit alone for changes with which it does."
         return dataclasses.replace(plan, notes=(*plan.notes, note))

@@ -162,24 +162,31 @@ def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...
 
 def _rate(recording: Recording, generation: str, found: Range, job: Job) -> RatePlan:
     """Return the speed of a recorded step."""
+    ends = found.high, found.low
     batches = recording.accumulate * (recording.replicas or recording.world_size)
     samples, tokens = batches * batch_size(recording), batches * _tokens(recording)
     price = dict(job.price).get(generation, dict(job.price).get("", 0.0))
-    slow, fast = (
-        (
-            samples / seconds if seconds else 0.0,
-            tokens / seconds if seconds else 0.0,
-            _utilization(recording, generation, seconds, is_measured=False),
-            _utilization(recording, generation, seconds, is_measured=True),
-            job.samples / samples * seconds / 3600 if samples else 0.0,
-            recording.world_size * job.samples / samples * seconds / 3600 if samples else 0.0,
-            price * recording.world_size * (job.samples or _MILLION) / samples * seconds / 3600 if samples else 0.0,
-        )
-        for seconds in (found.high, found.low)
-    )
-    per_second, tokens_per_second, mfu, measured, hours, card_hours, cost = zip(slow, fast, strict=True)
+
+    def per_second(number: float) -> tuple[float, float]:
+        slow, fast = (number / seconds if seconds else 0.0 for seconds in ends)
+        return slow, fast
+
+    def hours_for(number: float) -> tuple[float, float]:
+        slow, fast = (number / samples * seconds / 3600 if samples else 0.0 for seconds in ends)
+        return slow, fast
+
     return RatePlan(
-        samples, tokens, per_second, tokens_per_second, mfu, measured, job.samples, hours, card_hours, price, cost
+        samples=samples,
+        tokens=tokens,
+        samples_per_second=per_second(samples),
+        tokens_per_second=per_second(tokens),
+        mfu=per_second(_seconds_at_peak(recording, generation, is_measured=False)),
+        mfu_of_measured=per_second(_seconds_at_peak(recording, generation, is_measured=True)),
+        planned_samples=job.samples,
+        hours=hours_for(job.samples),
+        card_hours=hours_for(recording.world_size * job.samples),
+        price=price,
+        cost=hours_for(price * recording.world_size * (job.samples or _MILLION)),
     )
 
 
@@ -191,27 +198,21 @@ def _tokens(recording: Recording) -> int:
     return 0
 
 
-def _utilization(recording: Recording, generation: str, seconds: float, *, is_measured: bool) -> float:
-    """Return the share of a step that the model's operations take at the peaks of their dtypes."""
+def _seconds_at_peak(recording: Recording, generation: str, *, is_measured: bool) -> float:
+    """Return the time of the model's operations in a step at the peaks of their dtypes."""
     flops: Counter[str] = Counter()
     forward = 0
     for operation in recording.steady.operations:
         flops[operation.dtype] += operation.flops
         forward += operation.flops if operation.phase == "forward" else 0
-    total = flops.total()
-    if not total or not seconds:
-        return 0.0
-    at_peak = sum(count / _peak(generation, dtype, is_measured=is_measured) for dtype, count in flops.items() if count)
+    known = hardware(generation, "middle").matrix_flops
+    seconds = 0.0
+    for dtype, count in flops.items():
+        peak = known.get(dtype) or known["float32"]
+        stated = STATED_FLOPS.get(generation, {}).get(dtype, peak)
+        seconds += count / (peak * highest_efficiency(generation) if is_measured else stated)
     # Recomputed activations are work of the step and not of the model.
-    return at_peak * min(1.0, _PASSES * forward / total) / seconds
-
-
-def _peak(generation: str, dtype: str, *, is_measured: bool) -> float:
-    device = hardware(generation, "middle")
-    known = device.matrix_flops.get(dtype) or device.matrix_flops["float32"]
-    if is_measured:
-        return known * highest_efficiency(generation)
-    return STATED_FLOPS.get(generation, {}).get(dtype, known)
+    return seconds * min(1.0, _PASSES * forward / (flops.total() or 1))
 
 
 def _notes(recording: Recording) -> tuple[str, ...]:

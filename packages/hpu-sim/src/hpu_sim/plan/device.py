@@ -35,8 +35,14 @@ _OPERATORS_PER_REPORT: Final = 1000
 class PlanDevice(OperationRecorder):
     """Recorder of operators, collectives, memory and reads by module, on a device whose kernels never run."""
 
-    def __init__(self, on_root_module: Callable[[torch.nn.Module], None], on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_root_module: Callable[[torch.nn.Module], None],
+        on_step: Callable[[], None],
+        on_progress: Callable[[], None],
+    ) -> None:
         super().__init__()
+        self._on_step = on_step
         self._on_progress = on_progress
         self._calls = 0
         self.is_recording = False
@@ -98,6 +104,10 @@ class PlanDevice(OperationRecorder):
         """Count what the optimizer keeps as its state."""
         self.memory.take(self.step, "optimizer" if self.is_recording else "setup")
         self.memory.mark_states(optimizer)
+
+    def on_step(self) -> None:
+        """End a step of a program that does not mark them."""
+        self._on_step()
 
     def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
         """Record an operator, and the line of the program that runs its module."""

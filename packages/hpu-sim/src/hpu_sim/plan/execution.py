@@ -30,13 +30,6 @@ def record(
 ) -> Recording:
     """Run a program on a device without kernels until its steps are recorded.
 
-    Args:
-        program: Python file.
-        arguments: Its arguments.
-        options: Options.
-        on_progress: Function that gets which step and which part of it runs, every thousand operators.
-        snapshot: File for the snapshot of the memory; None for none.
-
     Raises:
         PlanError: If the program cannot be planned; the message has its line.
     """
@@ -57,6 +50,13 @@ def record_call(
     snapshot: Path | None = None,
 ) -> Recording:
     """Call a function on a device without kernels until its steps are recorded.
+
+    Args:
+        call: Function.
+        options: Options.
+        command: What the recording names as the program.
+        on_progress: Function that gets which step and which part of it runs, every thousand operators.
+        snapshot: File for the snapshot of the memory; None for none.
 
     Raises:
         PlanError: If the program cannot be planned.
@@ -85,7 +85,6 @@ def record_call(
     except Exception as error:
         raise patches.explain(error, device) from error
     recording = session.result()
-    patches.describe_mode(recording, options)
     if snapshot is not None and device.memory.snapshot is not None:
         memory_snapshot.write(device.memory.snapshot.to_dict(), snapshot)
     if not session.offloaded:

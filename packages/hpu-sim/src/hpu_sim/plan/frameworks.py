@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import post_import
-from hpu_sim.device import events
 from hpu_sim.plan import blocks, errors, loggers
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.session import is_compiled
@@ -22,8 +21,8 @@ from hpu_sim.prediction.recording import STEPS_OF_DDP
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.device.events import Event
     from hpu_sim.plan.session import Session
+    from hpu_sim.prediction.recording import Phase
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
@@ -46,115 +45,103 @@ _DROPPED: Final = (
 def taken_over(session: Session) -> Iterator[None]:
     """Take over the Trainer and Fabric of either distribution of Lightning, imported now or later."""
     with contextlib.ExitStack() as stack:
-        active = True
+        is_active = True
 
-        def replace(owner: Any, **methods: Any) -> None:
-            for name, method in methods.items() if active else ():
-                bridge_kernels.replace(stack, owner, name, method)
+        def take(module: str, name: str, **functions: Callable[..., Any]) -> None:
+            """Call functions in place of a class's methods, with the session and the original method first."""
 
-        def replace_trainer(name: str) -> None:
-            trainer = sys.modules[name].Trainer
-            package = name.removesuffix(".trainer.trainer")
-            replace(trainer, __init__=_init(trainer.__init__, session, fast_dev_run=False))
-            replace(trainer, fit=_fit(trainer.fit, session, package))
+            def replace() -> None:
+                owner = getattr(sys.modules[module], name)
+                for method, function in functions.items() if is_active else ():
+                    bridge_kernels.replace(stack, owner, method, _around(getattr(owner, method), function, session))
 
-        def replace_fabric(name: str) -> None:
-            fabric = sys.modules[name].Fabric
-            replace(
-                fabric,
-                __init__=_init(fabric.__init__, session),
-                setup=_setup(fabric.setup, session, stack),
-                setup_module=_setup_module(fabric.setup_module, session),
-                setup_optimizers=_setup_optimizers(fabric.setup_optimizers, session, stack),
+            post_import.after_import(module, replace)
+
+        take("deepspeed", "DeepSpeedEngine", backward=_as_part("backward"), step=_as_part("optimizer"))
+        take("torchmetrics", "Metric", _wrap_update=_wrap_update)
+        for each in _TRAINERS:
+            take(each, "Trainer", __init__=_init_trainer, fit=_fit)
+        for each in _FABRICS:
+            take(
+                each,
+                "Fabric",
+                __init__=_init,
+                setup=_setup,
+                setup_module=_setup_module,
+                setup_optimizers=_setup_optimizers,
                 _validate_launched=_launch,
             )
-
-        def replace_metrics() -> None:
-            metric = sys.modules["torchmetrics"].Metric
-            replace(metric, _wrap_update=_without_update(metric._wrap_update, session))  # noqa: SLF001 - no public seam
-
-        def replace_deepspeed() -> None:
-            engine = sys.modules["deepspeed"].DeepSpeedEngine
-            for name, phase in (("backward", "backward"), ("step", "optimizer")):
-                replace(engine, **{name: _as_part(getattr(engine, name), phase, session)})
-
-        post_import.after_import("deepspeed", replace_deepspeed)
-        post_import.after_import("torchmetrics", replace_metrics)
-        for name in _TRAINERS:
-            post_import.after_import(name, functools.partial(replace_trainer, name))
-        for name in _FABRICS:
-            post_import.after_import(name, functools.partial(replace_fabric, name))
         try:
             yield
         finally:
-            active = False
+            is_active = False
 
 
-def _init(original: Any, session: Session, **fixed: Any) -> Any:
+def _around(original: Any, function: Callable[..., Any], session: Session) -> Any:
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        options = session.options
-        kwargs["accelerator"] = "hpu"
-        kwargs["devices"] = options.devices
-        kwargs["num_nodes"] = options.nodes
-        if options.strategy is not None:
-            kwargs["strategy"] = options.strategy
-        if zero.is_zero(_name_of(kwargs.get("strategy"))):
-            kwargs["strategy"] = _on_device(kwargs["strategy"], session)
-        elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
-            kwargs.pop("strategy")
-        if options.precision is not None:
-            kwargs["precision"] = options.precision
-        kwargs.update(fixed)
-        try:
-            original(self, *args, **kwargs)
-        except Exception as error:
-            chosen = {"--strategy": options.strategy, "--precision": options.precision}
-            given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
-            if not given:
-                raise
-            msg = f"`{given}` is refused: {error}"
-            raise PlanError(msg, errors.location_of(error)) from error
-        for logger in self.loggers:
-            loggers.silence(logger)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return function(session, original, *args, **kwargs)
 
-    return init
+    return method
 
 
-def _launch(fabric: Any) -> None:
+def _init(session: Session, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    options = session.options
+    kwargs.update(accelerator="hpu", devices=options.devices, num_nodes=options.nodes)
+    if options.strategy is not None:
+        kwargs["strategy"] = options.strategy
+    if zero.is_zero(_name_of(kwargs.get("strategy"))):
+        kwargs["strategy"] = _on_device(kwargs["strategy"], session)
+    elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
+        kwargs.pop("strategy")
+    if options.precision is not None:
+        kwargs["precision"] = options.precision
+    try:
+        original(self, *args, **kwargs)
+    except Exception as error:
+        chosen = {"--strategy": options.strategy, "--precision": options.precision}
+        given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
+        if not given:
+            raise
+        msg = f"`{given}` is refused: {error}"
+        raise PlanError(msg, errors.location_of(error)) from error
+    for logger in self.loggers:
+        loggers.silence(logger)
+
+
+def _init_trainer(session: Session, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    _init(session, original, self, *args, **{**kwargs, "fast_dev_run": False})
+
+
+def _launch(session: Session, original: Any, fabric: Any) -> None:
     """Launch a Fabric as `fabric run` does, for a program that does not call `launch`."""
+    del session, original
     if not fabric._launched:  # noqa: SLF001 - what the replaced method checks
         fabric.launch()
 
 
-def _without_update(wrap: Any, session: Session) -> Any:
+def _wrap_update(session: Session, original: Any, metric: Any, update: Any) -> Any:
     """Leave out updates of metrics that need values, which training does not."""
+    wrapped = original(metric, update)
 
-    @functools.wraps(wrap)
-    def wrap_update(self: Any, update: Any) -> Any:
-        wrapped = wrap(self, update)
+    @functools.wraps(wrapped)
+    def call(*args: Any, **kwargs: Any) -> None:
+        try:
+            wrapped(*args, **kwargs)
+        except PlanError:
+            session.device.error = None
+            session.device.notes.add(f"The metric {type(metric).__name__} needs values, and is left out.")
 
-        @functools.wraps(wrapped)
-        def call(*args: Any, **kwargs: Any) -> None:
-            try:
-                wrapped(*args, **kwargs)
-            except PlanError:
-                session.device.error = None
-                session.device.notes.add(f"The metric {type(self).__name__} needs values, and is left out.")
-
-        return call
-
-    return wrap_update
+    return call
 
 
-def _as_part(method: Any, phase: Any, session: Session) -> Any:
+def _as_part(phase: Phase) -> Callable[..., Any]:
     """Count all that a method of DeepSpeed's engine does as a part of the step, such as reductions after autograd."""
 
-    @functools.wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(session: Session, original: Any, *args: Any, **kwargs: Any) -> Any:
         session.has_ddp = True
         with session.device.during(phase):
-            return method(*args, **kwargs)
+            return original(*args, **kwargs)
 
     return call
 
@@ -181,25 +168,21 @@ def _on_device(strategy: Any, session: Session) -> Any:
     return strategy
 
 
-def _fit(original: Any, session: Session, package: str) -> Any:
-    @functools.wraps(original)
-    def fit(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        kwargs.pop("ckpt_path", None)
-        session.fits = True
-        session.mark()
-        count = session.options.checkpoint
-        if count and blocks.repeated(model):
-            blocks.checkpoint(model, count)
-        elif count:
-            _once_configured(model, lambda: blocks.checkpoint(model, count))
-        if session.options.precision == "fp8":
-            # As a program for fp8 does.
-            convert = self.strategy.precision_plugin.convert_modules
-            _once_configured(model, lambda: convert(model, replace_layers=True))
-        _prepare(self, model, session, package)
-        original(self, model, *args, **kwargs)
-
-    return fit
+def _fit(session: Session, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    kwargs.pop("ckpt_path", None)
+    session.fits = True
+    session.mark()
+    count = session.options.checkpoint
+    if count and blocks.repeated(model):
+        blocks.checkpoint(model, count)
+    elif count:
+        _once_configured(model, lambda: blocks.checkpoint(model, count))
+    if session.options.precision == "fp8":
+        # As a program for fp8 does.
+        convert = trainer.strategy.precision_plugin.convert_modules
+        _once_configured(model, lambda: convert(model, replace_layers=True))
+    _prepare(trainer, model, session, original.__module__.removesuffix(".trainer.trainer"))
+    original(trainer, model, *args, **kwargs)
 
 
 def _once_configured(model: Any, change: Callable[[], Any]) -> None:
@@ -213,40 +196,29 @@ def _once_configured(model: Any, change: Callable[[], Any]) -> None:
     model.configure_model = configure_model
 
 
-def _setup(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
-    @functools.wraps(original)
-    def setup(self: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
-        if session.options.checkpoint and not session.recording.steps:
-            blocks.checkpoint(module, session.options.checkpoint)
-        result = original(self, module, *optimizers, **kwargs)
-        if optimizers and not session.recording.steps:
-            _describe_fabric(self, module, result[0], session)
-            _end_steps_with(optimizers[0], session, stack)
-        return result
-
-    return setup
+def _setup(session: Session, original: Any, fabric: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
+    is_first = not session.recording.steps
+    if session.options.checkpoint and is_first:
+        blocks.checkpoint(module, session.options.checkpoint)
+    result = original(fabric, module, *optimizers, **kwargs)
+    if optimizers and is_first:
+        _describe_fabric(fabric, module, result[0], session)
+        session.follow(optimizers[0])
+    return result
 
 
-def _setup_module(original: Any, session: Session) -> Any:
-    @functools.wraps(original)
-    def setup_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, module, *args, **kwargs)
-        if not session.recording.steps:
-            _describe_fabric(self, module, result, session)
-        return result
-
-    return setup_module
+def _setup_module(session: Session, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(fabric, module, *args, **kwargs)
+    if not session.recording.steps:
+        _describe_fabric(fabric, module, result, session)
+    return result
 
 
-def _setup_optimizers(original: Any, session: Session, stack: contextlib.ExitStack) -> Any:
-    @functools.wraps(original)
-    def setup_optimizers(self: Any, *optimizers: Any, **kwargs: Any) -> Any:
-        result = original(self, *optimizers, **kwargs)
-        if optimizers and not session.recording.steps:
-            _end_steps_with(optimizers[0], session, stack)
-        return result
-
-    return setup_optimizers
+def _setup_optimizers(session: Session, original: Any, fabric: Any, *optimizers: Any, **kwargs: Any) -> Any:
+    result = original(fabric, *optimizers, **kwargs)
+    if optimizers and not session.recording.steps:
+        session.follow(optimizers[0])
+    return result
 
 
 def _describe_fabric(fabric: Any, module: Any, wrapper: Any, session: Session) -> None:
@@ -256,19 +228,6 @@ def _describe_fabric(fabric: Any, module: Any, wrapper: Any, session: Session) -
     session.recording.strategy = getattr(fabric.strategy, "strategy_name", type(fabric.strategy).__name__)
     session.recording.precision = str(fabric.strategy.precision.precision)
     session.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
-
-
-def _end_steps_with(optimizer: Any, session: Session, stack: contextlib.ExitStack) -> None:
-    """Begin a step, and end each one with the step of an optimizer."""
-
-    def end_step(event: Event) -> None:
-        if event.arguments[0] is optimizer:
-            session.end_step()
-            session.begin_step()
-
-    stack.callback(events.subscribe(frozenset({"optimizer_end"}), end_step))
-    session.mark()
-    session.begin_step()
 
 
 def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:

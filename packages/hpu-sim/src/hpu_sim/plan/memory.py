@@ -44,24 +44,21 @@ def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...
     """Return the modules with most memory at the peak; those that differ in a number are one row."""
     by_module = step.peaks.get(peak.phase, ())
     rows_of = rows({each.module for each in by_module})
+    sizes: Counter[str] = Counter()
+    for name, _, size in by_module:
+        sizes[rows_of[name]] += size
+    shown = [row for row, _ in sizes.most_common(MAX_MODULES)]
     names: defaultdict[str, set[str]] = defaultdict(set)
-    sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for name, category, size in by_module:
-        row = rows_of[name]
+        row = rows_of[name] if rows_of[name] in shown else OTHER_MODULES
         names[row].add(name)
-        sizes[row][CATEGORIES[category]] += size
-    ordered = sorted(sizes, key=lambda row: -sizes[row].total())
-    others: Counter[str] = Counter()
-    for row in ordered[MAX_MODULES:]:
-        others += sizes[row]
-    found = [
-        ModuleMemory(row, len(names[row]), sizes[row].total(), dict(sizes[row].most_common()))
-        for row in ordered[:MAX_MODULES]
-    ]
-    if others:
-        count = sum(len(names[row]) for row in ordered[MAX_MODULES:])
-        found.append(ModuleMemory(OTHER_MODULES, count, others.total(), dict(others.most_common())))
-    return tuple(found)
+        parts[row][CATEGORIES[category]] += size
+    return tuple(
+        ModuleMemory(row, len(names[row]), parts[row].total(), dict(parts[row].most_common()))
+        for row in (*shown, OTHER_MODULES)
+        if row in names
+    )
 
 
 def _total(sample: MemorySample) -> int:

@@ -6,8 +6,6 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.common import frames
-from hpu_sim.device import events
 from hpu_sim.plan import errors, float8
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import torch_tools
@@ -17,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.device import PlanDevice
-    from hpu_sim.plan.session import Options, Session
-    from hpu_sim.prediction.recording import Recording
+    from hpu_sim.plan.session import Session
 
 
 @contextlib.contextmanager
@@ -26,48 +23,36 @@ def applied(session: Session) -> Iterator[None]:
     """Apply the replacements, and make the process group of a job with several ranks."""
     import torch
     import torch.distributed as dist
+    from habana_frameworks.torch import hpu
 
     options, device = session.options, session.device
     had_group = dist.is_initialized()
+    make_group = functools.partial(
+        torch_tools.init_process_group,
+        device.native.make_never_backend,
+        dist.init_process_group,
+        options.rank,
+        options.world_size,
+    )
     if options.world_size > 1:
-        _init_process_group(dist.init_process_group, session)
+        make_group()
     with contextlib.ExitStack() as stack:
+        put = functools.partial(replace, stack)
         for owner in (torch, torch.Tensor):
-            replace(stack, owner, "isfinite", _isfinite(owner.isfinite, device))
-        replace(stack, torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
-        # In a program without Trainer, Fabric and marks.
-        stack.callback(
-            events.subscribe(
-                frozenset({"optimizer_end"}),
-                lambda event: session.follow_optimizer(event.arguments[0], frames.program_line()),
-            )
-        )
-        _replace_distributed(stack, session)
-        _replace_bridge(stack)
-        float8.replace_layers(functools.partial(replace, stack), device)
-        stack.enter_context(torch_tools.without_compilation())
+            put(owner, "isfinite", _isfinite(owner.isfinite, device))
+        put(torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
+        for name, function in _group_functions(make_group).items():
+            put(dist, name, function)
+        put(dist.distributed_c10d, "new_group", dist.new_group)
+        # Each rank of the plan is the first to open its device.
+        put(hpu, "is_initialized", bool)
+        float8.replace_layers(put, device)
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             yield
         finally:
             if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
-
-
-def _replace_distributed(stack: contextlib.ExitStack, session: Session) -> None:
-    """Make process groups that exchange nothing."""
-    import torch.distributed as dist
-
-    for name, function in _group_functions(session).items():
-        replace(stack, dist, name, function)
-    replace(stack, dist.distributed_c10d, "new_group", _new_group(dist.new_group))
-    replace(stack, dist, "new_group", dist.distributed_c10d.new_group)
-
-
-def _replace_bridge(stack: contextlib.ExitStack) -> None:
-    """Let each rank of the plan be the first to open its device."""
-    from habana_frameworks.torch import hpu
-
-    replace(stack, hpu, "is_initialized", bool)
 
 
 def _isfinite(original: Callable[..., Any], device: PlanDevice) -> Callable[..., Any]:
@@ -94,16 +79,11 @@ def _show(original: Callable[..., str], device: PlanDevice) -> Callable[..., str
     return method
 
 
-def _init_process_group(initialize: Callable[..., None], session: Session) -> None:
-    options, native = session.options, session.device.native
-    torch_tools.init_process_group(native.make_never_backend, initialize, options.rank, options.world_size)
-
-
-def _group_functions(session: Session) -> dict[str, Callable[..., Any]]:
-    """Return functions that exchange no objects: a plan has one rank, whose own object stands for all."""
+def _group_functions(make_group: Callable[[], None]) -> dict[str, Callable[..., Any]]:
+    """Return functions that exchange nothing: a plan has one rank, whose own object stands for all."""
     import torch.distributed as dist
 
-    initialize = dist.init_process_group
+    make_subgroup = dist.new_group
 
     def broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) -> None:
         del object_list, args, kwargs
@@ -116,20 +96,12 @@ def _group_functions(session: Session) -> dict[str, Callable[..., Any]]:
         del args, kwargs
         # The plan of several ranks has made it; that of one rank may not need one.
         if not dist.is_initialized():
-            _init_process_group(initialize, session)
+            make_group()
 
-    return {
-        "broadcast_object_list": broadcast_object_list,
-        "all_gather_object": all_gather_object,
-        "init_process_group": init_process_group,
-    }
-
-
-def _new_group(original: Callable[..., Any]) -> Callable[..., Any]:
     def new_group(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **{**kwargs, "backend": torch_tools.PLANNED})
+        return make_subgroup(*args, **{**kwargs, "backend": torch_tools.PLANNED})
 
-    return new_group
+    return {each.__name__: each for each in (broadcast_object_list, all_gather_object, init_process_group, new_group)}
 
 
 def explain(error: Exception, device: PlanDevice) -> Exception:
@@ -142,17 +114,3 @@ def explain(error: Exception, device: PlanDevice) -> Exception:
             errors.location_of(error),
         )
     return error
-
-
-def describe_mode(recording: Recording, options: Options) -> None:
-    """Record whether the bridge is in lazy mode.
-
-    Raises:
-        PlanError: If the program is to be planned as compiled, and the bridge is in lazy mode.
-    """
-    from hpu_sim.device import runtime
-
-    recording.lazy = runtime.active_config().lazy
-    if recording.lazy and options.compiled:
-        msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
-        raise PlanError(msg)

@@ -41,12 +41,8 @@ def find_batch(
     Memory grows about linearly with the batch, so two plans give an estimate of the next one. It may be flat for small
     batches, which a copy of the parameters hides: what fits so far is at most multiplied.
 
-    Args:
-        record: Recorder.
-        options: Options.
-        generation: Generation.
-        too_large: Batch that does not fit, with its peak. Then the search ends where the line from what fits to it says
-            that no more does.
+    ``too_large`` is a batch that does not fit, with its peak. Then the search ends where the line from what fits to it
+    says that no more does.
     """
     fitting = fitting_bytes(usable_memory(generation))
     is_exact = too_large is None

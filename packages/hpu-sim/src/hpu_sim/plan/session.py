@@ -6,6 +6,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.common import frames
+from hpu_sim.device import runtime
 from hpu_sim.plan import blocks
 from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
@@ -86,7 +88,7 @@ class Session:
     ) -> None:
         from hpu_sim.plan.device import PlanDevice
 
-        self.device = PlanDevice(self._on_root_module, self._show_progress)
+        self.device = PlanDevice(self._on_root_module, self._on_step, self._show_progress)
         self._on_progress = on_progress
         self.batches = Batches()
         self.options = options
@@ -94,11 +96,14 @@ class Session:
         self.fits = False
         self.is_marked = False
         self._ended = 0
-        self._followed: Any = None
+        self._is_following = False
         self._has_batch = False
         self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
-        self.recording.compiled = options.compiled
+        self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
+        if options.compiled and self.recording.lazy:
+            msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
+            raise PlanError(msg)
         self.offloaded = ""
         self.offloads_parameters = False
         self.device.step = self.recording.setup
@@ -148,21 +153,27 @@ class Session:
         """Number of steps to record."""
         return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
 
-    def follow_optimizer(self, optimizer: Any, location: str) -> None:
-        """Take a step of an optimizer, with which steps end in a program that does not mark them.
+    def follow(self, optimizer: Any) -> None:
+        """Begin a step, and end each one with that of an optimizer."""
+        self.device.followed = id(optimizer)
+        self._is_following = True
+        self.batches.end_step()
+        self.begin_step()
+
+    def _on_step(self) -> None:
+        """Take the end of an optimizer's step, with which steps end in a program that does not mark them.
 
         The recorded steps are those after the first one, whose beginning is not known. Its memory counts as setup.
         """
-        self.optimizer_location = self.optimizer_location or location
+        self.optimizer_location = self.optimizer_location or frames.program_line()
         if self.is_marked:
             return
-        if self._followed is None:
-            self._followed = optimizer
-            self.batches.end_step()
-            self.begin_step()
-        elif optimizer is self._followed:
+        if self._is_following:
             self.end_step()
-            self.begin_step()
+        else:
+            self._is_following = True
+            self.batches.end_step()
+        self.begin_step()
 
     def mark(self) -> None:
         """Have the program mark its steps, whatever its optimizers did before."""
@@ -217,7 +228,7 @@ class Session:
             PlanError: If no step was recorded.
         """
         self.device.finish()
-        if self._followed is not None and not self.is_marked:
+        if self._is_following and not self.is_marked:
             # The last step may have no end.
             del self.recording.steps[self._ended :]
         if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:

@@ -18,7 +18,7 @@ from hpu_sim.common.formatting import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hpu_sim.plan.schema import Plan, StrategyPlan
 
@@ -30,7 +30,6 @@ _TICKS: Final = 5
 _COLORS: Final = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#9d9d9d")
 _VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
-_COLUMNS: Final = ("strategy", "cards", "batch", "peak memory", "fits", "step", "samples/s", "MFU")
 _COSTS: Final = ("cost", "time", "limited by", "FLOP", "why", "line")
 _MEMORY: Final = ("module", "modules", "bytes", "of which")
 _COLLECTIVES: Final = ("collective", "part of the step", "calls", "bytes of the rank", "ranks", "boxes")
@@ -43,13 +42,12 @@ _BRIEF_COSTS: Final = 3
 def document(plan: Plan) -> Document:
     """Return the document of a plan."""
     first = plan.strategies[0]
-    boxes = f"{first.nodes} x " if first.nodes > 1 else ""
-    command = shlex.join(plan.command)
+    on = f"{_boxes(first)}{first.devices} x Gaudi ({plan.disclaimer})"
     return Document(
         title="Gaudi plan",
         badge=plan.disclaimer,
-        command=command,
-        heading=f"hpu-sim plan: {' '.join(plan.command)} on {boxes}{first.devices} x Gaudi ({plan.disclaimer})",
+        command=shlex.join(plan.command),
+        heading=f"hpu-sim plan: {' '.join(plan.command)} on {on}",
         parts=list(_parts(plan)),
     )
 
@@ -78,37 +76,36 @@ def _parts(plan: Plan) -> Iterator[Part]:
 def _table(plan: Plan) -> Table:
     """Return the table of all plans, with every answer that was asked for."""
     plans = plan.strategies
-    columns = {
-        **{name: [row[index] for row in map(_row, plans)] for index, name in enumerate(_COLUMNS)},
-        "changed": [each.settings for each in plans],
-        "time per sample": [
-            "1" if each.relative is None else "{:.2f} to {:.2f}".format(*each.relative) for each in plans
-        ],
-        "tokens/s": [format_rates(each.rate.tokens_per_second) if each.rate.tokens else "" for each in plans],
-        "time": [_hours(each) for each in plans],
-        "card hours": [format_rates(each.rate.card_hours[::-1]) if _hours(each) else "" for each in plans],
-        "cost" if any(map(_hours, plans)) else "cost of 10^6 samples": [
-            format_rates(each.rate.cost[::-1]) if each.rate.price else "" for each in plans
-        ],
+    is_single, has_hours = len(plans) == 1, any(map(_hours, plans))
+    columns: dict[str, Callable[[StrategyPlan], str]] = {
+        "strategy": lambda each: each.strategy,
+        "cards": lambda each: f"{_boxes(each)}{each.devices} {each.generation}",
+        "batch": lambda each: str(each.batch_size or "-"),
+        "peak memory": lambda each: format_bytes(each.memory.peak_bytes),
+        "fits": lambda each: _VERDICTS[each.verdict],
+        "step": lambda each: format_range(each.time.fast_seconds, each.time.slow_seconds),
+        "samples/s": lambda each: format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
+        "MFU": lambda each: format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
+        "changed": lambda each: each.settings,
+        "time per sample": lambda each: "" if is_single else _relative(each),
+        "tokens/s": lambda each: format_rates(each.rate.tokens_per_second) if each.rate.tokens else "",
+        "time": _hours,
+        "card hours": lambda each: format_rates(each.rate.card_hours[::-1]) if _hours(each) else "",
+        "cost" if has_hours else "cost of 10^6 samples": lambda each: (
+            format_rates(each.rate.cost[::-1]) if each.rate.price else ""
+        ),
     }
-    if len(plans) == 1:
-        del columns["time per sample"]
-    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    cells = {name: list(map(cell, plans)) for name, cell in columns.items()}
+    shown = {name: found for name, found in cells.items() if any(found)}
     return Table(tuple(shown), list(zip(*shown.values(), strict=True)), good=_GOOD)
 
 
-def _row(each: StrategyPlan) -> tuple[str, ...]:
-    boxes = f"{each.nodes} x " if each.nodes > 1 else ""
-    return (
-        each.strategy,
-        f"{boxes}{each.devices} {each.generation}",
-        str(each.batch_size) if each.batch_size else "-",
-        format_bytes(each.memory.peak_bytes),
-        _VERDICTS[each.verdict],
-        format_range(each.time.fast_seconds, each.time.slow_seconds),
-        format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
-        format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
-    )
+def _boxes(each: StrategyPlan) -> str:
+    return f"{each.nodes} x " if each.nodes > 1 else ""
+
+
+def _relative(each: StrategyPlan) -> str:
+    return "1" if each.relative is None else "{:.2f} to {:.2f}".format(*each.relative)
 
 
 def _hours(each: StrategyPlan) -> str:
@@ -174,13 +171,16 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
         f"memory with what tensors do not show: {_between(low, high)} of {format_bytes(each.usable_bytes)} that a "
         f"program can use ({parts})"
     )
-    at_peak = ", ".join(f"{name} {format_bytes(size)}" for name, size in each.memory.at_peak.items() if size)
-    yield f"memory at the peak ({each.memory.peak_phase}): {at_peak}"
-    moments = ", ".join(f"{name} {format_bytes(size)}" for name, size in each.memory.moments.items())
-    yield f"highest memory: {moments}"
+    at_peak = {name: size for name, size in each.memory.at_peak.items() if size}
+    yield f"memory at the peak ({each.memory.peak_phase}): {_sizes(at_peak)}"
+    yield f"highest memory: {_sizes(each.memory.moments)}"
     for read in each.host_reads:
         assumed = f" (the plan assumed {read.assumed})" if read.assumed else ""
         yield f"{show_location(read.location)} reads a value {read.count} times per step: `{read.source}`{assumed}"
+
+
+def _sizes(named: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {format_bytes(size)}" for name, size in named.items())
 
 
 def _between(low: int, high: int) -> str:
@@ -205,12 +205,7 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
     if not is_brief or len(rows) > _BRIEF_COSTS:
         yield Table(_COSTS, rows, f"all {title}" if is_brief else title, words, is_brief=False)
     modules = [
-        (
-            row.name,
-            format_int(row.count),
-            format_bytes(row.bytes),
-            ", ".join(f"{name} {format_bytes(size)}" for name, size in row.by_category.items()),
-        )
+        (row.name, format_int(row.count), format_bytes(row.bytes), _sizes(row.by_category))
         for row in each.memory.modules
     ]
     if modules:
@@ -247,8 +242,7 @@ def _chart(plan: StrategyPlan, categories: Sequence[str]) -> Chart:
             shapes.append(Shape(_COLORS[index % len(_COLORS)], name, " ".join(outline)))
         below = above
     for index, (name, point) in enumerate(named):
-        sizes = zip(categories, point.by_category, strict=True)
-        parts = ", ".join(f"{category} {format_bytes(size)}" for category, size in sizes if size)
+        parts = _sizes({each: size for each, size in zip(categories, point.by_category, strict=True) if size})
         label = f"{name}, {point.phase}: {format_bytes(sum(point.by_category))} ({parts})"
         shapes.append(Shape("strip", label, box=(round(index * width, 2), 0, round(width, 2), HEIGHT)))
     begins = [0]

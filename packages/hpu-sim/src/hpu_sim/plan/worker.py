@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -26,7 +27,7 @@ from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from hpu_sim.plan.session import Options
@@ -106,20 +107,18 @@ class Worker:
 
     def _receive(self, receiver: Connection, options: Options) -> tuple[str, Any]:
         """Return how a process ended: a recording, an error, or the exit of its program."""
-        ended: tuple[str, Any] = ("exit", "")
-        while True:
-            try:
+        take: dict[str, Callable[[Any], None]] = {
+            "progress": functools.partial(self._progress.show, options),
+            "folder": self._folders.add,
+            "imported": _import,
+        }
+        with contextlib.suppress(EOFError):
+            while True:
                 kind, value = receiver.recv()
-            except EOFError:
-                return ended
-            if kind == "progress":
-                self._progress.show(options, value)
-            elif kind == "folder":
-                self._folders.add(value)
-            elif kind == "imported":
-                _import(value)
-            else:
-                ended = kind, value
+                if kind not in take:
+                    return kind, value
+                take[kind](value)
+        return "exit", ""
 
     def _work(self, sender: Connection, options: Options, output: IO[bytes]) -> None:
         """Record in this process, and send what happens."""

@@ -9,6 +9,7 @@ collective), ``ranks``, ``seconds``, and ``simulated`` if no card was measured. 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -74,12 +75,10 @@ def calibrate(points: Any, generation: str) -> tuple[Narrowed, ...]:
 
 
 def _narrowed(name: str, before: tuple[float, float], values: Sequence[float]) -> Narrowed:
-    low, high = min(values) / _NOISE, max(values) * _NOISE
     # A share of a peak is at most 1.
-    if name.endswith("efficiency"):
-        low, high = min(low, 1.0), min(high, 1.0)
-    after = (low, high) if before[0] <= before[1] else (high, low)
-    return Narrowed(name, before, after, len(values))
+    most = 1.0 if name.endswith("efficiency") else math.inf
+    low, high = min(min(values) / _NOISE, most), min(max(values) * _NOISE, most)
+    return Narrowed(name, before, (low, high) if before[0] <= before[1] else (high, low), len(values))
 
 
 def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator[tuple[str, float]]:
@@ -126,20 +125,12 @@ def _host(point: Mapping[str, Any], seconds: float, generation: str) -> float:
 
 
 def _collective(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:
-    ranks = int(point["ranks"])
-    name = str(point["id"])
-    passes = passes_of(name)
-    # A gather and a scatter move a tensor of every rank.
-    total = float(point["bytes"]) * (1 if passes > 1 else ranks)
-    return _share_of_links(seconds, passes * total / max(ranks, 1), ranks, generation)
-
-
-def _share_of_links(seconds: float, size: float, ranks: int, generation: str) -> float | None:
-    """Return the efficiency of links that carry some bytes to each other card; None outside of a box."""
-    card = _card(generation)
+    card, ranks, passes = _card(generation), int(point["ranks"]), passes_of(str(point["id"]))
     if not 1 < ranks <= card.box or seconds < _SHORTEST_COLLECTIVE * card.collective_seconds:
         return None
-    return size / (seconds - card.collective_seconds) / card.peer_rate
+    # A gather and a scatter move a tensor of every rank.
+    total = float(point["bytes"]) * (1 if passes > 1 else ranks)
+    return passes * total / ranks / (seconds - card.collective_seconds) / card.peer_rate
 
 
 #: Kinds of points: the range that each of them narrows, and the function of its value.

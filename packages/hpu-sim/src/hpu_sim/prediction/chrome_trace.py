@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.prediction.ranges import Clock
 from hpu_sim.prediction.recording import HOST_READ, PREDICTED
-from hpu_sim.prediction.time_model import GRAPH_LAUNCH, mode_of, predict
+from hpu_sim.prediction.time_model import GRAPH_LAUNCH
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Recording
@@ -29,7 +30,7 @@ _TICKS_PER_US: Final = 1024
 
 def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
     """Return the trace of the last recorded step."""
-    timeline = predict(recording.steady, generation, recording.devices, mode_of(recording))
+    timeline = Clock(recording, generation).timeline()
     end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))

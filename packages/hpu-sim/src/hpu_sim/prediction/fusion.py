@@ -64,7 +64,6 @@ class Kernel:
     """Operators that run as one.
 
     Attributes:
-        first: Position of its last operator in the step, where it runs.
         operations: Operators in order.
         engine: Engine that runs it.
         bytes: Bytes that it reads from and writes to the card's memory, in whole lines.
@@ -78,7 +77,6 @@ class Kernel:
         launches: Operators that the host launches.
     """
 
-    first: int
     operations: tuple[Operation, ...]
     engine: Engine
     bytes: float
@@ -98,18 +96,16 @@ class Segment:
 
     Attributes:
         first: Position of its first operator.
-        end: Position after its last one.
         kernels: Its kernels.
     """
 
     first: int
-    end: int
     kernels: tuple[Kernel, ...]
 
 
 @dataclass
 class _Value:
-    """Contents of a storage between two writes."""
+    """Contents of a storage between two writes, with the positions of the operators that write and read them."""
 
     producer: int = -1
     consumers: tuple[int, ...] = ()
@@ -184,7 +180,7 @@ def segments(step: StepRecording, device: Hardware, *, fuse: bool, by_phase: boo
     """Return the segments of a step.
 
     Args:
-        step: Recorded step.
+        step: Step.
         device: Device, of which only figures without a range matter.
         fuse: Whether operators of a segment fuse.
         by_phase: Whether forward and backward are graphs of their own, as under ``torch.compile``; else ``mark_step``
@@ -202,7 +198,7 @@ def segments(step: StepRecording, device: Hardware, *, fuse: bool, by_phase: boo
         groups = _fused(operations, values, start, end) if fuse else _launched(operations, start, end)
         graph = _Graph(groups, operations, values, device, fuse=fuse)
         kernels = tuple(graph.kernel(number, shapes) for number in range(len(groups)))
-        found.append(Segment(start, end, kernels))
+        found.append(Segment(start, kernels))
     return tuple(found)
 
 
@@ -399,7 +395,7 @@ class _Graph:
         work = engine, size, loaded, stored, simple, special
         shape = shapes.setdefault((work, products), len(shapes))
         launches = sum(each.is_launched for each in operations)
-        return Kernel(members[-1], operations, *work, edges, self._bundles[number], shape, launches)
+        return Kernel(operations, *work, edges, self._bundles[number], shape, launches)
 
     def _accesses(self, members: Sequence[int]) -> tuple[Iterable[_Access], Iterable[_Access]]:
         """Return what a kernel reads that others made, the largest part of each value, and what it writes."""

@@ -144,12 +144,7 @@ class Placement:
         return self.filling / (1 + self.slow_tiles * (self.slowness - 1) / (self.tiles_across * self.tiles_down))
 
     def cycles(self, inner: float, written: float) -> float:
-        """Return the cycles of the product.
-
-        Args:
-            inner: Cycles of K of a tile.
-            written: Cycles in which a tile is written.
-        """
+        """Return the cycles of the product, with those of K of a tile, and those in which a tile is written."""
         quick = self.tiles_across * self.tiles_down - self.slow_tiles
         slow = self.slow_tiles * max(inner * self.slowness, written)
         return self.batches * (quick * max(inner, written) + slow)
@@ -163,7 +158,7 @@ def seconds(product: Product, dtype: str, item: int, generation: str, valid: flo
         product: Product.
         dtype: Type of the operands; one without an entry computes as float32.
         item: Bytes of an element of the result.
-        generation: Generation.
+        generation: Generation of the engines.
         valid: Exponent of the filled share of a tile in the cycles to write it. 0 is the library's rule, by which all
             of a tile is written; 1 writes only what the results fill.
     """
@@ -195,14 +190,9 @@ def peak(dtype: str, generation: str) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def place(product: Product, dtype: str, generation: str, geometry: str = "", *, reuses: bool = True) -> Placement:
-    """Return the placement with the fewest cycles by the library's own constants.
+    """Return the placement with the fewest cycles by the library's own constants, on a geometry if one is named.
 
-    Args:
-        product: Product.
-        dtype: Type of the operands.
-        generation: Generation.
-        geometry: Name of a geometry to take; empty to choose.
-        reuses: Whether operands are kept for several tiles.
+    Operands are kept for several tiles, unless ``reuses`` is False.
     """
     engines = ENGINES[generation]
     found = _geometries(dtype, generation)
@@ -220,14 +210,8 @@ def reads(product: Product, dtype: str, generation: str, chip: int, size: tuple[
     """Return how often the operands of a product are fetched from the card's memory.
 
     One operand is fetched once. The other one is fetched for each row, or column, of tiles, unless it stays on the
-    chip: the compiler cuts the first one into slices that fit there beside the next slice.
-
-    Args:
-        product: Product.
-        dtype: Type of the operands.
-        generation: Generation.
-        chip: Bytes of memory on the chip.
-        size: Bytes of both operands.
+    chip (of so many bytes): the compiler cuts the first one into slices that fit there beside the next slice. ``size``
+    has the bytes of both operands.
     """
     placement = place(product, dtype, generation)
     first, second = size

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import torch
+from torch.utils.flop_counter import flop_registry
 
 from hpu_sim.device import events, runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
@@ -41,6 +42,7 @@ class OperationRecorder:
     Attributes:
         step: Step that is recorded.
         notes: Limits of the recording.
+        followed: Identity of the optimizer with whose step each step ends; None until one steps, then the first one.
     """
 
     #: Kinds of the events that it takes while it listens.
@@ -48,7 +50,6 @@ class OperationRecorder:
 
     def __init__(self) -> None:
         self.native = runtime.native()
-        self._formulas = torch_tools.flop_formulas()
         self._functions: dict[tuple[str, str], _Function] = {}
         self._pending: dict[int, int] = {}
         self.step = StepRecording()
@@ -57,6 +58,7 @@ class OperationRecorder:
         self._parts: int | None = None
         self._newest = 0
         self._optimizers = 0
+        self.followed: int | None = None
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
@@ -86,6 +88,9 @@ class OperationRecorder:
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Take an optimizer that has stepped."""
+
+    def on_step(self) -> None:
+        """Take the end of a step."""
 
     @property
     def phase(self) -> Phase:
@@ -127,7 +132,7 @@ class OperationRecorder:
             namespace, plain = name.split("::")
             packet = getattr(getattr(torch.ops, namespace), plain)
             function = getattr(packet, overload or "default")
-            formula = self._formulas.get(packet)
+            formula = flop_registry.get(packet)
             found = _Function(function, str(function), plain, function._schema.arguments, formula)  # noqa: SLF001 - the only list of them
             self._functions[name, overload] = found
         return found
@@ -158,6 +163,9 @@ class OperationRecorder:
             self.before_optimizer(optimizer)
         elif kind == "optimizer_end":
             self.after_optimizer(optimizer)
+            self.followed = self.followed or id(optimizer)
+            if self.followed == id(optimizer):
+                self.on_step()
 
     def record_operation(
         self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.prediction.hardware import calibrated, from_ranges, own_figures, uncertain, unexplained
-from hpu_sim.prediction.time_model import mode_of, segments_of, step_seconds, timeline
+from hpu_sim.prediction.time_model import Schedule, mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpu_sim.prediction.hardware import Hardware
+    from hpu_sim.prediction.fusion import Segment
     from hpu_sim.prediction.recording import Recording
     from hpu_sim.prediction.time_model import Timeline
 
@@ -37,13 +37,11 @@ class Range:
     Attributes:
         low: Low end.
         high: High end.
-        at_middles: With all figures in the middle of their ranges.
         shares: Share of each figure in the squared width, the largest first.
     """
 
     low: float
     high: float
-    at_middles: float
     shares: Mapping[str, float]
 
     @property
@@ -57,18 +55,13 @@ class Range:
 
     def at_least(self, number: float) -> Range:
         """Return the range of the larger of this number and another one, which is known."""
-        low, high, at_middles = (max(each, number) for each in (self.low, self.high, self.at_middles))
-        return Range(low, high, at_middles, self.shares)
+        return Range(max(self.low, number), max(self.high, number), self.shares)
 
 
 class Clock:
     """Clock of the steady step of a recording on a generation.
 
     It finds the kernels once, and predicts the step once for each error of the figures.
-
-    Args:
-        recording: Recording.
-        generation: Generation of the devices.
     """
 
     def __init__(self, recording: Recording, generation: str) -> None:
@@ -77,19 +70,21 @@ class Clock:
         self.generation = generation
         self.mode = mode_of(recording)
         self._known = calibrated(generation)
-        self._parts = segments_of(self.step, self._device(), self.mode)
+        self._parts: tuple[Segment, ...] | None = None
         self._found: dict[tuple[str, float], float] = {}
 
-    def _device(self, name: str = "", value: float = 0.0) -> Hardware:
+    def _schedule(self, name: str = "", value: float = 0.0) -> Schedule:
         moved = {name: (value, value)} if name else {}
-        return from_ranges(self.generation, "middle", {**self._known, **moved})
+        device = from_ranges(self.generation, "middle", {**self._known, **moved})
+        schedule = Schedule(self.step, device, self.recording.devices, self.mode, self._parts)
+        self._parts = schedule.parts
+        return schedule
 
     def seconds(self, name: str = "", value: float = 0.0) -> float:
         """Return the seconds with one figure moved to a value, if any, and all others in the middle of their ranges."""
         key = name, value
         if key not in self._found:
-            device, devices = self._device(*key), self.recording.devices
-            self._found[key] = step_seconds(self.step, device, devices, mode=self.mode, parts=self._parts)
+            self._found[key] = self._schedule(*key).seconds()
         return self._found[key]
 
     def at_ends(self, name: str) -> tuple[float, float]:
@@ -101,7 +96,7 @@ class Clock:
 
     def timeline(self) -> Timeline:
         """Return the timeline with all figures in the middle."""
-        return timeline(self.step, self._device(), self.recording.devices, mode=self.mode, parts=self._parts)
+        return self._schedule().timeline()
 
     def range(self) -> Range:
         """Return the range of the seconds."""
@@ -161,4 +156,4 @@ def spread(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) 
     center, factor = middle * math.exp(mean), math.exp(DEVIATIONS * math.sqrt(total))
     ordered = sorted(variances, key=lambda name: -variances[name])
     shares = {name: variances[name] / total for name in ordered if total}
-    return Range(center / factor, center * factor, middle, shares)
+    return Range(center / factor, center * factor, shares)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.prediction import fusion, matrix_engine
@@ -90,15 +90,8 @@ class Cost:
     location: str = ""
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Summary of a step.
-
-    Attributes:
-        range: Range of its seconds.
-        timeline: Timeline, as long as the middle of the range.
-        time: Duration.
-    """
+class Summary(NamedTuple):
+    """Range of a step's seconds, timeline as long as the middle of that, and duration."""
 
     range: Range
     timeline: Timeline
@@ -106,12 +99,7 @@ class Summary:
 
 
 def summarize(clock: Clock, least: float = 0.0) -> Summary:
-    """Return the summary of a recorded step.
-
-    Args:
-        clock: Its clock.
-        least: Seconds that the step takes at least.
-    """
+    """Return the summary of a clock's step, which takes at least so many seconds."""
     found = clock.range()
     timeline = clock.timeline().scaled(found.middle)
     found = found.at_least(least)
@@ -143,14 +131,7 @@ def _bounds(timeline: Timeline) -> dict[str, float]:
 
 
 def costs(clock: Clock, timeline: Timeline, name_of: Callable[[str, str], str], most: int) -> tuple[Cost, ...]:
-    """Return the largest costs of a step.
-
-    Args:
-        clock: Clock of the step.
-        timeline: Timeline of the step.
-        name_of: Function that names the cost of a phase and a module.
-        most: Largest number of costs.
-    """
+    """Return the largest costs of a clock's step, named by a function of the phase and the module."""
     seconds = defaultdict[str, float](float, {NETWORK: timeline.exposed})
     bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     bounds[NETWORK]["network"] = 1.0

@@ -84,20 +84,18 @@ class Timeline:
         spans: What ran when on the device.
         host_spans: Launches of operators or graphs, and host-device synchronizations.
         exposed: Seconds in which the device waited for the network.
-        host: Seconds in which the device waited for the host.
     """
 
     seconds: float
     spans: tuple[Span, ...]
     host_spans: tuple[Span, ...]
     exposed: float
-    host: float
 
     def scaled(self, seconds: float) -> Timeline:
         """Return the timeline stretched to a duration, such as the middle of a step's range."""
         factor = seconds / self.seconds if self.seconds else 1.0
         spans, host_spans = (_moved(each, 0.0, factor) for each in (self.spans, self.host_spans))
-        return Timeline(seconds, spans, host_spans, self.exposed * factor, self.host * factor)
+        return Timeline(seconds, spans, host_spans, self.exposed * factor)
 
 
 def mode_of(recording: Recording) -> Mode:
@@ -117,48 +115,40 @@ def predict(step: StepRecording, generation: str, devices: int, mode: Mode, esti
         mode: How the host launches operators.
         estimate: End of the hardware's ranges, or their middle.
     """
-    return timeline(step, hardware(generation, estimate), devices, mode=mode)
+    return Schedule(step, hardware(generation, estimate), devices, mode).timeline()
 
 
-def segments_of(step: StepRecording, device: Hardware, mode: Mode) -> tuple[Segment, ...]:
-    """Return the segments of a step in a mode; a caller who changes only efficiencies can keep them."""
-    return fusion.segments(step, device, fuse=mode != "eager", by_phase=mode == "compile")
+def step_seconds(step: StepRecording, device: Hardware, devices: int, *, mode: Mode) -> float:
+    """Return the seconds of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
+    return Schedule(step, device, devices, mode).seconds()
 
 
-def timeline(
-    step: StepRecording, device: Hardware, devices: int, *, mode: Mode, parts: tuple[Segment, ...] | None = None
-) -> Timeline:
-    """Return the timeline of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
-    schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
-    schedule.run(keeps_spans=True)
-    return schedule.result()
-
-
-def step_seconds(
-    step: StepRecording, device: Hardware, devices: int, *, mode: Mode, parts: tuple[Segment, ...] | None = None
-) -> float:
-    """Return the seconds of :func:`timeline` without its spans, for many predictions of one step.
+class Schedule:
+    """Streams of host, device and network over consecutive steps; the last one is kept.
 
     Args:
         step: Recorded step.
         device: Device.
         devices: Devices per box.
         mode: How the host launches operators.
-        parts: Segments of the step, of :func:`segments_of`; None to find them.
+        parts: Segments of an earlier schedule of the step, with other efficiencies; None to find them.
+
+    Attributes:
+        parts: Segments of the step.
     """
-    schedule = _Schedule(step, segments_of(step, device, mode) if parts is None else parts, device, devices, mode)
-    schedule.run()
-    return schedule.seconds
-
-
-class _Schedule:
-    """Streams of host, device and network over consecutive steps; the last one is kept."""
 
     def __init__(
-        self, step: StepRecording, parts: Sequence[Segment], device: Hardware, devices: int, mode: Mode
+        self,
+        step: StepRecording,
+        device: Hardware,
+        devices: int,
+        mode: Mode,
+        parts: tuple[Segment, ...] | None = None,
     ) -> None:
         self._step = step
-        self._parts = parts
+        if parts is None:
+            parts = fusion.segments(step, device, fuse=mode != "eager", by_phase=mode == "compile")
+        self.parts = parts
         self._device = device
         self._mode = mode
         works: dict[int, _Work] = {}
@@ -175,29 +165,30 @@ class _Schedule:
         ]
         self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
         self._host = self._clock = self._network = self._end = 0.0
-        self.run()  # It fills the queues, so that the next one is steady.
+        self._run()  # It fills the queues, so that the next one is steady.
 
-    @property
     def seconds(self) -> float:
-        """Duration of the step that ran last."""
+        """Return the duration of one more step."""
+        self._run()
         return self._end - self._begin
 
-    def result(self) -> Timeline:
-        """Return the step that ran last, as if it began at 0."""
+    def timeline(self) -> Timeline:
+        """Return one more step, as if it began at 0."""
+        self._run(keeps_spans=True)
         spans, host_spans = (_moved(each, self._begin, 1.0) for each in (self._spans, self._host_spans))
-        return Timeline(self.seconds, spans, host_spans, self._exposed, self._idle)
+        return Timeline(self._end - self._begin, spans, host_spans, self._exposed)
 
-    def run(self, *, keeps_spans: bool = False) -> None:
+    def _run(self, *, keeps_spans: bool = False) -> None:
         """Run the step once more, behind what already runs."""
         self._keeps_spans = keeps_spans
         self._begin = self._end
-        self._exposed = self._idle = 0.0
+        self._exposed = 0.0
         self._graphs = 0
         self._spans: list[Span] = []
         self._host_spans: list[Span] = []
         self._ends: list[float] = []
         self._host += self._step.loader_seconds * self._device.loader_factor
-        for part, times in zip(self._parts, self._times, strict=True):
+        for part, times in zip(self.parts, self._times, strict=True):
             self._issue_before(part.first)
             self._run_segment(part, times)
         self._issue_before(len(self._step.operations))
@@ -276,7 +267,6 @@ class _Schedule:
         if moment > self._clock:
             if self._keeps_spans:
                 self._spans.append(Span("compute", "idle", operation.phase, "", "host", self._clock, moment))
-            self._idle += moment - self._clock
             self._clock = moment
 
     def _placed(self, part: Segment, works: Sequence[_Work]) -> list[_Placed]:

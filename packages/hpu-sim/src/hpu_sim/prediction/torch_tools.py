@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import torch
 
@@ -40,14 +39,7 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:
-    """Make a default process group of one rank in this process.
-
-    Args:
-        make: Function that makes a backend of a rank and a size.
-        initialize: torch's function.
-        rank: Rank.
-        size: Number of ranks.
-    """
+    """Make the default process group of a rank by torch's function, with a backend that another function makes."""
     import torch.distributed as dist
 
     if PLANNED not in dist.Backend.backend_list:
@@ -119,15 +111,6 @@ def is_sum(operation: Any) -> bool:
     return bool(operation.op() == _SUM)
 
 
-@contextlib.contextmanager
-def without_compilation() -> Iterator[None]:
-    """Run what ``torch.compile`` has made as it is written."""
-    import torch
-
-    with torch.compiler.set_stance("force_eager"):
-        yield
-
-
 def loader_iterator_class() -> type[Any]:
     """Return the base class of the iterators of DataLoaders."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -150,13 +133,6 @@ def batch_fetcher(iterator: Any) -> Callable[[Any], Any] | None:
     )
     fetch: Callable[[Any], Any] = fetcher.fetch
     return fetch
-
-
-def flop_formulas() -> dict[Any, Callable[..., int]]:
-    """Return torch's formulas for floating-point operations, by operator."""
-    from torch.utils.flop_counter import flop_registry
-
-    return dict(flop_registry)
 
 
 def is_backward() -> bool:

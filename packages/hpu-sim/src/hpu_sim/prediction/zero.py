@@ -48,13 +48,7 @@ def offloads(config: dict[str, Any], kind: str = "optimizer") -> bool:
 
 
 def offloaded(recording: Recording, strategy: str, *, has_parameters: bool = False) -> Recording:
-    """Return a recording of a stage of ZeRO whose optimizer is on the host instead.
-
-    Args:
-        recording: Recording of the stage on the device.
-        strategy: Name of the strategy.
-        has_parameters: Whether parameters are offloaded as well.
-    """
+    """Return the recording of a stage of ZeRO as that of a strategy with the optimizer, and parameters, on the host."""
     notes = [*recording.notes, OFFLOADED, *([_PARAMETERS] if has_parameters else [])]
     setup, *steps = (_without_state(each) for each in (recording.setup, *recording.steps))
     return dataclasses.replace(recording, strategy=strategy, setup=setup, steps=steps, notes=notes)

@@ -1,24 +1,24 @@
 """Findings: rules that turn the records of a run into problems and recommendations.
 
-Every statement about hardware is from Intel's documentation or published sources.
+An operation that fails is an error, one that slows the device down is of performance, and one with other results of
+numerics. Every statement about hardware is from Intel's documentation or published sources.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from hpu_sim.common.document import Finding
 from hpu_sim.prediction import reserve
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.report.source_lines import SourceLine, source_lines
+from hpu_sim.report.source_lines import source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hpu_sim.report.schema import RankRecord, Report
-
-Category = Literal["error", "performance", "numerics"]
+    from hpu_sim.report.source_lines import SourceLine
 
 #: Steps in which recipe cache misses are expected. Everything is new in the first step, gradients and optimizer states
 #: exist from the second step on, and graph boundaries may still move in the third.
@@ -26,7 +26,6 @@ WARM_UP_STEPS: Final = 3
 #: Minimum number of recipe cache misses after warm-up for a finding.
 _MIN_REPEATED: Final = 2
 
-_SUMMARY: Final = ("category", "title", "recommendation")
 # Least share of a step that a kernel saves for a finding.
 _LEAST_SAVED: Final = 0.01
 # What the bridge's kernels stand for, and how to have them.
@@ -43,28 +42,10 @@ _NATIVE_DTYPES: Final = frozenset({"float32", "bfloat16"})
 _NATIVE_INTEGER_DTYPES: Final = frozenset({"int32", "int64"})
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A problem that a run would have on hardware.
-
-    Attributes:
-        category: "error" for an operation that fails, "performance" for one that slows the device down, "numerics" for
-            one with other results.
-        title: Short title.
-        recommendation: Cause and remedy.
-        lines: Affected lines, most frequent first; empty if the finding is about the whole run.
-    """
-
-    category: Category
-    title: str
-    recommendation: str
-    lines: tuple[SourceLine, ...]
-
-
 class _Rule(NamedTuple):
-    category: Category
+    category: Literal["error", "performance", "numerics"]
     title: str
-    recommendation: str
+    text: str
     applies: Callable[[SourceLine], bool]
 
 
@@ -169,32 +150,29 @@ _RULES: Final = (
 def findings(report: Report) -> tuple[Finding, ...]:
     """Return the findings of a report, most severe first."""
     lines = source_lines(report)
-    by_rule = [(rule, tuple(line for line in lines if rule.applies(line))) for rule in _RULES]
-    found = [
-        Finding(rule.category, rule.title, rule.recommendation, matching) for rule, matching in by_rule if matching
-    ]
+    by_rule = [(rule, [line.entry for line in lines if rule.applies(line)]) for rule in _RULES]
+    found = [Finding(rule.category, rule.title, rule.text, entries) for rule, entries in by_rule if entries]
     return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found, *_missed_kernels(report))
 
 
 def summaries(report: Report) -> list[dict[str, Any]]:
     """Return the findings of a report as its files list them, with lines such as ``train.py:12: every step: ...``."""
     return [
-        {**{name: getattr(each, name) for name in _SUMMARY}, "lines": list(map(_summarize, each.lines))}
+        {
+            "category": each.category,
+            "title": each.title,
+            "recommendation": each.text,
+            "lines": [f"{entry.place}: {entry.often}: {entry.what}" for entry in each.entries],
+        }
         for each in findings(report)
     ]
-
-
-def _summarize(line: SourceLine) -> str:
-    frame = line.site.frame
-    location = "no Python line" if frame is None else f"{frame.file}:{frame.line}"
-    return f"{location}: {line.frequency}: {line.description}"
 
 
 def _killed_ranks(report: Report) -> Iterable[Finding]:
     ranks = [record.rank for record in report.ranks if record.state == "running"]
     if ranks:
         title = f"{_format_ranks(ranks)} {'was' if len(set(ranks)) == 1 else 'were'} killed"
-        yield Finding("error", title, "The report shows the state up to a few seconds earlier.", ())
+        yield Finding("error", title, "The report shows the state up to a few seconds earlier.")
 
 
 def _uncaught_errors(report: Report) -> Iterable[Finding]:
@@ -202,7 +180,7 @@ def _uncaught_errors(report: Report) -> Iterable[Finding]:
         error = record.uncaught_error
         if error is not None and error.error != "KeyboardInterrupt":
             location = "" if error.frame is None else f" ({error.frame.file}:{error.frame.line})"
-            yield Finding("error", f"Uncaught {error.error} on rank {record.rank}", f"{error.message}{location}", ())
+            yield Finding("error", f"Uncaught {error.error} on rank {record.rank}", f"{error.message}{location}")
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
@@ -215,7 +193,6 @@ def _high_memory(report: Report) -> Iterable[Finding]:
                 title,
                 f"{_format_ranks(ranks)}. Workspaces of recipes and fragments need memory as well, "
                 "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
-                (),
             )
 
 
@@ -235,7 +212,7 @@ def _missed_kernels(report: Report) -> Iterable[Finding]:
             else f"{each.operators} operators are launched in a step, and {each.calls} with the kernel. The step is "
             f"{share:.0%} shorter with it (predicted, not measured)"
         )
-        yield Finding("performance", f"{name}, not {each.kernel}", f"{effect}. To have it, {remedy}. {places}", ())
+        yield Finding("performance", f"{name}, not {each.kernel}", f"{effect}. To have it, {remedy}. {places}")
 
 
 def _verdict(record: RankRecord) -> reserve.Verdict:

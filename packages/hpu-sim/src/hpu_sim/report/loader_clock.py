@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.device import media_time
@@ -47,10 +48,6 @@ class LoaderClock:
         """Return the times between the first and the last step; None before the second one."""
         if self._first is None or self._last is None or self._first is self._last:
             return None
-        one, other = self._first, self._last
         return LoaderShare(
-            other.seconds - one.seconds,
-            other.torch_seconds - one.torch_seconds,
-            other.media_seconds - one.media_seconds,
-            other.media_images - one.media_images,
+            *(last - first for first, last in zip(astuple(self._first), astuple(self._last), strict=True))
         )

@@ -105,12 +105,7 @@ def _wait_for_process(pid: int, deadline: float) -> None:
 
 
 def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
-    """Write a report to files.
-
-    Args:
-        report: The report.
-        paths: Files to write; the suffix selects the format, ``.html``, ``.json`` or ``.trace.json``.
-        folder: Folder of the records.
+    """Write a report of a folder's records to files, by their suffix: ``.html``, ``.json`` or ``.trace.json``.
 
     Raises:
         OSError: If a file cannot be written.

@@ -65,7 +65,7 @@ class RecordingSession:
         self._device = device
         self._forked = False
         self._loader = LoaderClock()
-        self._ends: list[Callable[[], None]] = []
+        self._end_listening: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
         self._snapshot = memory_snapshot.MemorySnapshot() if has_snapshot else None
         self._reset()
@@ -103,14 +103,13 @@ class RecordingSession:
         self._loader.reset()
         self._has_clock = self._detail == "lines"
         kinds = frozenset({"optimizer_begin", "optimizer_end"})
-        self._ends.append(events.subscribe(kinds | (events.DIAGNOSTICS if self._has_clock else set()), self._on_event))
+        kinds |= events.DIAGNOSTICS if self._has_clock else frozenset()
+        self._end_listening = events.subscribe(kinds, self._on_event)
 
     def _stop_listening(self) -> None:
         if self._clock is not None:
             self._clock.close()
-        for end in self._ends:
-            end()
-        self._ends = []
+        self._end_listening()
 
     def start(self) -> None:
         """Register the hooks for loaders, forks and process exit."""

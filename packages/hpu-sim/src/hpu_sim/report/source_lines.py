@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hpu_sim.common.document import Entry
 from hpu_sim.common.formatting import op_name
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class SourceLine:
 
     Attributes:
         site: Site of the rank with most events.
-        ranks: Ranks with such events, ascending.
+        who: Ranks with such events; empty in a report of one.
         count: Number of events on all ranks.
         bytes: Bytes on all ranks.
         last_step: Last step with such an event on any rank.
@@ -48,12 +49,28 @@ class SourceLine:
     """
 
     site: Site
-    ranks: tuple[int, ...]
+    who: str
     count: int
     bytes: int
     last_step: int
     max_per_step: int
     finished: int
+
+    @property
+    def entry(self) -> Entry:
+        """The line in a document."""
+        site = self.site
+        return Entry(
+            "no Python line" if site.frame is None else f"{site.frame.file}:{site.frame.line}",
+            site.cause or (site.frame.source if site.frame is not None else ""),
+            self.frequency,
+            self.description,
+            self.bytes,
+            self.who,
+            site.examples,
+            site.stack,
+            site.cause,
+        )
 
     @property
     def later_steps(self) -> int:
@@ -136,7 +153,8 @@ def source_lines(report: Report) -> tuple[SourceLine, ...]:
             has_line = site.frame_index is not None
             key = (site.kind, site.op, site.variant, site.cause, site.phase, site.backward, has_line, lines)
             by_line.setdefault(key, []).append((record, site))
-    return tuple(sorted(map(_merge, by_line.values()), key=lambda line: -line.count))
+    found = [_merge(sites, len(report.ranks)) for sites in by_line.values()]
+    return tuple(sorted(found, key=lambda line: -line.count))
 
 
 def _distinctive_lines(site: Site) -> tuple[tuple[str, int], ...]:
@@ -147,11 +165,13 @@ def _distinctive_lines(site: Site) -> tuple[tuple[str, int], ...]:
     return tuple((frame.file, frame.line) for index, frame in frames if index <= site.frame_index or frame.is_user)
 
 
-def _merge(sites: list[tuple[RankRecord, Site]]) -> SourceLine:
+def _merge(sites: list[tuple[RankRecord, Site]], records: int) -> SourceLine:
     record, largest = max(sites, key=lambda pair: pair[1].count)
+    ranks = sorted({record.rank for record, _ in sites})
+    who = "all ranks" if len(ranks) == records else f"rank {', '.join(map(str, ranks))}"
     return SourceLine(
         site=largest,
-        ranks=tuple(sorted({record.rank for record, _ in sites})),
+        who=who if records > 1 else "",
         count=sum(site.count for _, site in sites),
         bytes=sum(site.bytes for _, site in sites),
         last_step=max(site.last_step for _, site in sites),

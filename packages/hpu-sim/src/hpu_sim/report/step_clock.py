@@ -36,10 +36,6 @@ _MAX_LINES: Final = 50
 class StepClock(OperationRecorder):
     """Recorder of the operators and collectives of one step, each with its line of the program.
 
-    Args:
-        config: The simulated machine.
-        on_predicted: Function that is called once the step is predicted.
-
     Attributes:
         clock: Predicted step; None before it.
     """
@@ -51,7 +47,6 @@ class StepClock(OperationRecorder):
         super().__init__()
         self._config = config
         self._on_predicted = on_predicted
-        self._optimizer: int | None = None
         self._steps = 0
         self._listening = contextlib.ExitStack()
         self._is_recording = False
@@ -67,12 +62,12 @@ class StepClock(OperationRecorder):
         self._begun = len(self.step.operations)
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Begin to record after the first steps of the first optimizer, and predict after its next one."""
+        """Take what torch's AdamW did as a call that a kernel could replace."""
         if self._is_recording and type(optimizer) is torch.optim.AdamW:
             self._add_replaceable("FusedAdamW", self._begun)
-        if self._optimizer not in {None, id(optimizer)}:
-            return
-        self._optimizer = id(optimizer)
+
+    def on_step(self) -> None:
+        """Begin to record after the first steps, and predict after the next one."""
         self._steps += 1
         try:
             if self._is_recording:

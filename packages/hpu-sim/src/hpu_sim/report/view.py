@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import signal
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.document import (
-    Document,
-    Entries,
-    Entry,
-    Finding,
-    Heading,
-    Part,
-    Table,
-    Text,
-)
+from hpu_sim.common.document import Document, Entries, Finding, Heading, Part, Table, Text
 from hpu_sim.common.formatting import format_bytes, format_int, format_range, show_location
 from hpu_sim.prediction.recording import PREDICTED
 from hpu_sim.report.findings import findings, limitations
@@ -25,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpu_sim.report.schema import Clock, RankRecord, Report
-    from hpu_sim.report.source_lines import SourceLine
 
 #: Maximum number of findings in a terminal.
 MAX_FINDINGS: Final = 5
@@ -106,8 +97,7 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     yield from _clocks(report)
     yield Heading("Findings")
     for number, each in enumerate(found):
-        entries = [_entry(line, report) for line in each.lines]
-        yield Finding(each.category, each.title, each.recommendation, entries, is_brief=number < MAX_FINDINGS)
+        yield dataclasses.replace(each, is_brief=number < MAX_FINDINGS)
     if not found:
         has_lines = any(record.detail == "lines" for record in report.ranks)
         has_failed = report.exit_code not in {0, None}
@@ -122,32 +112,12 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     for title, kinds, text in _SECTIONS:
         chosen = [line for line in lines if line.site.kind in kinds]
         groups = [
-            (name.capitalize(), [_entry(each, report) for each in chosen if each.occurrence == name])
-            for name in OCCURRENCES
+            (name.capitalize(), [each.entry for each in chosen if each.occurrence == name]) for name in OCCURRENCES
         ]
         if chosen:
             yield Heading(title)
             yield Text(text, "faint", is_brief=False)
             yield Entries([group for group in groups if group[1]])
-
-
-def _entry(line: SourceLine, report: Report) -> Entry:
-    site = line.site
-    frame, who = site.frame, ""
-    if len(report.ranks) > 1:
-        is_all = len(line.ranks) == len(report.ranks)
-        who = "all ranks" if is_all else f"rank {', '.join(map(str, line.ranks))}"
-    return Entry(
-        "no Python line" if frame is None else f"{frame.file}:{frame.line}",
-        site.cause or (frame.source if frame is not None else ""),
-        line.frequency,
-        line.description,
-        line.bytes,
-        who,
-        site.examples,
-        site.stack,
-        site.cause,
-    )
 
 
 def _row(record: RankRecord) -> tuple[str, ...]:
