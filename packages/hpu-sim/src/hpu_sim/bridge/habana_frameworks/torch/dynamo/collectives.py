@@ -6,8 +6,10 @@ trace a functional collective. Functional collectives that a program calls stay 
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any, Final
 
+_FUNCTIONAL: Final = "torch.distributed._functional_collectives"
 _NAMES: Final = (
     "_all_gather_base",
     "_reduce_scatter_base",
@@ -39,15 +41,16 @@ _NAMES: Final = (
 
 def disallow_in_graph() -> None:
     """Make dynamo break the graph at the collectives, from the import of dynamo on."""
-    import torch._dynamo
     import torch.distributed as dist
-    from torch.distributed import _functional_collectives
+    from torch import _dynamo as dynamo  # torch 2.0 sets the attribute of torch after its import.
 
+    # torch 2.0 has no functional collectives.
+    functional = importlib.import_module(_FUNCTIONAL) if importlib.util.find_spec(_FUNCTIONAL) else None
     # Functions of torch's that dynamo would trace in their place.
-    replacements: dict[Any, Any] = vars(_functional_collectives).get("traceable_collective_remaps", {})
+    replacements: dict[Any, Any] = getattr(functional, "traceable_collective_remaps", {})
     for name in _NAMES:
         function = getattr(dist, name, None)
         if function is not None:
             replacements.pop(function, None)
             # dynamo disallows only what it would put into a graph.
-            torch._dynamo.disallow_in_graph(torch._dynamo.allow_in_graph(function))  # noqa: SLF001 - torch's public API
+            dynamo.disallow_in_graph(dynamo.allow_in_graph(function))
