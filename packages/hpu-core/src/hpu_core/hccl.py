@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
-from hpu_core import _rendezvous_env, bridge, launcher_env
+from hpu_core import bridge, launcher_env
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
@@ -55,7 +55,9 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     # First, because without a bridge the environment must not change.
     bridge.load_hccl()
     _select(module, local_rank)
-    _save(_LOG_ID, _MODULE)
+    # The import of a rank's bridge sets both.
+    _save(_LOG_ID, str(rank))
+    _save(_MODULE, module)
     return bridge.initialize_distributed(world_size, rank, local_rank)
 
 
@@ -164,6 +166,7 @@ def _select(module: str | None, local_rank: int) -> None:
     os.environ[_MODULE] = _selected = module
 
 
-def _save(*names: str) -> None:
-    for name in names:
-        _saved.setdefault(name, None if _rendezvous_env.is_of_bridge(name) else os.environ.get(name))
+def _save(name: str, of_bridge: str | None = None) -> None:
+    """Keep the value of a variable, unless it is the one that the bridge has set."""
+    value = os.environ.get(name)
+    _saved.setdefault(name, None if value == of_bridge else value)

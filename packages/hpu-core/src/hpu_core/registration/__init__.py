@@ -18,7 +18,7 @@ from hpu_core.registration import _import_hook
 
 
 def autoload() -> None:
-    """Call `register` and track the bridge's import if `should_autoload` is true. Never raises.
+    """Call `register` if `should_autoload` is true. Never raises.
 
     Without a device and the simulator, only Lightning's errors for names of Gaudi get a sentence that says so.
 
@@ -26,9 +26,6 @@ def autoload() -> None:
     """
     try:
         if should_autoload():
-            from hpu_core import _rendezvous_env
-
-            _rendezvous_env.track()
             register()
         elif _hpu_core_probe.is_autoload_enabled():
             _import_hook.install_hints()
