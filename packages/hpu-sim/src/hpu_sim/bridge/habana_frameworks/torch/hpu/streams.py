@@ -50,7 +50,7 @@ class Stream(_until_torch_2_3.BaseStream):
         return 0, 0
 
     def query(self) -> bool:
-        """Return True: kernels run synchronously, and deferred copies complete."""
+        """Return whether the work of the stream has run, which by default is always so."""
         return super().query()
 
     def synchronize(self) -> None:
@@ -73,7 +73,7 @@ class Stream(_until_torch_2_3.BaseStream):
 
 
 class Event(_until_torch_2_3.BaseEvent):
-    """Event of a stream. Its time is that of the host, because kernels run synchronously."""
+    """Event of a stream. Its time is that of the host's clock."""
 
     _timer: _until_torch_2_3.BaseEvent
 
