@@ -68,9 +68,11 @@ class MemoryRecorder:
 
     @property
     def module(self) -> str:
-        """Qualified name of the innermost module that runs; empty outside of modules."""
-        names = self._tracker.parents
-        return "" if len(names) == 1 else max((name for name in names if name != "Global"), key=len)
+        """Qualified name of the innermost module that runs; empty outside of modules.
+
+        In a backward pass, siblings such as the projections of attention run together: the last one by name.
+        """
+        return max(self._tracker.parents - {"Global"}, key=lambda name: (len(name), name), default="")
 
     def name_modules(self, root: torch.nn.Module) -> None:
         """Give the modules below a root their qualified names, and count their parameters as such."""
