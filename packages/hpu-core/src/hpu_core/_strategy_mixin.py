@@ -127,10 +127,7 @@ class HPUStrategyMixin(_Strategy):
         self._checkpoint_io = io
 
     def setup_environment(self) -> None:
-        """Wait for the other ranks, open this rank's device and create the process group.
-
-        Each step has one owner: `check_accelerator`, `join_ranks`, `prepare_device`, `setup_hccl_env`, the manager of
-        the process group, and Lightning's own set-up, which opens the device and finds a process group.
+        """Wait for the other ranks, open this rank's device and create the process group, which Lightning then finds.
 
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
@@ -218,12 +215,7 @@ class HPUStrategyMixin(_Strategy):
             return None
 
     def require_ranks(self, name: str) -> None:
-        """Raise an error if this rank has failed, and others take part in what is about to begin.
-
-        Raises:
-            RankFailedError: Another rank has failed.
-            RuntimeError: This rank has failed.
-        """
+        """Raise the error of `ProcessGroupManager.wait` if this rank needs the others for what is about to begin."""
         if not self.saves_alone:
             with self.process_groups.wait(name):
                 pass

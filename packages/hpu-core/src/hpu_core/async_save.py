@@ -34,7 +34,7 @@ class AsyncSaves:
         return True
 
     def write(self, write: Callable[[Any], None], partial: Path, path: Path) -> None:
-        """Write a checkpoint on another thread, and replace the last one by it once all ranks have written theirs.
+        """Write a checkpoint on another thread, and replace the one at `path` once all ranks have written theirs.
 
         Args:
             write: Function that writes this rank's files to `partial`, called with a process group for CPU tensors.

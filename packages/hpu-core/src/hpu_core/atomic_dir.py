@@ -33,9 +33,6 @@ def atomic_dir(path: Path, rank: int, local_rank: int, barrier: Callable[[], Non
         local_rank: Rank of this process on its host.
         barrier: Function that blocks until all ranks have called it.
 
-    Yields:
-        A path for the directory to write to.
-
     Raises:
         OSError: The block failed because the file system takes no more data.
     """

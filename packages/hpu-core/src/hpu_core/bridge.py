@@ -56,9 +56,6 @@ def load() -> ModuleType:
     """Import the bridge, which registers `torch.hpu` and the "hccl" backend. Does not open the device.
 
     MASTER_ADDR and MASTER_PORT keep their values; the bridge's import alone would set them to a fixed endpoint.
-
-    Returns:
-        The module `habana_frameworks.torch`.
     """
     # hpu-doctor verify: import-sets-up-torch, import-opens-no-card
     return _import()
@@ -258,15 +255,9 @@ def cache_hpu_graphs(
 
 
 def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_tensor_cache: bool = False) -> None:
-    """Replace a module's `forward` by one that captures an HPU graph per set of input shapes, without gradients.
+    """Replace `forward` as `cache_hpu_graphs` does, without gradients.
 
-    Args:
-        module: The `torch.nn.Module`, changed in place.
-        max_graphs: Largest number of graphs; further shapes run without one. None for no limit.
-        disable_tensor_cache: Whether to free the tensors of a graph between its replays.
-
-    Raises:
-        RuntimeError: The bridge is in eager mode, where it has no graphs.
+    Shapes beyond `max_graphs` run without a graph; None is no limit.
     """
     # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
@@ -349,10 +340,6 @@ def transformer_engine() -> ModuleType:
 def clip_norm(parameters: "list[torch.Tensor]", max_norm: float) -> "torch.Tensor":
     """Clip gradients in place by their total L2 norm with the bridge's `FusedClipNorm`; return the norm before.
 
-    Args:
-        parameters: Tensors on the device whose gradients to clip.
-        max_norm: Maximum norm, positive.
-
     Raises:
         ImportError: The bridge is not installed, or lacks the kernel.
     """
@@ -378,12 +365,9 @@ def initialize_inference(module: object) -> None:
 
 
 def initialize_distributed(world_size: int, rank: int, local_rank: int) -> tuple[int, int, int]:
-    """Call the bridge's `initialize_distributed_hpu`, which sets the distributed variables. Opens no device.
+    """Return what the bridge's `initialize_distributed_hpu` returns, which sets the distributed variables.
 
-    Use `hpu_core.initialize_hccl`, which validates the arguments and selects the device.
-
-    Returns:
-        (world_size, rank, local_rank) as the bridge reports them.
+    Opens no device. Use `hpu_core.initialize_hccl`, which validates the arguments and selects the device.
     """
     # hpu-doctor verify: rank-selects-module
     job: tuple[int, int, int] = load_hccl().initialize_distributed_hpu(

@@ -57,9 +57,6 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
         group: The process group; all ranks if None.
         reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is "sum".
 
-    Returns:
-        `tensor`.
-
     Raises:
         ValueError: The tensor is on another device, or the operation is unknown; the latter is also a TypeError.
     """
@@ -76,11 +73,7 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
 
 
 def all_gather(tensor: Tensor, group: Any | None) -> Tensor:
-    """Return the tensors of all ranks, of shape `(ranks, *shape)`, without gradients.
-
-    Args:
-        tensor: An hpu tensor of the same shape on all ranks.
-        group: The process group; all ranks if None.
+    """Return the tensors of all ranks of a group, of shape `(ranks, *shape)`, without gradients.
 
     Raises:
         ValueError: The tensor is not an hpu tensor.

@@ -29,12 +29,7 @@ def mark_json(arguments: Sequence[str]) -> list[str]:
 
 
 def write_json(report: Mapping[str, Any], to: str, *, indent: int | None = 2) -> None:
-    """Write a report to a file, or to standard output.
-
-    Args:
-        report: What `json` can serialize.
-        to: Path of the file; "-" for standard output.
-        indent: Spaces of each level; None for one line.
+    """Write a report to the path `to`, or to standard output if that is "-"; in one line if `indent` is None.
 
     Raises:
         OSError: The file cannot be written.

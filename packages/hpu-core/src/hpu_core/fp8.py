@@ -29,14 +29,7 @@ class FP8PrecisionMixin:
         return None if self.fp8_plugin is None else self.fp8_plugin.compute_dtype
 
     def convert_modules(self, module: "torch.nn.Module", **options: Any) -> "torch.nn.Module":
-        """Convert a module to fp8 before it is sharded, as `HPUPrecisionPlugin.convert_modules` of hpu-precision.
-
-        Args:
-            module: The module.
-            **options: `replace_layers` and `recipe`, for training.
-
-        Returns:
-            The converted module.
+        """Return a module in fp8, before it is sharded; see `HPUPrecisionPlugin.convert_modules` of hpu-precision.
 
         Raises:
             ValueError: The plugin's precision is not "fp8", or an option is invalid.

@@ -90,12 +90,8 @@ def select_device(world_size: int = 1, local_rank: int = 0, modules: Sequence[in
 
     For a process that creates tensors on its device before the rendezvous. A single-process run opens a device that
     `modules` or HABANA_VISIBLE_MODULES allows; the bridge by itself would open the first free one. Without `modules`,
-    an HLS_MODULE_ID that is set is the user's choice there. An open device stays.
-
-    Args:
-        world_size: The number of processes.
-        local_rank: This process among those of its machine, from 0.
-        modules: Module ids for the local ranks of this machine; None selects by HABANA_VISIBLE_MODULES.
+    which are the module ids for the local ranks, an HLS_MODULE_ID that is set is the user's choice there. An open
+    device stays.
 
     Raises:
         ValueError: HABANA_VISIBLE_MODULES is invalid, or there is no module for this rank.

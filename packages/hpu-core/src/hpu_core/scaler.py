@@ -20,13 +20,6 @@ def unscale_gradients(
     """Return what a scaler's `_unscale_grads_` returns, flags by device of whether gradients overflow.
 
     For an optimizer without gradients, that is `found_inf`, which is 0: its step does nothing then, as in other
-    precisions, and the ranks of a sharded scaler reduce as many flags each.
-
-    Args:
-        unscale: torch's method.
-        optimizer: The optimizer.
-        inv_scale: Reciprocal of the scale, a scalar.
-        found_inf: The flag on the scaler's device, a scalar that is 0.
-        allow_fp16: Whether gradients may be float16.
+    precisions, and the ranks of a sharded scaler reduce as many flags each. `unscale` is torch's method.
     """
     return unscale(optimizer, inv_scale, found_inf, allow_fp16) or {found_inf.device: found_inf}

@@ -9,6 +9,7 @@ import warnings
 from typing import Any, ClassVar, Final
 
 from hpu_core import bridge, discovery, frameworks, plugins
+from hpu_core.fp8 import installed_precision
 from hpu_core.registration import _registries, _strategy_flags
 from hpu_core.registration._hints import HINT, names_hpu, suggest_flags
 
@@ -146,10 +147,8 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             return super()._check_and_init_precision()
         if hasattr(self.strategy, "precision_plugin_for"):
             return self.strategy.precision_plugin_for(precision)
-        for plugin in plugins.installed().values():
-            path = plugin.precision.of(self._api) if plugin.precision else None
-            if path is not None:
-                return plugins.load(path)(precision)
+        if (plugin := installed_precision(precision, self._api)) is not None:
+            return plugin
         if precision == "32-true":
             return super()._check_and_init_precision()
         if precision == "64-true":
