@@ -72,7 +72,7 @@ class StepClock(OperationRecorder):
         try:
             if self._is_recording:
                 self.close()
-                self.clock = _predict(self, self._config)
+                self.clock = self._predict()
                 self._on_predicted()
             elif self._steps == STEPS_BEFORE:
                 self._is_recording = True
@@ -105,36 +105,33 @@ class StepClock(OperationRecorder):
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
-        return trace_of_recording(_recording(self.step, self._config, rank, world_size), self._config.generation)
+        return trace_of_recording(self._recording(self.step, rank, world_size), self._config.generation)
+
+    def _recording(self, step: StepRecording, rank: int = 0, world_size: int = 1) -> Recording:
+        return Recording((), rank, world_size, self._config.devices, lazy=self._config.lazy, steps=[step])
+
+    def _predict(self) -> Clock:
+        prediction = Prediction(self._recording(self.step), self._config.generation)
+        found = summary.summarize(prediction)
+        costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
+        kernels = sorted({kernel for kernel, _, _ in self.replaceable_calls})
+        replaceable = tuple(self._replaceable(kernel, found.time.seconds) for kernel in kernels)
+        return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(self.notes)), replaceable)
+
+    def _replaceable(self, kernel: str, seconds: float) -> Replaceable:
+        """Return what a kernel would change: its parts are one launch, as the planner takes the bridge's kernels."""
+        calls = [(start, end) for name, start, end in self.replaceable_calls if name == kernel]
+        operations = list(self.step.operations)
+        launched = 0
+        for start, end in calls:
+            launched += sum(each.is_launched for each in operations[start:end])
+            operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
+        changed = self._recording(replace(self.step, operations=operations))
+        shorter = Prediction(changed, self._config.generation).range().middle
+        lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
+        return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))
 
     def on_read(self, name: str, value: Any) -> None:
         """Record that the host waits for a value, or for a copy."""
         del name, value
         self.record_sync(frames.name_in_trace(frames.program_frame()))
-
-
-def _recording(step: StepRecording, config: SimConfig, rank: int = 0, world_size: int = 1) -> Recording:
-    return Recording((), rank, world_size, config.devices, lazy=config.lazy, steps=[step])
-
-
-def _predict(recorder: StepClock, config: SimConfig) -> Clock:
-    prediction = Prediction(_recording(recorder.step, config), config.generation)
-    found = summary.summarize(prediction)
-    costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
-    kernels = sorted({kernel for kernel, _, _ in recorder.replaceable_calls})
-    replaceable = tuple(_replaceable(recorder, kernel, config, found.time.seconds) for kernel in kernels)
-    return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(recorder.notes)), replaceable)
-
-
-def _replaceable(recorder: StepClock, kernel: str, config: SimConfig, seconds: float) -> Replaceable:
-    """Return what a kernel would change: its parts are one launch, as the planner takes the bridge's kernels."""
-    calls = [(start, end) for name, start, end in recorder.replaceable_calls if name == kernel]
-    operations = list(recorder.step.operations)
-    launched = 0
-    for start, end in calls:
-        launched += sum(each.is_launched for each in operations[start:end])
-        operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
-    changed = _recording(replace(recorder.step, operations=operations), config)
-    shorter = summary.summarize(Prediction(changed, config.generation)).time.seconds
-    lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
-    return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))
