@@ -87,9 +87,9 @@ def write_file(
             for block in weight.blocks():
                 for piece in block.detach().reshape(-1).split(_PIECE):
                     data = piece.to(weight.dtype).contiguous()
-                    file.write(_memory(data))
-                    written += data.nbytes
-                    progress(data.nbytes)
+                    size = file.write(_memory(data))
+                    written += size
+                    progress(size)
             if written != weight.nbytes:
                 raise ValueError(
                     f"{name!r} must have {weight.nbytes:,} bytes, got {written:,}: the checkpoint is damaged"
@@ -108,4 +108,5 @@ def write_index(folder: Path, files: Mapping[str, list[str]], total: int) -> Non
 
 def _memory(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a contiguous CPU tensor without a copy, of dtypes that NumPy does not have, too."""
-    return memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr()))
+    # torch 2.0 has no `tensor.nbytes`.
+    return memoryview((ctypes.c_char * (tensor.numel() * tensor.element_size())).from_address(tensor.data_ptr()))
