@@ -92,9 +92,10 @@ print(type(trainer.strategy).__module__, trainer.precision_plugin.precision)
 # Lightning 2.0 imports HMP, which is part of SynapseAI up to 1.12.
 _MACHINE = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.11.0" if _framework.version < Version("2.1") else "1.24.1"}
 
-pytestmark = pytest.mark.skipif(
-    Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"
-)
+pytestmark = [
+    pytest.mark.usefixtures("forks"),
+    pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
+]
 
 
 def test_program_for_lightning_1_trains(run: Run) -> None:
