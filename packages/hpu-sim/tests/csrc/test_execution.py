@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils import checkpoint
 
 from hpu_sim.device.runtime import native
 
@@ -29,7 +29,9 @@ def _transformer() -> tuple[nn.Module, torch.Tensor]:
 
 
 def _norms() -> tuple[nn.Module, torch.Tensor]:
-    layers = (nn.GroupNorm(2, 4), nn.InstanceNorm1d(4), nn.BatchNorm1d(4, affine=False), nn.LayerNorm(8, bias=False))
+    last = nn.LayerNorm(8)
+    last.register_parameter("bias", None)  # As `bias=False` of torch 2.1.
+    layers = (nn.GroupNorm(2, 4), nn.InstanceNorm1d(4), nn.BatchNorm1d(4, affine=False), last)
     return nn.Sequential(nn.Conv1d(4, 4, 1), *layers, nn.Flatten(), nn.Linear(32, 4)), torch.randn(6, 4, 8)
 
 
@@ -42,7 +44,7 @@ class _Recomputed(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the layers."""
-        result: torch.Tensor = checkpoint(self.layers, x, use_reentrant=False)
+        result: torch.Tensor = checkpoint.checkpoint(self.layers, x, use_reentrant=False)
         return result
 
 
@@ -77,6 +79,8 @@ def _train(name: str, precision: str) -> list[torch.Tensor]:
 @pytest.mark.parametrize("precision", ["float32", "bf16", "bf16 autocast"])
 @pytest.mark.parametrize("name", _MODELS)
 def test_a_training_has_the_same_numbers_bit_for_bit(name: str, precision: str) -> None:
+    if (name, precision) == ("recomputed", "bf16 autocast") and not hasattr(checkpoint, "DefaultDeviceType"):
+        pytest.skip("torch 2.0 recomputes without the autocast of other devices than CUDA and the CPU")
     now = _train(name, precision)
     native().set_execution_mode("later")
     try:
