@@ -742,7 +742,9 @@ def check_a_profile_sees_when_collectives_ran() -> None:
         dist.recv(card(1, 2, 3), 0)
 
     collectives = [each for each in native().stop_device_trace()[0] if each[0] == "collective"]
-    assert [(name, size) for _, name, *_, size in collectives] == [("allreduce", 8), (("send", "recv")[RANK], 12)]
+    # The transfer has a stream of its own, and may end first.
+    ended = sorted((name, size) for _, name, *_, size in collectives)
+    assert ended == [("allreduce", 8), (("send", "recv")[RANK], 12)]
     assert all(begin < end for _, _, begin, end, *_ in collectives)
 
 
