@@ -42,8 +42,7 @@ class Forks:
         self._stack = contextlib.ExitStack()
         # `subprocess` has a name of its own since Python 3.11.
         started = [(module, name) for module, name in ((self._posix, "fork_exec"), (subprocess, "_fork_exec"))]
-        new: list[tuple[Any, str, Any]]
-        new = [(module, name, self._start) for module, name in started if hasattr(module, name)]
+        new: list[tuple[Any, str, Any]] = [(each, name, self._start) for each, name in started if hasattr(each, name)]
         # From Python 3.13 on, `subprocess` calls `os.posix_spawn` for pipes, unless this documented name is false.
         new.append((subprocess, "_USE_POSIX_SPAWN", False))
         for module, name, function in [*new, (os, "posix_spawn", self._spawn), (os, "execv", self._execute)]:
