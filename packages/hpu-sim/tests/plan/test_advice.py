@@ -49,10 +49,10 @@ def test_a_program_with_the_advice_fits(batch: str, hidden: str, nodes: int, exp
     recording = record(options)
     assert memory_plan(recording).peak_bytes > usable_memory("GAUDI2")
 
-    found, _ = advise(record, options, recording, "GAUDI2")
+    found, left_out = advise(record, options, recording, "GAUDI2")
     fitting = [each for each in found if each.fits]
 
-    assert expected <= {name for each in fitting for name in each.settings}
+    assert expected <= {name for each in fitting for name in each.settings}, left_out
     for advice in fitting:
         peak = memory_plan(_worker({**own, **advice.settings}).record(options)).peak_bytes
         assert verdict(peak, usable_memory("GAUDI2")) == "fits", advice.title

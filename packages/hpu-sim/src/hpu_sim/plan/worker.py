@@ -122,9 +122,14 @@ class Worker:
 
     def _work(self, sender: Connection, options: Options, output: IO[bytes]) -> None:
         """Record in this process, and send what happens."""
+        import torch
+
         from hpu_sim.plan.execution import record
 
         _end_with_parent()
+        # The first use of torch's pool of threads after a fork replaces it. Two threads of autograd that are the first
+        # at the same time end the process (torch 2.13).
+        torch.set_num_threads(torch.get_num_threads())
         # What the planner has made is looked at by no collection of the program's.
         gc.freeze()
         if not self._shows_output:
