@@ -25,7 +25,7 @@ from .modules import (
     trainer,
 )
 
-BATCHES = 8
+BATCHES = 12
 # Each net in one precision: the stages are the same for both.
 PRECISIONS = {"mlp": ("bf16-mixed", torch.bfloat16), "transformer": ("32-true", torch.float32)}
 # Small, because Adam's first steps depend on the sign of the gradient, which rounding can flip near zero.
@@ -112,7 +112,7 @@ def test_plain_training_learns(net: str, curves: Curves) -> None:
     losses = curves[net, "plain"]
 
     assert len(losses) == BATCHES
-    assert losses[-1] < losses[0] * 0.995
+    assert losses[-1] < losses[0] * 0.98
 
 
 @pytest.mark.parametrize("stage", STAGES)
