@@ -258,6 +258,9 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
     """Replace `forward` as `cache_hpu_graphs` does, without gradients.
 
     Shapes beyond `max_graphs` run without a graph; None is no limit.
+
+    Raises:
+        RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
     # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)

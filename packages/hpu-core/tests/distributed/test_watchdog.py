@@ -50,7 +50,7 @@ def watchdog(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watc
     monkeypatch.delattr("sys.last_value", raising=False)
     monkeypatch.setattr(faulthandler, "dump_traceback_later", mock.Mock())
     config = RendezvousConfig("127.0.0.1", 1, 0, 2, timedelta(seconds=2))
-    job: Any = RendezvousResult(config, store, 1, {})  # type: ignore[arg-type] # No server is needed.
+    job: Any = RendezvousResult(config, store, 1, {})  # type: ignore[arg-type] # A store without a server.
     launched = LaunchedRanks({1: launched_process()})
     watchdog = Watchdog(job, launched, StepClock(), guard=lambda *_, **__: 0)
     with mock.patch.object(watchdog.clock, "wake", side_effect=lambda: _read(watchdog)):

@@ -116,15 +116,23 @@ class Watchdog:
             raise error from cause
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """Return the context of a step, one of `failure_detection.SCOPES`; see `raising`."""
-        return self.raising(self.clock.scope(name))
+        """Return the context of a step, one of `failure_detection.SCOPES`.
+
+        Raises:
+            RankFailedError: The job cannot continue, which may be why the body failed.
+        """
+        return self._raising(self.clock.scope(name))
 
     def wait(self) -> AbstractContextManager[None]:
-        """Return the context of a call in which the host waits for all ranks; see `raising`."""
-        return self.raising(self.clock.wait())
+        """Return the context of a call in which the host waits for all ranks.
+
+        Raises:
+            RankFailedError: As in `step`.
+        """
+        return self._raising(self.clock.wait())
 
     @contextlib.contextmanager
-    def raising(self, context: AbstractContextManager[None]) -> Iterator[None]:
+    def _raising(self, context: AbstractContextManager[None]) -> Iterator[None]:
         """Return a context that enters another one, unless the job cannot continue.
 
         Raises:
@@ -218,7 +226,7 @@ class Watchdog:
         if not self.detects:
             return
         key, store, ranks = f"epochs/{self._beat.run}", self.job.store(), self.job.config.world_size
-        with self.raising(contextlib.nullcontext()):
+        with self._raising(contextlib.nullcontext()):
             self._post(ended=batches)
             try:
                 last = -(-store.add(key, 1) // ranks) * ranks
