@@ -19,7 +19,7 @@ from hpu_sim.prediction.hardware import (
     unexplained,
     usable_memory,
 )
-from hpu_sim.prediction.ranges import DEVIATIONS, UNEXPLAINED, Clock, Range, ratio, spread
+from hpu_sim.prediction.ranges import UNEXPLAINED, Z_SCORE, Clock, Range, interval, ratio
 from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
 if TYPE_CHECKING:
@@ -56,14 +56,14 @@ def test_a_range_has_the_figures_that_limit_the_step_and_what_they_do_not_explai
     assert set(list(found.shares)[:2]) == {"matrix_efficiency", UNEXPLAINED}
     assert sum(found.shares.values()) == pytest.approx(1.0)
     assert found.low < found.middle < found.high
-    assert math.log(found.high / found.middle) > DEVIATIONS * unexplained() / math.sqrt(3)
+    assert math.log(found.high / found.middle) > Z_SCORE * unexplained() / math.sqrt(3)
 
 
 def test_a_range_holds_eight_cases_in_ten() -> None:
     """Three figures draw at random; one only slows the step."""
-    draw = random.Random(0)  # noqa: S311 - no secret.
+    draw = random.Random(0)  # noqa: S311 - draws for a statistic.
     ends = {"first": (math.exp(0.3), math.exp(-0.2)), "second": (math.exp(0.4), 1.0), "third": (0.8, 1.2)}
-    found = spread(1.0, ends, 0.1)
+    found = interval(1.0, ends, 0.1)
 
     inside = 0
     for _ in range(2000):
@@ -94,7 +94,7 @@ def test_what_is_uncertain_about_both_cancels() -> None:
     found = ratio(Clock(_recording(200, product=True), "GAUDI2"), Clock(_recording(100, product=True), "GAUDI2"))
 
     assert found.middle == pytest.approx(2.0, rel=0.01)
-    assert math.log(found.high / found.low) == pytest.approx(2 * DEVIATIONS * unexplained() / math.sqrt(3), rel=0.01)
+    assert math.log(found.high / found.low) == pytest.approx(2 * Z_SCORE * unexplained() / math.sqrt(3), rel=0.01)
 
 
 def test_what_each_generation_has_for_itself_does_not_cancel() -> None:

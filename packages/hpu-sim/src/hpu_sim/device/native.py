@@ -3,7 +3,7 @@
 The headers in ``csrc`` describe its functions, which ``csrc/module.cpp`` binds by their names there.
 """
 
-# ruff: noqa: D102 - see above
+# ruff: noqa: D102 - a second text beside that of the header would differ one day
 
 from __future__ import annotations
 

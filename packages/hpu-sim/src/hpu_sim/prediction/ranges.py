@@ -2,8 +2,10 @@
 
 A figure is with equal chances below and above its middle, and anywhere between the middle and an end. Each one moves to
 both ends, what it changes between is taken as linear in logarithms, and the changes add as independent ones, with what
-no figure explains. The range is that of eight steps in ten. In the ratio of two strategies, generations or batch sizes,
-which a choice needs, an error moves both predictions at once, so that most of it cancels.
+no figure explains. The range is the 80 % prediction interval of a normal distribution with that mean and variance.
+
+In the ratio of two strategies, generations or batch sizes, which a choice needs, an error moves both predictions at
+once, so that most of it cancels.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.prediction.hardware import calibrated, from_ranges, own_figures, uncertain, unexplained
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 #: Name of the part of a range that no figure explains.
 UNEXPLAINED: Final = "what the model does not explain"
 #: Standard deviations on either side of the mean that hold 80 % of a normal distribution.
-DEVIATIONS: Final = 1.2816
+Z_SCORE: Final = NormalDist().inv_cdf(0.9)
 _OF_NETWORK: Final = ("collective_seconds", "in_box_efficiency", "between_boxes_efficiency")
 
 
@@ -100,7 +103,7 @@ class Clock:
 
     def range(self) -> Range:
         """Return the range of the seconds."""
-        return spread(self.seconds(), {name: self.at_ends(name) for name in self.used}, unexplained())
+        return interval(self.seconds(), {name: self.at_ends(name) for name in self.used}, unexplained())
 
     @functools.cached_property
     def used(self) -> dict[str, tuple[float, float]]:
@@ -133,10 +136,10 @@ def ratio(of: Clock, to: Clock) -> Range:
             ends[f"{name} of {to.generation}"] = tuple(middles[0] / each for each in below)
         else:
             ends[name] = tuple(one / other for one, other in zip(above, below, strict=True))
-    return spread(middles[0] / middles[1], ends, unexplained())
+    return interval(middles[0] / middles[1], ends, unexplained())
 
 
-def spread(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
+def interval(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) -> Range:
     """Return the range of a number.
 
     Args:
@@ -153,7 +156,7 @@ def spread(middle: float, ends: Mapping[str, tuple[float, ...]], beyond: float) 
         mean += shift
         variances[name] = (above**2 + below**2) / 6 - shift**2
     total = sum(variances.values())
-    center, factor = middle * math.exp(mean), math.exp(DEVIATIONS * math.sqrt(total))
+    center, factor = middle * math.exp(mean), math.exp(Z_SCORE * math.sqrt(total))
     ordered = sorted(variances, key=lambda name: -variances[name])
     shares = {name: variances[name] / total for name in ordered if total}
     return Range(center / factor, center * factor, shares)

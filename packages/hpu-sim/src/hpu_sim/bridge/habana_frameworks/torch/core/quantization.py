@@ -48,7 +48,7 @@ def _renamed(old: str, new: str, function: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if features().after_1_19:
-            print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - as the bridge does
+            print(f"[TO BE DEPRECATED] {old}, use {new}")  # noqa: T201 - the bridge prints it
         return function(*args, **kwargs)
 
     return call

@@ -33,7 +33,7 @@ def _cached(function: Callable[..., Any], max_graphs: int | None) -> tuple[Calla
         *args: Any,
         warmup_mode: bool = False,
         bypass_hpu_graphs: bool = False,
-        cache_tensors_list: Any = None,  # noqa: ARG001 - the bridge's, which is no argument of the function
+        cache_tensors_list: Any = None,  # noqa: ARG001 - an option of the bridge, kept from `function`
         **kwargs: Any,
     ) -> Any:
         key = 0 if bypass_hpu_graphs else input_hash((args, kwargs))
