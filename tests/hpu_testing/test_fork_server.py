@@ -32,8 +32,10 @@ print(__name__, os.path.basename(__file__), sys.argv[1:], os.getcwd(), os.enviro
 print("torch" in sys.modules, "lightning" in sys.modules)
 """
 _FAIL = """
-import sys
+import atexit, sys, threading
 
+atexit.register(print, "exit handler")
+threading.Timer(0.1, print, ["thread"]).start()
 print("out")
 print("err", file=sys.stderr)
 raise SystemExit(3)
@@ -82,9 +84,13 @@ def test_a_program_has_the_state_of_a_new_process(run: Run, tmp_path: Path) -> N
 
 
 def test_exit_code_and_output_are_those_of_the_program(run: Run) -> None:
+    """Also what threads and exit handlers print."""
     done = run(_FAIL)
 
-    assert (done.code, sorted(done.output.split()[-2:]), done.leaked_pids) == (3, ["err", "out"], ())
+    assert (done.code, done.leaked_pids) == (3, ())
+    *_, first, second, third, fourth = done.output.splitlines()
+    assert sorted([first, second]) == ["err", "out"]
+    assert [third, fourth] == ["thread", "exit handler"]
 
 
 def test_a_signal_is_a_negative_exit_code(run: Run) -> None:
@@ -159,3 +165,14 @@ def test_a_server_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
     with pytest.raises(FileNotFoundError):
         _ = ForkServer(os.environ).connection
     gc.collect()
+
+
+def test_programs_share_a_machine_that_has_started(tmp_path: Path) -> None:
+    """Each has variables and a device of its own, which the server lacks."""
+    text = "import os, sys, torch; print(os.environ['EXTRA'], torch.ones(2, device='hpu').sum().item(), sys.argv[1:])"
+    server = shared_server().with_machine(machine_env(1, tmp_path))
+    for extra in ("1", "2"):
+        with (tmp_path / extra).open("w+") as output:
+            assert server.start(["-c", text, "-v"], {"EXTRA": extra}, output).wait(60) == 0
+            output.seek(0)
+            assert output.read().splitlines()[-1] == f"{extra} 2.0 ['-v']"

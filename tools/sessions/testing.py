@@ -27,8 +27,8 @@ _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(g
 _LIMIT_OF_HANGS = ("-o", "faulthandler_timeout=1000", "-o", "faulthandler_exit_on_timeout=true")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
-# Its plug-in gives each worker of pytest-xdist a simulated machine of its own.
-_WORKERS = {"hpu-sim": ("-n", "3")}
+# Its plug-in gives each worker of pytest-xdist a simulated machine of its own. Tests of a file share what they start.
+_WORKERS = {"hpu-sim": ("-n", "3", "--dist", "loadfile")}
 # A process that a test leaves keeps a suite's output open for ever.
 _SECONDS_OF_LAST_LINES = 20
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.

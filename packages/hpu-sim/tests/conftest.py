@@ -60,6 +60,7 @@ _WARNINGS: Final = [
     ("ignore", "The `srun` command is available on your system but is not used", "UserWarning"),
     ("ignore", "`torch.cpu.amp.autocast(args...)` is deprecated", "FutureWarning"),  # 2.4, of its own checkpointing
 ]
+_FILTERS: Final = [(action, re.escape(text), category) for action, text, category in _WARNINGS]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -204,18 +205,47 @@ def run_python(
 
     The program is a fork of an interpreter that has imported torch, without the simulator.
     """
-    filters = [(action, re.escape(text), category) for action, text, category in _WARNINGS]
+    return functools.partial(
+        _run_fork, lambda variables: (fork_server, fresh_environment(variables)), without_gloo, tmp_path_factory
+    )
 
-    def run(program: str, *arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
-        folder = tmp_path_factory.mktemp("program")
-        command = ["-c", textwrap.dedent(program), *map(str, arguments)]
-        with (folder / "stdout").open("w+") as output, (folder / "stderr").open("w+") as errors:
-            process = fork_server.start(command, fresh_environment(variables), output, errors=errors, filters=filters)
-            code = process.wait(_TIME_LIMIT)
-        texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
-        return subprocess.CompletedProcess([], code, without_gloo(texts[0]), texts[1])
 
-    return run
+@pytest.fixture(scope="session")
+def output_on(
+    fresh_environment: Callable[..., dict[str, str]],
+    fork_server: ForkServer,
+    without_gloo: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., str]:
+    """Return a function like `output_of`, for programs of several tests on a machine that starts once for all."""
+
+    @functools.cache
+    def server(machine: frozenset[tuple[str, str | None]]) -> ForkServer:
+        return fork_server.with_machine(fresh_environment(dict(machine)), filters=_FILTERS)
+
+    def start(variables: Mapping[str, str | None]) -> tuple[ForkServer, dict[str, str]]:
+        cards = {"HPU_SIM_RUNTIME_DIR": fresh_environment({})["HPU_SIM_RUNTIME_DIR"]}
+        return server(frozenset(variables.items())), cards
+
+    return functools.partial(_output_of, functools.partial(_run_fork, start, without_gloo, tmp_path_factory))
+
+
+def _run_fork(
+    choose: Callable[[Mapping[str, str | None]], tuple[ForkServer, dict[str, str]]],
+    without_gloo: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
+    program: str,
+    *arguments: str | Path,
+    **variables: str | None,
+) -> subprocess.CompletedProcess[str]:
+    server, environment = choose(variables)
+    folder = tmp_path_factory.mktemp("program")
+    command = ["-c", textwrap.dedent(program), *map(str, arguments)]
+    with (folder / "stdout").open("w+") as output, (folder / "stderr").open("w+") as errors:
+        process = server.start(command, environment, output, errors=errors, filters=_FILTERS)
+        code = process.wait(_TIME_LIMIT)
+    texts = [(folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr")]
+    return subprocess.CompletedProcess([], code, without_gloo(texts[0]), texts[1])
 
 
 @pytest.fixture(scope="session")

@@ -114,7 +114,8 @@ class ForkServer:
         """Start a program in a session of its own.
 
         Args:
-            arguments: What follows ``python``: a script, ``-m MODULE`` or ``-c TEXT``, and its arguments.
+            arguments: What follows ``python``: a script, ``-m MODULE`` or ``-c TEXT``, and its arguments. Without any,
+                a server starts, whose connection is `stdin`.
             environment: Environment variables.
             output: File for stdout, and for stderr without `errors`.
             errors: File for stderr.
@@ -140,8 +141,21 @@ class ForkServer:
         """Return a context in which Python programs that this process starts are forks."""
         return Forks(lambda: self.connection)
 
+    def with_machine(
+        self, environment: Mapping[str, str], *, filters: Sequence[tuple[str, str, str]] = ()
+    ) -> ForkServer:
+        """Return a server whose programs start on the simulated machine of an environment, without a device.
 
-def _close(connection: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        The environment of a program adds to that of the server. Programs that it starts are no forks.
+        """
+        server = ForkServer(environment)
+        with socket_pair() as (server.connection, its), Path(os.devnull).open("w") as nothing:
+            process = self.start([], environment, nothing, errors=sys.__stderr__, stdin=its.fileno(), filters=filters)
+        atexit.register(_close, server.connection, process)
+        return server
+
+
+def _close(connection: socket.socket, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
     connection.close()
     process.wait()
 
@@ -189,11 +203,19 @@ def _fork(status: int, *, adopted: bool, session: bool) -> None:
     os.close(status)
 
 
-def _prepare(request: dict[str, Any], descriptors: list[int], path: list[str]) -> None:
-    """Give this process the state of one that starts with ``python``, apart from imported modules."""
-    os.environ.clear()
+def _prepare(request: dict[str, Any], descriptors: list[int], path: list[str] | None) -> None:
+    """Give this process the state of one that starts with ``python``, apart from imported modules.
+
+    Args:
+        request: Request.
+        descriptors: Open files.
+        path: What follows PYTHONPATH in `sys.path`; None for a process that has its machine.
+    """
+    if path is not None:
+        os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[1:] = dict.fromkeys([*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path])
+    if path is not None:
+        sys.path[1:] = dict.fromkeys([*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path])
     os.chdir(request["folder"])
     for number, descriptor in zip(request["numbers"], descriptors, strict=True):
         os.dup2(descriptor, number)
@@ -202,6 +224,8 @@ def _prepare(request: dict[str, Any], descriptors: list[int], path: list[str]) -
         warnings.resetwarnings()
     for action, message, category in request["filters"]:
         warnings.filterwarnings(action, message, getattr(builtins, category))
+    if path is None:
+        return
     # In the order in which `import torch` has both. torch < 2.5 loads no device backends.
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
         getattr(importlib.import_module("torch"), "_import_device_backends", bool)()
@@ -234,33 +258,62 @@ def _run(arguments: list[str]) -> None:
     exec(code, vars(main))  # noqa: S102 - a test's own program.
 
 
+def _exit_at_once(codes: list[int]) -> None:
+    """Exit with the code of a program, without the time that Python takes to free everything that is imported."""
+    if codes:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        os._exit(codes[0])
+
+
 def _serve() -> None:
+    codes: list[int] = []
+    # First of all, because the handler that is registered first runs last, after Python has joined all threads.
+    atexit.register(_exit_at_once, codes)
     for name in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
     # The path without PYTHONPATH.
     command = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    path = json.loads(subprocess.check_output(command, env=bare))
+    path: list[str] | None = json.loads(subprocess.check_output(command, env=bare))
     connection = socket.socket(fileno=int(sys.argv[1]))
     while True:
         request, received = _receive(connection)
         status, *files = map(_above, received)
         _fork(status, adopted=request["adopted"], session=request["session"])
+        if path is None:
+            _prepare(request, files, None)
+            break
+        if not request["arguments"]:
+            _prepare(request, files, path)
+            connection, path = socket.socket(fileno=_above(os.dup(0))), None
+            continue
         # The program's own server is a fork of this process before the program changes it.
         own, its = (
             socket.socket(fileno=_above(each.detach())) for each in socket.socketpair(type=socket.SOCK_SEQPACKET)
         )
         if os.fork():
             its.close()
+            _prepare(request, files, path)
+            Forks(lambda server=own: server).__enter__()
             break
         own.close()
         for file in files:
             os.close(file)
         connection = its
-    _prepare(request, files, path)
-    Forks(lambda: own).__enter__()
-    _run(request["arguments"])
+    try:
+        _run(request["arguments"])
+    except SystemExit as error:
+        # Python prints another object.
+        if error.code is None or isinstance(error.code, int):
+            codes.append(error.code or 0)
+        raise
+    except Exception:
+        codes.append(1)
+        raise
+    codes.append(0)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
+from habana_frameworks.torch.dynamo.compile_backend import config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +30,7 @@ def count():
 """
 
 
-def test_a_compiled_model_trains_as_an_uncompiled_one(output_of: Callable[..., str]) -> None:
+def test_a_compiled_model_trains_as_an_uncompiled_one(output_on: Callable[..., str]) -> None:
     """Outputs, gradients and running statistics are equal, and the metric counts the graphs of both passes."""
     program = (
         _MODEL
@@ -45,10 +47,10 @@ print(count())
 """
     )
 
-    assert output_of(program, **_EAGER) == "True True True\n2"
+    assert output_on(program, **_EAGER) == "True True True\n2"
 
 
-def test_the_default_backend_of_torch_is_refused(output_of: Callable[..., str]) -> None:
+def test_the_default_backend_of_torch_is_refused(output_on: Callable[..., str]) -> None:
     """A card has no inductor; DeepSpeed's Muon optimizer, which compiles without a backend, fails on both."""
     program = """
 import warnings
@@ -69,10 +71,10 @@ torch._dynamo.config.disable = True
 print(orthogonalize(torch.ones(3, 4, device="hpu")).sum().item())
 """
 
-    assert output_of(program, **_EAGER) == "refused\n36.0"
+    assert output_on(program, **_EAGER) == "refused\n36.0"
 
 
-def test_a_function_changes_its_input_in_place(output_of: Callable[..., str]) -> None:
+def test_a_function_changes_its_input_in_place(output_on: Callable[..., str]) -> None:
     """It works with input mutations in the graph and without."""
     program = (
         _MODEL
@@ -89,7 +91,7 @@ for keep in (True, False):
 """
     )
 
-    assert output_of(program, **_EAGER) == "[1.0, 1.0] [2.0, 2.0]\n[1.0, 1.0] [2.0, 2.0]"
+    assert output_on(program, **_EAGER) == "[1.0, 1.0] [2.0, 2.0]\n[1.0, 1.0] [2.0, 2.0]"
 
 
 def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
@@ -154,7 +156,7 @@ def _arguments(name: str) -> tuple[Any, ...]:
     return arguments[name]
 
 
-def test_an_unknown_option_is_named(output_of: Callable[..., str]) -> None:
+def test_an_unknown_option_is_named(output_on: Callable[..., str]) -> None:
     """The error lists the options."""
     program = (
         _MODEL
@@ -166,18 +168,18 @@ except Exception as error:
 """
     )
 
-    assert output_of(program, **_EAGER).endswith(
+    assert output_on(program, **_EAGER).endswith(
         "`options` of hpu_backend must be among force_static_compile, inference, keep_input_mutations, "
         "use_eager_fallback, got 'fast'"
     )
 
 
 @pytest.mark.parametrize(("mode", "known"), [("0", True), ("1", False)], ids=["eager", "lazy"])
-def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_of: Callable[..., str]) -> None:
+def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_on: Callable[..., str]) -> None:
     """DeepSpeed checks the list of backends."""
     program = "import torch; print('hpu_backend' in torch._dynamo.list_backends(exclude_tags=()))"
 
-    assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
+    assert output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
 
 
 def test_a_program_that_compiles_nothing_does_not_import_dynamo(output_of_new_python: Callable[..., str]) -> None:
@@ -205,7 +207,7 @@ def test_the_backend_is_registered_after_a_late_activation(output_of: Callable[.
 
 
 @pytest.mark.needs_torch("2.2", "interfaces of devices for dynamo")
-def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) -> None:
+def test_dynamo_has_an_interface_of_the_device(output_on: Callable[..., str]) -> None:
     """Both names of the device have it."""
     program = """
     import torch
@@ -218,24 +220,21 @@ def test_dynamo_has_an_interface_of_the_device(output_of: Callable[..., str]) ->
     print(interface.is_bf16_supported(), interface.synchronize(), interface.Stream is torch.hpu.Stream)
     """
 
-    assert output_of(program, **_EAGER).splitlines() == ["True 1 True", "0 0 0", "True", "True", "True None True"]
+    assert output_on(program, **_EAGER).splitlines() == ["True 1 True", "0 0 0", "True", "True", "True None True"]
 
 
 @pytest.mark.parametrize(
     ("variable", "option"),
     [("PT_HPU_KEEP_INPUT_MUTATIONS", "keep_input_mutations"), ("PT_HPU_USE_EAGER_FALLBACK", "use_eager_fallback")],
 )
-@pytest.mark.parametrize(("value", "expected"), [("1", "True"), ("true", "True"), ("0", "False")])
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False)])
 def test_variables_set_the_options(
-    variable: str, option: str, value: str, expected: str, output_of: Callable[..., str]
+    variable: str, option: str, value: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = f"""
-    import torch
-    from habana_frameworks.torch.dynamo.compile_backend import config
-    print(config.{option})
-    """
+    """When the module is imported."""
+    monkeypatch.setenv(variable, value)
 
-    assert output_of(program, **_EAGER, **{variable: value}) == expected
+    assert runpy.run_path(config.__file__)[option] is expected
 
 
 _PARTITIONS: Final = """
@@ -253,7 +252,7 @@ rows = torch.tensor([0, 1], device="hpu")
 """
 
 
-def test_a_graph_is_split_at_operators_of_eager_mode(output_of: Callable[..., str]) -> None:
+def test_a_graph_is_split_at_operators_of_eager_mode(output_on: Callable[..., str]) -> None:
     """Each part is compiled, and the report gets the operators."""
     program = (
         _PARTITIONS
@@ -263,10 +262,10 @@ print(torch.equal(result, function(x, rows)), count(), breaks)
 """
     )
 
-    assert output_of(program, **_EAGER) == "True 2 ['aten.index.Tensor']"
+    assert output_on(program, **_EAGER) == "True 2 ['aten.index.Tensor']"
 
 
-def test_a_graph_without_operators_of_eager_mode_is_one(output_of: Callable[..., str]) -> None:
+def test_a_graph_without_operators_of_eager_mode_is_one(output_on: Callable[..., str]) -> None:
     program = (
         _PARTITIONS
         + """
@@ -275,7 +274,7 @@ print(count(), breaks)
 """
     )
 
-    assert output_of(program, **_EAGER) == "1 []"
+    assert output_on(program, **_EAGER) == "1 []"
 
 
 _REPORTED: Final = """
@@ -291,7 +290,7 @@ def function(x):
 """
 
 
-def test_the_report_gets_each_graph_of_a_training(output_of: Callable[..., str]) -> None:
+def test_the_report_gets_each_graph_of_a_training(output_on: Callable[..., str]) -> None:
     program = (
         _REPORTED
         + """
@@ -302,10 +301,10 @@ print(events)
     )
 
     graphs = [("compiled_graph", "forward", "1 recipe"), ("compiled_graph", "backward", "1 recipe")]
-    assert output_of(program, **_EAGER) == str(graphs)
+    assert output_on(program, **_EAGER) == str(graphs)
 
 
-def test_the_report_gets_graph_breaks_with_their_line(output_of: Callable[..., str]) -> None:
+def test_the_report_gets_graph_breaks_with_their_line(output_on: Callable[..., str]) -> None:
     program = (
         _REPORTED
         + """
@@ -315,7 +314,7 @@ print([event[::2] for event in events])
     )
 
     lines = [("trace_break", "<string>:9"), ("compiled_graph", "1 recipe"), ("compiled_graph", "1 recipe")]
-    assert output_of(program, **_EAGER) == str(lines)
+    assert output_on(program, **_EAGER) == str(lines)
 
 
 _COLLECTIVES: Final = """
@@ -357,12 +356,12 @@ _FUNCTIONAL: Final = [("graph_break", f"_c10d_functional.{name}.default") for na
     ids=["in-place", "whole graph", "functional"],
 )
 def test_a_collective_breaks_the_graph_unless_it_is_functional(
-    call: str, expected: str, output_of: Callable[..., str]
+    call: str, expected: str, output_on: Callable[..., str]
 ) -> None:
     """The bridge disallows functions of torch.distributed; functional collectives run in the graph, in eager mode."""
     program = f"{_COLLECTIVES}{call}\ndist.destroy_process_group()"
 
-    assert output_of(program, **_EAGER) == expected
+    assert output_on(program, **_EAGER) == expected
 
 
 def test_operators_of_eager_mode_can_be_forbidden(output_of: Callable[..., str]) -> None:
@@ -407,6 +406,6 @@ def compilations(sizes, options=None, **bounds):
     ],
     ids=["unbounded", "bounded", "static"],
 )
-def test_a_recipe_of_a_dynamic_graph_has_ranges(call: str, expected: list[int], output_of: Callable[..., str]) -> None:
+def test_a_recipe_of_a_dynamic_graph_has_ranges(call: str, expected: list[int], output_on: Callable[..., str]) -> None:
     """From a size to its double, unless it has bounds."""
-    assert output_of(f"{_SHAPES}\nprint({call})", **_EAGER) == str(expected)
+    assert output_on(f"{_SHAPES}\nprint({call})", **_EAGER) == str(expected)

@@ -254,7 +254,7 @@ def test_the_bridge_has_a_version_after_1_19() -> None:
     assert bridge.__version__ == bridge.version() == hpu.__version__ == hpu.version() == build
 
 
-def test_load_habana_profiler_exists_up_to_1_19(output_of: Callable[..., str]) -> None:
+def test_load_habana_profiler_exists_up_to_1_19(output_on: Callable[..., str]) -> None:
     program = "import torch; from habana_frameworks.torch.utils import library_loader as l; l.load_habana_profiler()"
 
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == ""
+    assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == ""

@@ -383,7 +383,7 @@ def test_copy_to_rejects_other_structures() -> None:
         _graphs.copy_to({}, [])
 
 
-def test_collectives_cannot_be_captured(output_of: Callable[..., str]) -> None:
+def test_collectives_cannot_be_captured(output_on: Callable[..., str]) -> None:
     """The error has the bridge's text."""
     program = """
     import torch, tempfile, torch.distributed as dist
@@ -397,13 +397,13 @@ def test_collectives_cannot_be_captured(output_of: Callable[..., str]) -> None:
     dist.destroy_process_group()
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="1")
+    output = output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="1")
 
     assert output == "collective nonSFG is not supported during hpu graph capturing"
 
 
 @pytest.mark.parametrize("expression", ["HPUGraph()", "graph(None)"])
-def test_eager_mode_has_no_graphs(expression: str, output_of: Callable[..., str]) -> None:
+def test_eager_mode_has_no_graphs(expression: str, output_on: Callable[..., str]) -> None:
     """After 1.19 the names exist in eager mode and raise."""
     program = f"""
     import torch
@@ -413,6 +413,6 @@ def test_eager_mode_has_no_graphs(expression: str, output_of: Callable[..., str]
         print(error)
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
+    output = output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
 
     assert output == f"{expression.split('(', maxsplit=1)[0]} is available in lazy mode only."

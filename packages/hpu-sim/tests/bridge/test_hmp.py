@@ -1,6 +1,6 @@
 """Habana mixed precision (HMP), up to SynapseAI 1.12.
 
-Each program runs in an interpreter of its own, because HMP patches torch permanently.
+Each program runs in a process of its own, because HMP patches torch permanently.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_MACHINE: Final = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": "1.11.0", "HPU_SIM_GENERATION": "GAUDI2"}
 _START: Final = """
 import sys, warnings
 import torch
@@ -32,13 +33,13 @@ def kinds(*tensors):
 
 
 @pytest.fixture
-def hmp(output_of: Callable[..., str]) -> Callable[..., list[str]]:
+def hmp(output_on: Callable[..., str]) -> Callable[..., list[str]]:
     """Return a function that runs a program with HMP on a release, and returns the lines that it prints."""
 
     def run(program: str, release: str = "1.11.0", generation: str = "GAUDI2") -> list[str]:
         text = _START + textwrap.dedent(program)
-        variables = {"HPU_SIM_DEVICES": "1", "HPU_SIM_RELEASE": release, "HPU_SIM_GENERATION": generation}
-        return output_of(text, **variables).splitlines()
+        variables = {**_MACHINE, "HPU_SIM_RELEASE": release, "HPU_SIM_GENERATION": generation}
+        return output_on(text, **variables).splitlines()
 
     return run
 
@@ -244,12 +245,12 @@ def test_a_later_conversion_replaces_the_policy(hmp: Callable[..., list[str]]) -
     ],
 )
 def test_invalid_arguments_are_the_bridges_errors(
-    call: str, expected: str, tmp_path: Path, output_of: Callable[..., str]
+    call: str, expected: str, tmp_path: Path, output_on: Callable[..., str]
 ) -> None:
     (tmp_path / "list").write_text("softmax\n", encoding="utf-8")
     program = f"{_START}\ntry:\n    {call}\nexcept Exception as error:\n    print(type(error).__name__, error)"
 
-    output = output_of(program, tmp_path / "list", HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.11.0")
+    output = output_on(program, tmp_path / "list", **_MACHINE)
 
     assert output == expected
 

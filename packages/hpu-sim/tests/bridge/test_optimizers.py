@@ -359,7 +359,7 @@ def test_hyperparameters_out_of_range_are_named(make: Callable[[Any], Any], mess
         make(_parameters())
 
 
-def test_the_constructor_of_sgd_acquires_a_device(output_of: Callable[..., str]) -> None:
+def test_the_constructor_of_sgd_acquires_a_device(output_on: Callable[..., str]) -> None:
     """The bridge's SGD keeps its learning rate there."""
     program = """
     import torch
@@ -369,11 +369,11 @@ def test_the_constructor_of_sgd_acquires_a_device(output_of: Callable[..., str])
     print(before, torch.hpu.is_initialized())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1") == "False True"
+    assert output_on(program, HPU_SIM_DEVICES="1") == "False True"
 
 
 @pytest.mark.parametrize("name", ["Adam", "AdamW"])
-def test_the_mark_step_variants_compute_what_torch_computes(name: str, output_of: Callable[..., str]) -> None:
+def test_the_mark_step_variants_compute_what_torch_computes(name: str, output_on: Callable[..., str]) -> None:
     """Up to 1.19 there are variants of torch's Adam and AdamW whose step is a graph of its own."""
     program = """
     import sys
@@ -390,6 +390,6 @@ def test_the_mark_step_variants_compute_what_torch_computes(name: str, output_of
     print(weights[0] == weights[1])
     """
 
-    output = output_of(program, name, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0", PT_HPU_LAZY_MODE="1")
+    output = output_on(program, name, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0", PT_HPU_LAZY_MODE="1")
 
     assert output.splitlines() == ["2", "0", "True"]

@@ -20,10 +20,10 @@ _INIT = 'dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_s
 _END = "dist.destroy_process_group()\n"
 
 
-def test_collectives_work_in_a_group_of_the_bridge(output_of: Callable[..., str]) -> None:
+def test_collectives_work_in_a_group_of_the_bridge(output_on: Callable[..., str]) -> None:
     program = _START + _INIT + "x = torch.ones(2, device='hpu')\ndist.all_reduce(x)\nprint(x.tolist())\n" + _END
 
-    assert output_of(program, **_OLD) == "[1.0, 1.0]"
+    assert output_on(program, **_OLD) == "[1.0, 1.0]"
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_collectives_work_in_a_group_of_the_bridge(output_of: Callable[..., str]
         ("dist.init_process_group()", "backend"),
     ],
 )
-def test_arguments_that_the_bridge_lacks_are_errors(call: str, argument: str, output_of: Callable[..., str]) -> None:
+def test_arguments_that_the_bridge_lacks_are_errors(call: str, argument: str, output_on: Callable[..., str]) -> None:
     """These are torch's newer arguments, up to 1.19."""
     program = _START + f"try:\n    {call}\nexcept TypeError as error:\n    print(error)"
 
-    assert argument in output_of(program, **_OLD)
+    assert argument in output_on(program, **_OLD)
 
 
-def test_after_1_19_the_functions_are_torchs(output_of: Callable[..., str]) -> None:
+def test_after_1_19_the_functions_are_torchs(output_on: Callable[..., str]) -> None:
     """They accept every argument of the installed torch."""
     program = (
         _START
@@ -52,10 +52,10 @@ print(dist.new_group is dist.distributed_c10d.new_group)
 """
     )
 
-    assert output_of(program, **_NEW) == "True\nTrue"
+    assert output_on(program, **_NEW) == "True\nTrue"
 
 
-def test_new_group_returns_the_cached_group(output_of: Callable[..., str]) -> None:
+def test_new_group_returns_the_cached_group(output_on: Callable[..., str]) -> None:
     """A destroyed group is not reused."""
     program = (
         _START
@@ -69,10 +69,10 @@ print(dist.new_group([0]) is first)
         + _END
     )
 
-    assert output_of(program, **_OLD) == "True False\nFalse"
+    assert output_on(program, **_OLD) == "True False\nFalse"
 
 
-def test_init_process_group_clears_the_cache(output_of: Callable[..., str]) -> None:
+def test_init_process_group_clears_the_cache(output_on: Callable[..., str]) -> None:
     program = (
         _START
         + _INIT
@@ -83,7 +83,7 @@ def test_init_process_group_clears_the_cache(output_of: Callable[..., str]) -> N
         + _END
     )
 
-    assert output_of(program, **_OLD) == "1.0"
+    assert output_on(program, **_OLD) == "1.0"
 
 
 @pytest.mark.parametrize("value", ["0", "false"])
@@ -94,7 +94,7 @@ def test_the_cache_can_be_disabled(value: str, output_of: Callable[..., str]) ->
     assert output_of(program, PT_ENABLE_COMM_GROUP_CACHE=value, **_OLD) == "False"
 
 
-def test_a_timeout_is_ignored(output_of: Callable[..., str]) -> None:
+def test_a_timeout_is_ignored(output_on: Callable[..., str]) -> None:
     """Collectives of the bridge never time out."""
     program = (
         _START
@@ -113,4 +113,4 @@ dist.destroy_process_group()
 """
     )
 
-    assert output_of(program, **_NEW) == "0:30:00"
+    assert output_on(program, **_NEW) == "0:30:00"

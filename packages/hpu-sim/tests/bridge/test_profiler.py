@@ -174,11 +174,11 @@ def work():
 """
 
 
-def test_up_to_1_19_the_enum_is_the_bridges(output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_the_enum_is_the_bridges(output_on: Callable[..., str]) -> None:
     """It has its own values."""
     program = _START + "print([(a.name, a.value) for a in ProfilerActivity], [d.value for d in DebugActivity])"
 
-    assert output_of(program, **_OLD) == "[('CPU', 1), ('CUDA', 2), ('HPU', 3)] [1, 2]"
+    assert output_on(program, **_OLD) == "[('CPU', 1), ('CUDA', 2), ('HPU', 3)] [1, 2]"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_up_to_1_19_the_enum_is_the_bridges(output_of: Callable[..., str]) -> No
     ],
     ids=["default", "both", "card"],
 )
-def test_up_to_1_19_a_profile_records_the_device(arguments: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_a_profile_records_the_device(arguments: str, tmp_path: Path, output_on: Callable[..., str]) -> None:
     """This is also the default."""
     program = (
         _START
@@ -204,10 +204,10 @@ print(trace["deviceProperties"][-1]["name"], *(e["cat"] for e in trace["traceEve
 """
     )
 
-    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 cpu_op Kernel"
+    assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 cpu_op Kernel"
 
 
-def test_up_to_1_19_a_profile_of_the_cpu_has_no_device(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_a_profile_of_the_cpu_has_no_device(tmp_path: Path, output_on: Callable[..., str]) -> None:
     program = (
         _START
         + """
@@ -219,10 +219,10 @@ with open(sys.argv[1]) as file:
 """
     )
 
-    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "[]"
+    assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "[]"
 
 
-def test_up_to_1_19_a_tensorboard_handler_exports_the_device(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_a_tensorboard_handler_exports_the_device(tmp_path: Path, output_on: Callable[..., str]) -> None:
     """It works with a schedule."""
     program = (
         _START
@@ -238,7 +238,7 @@ print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
 """
     )
 
-    assert output_of(program, tmp_path, **_OLD).splitlines()[-1] == "True"
+    assert output_on(program, tmp_path, **_OLD).splitlines()[-1] == "True"
 
 
 def test_up_to_1_19_a_variable_forbids_any_profile(output_of: Callable[..., str]) -> None:
@@ -260,7 +260,7 @@ for arguments in ({}, {"activities": [ProfilerActivity.CPU]}):
     assert output.splitlines() == [message, message]
 
 
-def test_up_to_1_19_lanes_and_categories_follow_the_engine(tmp_path: Path, output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_lanes_and_categories_follow_the_engine(tmp_path: Path, output_on: Callable[..., str]) -> None:
     """An event has its graph, and no link to an operator. hpu-profiler's tests check all rules."""
     program = (
         _START
@@ -275,7 +275,7 @@ print(any("correlation" in event["args"] or "External id" in event["args"] for e
 """
     )
 
-    assert output_of(program, tmp_path / "trace.json", **_OLD).splitlines()[-2:] == [
+    assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-2:] == [
         "[('Kernel', 6000, True), ('Kernel', 7000, True), ('Memcpy', 3000, False)]",
         "False",
     ]

@@ -47,7 +47,7 @@ def test_the_older_names_print_a_deprecation(name: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith(f"[TO BE DEPRECATED] {name}, use hpu_inference_")
 
 
-def test_up_to_1_19_the_older_names_print_nothing(output_of: Callable[..., str]) -> None:
+def test_up_to_1_19_the_older_names_print_nothing(output_on: Callable[..., str]) -> None:
     """There is no other name to use before 1.20."""
     program = """
     import torch
@@ -58,7 +58,7 @@ def test_up_to_1_19_the_older_names_print_nothing(output_of: Callable[..., str])
     htcore.hpu_reset_env()
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0") == ""
+    assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0") == ""
 
 
 def test_batch_norms_are_folded_into_convolutions() -> None:

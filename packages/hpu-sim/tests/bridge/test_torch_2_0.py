@@ -160,9 +160,9 @@ for backend in ("hccl", "gloo"):
 """
 
 
-def test_a_barrier_needs_no_cpu_backend(output_of: Callable[..., str]) -> None:
+def test_a_barrier_needs_no_cpu_backend(output_on: Callable[..., str]) -> None:
     """An hccl group has none. torch handles other groups."""
-    card, host = output_of(_GROUP, HPU_SIM_DEVICES="1").splitlines()
+    card, host = output_on(_GROUP, HPU_SIM_DEVICES="1").splitlines()
 
     assert card == "None Work"
     assert host == "torch's own str"

@@ -361,7 +361,7 @@ def test_the_context_restores_the_state(layer: Any) -> None:
         ("GAUDI3", "(True, '')"),
     ],
 )
-def test_the_first_generation_has_no_float8(generation: str, expected: str, output_of: Callable[..., str]) -> None:
+def test_the_first_generation_has_no_float8(generation: str, expected: str, output_on: Callable[..., str]) -> None:
     """The query acquires a device."""
     program = """
     import torch
@@ -371,13 +371,13 @@ def test_the_first_generation_has_no_float8(generation: str, expected: str, outp
     print(fp8.is_fp8_available())
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION=generation)
+    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION=generation)
 
     assert output == f"True False True\n{expected}"
 
 
 @pytest.mark.needs_torch("2.1", "float8")
-def test_e4m3_ends_higher_on_gaudi_3(output_of: Callable[..., str]) -> None:
+def test_e4m3_ends_higher_on_gaudi_3(output_on: Callable[..., str]) -> None:
     program = """
     import torch
     import habana_frameworks.torch.hpex.experimental.transformer_engine as te
@@ -386,10 +386,10 @@ def test_e4m3_ends_higher_on_gaudi_3(output_of: Callable[..., str]) -> None:
         print(layer(torch.full((1, 16), 1000.0, device="hpu")).max().item())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION="GAUDI3") == "448.0"
+    assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION="GAUDI3") == "448.0"
 
 
-def test_fp8_autocast_fails_on_the_first_generation(output_of: Callable[..., str]) -> None:
+def test_fp8_autocast_fails_on_the_first_generation(output_on: Callable[..., str]) -> None:
     """The error has the reason. A disabled context works."""
     program = """
     import torch
@@ -403,7 +403,7 @@ def test_fp8_autocast_fails_on_the_first_generation(output_of: Callable[..., str
         print(error)
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION="GAUDI")
+    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION="GAUDI")
 
     assert output == "FP8 not supported on Gaudi, Gaudi2 or higher required"
 
@@ -429,10 +429,10 @@ except ImportError:
     ],
 )
 def test_from_1_19_on_it_is_a_package_of_its_own(
-    release: str, before: str, expected: str, output_of: Callable[..., str]
+    release: str, before: str, expected: str, output_on: Callable[..., str]
 ) -> None:
     """Without that package the bridge's module cannot be imported, on releases that have the package."""
-    assert output_of(_IMPORT.format(before), HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == expected
+    assert output_on(_IMPORT.format(before), HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == expected
 
 
 def test_the_package_is_the_same_engine() -> None:
@@ -444,7 +444,7 @@ def test_the_package_is_the_same_engine() -> None:
 
 
 @pytest.mark.needs_torch("2.1", "float8")
-def test_ranks_share_the_amax(output_of: Callable[..., str]) -> None:
+def test_ranks_share_the_amax(output_on: Callable[..., str]) -> None:
     """Those of inputs and weights after the forward pass, and of gradients after the backward pass."""
     program = """
     import io, torch, torch.distributed as dist
@@ -468,6 +468,6 @@ def test_ranks_share_the_amax(output_of: Callable[..., str]) -> None:
     dist.destroy_process_group()
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
+    output = output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0")
 
     assert output == "[[2.0, 1.0], [3.0]] 30.0 [8.0]\n[[2.0, 1.0], [3.0]] 120.0 [3.0]"

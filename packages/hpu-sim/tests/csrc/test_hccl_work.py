@@ -50,7 +50,7 @@ print(json.dumps(report))
 """
 
 
-def test_a_read_waits_for_a_collective(output_of: Callable[..., str]) -> None:
+def test_a_read_waits_for_a_collective(output_on: Callable[..., str]) -> None:
     """Also without a wait for its work."""
     program = """
     import torch
@@ -63,12 +63,12 @@ def test_a_read_waits_for_a_collective(output_of: Callable[..., str]) -> None:
     dist.destroy_process_group()
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1")
+    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
 
     assert output.splitlines()[-1] == "True [1.0, 1.0]"
 
 
-def test_an_unsupported_reduction_is_raised_late(output_of: Callable[..., str]) -> None:
+def test_an_unsupported_reduction_is_raised_late(output_on: Callable[..., str]) -> None:
     """By the thread that executes; the outputs stay as they are."""
     program = """
     import torch
@@ -85,12 +85,12 @@ def test_an_unsupported_reduction_is_raised_late(output_of: Callable[..., str]) 
     dist.destroy_process_group()
     """
 
-    output = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
+    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
 
     assert output.splitlines()[-1] == "[1.0, 1.0] True True"
 
 
-def test_a_future_that_nobody_holds_releases_its_outputs(output_of: Callable[..., str]) -> None:
+def test_a_future_that_nobody_holds_releases_its_outputs(output_on: Callable[..., str]) -> None:
     """Without another collective."""
     program = """
     import torch
@@ -103,13 +103,13 @@ def test_a_future_that_nobody_holds_releases_its_outputs(output_of: Callable[...
     dist.destroy_process_group()
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1").splitlines()[-1] == "0"
+    assert output_on(program, HPU_SIM_DEVICES="1").splitlines()[-1] == "0"
 
 
 @pytest.fixture(scope="module")
-def results(output_of: Callable[..., str]) -> dict[str, list[object]]:
+def results(output_on: Callable[..., str]) -> dict[str, list[object]]:
     """Device and values of each collective's future, and the collectives in its trace."""
-    return dict(json.loads(output_of(_COLLECTIVES, HPU_SIM_DEVICES="1").splitlines()[-1]))
+    return dict(json.loads(output_on(_COLLECTIVES, HPU_SIM_DEVICES="1").splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ print(*(event.name for event in profile.events()))
 """
 
 
-def test_a_profile_does_not_record_gloo(output_of: Callable[..., str]) -> None:
+def test_a_profile_does_not_record_gloo(output_on: Callable[..., str]) -> None:
     """Torch corrupts the heap if a recorded work of gloo ends after the profile."""
-    names = output_of(_PROFILE, HPU_SIM_DEVICES="1").splitlines()[-1].split()
+    names = output_on(_PROFILE, HPU_SIM_DEVICES="1").splitlines()[-1].split()
 
     assert "c10d::allreduce_" in names
     assert not [name for name in names if name.startswith("gloo")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
-def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(output_of: Callable[..., str]) -> None:
+def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(output_on: Callable[..., str]) -> None:
     """Autograd's thread for the device goes by `torch.set_num_threads`, also when it has run before."""
     program = """
         import torch
@@ -36,11 +36,11 @@ def test_the_number_of_threads_holds_in_backward_passes_after_it_was_changed(out
             Threads.apply(value).sum().backward()
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1").split() == ["2", "1"]
+    assert output_on(program, HPU_SIM_DEVICES="1").split() == ["2", "1"]
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="Requires: glibc's malloc")
-def test_a_backward_pass_allocates_from_the_arena_of_the_program(output_of: Callable[..., str]) -> None:
+def test_a_backward_pass_allocates_from_the_arena_of_the_program(output_on: Callable[..., str]) -> None:
     """Glibc would return the memory of an arena of its own to the system at every step."""
     program = """
         import ctypes, os
@@ -52,7 +52,7 @@ def test_a_backward_pass_allocates_from_the_arena_of_the_program(output_of: Call
         ctypes.CDLL(None).malloc_stats()
     """
 
-    arenas = [line for line in output_of(program, HPU_SIM_DEVICES="1").splitlines() if line.startswith("Arena")]
+    arenas = [line for line in output_on(program, HPU_SIM_DEVICES="1").splitlines() if line.startswith("Arena")]
 
     assert arenas == ["Arena 0:"]
 

@@ -15,6 +15,8 @@ from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.reserve import verdict
 
+# First, because the import of Lightning takes seconds.
+pytest.importorskip("hpu_core")
 # Lightning 2.0 imports HMP, which the bridge of the simulated release does not have.
 pytest.importorskip("lightning", exc_type=ImportError)
 
@@ -42,7 +44,6 @@ def _worker(settings: dict[str, str]) -> Worker:
     ],
 )
 def test_a_program_with_the_advice_fits(batch: str, hidden: str, nodes: int, expected: set[str]) -> None:
-    pytest.importorskip("hpu_core")
     own = {"batch_size": batch, "hidden": hidden}
     options = Options(devices=2 if nodes > 1 else 1, nodes=nodes)
     record = functools.cache(_worker(own).record)

@@ -65,7 +65,7 @@ def test_only_an_import_of_the_bridge_sets_the_rendezvous(imports: str, output_o
     assert endpoint == ("localhost 12345" if loads_backends or imports != "torch" else "None None")
 
 
-def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None:
+def test_the_variable_selects_the_release(output_on: Callable[..., str]) -> None:
     """A release that is lazy by default starts in lazy mode."""
     program = """
     import torch
@@ -73,7 +73,7 @@ def test_the_variable_selects_the_release(output_of: Callable[..., str]) -> None
     print(htcore.is_lazy())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == "True"
+    assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == "True"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("mode", "decay"), [("1", "0.9"), ("0", "torch.tensor([0.9], device='hpu'), True")], ids=["lazy", "eager"]
 )
-def test_adamw_takes_a_step(mode: str, decay: str, output_of: Callable[..., str]) -> None:
+def test_adamw_takes_a_step(mode: str, decay: str, output_on: Callable[..., str]) -> None:
     """Weight decay is a number in lazy mode, and a tensor with a flag in eager mode."""
     program = f"""
     import torch
@@ -24,13 +24,13 @@ def test_adamw_takes_a_step(mode: str, decay: str, output_of: Callable[..., str]
     """
 
     # Means 1 and 1, so the weight is 0.9 - 0.5 * 1 / (1 + 1).
-    output = output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode)
+    output = output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode)
 
     numbers = [float(number) for number in output.replace("[", "").replace("]", "").replace(",", "").split()]
     assert numbers == pytest.approx([0.65, 0.65, 1, 1, 1, 1])
 
 
-def test_adamw_can_skip_weight_decay(output_of: Callable[..., str]) -> None:
+def test_adamw_can_skip_weight_decay(output_on: Callable[..., str]) -> None:
     """DeepSpeed disables it by this flag."""
     program = """
     import torch
@@ -40,10 +40,10 @@ def test_adamw_can_skip_weight_decay(output_of: Callable[..., str]) -> None:
     print(tensors[1][0].item())
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "1.0"
+    assert output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "1.0"
 
 
-def test_adamw_writes_parameters_that_require_a_gradient(output_of: Callable[..., str]) -> None:
+def test_adamw_writes_parameters_that_require_a_gradient(output_on: Callable[..., str]) -> None:
     """DeepSpeed calls it outside of `no_grad`, on a master weight that is a leaf."""
     program = """
     import torch
@@ -56,7 +56,7 @@ def test_adamw_writes_parameters_that_require_a_gradient(output_of: Callable[...
     print(weight.item(), weight.is_leaf)
     """
 
-    assert output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "0.83203125 True"
+    assert output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="0") == "0.83203125 True"
 
 
 def test_float8_moments_are_refused() -> None:
