@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -162,7 +161,7 @@ def hccl_is_not_registered() -> None:
     backend.backend_list = [name for name in backend.backend_list if name != "hccl"]
 
 
-@breaks("default-mode-is-lazy", "default-mode-is-eager", "mode-is-fixed-at-import")
+@breaks("default-mode-is-eager", "mode-is-fixed-at-import")
 def other_mode() -> None:
     lazy = module(f"{BRIDGE}.core").is_lazy()
     replace(f"{CORE}is_lazy", returning(not lazy))
@@ -171,27 +170,6 @@ def other_mode() -> None:
 @breaks("release-in-metadata")
 def short_version() -> None:
     replace("importlib.metadata:version", returning("1.24"))
-
-
-@breaks("bridge-has-entry-point")
-def no_entry_points() -> None:
-    replace("importlib.metadata:Distribution.entry_points", ())
-    wrap("importlib.metadata:distribution", lambda found: type("Other", (), {"entry_points": ()})())
-
-
-@breaks("wide-process-group-functions")
-def other_process_group_functions() -> None:
-    if "device_id" in inspect.signature(module("torch.distributed").init_process_group).parameters:
-        replace("torch.distributed:init_process_group", lambda backend=None: backend)
-    else:
-        replace("torch.distributed:init_process_group", lambda backend=None, device_id=None: backend)
-        replace("torch.distributed:new_group", lambda ranks=None, group_desc=None: ranks)
-
-
-@breaks("manual-seed-reaches-the-card")
-def manual_seed_of_the_cpu_only() -> None:
-    wrapped = inspect.unwrap(module("torch").manual_seed)
-    replace("torch:manual_seed", wrapped)
 
 
 @breaks("state-restores-the-stream/fork_rng")
@@ -213,11 +191,7 @@ def flags_are_other_flags() -> None:
 # Calls
 
 
-@breaks(
-    "calls-are-refused/Event(blocking=...)",
-    "event-completes",
-    "calls-are-refused/elapsed_time of events that were not recorded",
-)
+@breaks("calls-are-refused/Event(blocking=...)", "calls-are-refused/elapsed_time of events that were not recorded")
 def other_events() -> None:
     class Event:
         def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
@@ -233,11 +207,6 @@ def other_events() -> None:
             return 0.0
 
     replace(f"{HPU}Event", Event)
-
-
-@breaks("event-completes")
-def streams_without_priority() -> None:
-    replace(f"{HPU}Stream", lambda device=None: None)
 
 
 # Devices
@@ -273,7 +242,7 @@ def device_name_is_a_product() -> None:
     replace(f"{HPU}get_device_name", returning("HL-225"))
 
 
-@breaks("second-process-is-refused", "missing-module-is-refused", "exit-frees-the-card")
+@breaks("second-process-is-refused", "exit-frees-the-card")
 def init_does_nothing() -> None:
     replace(f"{HPU}init", returning(None))
 
@@ -288,11 +257,6 @@ def every_device_is_the_cpu() -> None:
         return original(*size, **kwargs)
 
     torch.empty = empty
-
-
-@breaks("opening-sets-checkpoint-device")
-def checkpointing_is_for_cuda() -> None:
-    replace("torch.utils.checkpoint:DefaultDeviceType.get_device_type", returning("cuda"))
 
 
 @breaks("set-device-edits-the-module")
@@ -339,7 +303,7 @@ def statistics_of_cuda() -> None:
     wrap(f"{HPU}memory_stats", lambda stats: {"allocated_bytes.all.current": stats["InUse"]})
 
 
-@breaks("allocated-and-reserved/ActiveAllocs", "used-tensor-counts-until-it-is-freed")
+@breaks("allocated-and-reserved/ActiveAllocs")
 def statistics_are_constant() -> None:
     wrap(f"{HPU}memory_stats", lambda stats: {**stats, "InUse": 1 << 40, "ActiveAllocs": -1})
 
@@ -360,12 +324,6 @@ def other_memory_functions() -> None:
 @breaks("limit-of-gaudi2", "limit-of-gaudi3")
 def half_the_memory() -> None:
     wrap(f"{HPU}memory_stats", lambda stats: {**stats, "Limit": stats["Limit"] // 2})
-
-
-@breaks("peak-can-be-reset")
-def resets_do_nothing() -> None:
-    replace(f"{HPU}reset_peak_memory_stats", returning(None))
-    replace(f"{HPU}reset_accumulated_memory_stats", returning(None))
 
 
 @breaks("out-of-memory-text")
@@ -403,13 +361,6 @@ def every_dtype_is_float32() -> None:
     torch.Tensor.to = to
 
 
-@breaks("float8-survives-a-copy/e4m3fn", "float8-survives-a-copy/e5m2")
-def float8_has_another_range() -> None:
-    torch = module("torch")
-    original = torch.Tensor.float
-    torch.Tensor.float = lambda self: original(self).clamp(max=200)
-
-
 @breaks("dtypes-compute/bool")
 def masks_are_numbers() -> None:
     torch = module("torch")
@@ -440,67 +391,6 @@ def _after_add(change: Callable[[Any], Any]) -> None:
 
 
 # Views
-
-
-@breaks("views-share-memory/view and base", "views-share-memory/column")
-def views_are_copies() -> None:
-    torch = module("torch")
-    get, put = torch.Tensor.__getitem__, torch.Tensor.__setitem__
-    torch.Tensor.__getitem__ = lambda self, index: get(self, index).clone()
-    torch.Tensor.__setitem__ = lambda self, index, value: put(self.clone(), index, value)
-
-
-@breaks("views-share-memory/transposed")
-def copies_forget_strides() -> None:
-    torch = module("torch")
-    original = torch.Tensor.cpu
-    torch.Tensor.cpu = lambda self: original(self.t().contiguous()).view(self.shape)
-
-
-@breaks("storages-cannot-be-resized-in-lazy-mode", "storages-can-be-resized-in-eager-mode")
-def storages_resize_otherwise() -> None:
-    torch = module("torch")
-    torch.UntypedStorage.resize_ = returning(None)
-    torch.Tensor.set_ = returning(None)
-
-
-@breaks("views-share-memory/number on the CPU")
-def cpu_arguments_are_moved_or_refused() -> None:
-    torch = module("torch")
-    original = torch.Tensor.__add__
-
-    def add(self: Any, other: Any) -> Any:
-        if getattr(other, "dim", lambda: 1)() == 0:
-            raise RuntimeError("a scalar on the CPU")
-        return original(self, other.to(self.device))
-
-    torch.Tensor.__add__ = add
-
-
-@breaks("views-share-memory/tied weights")
-def moving_makes_new_parameters() -> None:
-    torch = module("torch")
-
-    def to(self: Any, *_: Any) -> Any:
-        for module in self.modules():
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                setattr(module, name, torch.nn.Parameter(parameter.detach().to("hpu")))
-        return self
-
-    torch.nn.Module.to = to
-
-
-@breaks("checkpoints-load-to-both")
-def checkpoints_load_to_the_cpu() -> None:
-    torch = module("torch")
-    original = torch.load
-    torch.load = lambda file, map_location=None: original(file, map_location="cpu")
-
-
-@breaks("pinned-memory-copies")
-def memory_is_not_pinned() -> None:
-    torch = module("torch")
-    torch.Tensor.pin_memory = lambda self: self
 
 
 # Random numbers
@@ -541,13 +431,7 @@ def states_have_no_effect() -> None:
     replace(f"{HPU}set_rng_state", returning(None))
 
 
-@breaks("drawing-advances-the-state/randn")
-def state_is_constant() -> None:
-    torch = module("torch")
-    replace(f"{HPU}get_rng_state", lambda device="hpu": torch.zeros(4, dtype=torch.uint8))
-
-
-@breaks("drawing-advances-the-state/dropout of nothing", "state-restores-the-stream/dropout")
+@breaks("state-restores-the-stream/dropout")
 def dropout_draws_and_does_not_scale() -> None:
     torch = module("torch")
 
@@ -555,18 +439,6 @@ def dropout_draws_and_does_not_scale() -> None:
         return inputs * (torch.rand(inputs.shape, device=inputs.device) >= p)
 
     torch.nn.functional.dropout = dropout
-
-
-@breaks("generator-object-works")
-def generators_ignore_their_seed() -> None:
-    torch = module("torch")
-    original = torch.rand
-
-    def rand(*size: Any, **kwargs: Any) -> Any:
-        kwargs.pop("generator", None)
-        return original(*size, **kwargs)
-
-    torch.rand = rand
 
 
 # Operators on the CPU, and metrics
@@ -610,13 +482,13 @@ def metrics_are_not_written() -> None:
     replace(f"{HPU}metrics_dump", dump)
 
 
-@breaks("steps-of-lazy-mode/closure", "steps-of-eager-mode/closure")
+@breaks("steps-of-lazy-mode/closure")
 def closures_run_in_the_other_mode() -> None:
     lazy = module(f"{BRIDGE}.core").is_lazy()
     replace(f"{CORE}add_step_closure", lambda closure, args=(): None if lazy else closure(*args))
 
 
-@breaks("steps-of-lazy-mode/mark_step", "steps-of-eager-mode/mark_step")
+@breaks("steps-of-lazy-mode/mark_step")
 def mark_step_returns_a_number() -> None:
     replace(f"{CORE}mark_step", returning(1))
 
@@ -672,22 +544,7 @@ def products_of_the_first_weight() -> None:
     torch.mm = functools.partial(lambda kept, left, right: kept.setdefault(0, left @ right) * 2, {})
 
 
-@breaks("grad-scaler-exists")
-def no_grad_scaler() -> None:
-    replace("torch.amp:GradScaler", returning(None))
-
-
 # Attention, and fused functions
-
-
-@breaks("fused-attention-agrees/numbers", "fused-attention-agrees/grouped queries", "fused-attention-agrees/gradients")
-def fused_attention_is_zero() -> None:
-    class FusedSDPA:
-        @staticmethod
-        def apply(query: Any, key: Any, value: Any, *_: Any) -> Any:
-            return (0 * query[:, :2]).detach().requires_grad_()
-
-    replace(f"{BRIDGE}.hpex.kernels:FusedSDPA", FusedSDPA)
 
 
 @breaks("fused-functions-agree/FusedClipNorm")
@@ -770,7 +627,6 @@ def other_backends() -> None:
     "compiled-module-agrees/results and gradients",
     "compiled-module-agrees/graphs for a new shape",
     "compiled-module-agrees/nonzero",
-    "static-option-is-accepted",
     "compiled-module-agrees/inductor",
 )
 def compiling_changes_the_result() -> None:
@@ -792,7 +648,7 @@ def no_device_interface() -> None:
 # Profiler
 
 
-@breaks("activity-is-that-of-torch", "habana-profile-0-is-an-error")
+@breaks("habana-profile-0-is-an-error")
 def other_activities() -> None:
     import enum
 
@@ -937,31 +793,6 @@ def fused_adamw_is_sgd() -> None:
     replace(f"{BRIDGE}.hpex.optimizers:FusedAdamW", make)
 
 
-@breaks(
-    "deepspeed-finds-hpu/names",
-    "deepspeed-finds-hpu/total_memory",
-    "deepspeed-finds-hpu/reset_max_memory_allocated",
-    "deepspeed-finds-hpu/bfloat16",
-)
-def deepspeed_is_on_the_cpu() -> None:
-    class Accelerator:
-        _name = "cpu"
-
-        def communication_backend_name(self) -> str:
-            return "gloo"
-
-        def total_memory(self) -> int:
-            return 1
-
-        def reset_max_memory_allocated(self) -> None:
-            pass
-
-        def supported_dtypes(self) -> list[object]:
-            return []
-
-    replace("hpu_doctor.verify.register.precision:_accelerator", Accelerator)
-
-
 # Collectives
 
 
@@ -1054,12 +885,6 @@ def barriers_do_nothing() -> None:
     replace("torch.distributed:barrier", returning(None))
 
 
-@breaks("wait-returns-true")
-def work_has_no_result() -> None:
-    work = type("Work", (), {"wait": lambda self: False, "is_completed": lambda self: False})()
-    replace("torch.distributed:all_reduce", lambda tensor, async_op=False: work)
-
-
 @breaks("collectives-are-refused/recv")
 def recv_takes_any_source() -> None:
     replace("torch.distributed:recv", returning(0))
@@ -1076,18 +901,6 @@ def exchange_moves_nothing() -> None:
 def gathers_do_nothing() -> None:
     for name in ("all_gather_into_tensor", "all_to_all_single", "gather"):
         replace(f"torch.distributed:{name}", returning(None))
-
-
-@breaks("device-mesh-of-hpu")
-def meshes_are_of_the_cpu() -> None:
-    meshes = module("torch.distributed.device_mesh")
-    original = meshes.init_device_mesh
-
-    def init(device: str, shape: Any) -> Any:
-        mesh = original(device, shape)
-        return type("Mesh", (), {"device_type": "cpu", "size": mesh.size})()
-
-    meshes.init_device_mesh = init
 
 
 @breaks("collective-results/DDP")
@@ -1131,8 +944,6 @@ def clock_stands_still() -> None:
 # What differs on a simulated card without strict mode, or on any.
 ON_A_SIMULATED_CARD = (
     *(each.id for each in register.assumptions() if each.simulator == STRICT),
-    "masked-rows-are-not-numbers",
-    "saving-copies-tensors-in-lazy-mode",
     "torch-version-is-required",
 )
 # Settings that only a process of its own reads.

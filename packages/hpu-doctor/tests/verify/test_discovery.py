@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpu_core import bridge
-from hpu_core import discovery as core_discovery
 from hpu_doctor.verify import register
 from hpu_doctor.verify.assumption import NotTriedError, difference, holds
 from hpu_doctor.verify.register import discovery
@@ -29,15 +26,6 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.sysfs, self.dev = folder / "sys", folder / "dev"
         self.query = QUERY
-        self.hlml = types.SimpleNamespace(
-            hlmlInit=lambda: None,
-            hlmlShutdown=lambda: None,
-            hlmlDeviceGetCount=lambda: 2,
-            hlmlDeviceGetHandleByIndex=lambda index: index,
-            hlmlDeviceGetPowerUsage=lambda handle: 90_000,
-            hlmlDeviceGetTemperature=lambda handle, sensor: 41,
-        )
-        self.driver: str | None = "1.18.0-abc"
         for index in range(2):
             self.write(index, vendor="0x1da3", device_type="GAUDI2", status="Operational", module_id=str(index))
             self.write(index, pci_addr=f"0000:4{index}:00.0")
@@ -60,11 +48,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(discovery, "SYSFS", found.sysfs)
     monkeypatch.setattr(discovery, "DEV", found.dev)
     monkeypatch.setattr(bridge, "device_count", lambda: 2)
-    card = core_discovery.HPUDevice(index=0, source="sysfs")
-    monkeypatch.setattr(
-        core_discovery, "devices", lambda: (types.SimpleNamespace(driver_version=found.driver, index=card.index),)
-    )
-    monkeypatch.setitem(sys.modules, "pyhlml", found.hlml)
     return found
 
 
@@ -88,8 +71,6 @@ CHANGES: dict[str, Callable[[Machine], Any]] = {
     "sysfs-describes-cards/pci_addr": lambda machine: machine.write(0, pci_addr="43:00.0"),
     "sysfs-describes-cards/nodes": lambda machine: (machine.dev / "accel1").unlink(),
     "hl-smi-lists-memory": lambda machine: setattr(machine, "query", QUERY.replace("768", "768 MiB")),
-    "pyhlml-reads-sensors": lambda machine: setattr(machine.hlml, "hlmlDeviceGetCount", lambda: 1),
-    "driver-version-is-known": lambda machine: setattr(machine, "driver", None),
 }
 
 

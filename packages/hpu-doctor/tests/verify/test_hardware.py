@@ -14,7 +14,7 @@ import torch
 from hpu_core import bridge
 from hpu_doctor.verify import register
 from hpu_doctor.verify.assumption import NotTriedError, holds
-from hpu_doctor.verify.register import precision, profiler, tensors
+from hpu_doctor.verify.register import profiler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,28 +24,6 @@ def is_shown(name: str) -> bool:
     """Return whether an assumption holds by its program."""
     assumption = register.find(name)
     return holds(assumption.expected, assumption.program())
-
-
-@pytest.mark.parametrize(("value", "shown"), [(float("nan"), True), (0.0, False)])
-def test_masked_rows(monkeypatch: pytest.MonkeyPatch, value: float, shown: bool) -> None:
-    fused = types.SimpleNamespace(apply=lambda query, *_: torch.full_like(query, value))
-    monkeypatch.setattr(precision, "_fused", lambda: fused)
-    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, _: tensor)
-
-    assert is_shown("masked-rows-are-not-numbers") is shown
-
-
-@pytest.mark.parametrize("copies", [True, False])
-def test_saved_tensors(monkeypatch: pytest.MonkeyPatch, copies: bool) -> None:
-    saved: list[torch.Tensor] = []
-    bridge_torch = types.SimpleNamespace(
-        full=lambda size, value, device: torch.full(size, value),
-        save=lambda tensors, _: saved.extend(tensor.clone() if copies else tensor for tensor in tensors),
-        load=lambda _, map_location: saved,
-    )
-    monkeypatch.setattr(tensors, "torch", bridge_torch)
-
-    assert is_shown("saving-copies-tensors-in-lazy-mode") is copies
 
 
 @pytest.mark.parametrize(("offset", "shown"), [(0, True), (1, False)])

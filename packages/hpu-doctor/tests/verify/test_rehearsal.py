@@ -23,7 +23,7 @@ CHANGED = (
     "no-bf16",
     "no-peers",
     "metrics-are-not-written",
-    "streams-without-priority",
+    "synchronize-takes-a-device",
     "two-generators",
 )
 

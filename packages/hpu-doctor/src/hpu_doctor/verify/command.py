@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,7 +18,6 @@ from hpu_doctor.verify.report import Report
 from hpu_doctor.verify.runner import Outcome
 
 _INTERRUPTED: Final = "the run was interrupted"
-_STOPPED: Final = "the run could not go on"
 
 
 class NoCardError(Exception):
@@ -65,7 +63,7 @@ def run(  # noqa: PLR0913 - the options of the command.
     Raises:
         ValueError: The folder is not empty.
         NoCardError: There is no card to try, or no bridge.
-        OSError: The report cannot be written. Nothing is left of it.
+        OSError: The report cannot be written.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
@@ -81,40 +79,21 @@ def run(  # noqa: PLR0913 - the options of the command.
     if not target.cards:
         raise NoCardError("verify needs a card, and none of this machine can be used: run `hpu-info`")
     outcomes: list[Outcome] = []
-    ending = _INTERRUPTED
-    with _new_files(folder):
-        with _sigterm_as_interrupt(), tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
-            seconds = None if minutes is None else 60 * minutes
-            options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds}
-            try:
-                with contextlib.closing(runner.run(assumptions, target, Path(scratch), environ, **options)) as results:
-                    for number, outcome in enumerate(results, start=1):
-                        _show_progress(number, len(assumptions), outcome)
-                        outcomes.append(outcome)
-            except KeyboardInterrupt:
-                pass
-            except OSError as error:
-                # A full disk, for one. What was tried may still fit when the scratch folder is gone.
-                ending = f"{_STOPPED}: {error.strerror}"
-        left = assumptions[len(outcomes) :]
-        outcomes += [Outcome(assumption=assumption, state="not tried", reason=ending) for assumption in left]
-        date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-        result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
-        report.write(result, outcomes, folder, redactor)
-    return result
-
-
-@contextlib.contextmanager
-def _new_files(folder: Path) -> Iterator[None]:
-    """Create a folder unless it exists, and leave nothing in it if the body fails."""
-    exists = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for path in [*folder.iterdir()] if exists else [folder]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        raise
+    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
+        seconds = None if minutes is None else 60 * minutes
+        options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds}
+        with contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
+            results = runner.run(assumptions, target, Path(scratch), environ, **options)
+            for number, outcome in enumerate(results, start=1):
+                _show_progress(number, len(assumptions), outcome)
+                outcomes.append(outcome)
+    left = assumptions[len(outcomes) :]
+    outcomes += [Outcome(assumption=assumption, state="not tried", reason=_INTERRUPTED) for assumption in left]
+    date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
+    report.write(result, outcomes, folder, redactor)
+    return result
 
 
 @contextlib.contextmanager
@@ -128,7 +107,7 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 def is_complete(result: Report) -> bool:
     """Return whether the run of a report came to its end."""
-    return not any(entry["reason"].startswith((_INTERRUPTED, _STOPPED)) for entry in result["entries"])
+    return not any(entry["reason"] == _INTERRUPTED for entry in result["entries"])
 
 
 def summarize(result: Report) -> str:

@@ -1,7 +1,7 @@
-"""The process of a program, started by `runner`: `python -m hpu_doctor.verify.program`.
+"""The process of a program, started by `runner`: `python -m hpu_doctor.verify.program ID`.
 
-It loads the bridge, waits for the id of an assumption on stdin, runs its program, and writes what that returned to its
-working directory. Files that the program leaves in the folder `ATTACHMENTS` become part of the report.
+It loads the bridge, runs the program of an assumption, and writes what that returned to its working directory. Files
+that the program leaves in the folder `ATTACHMENTS` become part of the report.
 """
 
 import contextlib
@@ -64,12 +64,9 @@ def _leave() -> None:
 def main() -> int:
     """Run one program, and return the exit code."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What loading costs is not the program's.
     with contextlib.suppress(ImportError):
         bridge.load()
-    # The input ends without a line if `runner` does.
-    name = sys.stdin.readline().strip()
-    return 0 if name and run(register.find(name)) else 1
+    return 0 if run(register.find(sys.argv[1])) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Runs the programs of assumptions, each in a process of its own, one after the other."""
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -11,8 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,8 +24,6 @@ State = Literal["holds", "differs", "not tried"]
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 
 _COMMAND: Final = (sys.executable, "-m", "hpu_doctor.verify.program")
-# Processes that load the bridge while another runs its program: loading opens no card and takes longer than most.
-_AHEAD: Final = 2
 _POLL_SECONDS: Final = 0.02
 _OUTPUT_LINES: Final = 4
 _MAX_OUTPUT_BYTES: Final = 1 << 16
@@ -37,9 +33,8 @@ _DROPPED: Final = re.compile(
     "HABANA_PROFILE|HLS_MODULE_ID|ID|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(PT|OMPI|SLURM|PMIX?)_.*"
 )
 _FOLDERS: Final = ("HABANA_LOGS", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
-# Errors that say nothing of an assumption: another process has the card, or the program could not write.
-_ENVIRONMENT_ERRORS: Final = ("Device acquire failed", "No space left on device")
-_MIN_FREE_BYTES: Final = 1 << 20
+# It says nothing of an assumption: another process has the card.
+_BUSY: Final = "Device acquire failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +102,7 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
     all_cards: bool = False,
     points: bool = False,
     seconds: float | None = None,
-) -> Generator[Outcome, None, None]:
+) -> Iterator[Outcome]:
     """Try assumptions, and yield the outcome of each, in their order.
 
     Args:
@@ -119,106 +114,80 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
         points: Whether to measure times on a simulated card as well.
         seconds: Time after which no further program starts.
     """
-    deadline = None if seconds is None else time.monotonic() + seconds
+    start = time.monotonic()
     base = _program_environ(environ, scratch)
-    reasons = [_skip_reason(assumption, target, all_cards=all_cards, points=points) for assumption in assumptions]
-    left = (
-        _Processes(assumption, target, scratch / assumption.id, base)
-        for assumption, reason in zip(assumptions, reasons, strict=True)
-        if not reason
-    )
-    started: deque[_Processes] = deque()
+    for assumption in assumptions:
+        reason = _skip_reason(assumption, target, all_cards=all_cards, points=points)
+        if not reason and seconds is not None and time.monotonic() - start > seconds:
+            reason = "the time of the run was up"
+        if reason:
+            yield Outcome(assumption=assumption, state="not tried", reason=reason)
+        else:
+            yield _try(assumption, target, scratch / assumption.id, base)
+
+
+def _try(assumption: Assumption, target: Target, folder: Path, base: Mapping[str, str]) -> Outcome:
+    """Run a program in one process, or one per rank, and return the outcome; nothing is left of it."""
+    start = time.monotonic()
+    folder.mkdir(exist_ok=True)
+    for name, text in assumption.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    environ = {**base, **_mode_variables(assumption), **assumption.variables}
+    ranks: list[subprocess.Popen[bytes]] = []
     try:
-        for assumption, reason in zip(assumptions, reasons, strict=True):
-            if reason:
-                yield Outcome(assumption=assumption, state="not tried", reason=reason)
-            elif deadline is not None and time.monotonic() > deadline:
-                yield Outcome(assumption=assumption, state="not tried", reason="the time of the run was up")
-            else:
-                started.extend(itertools.islice(left, 1 + _AHEAD - len(started)))
-                with contextlib.closing(started[0]) as processes:
-                    outcome = processes.finish()
-                started.popleft()
-                yield outcome
+        for rank, variables in enumerate(_rank_variables(assumption, target)):
+            with _output_file(folder, rank).open("wb") as output:
+                process = subprocess.Popen(  # noqa: S603 - this package's own module.
+                    (*_COMMAND, assumption.id),
+                    env={**environ, **variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=folder,
+                    # Its own processes end with it, and Ctrl-C is this process's.
+                    start_new_session=True,
+                )
+            ranks.append(process)
+        ending = _wait(ranks, assumption.seconds)
+        return replace(_outcome(assumption, folder, len(ranks), ending), seconds=time.monotonic() - start)
     finally:
-        for processes in started:
-            processes.close()
-
-
-class _Processes:
-    """The processes of one program: one, or one per rank. They load the bridge, and then wait for its id."""
-
-    def __init__(self, assumption: Assumption, target: Target, folder: Path, base: Mapping[str, str]) -> None:
-        self._assumption, self._folder = assumption, folder
-        folder.mkdir(exist_ok=True)
-        for name, text in assumption.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        environ = {**base, **_mode_variables(assumption), **assumption.variables}
-        ranks = _rank_variables(assumption, target)
-        self._ranks = [self._start({**environ, **variables}, rank) for rank, variables in enumerate(ranks)]
-
-    def _start(self, environ: Mapping[str, str], rank: int) -> "subprocess.Popen[str]":
-        with self._output_file(rank).open("wb") as output:
-            return subprocess.Popen(  # noqa: S603 - this package's own module.
-                _COMMAND,
-                env=environ,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                cwd=self._folder,
-                text=True,
-                # Its own processes end with it, and Ctrl-C is this process's.
-                start_new_session=True,
-            )
-
-    def finish(self) -> Outcome:
-        """Run the program to its end, and return the outcome."""
-        start = time.monotonic()
-        for process in self._ranks:
-            _send(process, f"{self._assumption.id}\n")
-        ending = _wait(self._ranks, self._assumption.seconds)
-        return replace(self._outcome(ending), seconds=time.monotonic() - start)
-
-    def close(self) -> None:
-        """End the processes, and remove what they wrote."""
-        for process in self._ranks:
+        for process in ranks:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _send(process, "")
             process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _outcome(self, ending: str | None) -> Outcome:
-        assumption, known = self._assumption, Outcome(assumption=self._assumption, state="differs")
-        results = [_read_result(program.result_file(self._folder, rank)) for rank in range(len(self._ranks))]
-        error = next((result["error"] for result in results if "error" in result), None)
-        reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
-        if error is None and ending is not None:
-            error = f"the program {ending}{self._last_lines()}"
-        if error is not None:
-            if any(text in error for text in _ENVIRONMENT_ERRORS):
-                return replace(known, state="not tried", reason=error)
-            if shutil.disk_usage(self._folder).free < _MIN_FREE_BYTES:
-                return replace(known, state="not tried", reason=f"the disk is full: {error}")
-            return replace(known, seen=error)
-        if reason is not None:
-            return replace(known, state="not tried", reason=reason)
-        seen = results[0].get("seen")
-        files = sorted((self._folder / program.ATTACHMENTS).glob("*"))
-        attachments = {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}
-        state: State = "holds" if holds(assumption.expected, seen) else "differs"
-        return replace(known, state=state, seen=seen, attachments=attachments)
-
-    def _output_file(self, rank: int) -> Path:
-        return self._folder / f"output-{rank}.txt"
-
-    def _last_lines(self) -> str:
-        outputs = [self._output_file(rank).read_bytes()[-_MAX_OUTPUT_BYTES:] for rank in range(len(self._ranks))]
-        lines = [line for text in outputs for line in text.decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]]
-        return f": {' | '.join(lines)}" if lines else ""
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait(ranks: "Sequence[subprocess.Popen[str]]", seconds: float) -> str | None:
+def _outcome(assumption: Assumption, folder: Path, ranks: int, ending: str | None) -> Outcome:
+    """Return the outcome of what the ranks wrote to a folder, and how they ended."""
+    known = Outcome(assumption=assumption, state="differs")
+    results = [_read_result(program.result_file(folder, rank)) for rank in range(ranks)]
+    error = next((result["error"] for result in results if "error" in result), None)
+    reason = next((result["not_tried"] for result in results if "not_tried" in result), None)
+    if error is None and ending is not None:
+        error = f"the program {ending}{_last_lines(folder, ranks)}"
+    if error is not None:
+        return replace(known, state="not tried", reason=error) if _BUSY in error else replace(known, seen=error)
+    if reason is not None:
+        return replace(known, state="not tried", reason=reason)
+    seen = results[0].get("seen")
+    files = sorted((folder / program.ATTACHMENTS).glob("*"))
+    attachments = {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}
+    state: State = "holds" if holds(assumption.expected, seen) else "differs"
+    return replace(known, state=state, seen=seen, attachments=attachments)
+
+
+def _output_file(folder: Path, rank: int) -> Path:
+    return folder / f"output-{rank}.txt"
+
+
+def _last_lines(folder: Path, ranks: int) -> str:
+    outputs = [_output_file(folder, rank).read_bytes()[-_MAX_OUTPUT_BYTES:] for rank in range(ranks)]
+    lines = [line for text in outputs for line in text.decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]]
+    return f": {' | '.join(lines)}" if lines else ""
+
+
+def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", seconds: float) -> str | None:
     """Wait until all ranks have ended, or one has failed; return how it ended, None if all have succeeded."""
     deadline = time.monotonic() + seconds
     while True:
@@ -231,15 +200,6 @@ def _wait(ranks: "Sequence[subprocess.Popen[str]]", seconds: float) -> str | Non
         if time.monotonic() > deadline:
             return f"did not end within {seconds:g} seconds"
         time.sleep(_POLL_SECONDS)
-
-
-def _send(process: "subprocess.Popen[str]", line: str) -> None:
-    """Send the last line of its input to a process, which may have ended already."""
-    if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            process.stdin.write(line)
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
 
 
 def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, points: bool) -> str:

@@ -5,7 +5,7 @@ that torch exported. Later releases let torch write them, with the categories of
 gpu_memset) or with the one for custom devices (hpu_op). Sources: the published bridge 1.19.0 and torch's sources. No
 trace of a card was available. A trace that is damaged is read as far as it goes, and has a note on what is wrong.
 """
-# hpu-doctor verify: torch-has-no-device-events
+# hpu-doctor verify: torch-has-no-device-events, trace-of-the-card
 
 from __future__ import annotations
 

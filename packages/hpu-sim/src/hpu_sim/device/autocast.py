@@ -42,7 +42,7 @@ def register(native: Native, environment: Mapping[str, str]) -> None:
         environment: Environment of the process. :data:`LOWER_VARIABLES` and :data:`FP32_VARIABLES` name files with one
             operator per line. An unreadable file means the default list, as in the bridge.
     """
-    # hpu-doctor verify: list-replaces-the-default
+    # hpu-doctor verify: list-replaces-the-default, autocast-lists
     lower = _user_list(environment, LOWER_VARIABLES) or default_list("autocast_lower")
     fp32 = (_user_list(environment, FP32_VARIABLES) or default_list("autocast_fp32")) - lower
     promote = default_list("autocast_promote") - lower - fp32

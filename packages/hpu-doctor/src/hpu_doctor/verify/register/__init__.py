@@ -30,7 +30,6 @@ _SUBJECTS = (
     devices.SUBJECT,
     memory.SUBJECT,
     tensors.DTYPES,
-    tensors.VIEWS,
     tensors.RANDOM,
     tensors.FALLBACK,
     modes.METRICS,

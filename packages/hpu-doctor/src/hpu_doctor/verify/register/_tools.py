@@ -17,7 +17,6 @@ from hpu_doctor.verify.assumption import NotTriedError, returned_or_error
 BRIDGE: Final = "bridge 1.19.0: "
 # A later state of the same sources, of 2025.
 LATER: Final = "bridge of 2025: "
-TORCH: Final = "torch 2.13, observed"
 
 
 def module(name: str) -> Any:

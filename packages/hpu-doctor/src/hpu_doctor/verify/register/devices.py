@@ -4,12 +4,11 @@ import functools
 import os
 
 import torch
-from torch.utils import checkpoint
 
 from hpu_core import bridge
 from hpu_core.discovery import usable_modules
 from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, contains, error_of, matches, one_of
-from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, module, opens_card, with_variables
+from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, opens_card, with_variables
 
 SUBJECT = Subject("Opening a card, and devices")
 assume = SUBJECT.assume
@@ -152,17 +151,6 @@ def second_process_is_refused() -> object:
 
 
 @assume(
-    source="LeakPro#425; optimum-habana#1611",
-    expected=contains("Device acquire failed"),
-    means={"hpu-core": "a wrong HLS_MODULE_ID would open some other card."},
-)
-def missing_module_is_refused() -> object:
-    """An HLS_MODULE_ID without a card is an error."""
-    wrong = {"HLS_MODULE_ID": "63", "HABANA_VISIBLE_MODULES": "63"}
-    return with_variables(wrong, lambda: error_of(hpu().init))
-
-
-@assume(
     source="the driver frees a card with its process; no published text",
     expected=["no error", True],
     means={
@@ -220,31 +208,3 @@ def forked_child_gets_no_numbers() -> object:
     ones = torch.ones(3, device="hpu")
     hpu().synchronize()
     return in_fork(lambda: (ones + 1).cpu().tolist(), seconds=10) == "[2.0, 2.0, 2.0]"
-
-
-@assume(
-    source=BRIDGE + "hpu/__init__.py, DefaultDeviceType.set_device_type",
-    expected="hpu",
-    means={"hpu-fsdp": "activation checkpointing would not restore the card's random state."},
-)
-def opening_sets_checkpoint_device() -> object:
-    """Opening the card makes hpu the default device of activation checkpointing."""
-    hpu().init()
-    default = getattr(checkpoint, "DefaultDeviceType", None)
-    return "hpu" if default is None else default.get_device_type()
-
-
-@assume(
-    source=BRIDGE + "hpu/streams.py; torch 2.7 FSDP2 makes its streams so",
-    expected=[True, True, "no error"],
-    means={"hpu-fsdp": "FSDP2, which waits for events on side streams, would wait forever or not at all."},
-)
-def event_completes() -> object:
-    """`Stream` takes a priority, and after `synchronize()` events are complete and the time between them is known."""
-    stream = module("hpu").Stream(priority=-1)
-    first, last = hpu().Event(enable_timing=True), hpu().Event(enable_timing=True)
-    first.record()
-    torch.ones(8, device="hpu").mul_(2)
-    last.record()
-    hpu().synchronize()
-    return [stream.query() in {True, False}, bool(last.query()), error_of(lambda: first.elapsed_time(last))]

@@ -1,12 +1,10 @@
 """What a machine tells about its cards without opening one: sysfs, device nodes, `hl-smi` and pyhlml."""
 
-import importlib
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from hpu_core import bridge, discovery
+from hpu_core import bridge
 from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, matches
 from hpu_doctor.verify.register._tools import attach
 
@@ -15,7 +13,6 @@ SUBJECT = Subject(
     simulator="hardware",
     reason="a simulated machine has no driver and no tools of the vendor",
 )
-assume = SUBJECT.assume
 
 SYSFS = Path("/sys/class/accel")
 DEV = Path("/dev/accel")
@@ -98,36 +95,3 @@ SUBJECT.add(
         "hpu-launch": "cards of other users' jobs would count as free.",
     },
 )
-
-
-@assume(
-    source="habana_pyhlml-1.24.2.481, the package's source",
-    expected=[True, matches(r"\d+"), matches(r"\d+")],
-    means={"hpu-core": "`telemetry` would log no power, temperature and utilization."},
-)
-def pyhlml_reads_sensors() -> object:
-    """pyhlml counts as many cards as the bridge, and returns power and temperature as whole numbers."""
-    try:
-        hlml: Any = importlib.import_module("pyhlml")
-    except ImportError as error:
-        raise NotTriedError(f"pyhlml cannot be imported: {error}") from error
-    hlml.hlmlInit()
-    try:
-        card = hlml.hlmlDeviceGetHandleByIndex(0)
-        values = hlml.hlmlDeviceGetPowerUsage(card), hlml.hlmlDeviceGetTemperature(card, 0)
-        return [hlml.hlmlDeviceGetCount() == bridge.device_count(), *map(str, values)]
-    finally:
-        hlml.hlmlShutdown()
-
-
-@assume(
-    source="Intel's driver reports its release; driver and user space of one release belong together",
-    expected=True,
-    means={"hpu-doctor": "a driver of another release than the user space would go unnoticed."},
-)
-def driver_version_is_known() -> object:
-    """sysfs has the driver's version."""
-    found = discovery.devices()
-    if not found:
-        raise NotTriedError("no card was found")
-    return any(device.driver_version for device in found)

@@ -257,31 +257,3 @@ def barrier_never_times_out() -> object:
         store.set("verify-done", "1")
     store.wait(["verify-done"])
     return errors[0] if errors else "waits"
-
-
-@assume(
-    source=BRIDGE + "distributed/hccl/process_group_eager_hccl.cpp:204-235",
-    expected=[True, True],
-    mode="eager",
-    means={"hpu-ddp": "asynchronous reductions of gradients would have to be waited for otherwise."},
-)
-def wait_returns_true() -> object:
-    """`wait()` of an asynchronous collective returns true, and the result is right afterwards."""
-    _, size = start()
-    tensor = torch.ones(1024, device="hpu")
-    work: Any = dist.all_reduce(tensor, async_op=True)
-    waited = work.wait()
-    return [bool(waited), tensor.cpu()[0].item() == size]
-
-
-@assume(
-    source="torch's init_device_mesh; a field report of 1.22.2",
-    expected=["hpu", True],
-    means={"hpu-fsdp": "device meshes of hpu could not be made."},
-    releases=">=1.19",
-)
-def device_mesh_of_hpu() -> object:
-    """`init_device_mesh("hpu", ...)` makes a mesh of all ranks."""
-    _, size = start()
-    mesh = dist.device_mesh.init_device_mesh("hpu", (size,))
-    return [mesh.device_type, mesh.size() == size]

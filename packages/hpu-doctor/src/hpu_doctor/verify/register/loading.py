@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from packaging.version import Version
 
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Subject, contains, error_of
-from hpu_doctor.verify.register._tools import BRIDGE, LATER, hpu, module, opens_card, parameters_of, with_variables
+from hpu_doctor.verify.register._tools import BRIDGE, hpu, module, with_variables
 
 SUBJECT = Subject("Loading the bridge, and releases")
 assume = SUBJECT.assume
@@ -102,35 +101,18 @@ SUBJECT.table(
 )
 
 
-for _mode, _releases, _source, _means in (
-    (
-        "lazy",
-        "<1.21",
-        BRIDGE + "utils/internal.py:25-28 and scripts/env_flags.yaml:83-85",
-        {
-            "hpu-core": "`mark_step` would be left out where it is needed.",
-            "hpu-bucketing": "HPU graphs would be refused in the mode that the table names.",
-        },
-    ),
-    (
-        "eager",
-        ">=1.21",
-        "vllm-fork README_GAUDI 1.21.0 (commit 7461f4ae1); Model-References 1.21.0",
-        {
-            "hpu-core": "`mark_step` would be needed and is left out.",
-            "hpu-fsdp": "FSDP, which needs eager mode, would be refused by default.",
-        },
-    ),
-):
-    SUBJECT.add(
-        f"default-mode-is-{_mode}",
-        f"Without PT_HPU_LAZY_MODE the bridge is in {_mode} mode.",
-        bridge.is_lazy,
-        source=_source,
-        expected=_mode == "lazy",
-        releases=_releases,
-        means=_means,
-    )
+SUBJECT.add(
+    "default-mode-is-eager",
+    "Without PT_HPU_LAZY_MODE the bridge is in eager mode.",
+    bridge.is_lazy,
+    source="vllm-fork README_GAUDI 1.21.0 (commit 7461f4ae1); Model-References 1.21.0",
+    expected=False,
+    releases=">=1.21",
+    means={
+        "hpu-core": "`mark_step` would be needed and is left out.",
+        "hpu-fsdp": "FSDP, which needs eager mode, would be refused by default.",
+    },
+)
 
 
 @assume(
@@ -169,44 +151,6 @@ def torch_version_is_required() -> object:
     file = Path(str(bridge.load().__file__)).with_name("required_version.txt")
     required = re.search(r"\d+\.\d+", file.read_text(encoding="utf-8"))
     return required is not None and torch.__version__.startswith(f"{required[0]}.")
-
-
-@assume(
-    source=BRIDGE + "setup.py, entry point group torch.backends",
-    expected=["device_backend"],
-    releases=">=1.19",
-    means={"hpu-core": "`import torch` would not load the bridge, and our own entry point would come first."},
-)
-def bridge_has_entry_point() -> object:
-    """The bridge's distribution has the entry point `device_backend`, with which `import torch` loads it."""
-    distribution = importlib.metadata.distribution("habana-torch-plugin")
-    return [point.name for point in distribution.entry_points if point.group == "torch.backends"]
-
-
-@assume(
-    source=LATER + "core/torch_overwrites.py",
-    expected=True,
-    releases=">=1.20",
-    means={"hpu-fsdp": "Lightning's `device_id` would raise a TypeError in the rendezvous."},
-)
-def wide_process_group_functions() -> object:
-    """`init_process_group` takes all of torch's arguments, `pg_options` among them."""
-    names = parameters_of(dist.init_process_group)
-    return "pg_options" in names and ("device_id" in names or Version(torch.__version__).release < (2, 3))
-
-
-@assume(
-    source=BRIDGE + "core/torch_overwrites.py:135-147",
-    expected=[False, 7],
-    means={
-        "hpu-core": "`seed_everything` would take a card in the launching process.",
-        "hpu-ddp": "ranks would start with random states that do not follow from the seed.",
-    },
-)
-def manual_seed_reaches_the_card() -> object:
-    """`torch.manual_seed` seeds the card's generator as well, and opens no card."""
-    opened = opens_card(lambda: torch.manual_seed(7))
-    return [opened, hpu().initial_seed()]
 
 
 def _set_unknown_flag() -> None:

@@ -11,14 +11,7 @@ from hpu_doctor.verify.register._tools import BRIDGE, attach, hpu
 SUBJECT = Subject("Memory of a card")
 assume = SUBJECT.assume
 
-_MIB = 1 << 20
 _GIB = 1 << 30
-_POOL = BRIDGE + "backend/synapse_helpers/device_memory.cpp:322-341"
-
-
-def _in_use() -> int:
-    hpu().synchronize()
-    return int(bridge.memory_stats()["InUse"])
 
 
 @assume(
@@ -87,65 +80,6 @@ for _generation, _number, _source in (
         generations=(_generation,),
         means={"hpu-sim": "a plan would say that a job fits in memory that a card does not give."},
     )
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, reset_peak_memory_stats and reset_accumulated_memory_stats",
-    expected=[True, True, True],
-    means={
-        "hpu-core": "peaks of an epoch would have those of earlier ones.",
-        "hpu-profiler": "peaks and counts of allocations would be those since the start of the process.",
-    },
-)
-def peak_can_be_reset() -> object:
-    """`reset_peak_memory_stats()` sets MaxInUse to InUse, `reset_accumulated_memory_stats()` clears counts."""
-    large = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
-    hpu().synchronize()
-    del large
-    hpu().synchronize()
-    before = bridge.memory_stats()
-    hpu().reset_peak_memory_stats()
-    after = bridge.memory_stats()
-    hpu().reset_accumulated_memory_stats()
-    cleared = bridge.memory_stats()["NumAllocs"] < before["NumAllocs"]
-    peak = before["MaxInUse"] - before["InUse"] >= 64 * _MIB
-    return [peak, after["MaxInUse"] == after["InUse"], cleared]
-
-
-@assume(
-    source=_POOL + ",934-993",
-    expected=[True, True],
-    means={
-        "hpu-core": "the memory that a module frees would stay in use.",
-        "hpu-sim": "its peaks would be too low.",
-    },
-)
-def used_tensor_counts_until_it_is_freed() -> object:
-    """A tensor that was written counts in InUse with its size, and not after it was deleted."""
-    start = _in_use()
-    tensor = torch.ones(64 * _MIB, dtype=torch.uint8, device="hpu")
-    used = _in_use() - start
-    del tensor
-    # The pool rounds up, and may hand out a chunk that is up to a tenth larger.
-    return [64 * _MIB <= used <= 72 * _MIB, _in_use() - start < 8 * _MIB]
-
-
-@assume(
-    source=_POOL,
-    expected=[True, True],
-    simulator="strict",
-    means={
-        "hpu-sim": "peaks of plans would leave out tensors that are never written.",
-        "hpu-fsdp": "empty parameters would cost memory before they are gathered.",
-    },
-)
-def empty_tensor_takes_no_memory() -> object:
-    """`torch.empty` takes no memory; the first write of the tensor does."""
-    start = _in_use()
-    tensor = torch.empty(256 * _MIB, dtype=torch.uint8, device="hpu")
-    untouched = _in_use() - start
-    tensor.fill_(1)
-    return [untouched < _MIB, _in_use() - start >= 256 * _MIB]
 
 
 @assume(

@@ -50,19 +50,17 @@ def _closure() -> list[list[str]]:
     return [before, calls]
 
 
-for _mode, _expected in (("lazy", [[], ["run"]]), ("eager", [[], []])):
-    METRICS.table(
-        f"steps-of-{_mode}-mode",
-        f"In {_mode} mode `mark_step()` and `iter_mark_step()` return None, and a step closure "
-        f"{'runs at the next mark_step' if _mode == 'lazy' else 'never runs'}.",
-        {
-            "mark_step": ([None, None], lambda: [core().mark_step(), core().iter_mark_step()]),
-            "closure": (_expected, _closure),
-        },
-        source=BRIDGE + "core/step_closure.py",
-        mode=_mode,
-        means={"hpu-core": "what waits for the end of a step would run at once, or never."},
-    )
+METRICS.table(
+    "steps-of-lazy-mode",
+    "In lazy mode `mark_step()` and `iter_mark_step()` return None, and a step closure runs at the next mark_step.",
+    {
+        "mark_step": ([None, None], lambda: [core().mark_step(), core().iter_mark_step()]),
+        "closure": ([[], ["run"]], _closure),
+    },
+    source=BRIDGE + "core/step_closure.py",
+    mode="lazy",
+    means={"hpu-core": "what waits for the end of a step would run at once, or never."},
+)
 
 
 def _local() -> bool:
@@ -279,15 +277,3 @@ COMPILE.table(
     source=BRIDGE + "dynamo, compile_backend/backends.py:47-72 and shared_layer.py:136-207; Intel's Runtime flags",
     means={"hpu-compile": "a compiled module would train otherwise, or its limit of recompilations have no effect."},
 )
-
-
-@COMPILE.assume(
-    source="vllm-gaudi vllm_gaudi/utils.py:265-285, options force_static_compile",
-    expected=True,
-    releases=">=1.22",
-    means={"hpu-compile": "its option `static` would be refused."},
-)
-def static_option_is_accepted() -> object:
-    """The option force_static_compile is accepted."""
-    compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), options={"force_static_compile": True})
-    return compiled(torch.ones(3, 4, device="hpu")).shape == (3, 2)

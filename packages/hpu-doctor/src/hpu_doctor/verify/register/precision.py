@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, Subject, contains
-from hpu_doctor.verify.register._tools import BRIDGE, TORCH, module, parameters_of
+from hpu_doctor.verify.assumption import Subject, contains
+from hpu_doctor.verify.register._tools import BRIDGE, module, parameters_of
 
 AUTOCAST = Subject("Autocast")
 ATTENTION = Subject("Attention")
@@ -127,26 +127,10 @@ def list_replaces_the_default() -> object:
     return [_dtype(operator, torch.float32) for operator in (lambda x: x @ x, torch.relu)]
 
 
-@AUTOCAST.assume(
-    source=TORCH + "; Intel's page of mixed precision",
-    expected="GradScaler",
-    releases=">=1.18",
-    means={"hpu-precision": "`16-mixed` could not scale its losses."},
-)
-def grad_scaler_exists() -> object:
-    """`torch.amp.GradScaler("hpu")` can be created."""
-    scaler: Any = torch.amp.GradScaler
-    return type(scaler("hpu")).__name__
-
-
 def _inputs(heads: int = 2) -> list[Any]:
     torch.manual_seed(0)
     query = torch.randn(1, heads, 8, 16).to("hpu")
     return [query, *torch.randn(2, 1, 2, 8, 16).to("hpu").unbind()]
-
-
-def _fused() -> Any:
-    return module("hpex.kernels").FusedSDPA
 
 
 @ATTENTION.assume(
@@ -173,48 +157,6 @@ def torch_attention_is_decomposed() -> object:
     with Names():  # type: ignore[no-untyped-call]
         functional.scaled_dot_product_attention(*_inputs())
     return any("softmax" in name for name in seen) and sum("bmm" in name for name in seen) == 2  # noqa: PLR2004 - two.
-
-
-def _agrees() -> bool:
-    inputs = _inputs()
-    fused = _fused().apply(*inputs, None, 0.0, True)
-    query, key, value = (tensor.cpu() for tensor in inputs)
-    plain = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    return bool((fused.cpu() - plain).abs().max() < 0.05)  # noqa: PLR2004 - bfloat16 inside.
-
-
-def _has_gradients() -> list[bool]:
-    inputs = [tensor.detach().requires_grad_() for tensor in _inputs()]
-    _fused().apply(*inputs, None, 0.0, True).sum().backward()
-    return [tensor.grad is not None for tensor in inputs]
-
-
-ATTENTION.table(
-    "fused-attention-agrees",
-    "`FusedSDPA` computes what torch's function does, to the precision of bfloat16, has gradients for all inputs, and "
-    " takes more heads of queries than of keys.",
-    {
-        "numbers": (True, _agrees),
-        "gradients": ([True, True, True], _has_gradients),
-        "grouped queries": ([1, 4, 8, 16], lambda: list(_fused().apply(*_inputs(heads=4)).shape)),
-    },
-    source=BRIDGE + "hpex/kernels/FusedSDPA.py",
-    releases=">=1.19",
-    means={"hpu-sim": "models with fused attention would train otherwise on a card, or fail."},
-)
-
-
-@ATTENTION.assume(
-    source="a field report of 1.22.2: rows of padding only",
-    expected=True,
-    simulator="hardware",
-    reason="its fused attention is torch's, which returns numbers for such rows",
-    means={"hpu-bucketing": "masked rows of a padded batch would need no care."},
-)
-def masked_rows_are_not_numbers() -> object:
-    """`FusedSDPA` returns NaN for a row that is masked entirely."""
-    mask = torch.zeros(1, 1, 8, 8, dtype=torch.bool).to("hpu")
-    return bool(_fused().apply(*_inputs(), mask).isnan().any().cpu())
 
 
 def _clipped() -> list[object]:
@@ -250,39 +192,6 @@ ENGINES.table(
         "hpu-deepspeed": "clipping by the bridge's function would need another call.",
         "hpu-sim": "losses with the fused optimizer would differ from a card's.",
     },
-)
-
-
-def _accelerator() -> Any:
-    bridge.load()
-    try:
-        # It is part of Intel's images, and these packages do not require it.
-        accelerator = importlib.import_module("deepspeed.accelerator")
-    except ImportError as error:
-        raise NotTriedError(f"DeepSpeed cannot be imported: {error}") from error
-    return accelerator.get_accelerator()
-
-
-def _names() -> list[str]:
-    accelerator = _accelerator()
-    compiler = getattr(accelerator, "get_compile_backend", lambda: "hpu_backend")()
-    return [accelerator._name, accelerator.communication_backend_name(), compiler]  # noqa: SLF001 - as DeepSpeed reads it.
-
-
-ENGINES.table(
-    "deepspeed-finds-hpu",
-    "DeepSpeed's accelerator is hpu, with hccl, hpu_backend, bfloat16 and the memory Limit; it cannot reset peaks.",
-    {
-        "names": (["hpu", "hccl", "hpu_backend"], _names),
-        "total_memory": (True, lambda: _accelerator().total_memory() == bridge.memory_stats()["Limit"]),
-        "bfloat16": (True, lambda: torch.bfloat16 in _accelerator().supported_dtypes()),
-        "reset_max_memory_allocated": (contains("AttributeError"), lambda: _accelerator().reset_max_memory_allocated()),
-    },
-    source="DeepSpeed accelerator/hpu_accelerator.py",
-    # Importing it takes seconds.
-    quick=False,
-    generations=_LATER,
-    means={"hpu-deepspeed": "every strategy or bf16 would fail, or a stand-in for a function be needless."},
 )
 
 

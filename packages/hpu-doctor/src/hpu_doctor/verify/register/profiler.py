@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hpu_doctor.verify.assumption import NotTriedError, Subject, contains, error_of, matches
-from hpu_doctor.verify.register._tools import BRIDGE, LATER, attach, hpu
+from hpu_doctor.verify.register._tools import BRIDGE, attach, hpu
 
 SUBJECT = Subject("Profiler", quick=False, mode="eager", seconds=120)
 assume = SUBJECT.assume
@@ -135,18 +135,6 @@ SUBJECT.table(
     releases="<=1.19",
     means={"hpu-profiler": "compute, copies or compilations would be missing from its sums, or its pages lack names."},
 )
-
-
-@assume(
-    source=LATER + "PT_PYTORCH_PROFILER_USE_KINETO, true by default",
-    expected="torch._C._profiler",
-    releases=">=1.20",
-    quick=True,
-    means={"hpu-profiler": "the order of imports would matter, and its check of it was dropped."},
-)
-def activity_is_that_of_torch() -> object:
-    """`torch.profiler.ProfilerActivity` is torch's own."""
-    return torch.profiler.ProfilerActivity.__module__
 
 
 @assume(

@@ -6,10 +6,9 @@ import torch
 
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Subject, contains, error_of
-from hpu_doctor.verify.register._tools import BRIDGE, TORCH, hpu
+from hpu_doctor.verify.register._tools import BRIDGE, hpu
 
 DTYPES = Subject("Dtypes")
-VIEWS = Subject("Strides, views and storages")
 RANDOM = Subject("Random numbers")
 FALLBACK = Subject("Operators on the CPU", mode="eager")
 
@@ -88,24 +87,6 @@ def gaudi_3_rounds_sums_toward_zero() -> object:
 
 
 @DTYPES.assume(
-    source=BRIDGE + "common/lazy/utils.cpp:33-35 and habana_kernels/lazy_kernels.cpp:233-331",
-    expected=[5, "torch.int64", contains("exceeds Int range"), True],
-    mode="lazy",
-    simulator="strict",
-    means={
-        "hpu-core": "class labels would not survive the copy.",
-        "hpu-sim": "a program that fails on a card in lazy mode would pass.",
-    },
-)
-def int64_is_int32_in_lazy_mode() -> object:
-    """In lazy mode int64 is stored in int32: greater values cannot be copied, and greater results are not exact."""
-    tensor = torch.tensor([4], dtype=torch.int64).to("hpu") + 1
-    error = error_of(lambda: torch.tensor([2**40], dtype=torch.int64).to("hpu").cpu())
-    wrapped = torch.tensor([2**31 - 1], dtype=torch.int64).to("hpu") + 1
-    return [tensor.cpu().item(), str(tensor.dtype), error, wrapped.cpu().item() != 2**31]
-
-
-@DTYPES.assume(
     source=BRIDGE + "backend/helpers/tensor_utils.cpp:681-692",
     expected=contains("Complex datatype is not supported on HPU device."),
     mode="eager",
@@ -136,10 +117,6 @@ def _sum(value: float, dtype: torch.dtype, other: float) -> list[object]:
     return [str(total.dtype), total.cpu().item()]
 
 
-def _copied(value: float, dtype: torch.dtype) -> float:
-    return torch.tensor([value]).to(dtype).to("hpu").cpu().float().item()
-
-
 def _mask() -> list[object]:
     mask = torch.tensor([1.0, -1.0]).to("hpu") < 0
     return [str(mask.dtype), mask.cpu().tolist()]
@@ -167,131 +144,6 @@ DTYPES.table(
         "hpu-bucketing": "boundaries that are computed on the card would be off by one.",
     },
 )
-DTYPES.table(
-    "float8-survives-a-copy",
-    "The largest float8 numbers that a card has of both kinds survive a copy to the card and back.",
-    {
-        "e4m3fn": (240.0, lambda: _copied(240.0, torch.float8_e4m3fn)),
-        "e5m2": (57344.0, lambda: _copied(57344.0, torch.float8_e5m2)),
-    },
-    source="Intel's table of dtypes: Gaudi 2 and 3; a card's E4M3 ends at 240, that of torch at 448",
-    generations=_LATER,
-    releases=">=1.19",
-    means={"hpu-precision": "weights in float8 could not be moved to the card."},
-)
-
-
-def _viewed() -> list[float]:
-    base = torch.zeros(4, device="hpu")
-    view = base[1:3]
-    view.fill_(5)
-    first = base.cpu()[1].item()
-    base.add_(1)
-    return [first, view.cpu()[0].item()]
-
-
-def _column() -> list[list[float]]:
-    base = torch.zeros(2, 2, device="hpu")
-    base[:, 1] = 7
-    rows: list[list[float]] = base.cpu().tolist()
-    return rows
-
-
-def _is_tied() -> bool:
-    pair = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
-    pair[1].weight = pair[0].weight
-    pair.to("hpu")
-    return pair[0].weight is pair[1].weight
-
-
-VIEWS.table(
-    "views-share-memory",
-    "Views share memory with their base, also where they are strided; a copy has a transposed tensor's elements in "
-    "order, a tensor of no dimension on the CPU is a number, and tied weights stay tied.",
-    {
-        "view and base": ([5.0, 6.0], _viewed),
-        "column": ([[0.0, 7.0], [0.0, 7.0]], _column),
-        "transposed": ([[1, 3], [2, 4]], lambda: torch.tensor([[1, 2], [3, 4]]).to("hpu").t().cpu().tolist()),
-        "number on the CPU": ([3.0], lambda: (torch.ones(1, device="hpu") + torch.tensor(2.0)).cpu().tolist()),
-        "tied weights": (True, _is_tied),
-    },
-    source=BRIDGE + "habana_eager/ops/view.cpp:29-54, copy_from.cpp:160-201,425-446, eager_op.cpp:71-99 and "
-    "core/torch_overwrites.py",
-    means={
-        "hpu-core": "checkpoints of transposed tensors would be wrong, or tied weights be trained apart after `.to`.",
-        "hpu-ddp": "gradients as views into buckets would not see reductions.",
-        "hpu-fsdp": "flat parameters would not share memory with the module's.",
-    },
-)
-
-
-@VIEWS.assume(
-    source=BRIDGE + "habana_kernels/lazy_kernels.cpp:6418-6443; a field report of FSDP",
-    expected=[contains("should not be called in lazy flow"), contains("should not be called in lazy flow")],
-    mode="lazy",
-    means={
-        "hpu-fsdp": "FSDP is refused in lazy mode where it would work.",
-        "hpu-sim": "torch's parametrizations, which call `set_`, would run on a card.",
-    },
-)
-def storages_cannot_be_resized_in_lazy_mode() -> object:
-    """Freeing a tensor's storage by `resize_(0)`, and `set_` to another tensor, are refused in lazy mode."""
-    tensor, other = torch.ones(4, device="hpu"), torch.zeros(4, device="hpu")
-    return [error_of(lambda: tensor.untyped_storage().resize_(0)), error_of(lambda: tensor.set_(other))]  # type: ignore[call-overload]
-
-
-@VIEWS.assume(
-    source="FSDP of torch frees storages so; Intel's page of FSDP names eager mode",
-    expected=[0, 16],
-    mode="eager",
-    means={"hpu-fsdp": "FSDP could not free gathered parameters."},
-)
-def storages_can_be_resized_in_eager_mode() -> object:
-    """A storage can be freed by `resize_(0)` and grown again in eager mode."""
-    tensor = torch.ones(4, device="hpu")
-    return [tensor.untyped_storage().resize_(size).size() for size in (0, 16)]
-
-
-@VIEWS.assume(
-    source="bridge tests of 1.19 save and load; lightning-habana moves to the CPU first",
-    expected=["cpu", "hpu:0"],
-    means={"hpu-core": "`HPUCheckpointIO` could not load a checkpoint onto the card."},
-)
-def checkpoints_load_to_both() -> object:
-    """A tensor of the card, moved to the CPU and saved, loads to the CPU and with `map_location` to the card."""
-    torch.save({"w": torch.ones(2, device="hpu").cpu()}, "saved.pt")
-    return [str(torch.load("saved.pt", map_location=place)["w"].device) for place in ("cpu", "hpu")]
-
-
-@VIEWS.assume(
-    source=BRIDGE + "core/torch_overwrites.py, torch.save",
-    expected=[2.0, False],
-    mode="lazy",
-    simulator="hardware",
-    reason="its `torch.save` is torch's own from torch 2.1 on",
-    means={"hpu-core": "checkpoints in lazy mode would keep shared storages without its own pickling."},
-)
-def saving_copies_tensors_in_lazy_mode() -> object:
-    """In lazy mode `torch.save` copies each tensor to the CPU by itself, so that tensors no longer share storages."""
-    whole = torch.full((4,), 2.0, device="hpu")
-    torch.save([whole, whole[:2]], "saved.pt")
-    first, second = torch.load("saved.pt", map_location="cpu")
-    return [second[0].item(), first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()]
-
-
-@VIEWS.assume(
-    source=BRIDGE + "HPUHooks, pinned allocator; copy_from.cpp:335-365",
-    expected=[True, [1.0, 1.0]],
-    releases=">=1.19",
-    means={"hpu-core": "`pin_memory=True` of a DataLoader would fail or have no effect."},
-)
-def pinned_memory_copies() -> object:
-    """Memory can be pinned for the card, and a non-blocking copy from it arrives."""
-    hpu().init()
-    pinned = torch.ones(2).pin_memory()
-    moved = pinned.to("hpu", non_blocking=True)
-    hpu().synchronize()
-    return [pinned.is_pinned(), moved.cpu().tolist()]
 
 
 def _is_repeated(restore: bool) -> bool:
@@ -339,44 +191,6 @@ RANDOM.table(
         "hpu-bucketing": "the warm-up would not restore the card's random state.",
     },
 )
-
-
-def _draws(draw: bool) -> list[bool]:
-    """Return whether the generators of the card and the CPU advance."""
-    torch.ones(1, device="hpu")
-    before, on_cpu = hpu().get_rng_state().clone(), torch.get_rng_state().clone()
-    ones = torch.ones(16, device="hpu")
-    (torch.randn(16, device="hpu") if draw else torch.nn.functional.dropout(ones, p=0.0, training=True)).cpu()
-    return [not torch.equal(before, hpu().get_rng_state()), not torch.equal(on_cpu, torch.get_rng_state())]
-
-
-RANDOM.table(
-    "drawing-advances-the-state",
-    "Drawing on the card advances the card's generator, and not the CPU's; dropout with p=0 draws nothing.",
-    {
-        "randn": ([True, False], lambda: _draws(draw=True)),
-        "dropout of nothing": ([False, False], lambda: _draws(draw=False)),
-    },
-    source=BRIDGE + "hpu_ops/eager/random_gen.cpp:23-33,69-102",
-    mode="eager",
-    means={
-        "hpu-core": "numbers on the card would not change from step to step.",
-        "hpu-bucketing": "a warm-up without dropout would change the stream of numbers.",
-    },
-)
-
-
-@RANDOM.assume(
-    source=TORCH + " without the bridge; backend/random.cpp:30-50",
-    expected=True,
-    means={"hpu-fsdp": "a generator of a rank could not be passed to operators."},
-    releases=">=1.19",
-)
-def generator_object_works() -> object:
-    """A generator of the card can be created and passed to an operator."""
-    generators = [torch.Generator(device="hpu").manual_seed(5) for _ in range(2)]
-    first, second = (torch.rand(8, device="hpu", generator=generator).cpu() for generator in generators)
-    return torch.equal(first, second)
 
 
 def _airy() -> Any:

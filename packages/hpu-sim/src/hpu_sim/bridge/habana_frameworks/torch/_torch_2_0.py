@@ -2,7 +2,6 @@
 
 Saving copies tensors in dicts, lists and tuples to the CPU, as the bridge does in lazy mode.
 """
-# hpu-doctor verify: saving-copies-tensors-in-lazy-mode
 
 from __future__ import annotations
 
