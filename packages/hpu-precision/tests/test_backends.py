@@ -1,4 +1,4 @@
-"""Tests that op lists have the same effect with HMP, with lists that the bridge reads, and with our kernels.
+"""Tests that op lists have the same effect with HMP and with our kernels.
 
 Each backend runs in its own process.
 """
@@ -18,13 +18,8 @@ pytestmark = pytest.mark.usefixtures("forks")
 
 _PROGRAM = Path(__file__).parent / "backends_program.py"
 
-# SynapseAI release, and whether the bridge is loaded when the plugin is created.
-_BACKENDS = {
-    "HMP": ("1.11.0", "loaded"),
-    "last HMP": ("1.12.1", "loaded"),
-    "bridge": ("1.24.1", "not loaded"),
-    "kernels": ("1.24.1", "loaded"),
-}
+# SynapseAI release.
+_BACKENDS = {"HMP": "1.11.0", "last HMP": "1.12.1", "kernels": "1.24.1"}
 
 Run = Callable[[str], dict[str, Any]]
 
@@ -38,11 +33,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HPU_SIM_")}
         runtime_dir = tmp_path_factory.mktemp("runtime")
         environment.update(HPU_SIM_RUNTIME_DIR=str(runtime_dir), PYTHONPATH=os.pathsep.join(sys.path))
-        command = [sys.executable, str(_PROGRAM), *_BACKENDS[backend]]
+        command = [sys.executable, str(_PROGRAM), _BACKENDS[backend]]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-        return {**found, "messages": result.stderr.partition("the first lists have been used")[0]}
+        return found
 
     return run
 
@@ -95,33 +90,8 @@ def test_loss_and_gradients_are_bitwise_equal(backend: str, run: Run) -> None:
     assert run(backend)["loss and gradients"] == run("kernels")["loss and gradients"]
 
 
-@pytest.mark.parametrize(
-    ("backend", "hmp", "override_all"),
-    [
-        ("HMP", True, True),
-        ("last HMP", True, True),
-        ("bridge", False, False),
-        ("kernels", False, True),
-    ],
-)
-def test_selected_backend(backend: str, hmp: bool, override_all: bool, run: Run) -> None:
-    """HMP is used if the release has it, the bridge if it could read the lists, and our kernels otherwise."""
-    assert (run(backend)["hmp"], run(backend)["override_all"]) == (hmp, override_all)
-
-
-def test_kernels_complement_the_bridge(run: Run) -> None:
-    """They cast only the ops that the bridge's lists do not support."""
-    assert run("bridge")["kernels"] == ["relu"]
-
-
-@pytest.mark.parametrize(("backend", "logged"), [("bridge", False), ("kernels", True)])
-def test_use_of_our_kernels_is_logged(backend: str, logged: bool, run: Run) -> None:
-    """The message says that the bridge was already loaded."""
-    assert ("hpu-precision applies the op lists with its own autocast kernels" in run(backend)["messages"]) is logged
-
-
-def test_exported_files_are_removed_at_exit(backend: str, run: Run) -> None:
-    assert not any(Path(path).exists() for path in run(backend)["files"])
+def test_hmp_is_used_if_the_release_has_it(backend: str, run: Run) -> None:
+    assert run(backend)["hmp"] is (backend != "kernels")
 
 
 def test_hmp_rejects_other_lists(run: Run) -> None:
@@ -129,7 +99,6 @@ def test_hmp_rejects_other_lists(run: Run) -> None:
     assert "HMP accepts op lists once per process" in run("HMP")["second lists"]
 
 
-@pytest.mark.parametrize("backend", ["bridge", "kernels"])
-def test_plugins_with_different_lists_alternate(backend: str, run: Run) -> None:
+def test_plugins_with_different_lists_alternate(run: Run) -> None:
     """Without HMP, each plugin's lists apply inside its own steps."""
-    assert run(backend)["second lists"] == [_FP32, _BF16]
+    assert run("kernels")["second lists"] == [_FP32, _BF16]

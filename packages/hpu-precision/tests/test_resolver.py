@@ -56,8 +56,6 @@ def _fake_machine(monkeypatch: pytest.MonkeyPatch, *, generation: str | None, ve
     monkeypatch.setattr(hpu_core, "device_name", lambda: generation)
     monkeypatch.setattr(bridge, "plugin_version", lambda: version)
     monkeypatch.setattr(bridge, "is_loaded", lambda: False)
-    # No bridge will read exported lists.
-    monkeypatch.setattr("hpu_precision._bridge_env.export_op_lists", lambda lists: None)
 
 
 def _lists(plugin: Any) -> OpLists:

@@ -10,9 +10,9 @@ import torch
 
 from hpu_core import bridge
 from hpu_core.hmp import casts, load_hmp
-from hpu_precision import _bridge_env, _hmp, _kernels, _op_names
+from hpu_precision import _hmp, _kernels
 from hpu_precision._kernels import Policy, Rules
-from hpu_precision.op_lists import OpLists, bridge_op_names, default_op_lists
+from hpu_precision.op_lists import OpLists, default_op_lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class _CastBackend:
 
     Attributes:
         hmp: The HMP module, if the release has it.
-        rules: Rules for this package's kernels, which complement HMP or the bridge or replace them; None if unused.
+        rules: Rules for this package's kernels, which complement HMP or replace the bridge's; None if unused.
         autocast: Whether to enter `torch.autocast`.
     """
 
@@ -46,8 +46,6 @@ class AutocastPolicy:
         self._verbose = verbose
         self._log = log
         self._backend: _CastBackend | None = None
-        if lists != default_op_lists() and not _hmp.is_available():
-            _bridge_env.export_op_lists(lists)
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the state of this process, because a spawned process selects its own backend."""
@@ -76,27 +74,15 @@ class AutocastPolicy:
             _hmp.convert(hmp, self.lists)
             # HMP casts only calls through the Python names that it has replaced. The kernels cast all others.
             has_kernels = _kernels.is_supported()
-            rules = self._make_rules(override_all=True) if has_kernels else None
-            backend = _CastBackend(hmp, rules, autocast=has_kernels)
-        elif (_bridge_env.exported_op_lists() or default_op_lists()) == self.lists and not self._verbose:
-            backend = _CastBackend(rules=self._make_rules(override_all=False), autocast=True)
+            backend = _CastBackend(hmp, self._make_rules() if has_kernels else None, autocast=has_kernels)
+        elif self.lists == default_op_lists() and not self._verbose:
+            # The bridge's own.
+            backend = _CastBackend(autocast=True)
         else:
-            if not self._verbose:
-                self._log(
-                    "The Gaudi bridge was already loaded, so hpu-precision applies the op lists with its own autocast "
-                    "kernels. The results are the same."
-                )
-            backend = _CastBackend(rules=self._make_rules(override_all=True), autocast=True)
+            backend = _CastBackend(rules=self._make_rules(), autocast=True)
         self._backend = backend
         return backend
 
-    def _make_rules(self, *, override_all: bool) -> Rules | None:
-        """Return the rules for all operators, or only for those that the bridge does not cast; None if empty."""
-        by_bridge = frozenset() if override_all else _op_names.operators_of(bridge_op_names())
-        policies = frozenset(
-            (name, policy)
-            for policy in get_args(Policy)
-            for name in getattr(self.lists, policy)
-            if not _op_names.operators(name) <= by_bridge
-        )
-        return Rules(policies, override_all=override_all, verbose=self._verbose) if policies else None
+    def _make_rules(self) -> Rules:
+        policies = ((name, policy) for policy in get_args(Policy) for name in getattr(self.lists, policy))
+        return Rules(frozenset(policies), verbose=self._verbose)

@@ -10,7 +10,8 @@ from types import ModuleType
 
 from hpu_core import bridge, releases
 from hpu_core.hmp import disable, load_hmp
-from hpu_precision.op_lists import OpLists, hmp_op_names, translate_names, write_op_names
+from hpu_precision import _op_names
+from hpu_precision.op_lists import OpLists, hmp_op_names
 
 
 class _State:
@@ -46,13 +47,19 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
             "HMP accepts op lists once per process, and another plugin has already set different ones: use the same "
             "lists in both plugins, or another process"
         )
-    lower = translate_names(hmp_op_names(), lists.lower)
+    lower = _names_of(lists.lower)
     with tempfile.TemporaryDirectory(prefix="hpu-precision-") as directory:
-        paths = [
-            write_op_names(Path(directory, "bf16.txt"), lower),
-            # One of HMP's names can denote two operators, and HMP accepts a name in one list only.
-            write_op_names(Path(directory, "fp32.txt"), translate_names(hmp_op_names(), lists.fp32) - lower),
-        ]
-        hmp.convert(opt_level="O1", bf16_file_path=paths[0], fp32_file_path=paths[1], isVerbose=False)
+        # One of HMP's names can denote two operators, and HMP accepts a name in one list only.
+        files = {Path(directory, "bf16.txt"): lower, Path(directory, "fp32.txt"): _names_of(lists.fp32) - lower}
+        for path, names in files.items():
+            path.write_text("\n".join(sorted(names)), encoding="utf-8")
+        bf16_file, fp32_file = map(str, files)
+        hmp.convert(opt_level="O1", bf16_file_path=bf16_file, fp32_file_path=fp32_file, isVerbose=False)
     _State.lists = lists
     disable(hmp)
+
+
+def _names_of(names: frozenset[str]) -> frozenset[str]:
+    """Return HMP's names for the operators of names."""
+    operators = _op_names.operators_of(names)
+    return frozenset(name for name in hmp_op_names() if _op_names.operators(name) & operators)

@@ -37,16 +37,14 @@ _Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Casts of operators under autocast.
+    """Casts of operators under autocast; all others cast nothing.
 
     Attributes:
         policies: Pairs of a name in an op list and its policy.
-        override_all: Whether all other operators cast nothing; otherwise they keep the bridge's kernels.
         verbose: Whether to log each operator's dtype when it first runs.
     """
 
     policies: frozenset[tuple[str, Policy]]
-    override_all: bool
     verbose: bool = False
 
 
@@ -91,12 +89,9 @@ def _register(rules: Rules, log: _Log) -> torch.library.Library:
                 if overload.name() not in registered:
                     registered.add(overload.name())
                     library.impl(overload, _make_kernel(overload, name, policy, log if rules.verbose else None))
-        if rules.override_all:
-            for overload in _bridge_overloads():
-                if overload.name() not in registered:
-                    library.impl(
-                        overload, _torch_2_3.fallthrough_kernel(overload, functools.partial(_exclude_key, _KEY))
-                    )
+        for overload in _bridge_overloads():
+            if overload.name() not in registered:
+                library.impl(overload, _torch_2_3.fallthrough_kernel(overload, functools.partial(_exclude_key, _KEY)))
     return library
 
 

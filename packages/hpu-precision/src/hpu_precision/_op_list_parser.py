@@ -1,15 +1,11 @@
 """Parser for op lists: names in Python, or a text file with one name per line."""
 
 import re
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Final
-
-# torch has fewer than 3000 operators, so a larger file is not an op list.
-_MAX_BYTES: Final = 1 << 20
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -83,29 +79,13 @@ def _parse_entry(name: str, location: str) -> Entry:
 
 
 def _read_text(path: str | PathLike[str], argument: str) -> str:
-    data = _read_bytes(Path(path), argument)
     try:
         # Some editors start a file with a byte order mark.
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise OpListError(
-            f"{path}, line {number}: `{argument}` must be a text file in UTF-8, got the byte {data[error.start]:#04x}"
-        ) from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _read_bytes(path: Path, argument: str) -> bytes:
-    """Read a small regular file; a pipe would block and a large file would fill the memory."""
-    rule = f"`{argument}` must be a text file with one op name per line"
-    try:
-        mode = path.stat().st_mode
-        data = path.read_bytes() if stat.S_ISREG(mode) and path.stat().st_size <= _MAX_BYTES else None
-    # A null character in a path raises ValueError.
+        return Path(path).read_text(encoding="utf-8-sig")
+    # Bytes that are not UTF-8 and a null character in a path raise ValueError.
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OpListError(f"{rule}, cannot read {str(path)!r} from {str(Path.cwd())!r}: {reason}") from error
-    if data is None:
-        kind = "a directory" if stat.S_ISDIR(mode) else "over 1 MiB" if stat.S_ISREG(mode) else "not a regular file"
-        raise OpListError(f"{rule}, got {str(path)!r}, which is {kind}")
-    return data
+        raise OpListError(
+            f"`{argument}` must be a text file in UTF-8 with one op name per line, cannot read {str(path)!r} from "
+            f"{str(Path.cwd())!r}: {reason}"
+        ) from error

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
-from pathlib import Path
 
 from hpu_precision import _op_list_parser, _op_names
 from hpu_precision._op_list_parser import Entry, OpListError
@@ -21,8 +20,6 @@ __all__ = [
     "default_op_lists",
     "hmp_op_names",
     "level_op_lists",
-    "translate_names",
-    "write_op_names",
 ]
 
 
@@ -119,22 +116,6 @@ def level_op_lists(level: str) -> OpLists:
         raise ValueError(f"`opt_level` must be 'O1' or 'O2', got {level!r}")
     lower = _load("o2_lower")
     return default_op_lists() if level == "O1" else OpLists(lower, (bridge_op_names() | hmp_op_names()) - lower)
-
-
-def translate_names(vocabulary: frozenset[str], names: Iterable[str]) -> frozenset[str]:
-    """Return the names of a vocabulary, HMP's or the bridge's, for the operators of other names.
-
-    >>> sorted(translate_names(bridge_op_names(), ["cross_entropy", "truediv", "relu"]))
-    ['cross_entropy_loss', 'div', 'true_divide', 'truediv']
-    """
-    operators = _op_names.operators_of(names)
-    return frozenset(name for name in vocabulary if _op_names.operators(name) & operators)
-
-
-def write_op_names(path: Path, names: Iterable[str]) -> str:
-    """Write names to a text file, one per line, and return its path as a string."""
-    path.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")
-    return str(path)
 
 
 def _load(name: str) -> frozenset[str]:
