@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from packaging.version import Version
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.tensor import _random
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -501,52 +501,3 @@ def test_torch_has_the_private_names() -> None:
     assert {"post_forward_mesh_info", *(["force_sum_reduction_for_comms"] if _HAS_SUMS else [])} <= set(names)
     assert callable(_parallelize.plan_errors)
     assert callable(_random._resolve_device)
-
-
-class Offloaded(ImageClassifier):
-    """Classifier that shards itself, and keeps its parameters in host memory."""
-
-    _is_sharded = False
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.register_buffer("scale", torch.ones(1))
-
-    def configure_model(self) -> None:
-        """Shard the network, once."""
-        if not self._is_sharded:
-            mesh = self.device_mesh["data_parallel"]
-            fully_shard(
-                self.net, mesh=mesh, reshard_after_forward=False, offload_policy=CPUOffloadPolicy(pin_memory=False)
-            )
-            self._is_sharded = True
-
-
-class _Places(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # loaded at run time
-    """Callback that records where the tensors of a module are."""
-
-    def __init__(self) -> None:
-        self.places: tuple[str, str, str] = ("", "", "")
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Record."""
-        (parameters,) = {parameter.device.type for parameter in pl_module.parameters()}
-        self.places = (parameters, str(pl_module.scale.device), str(pl_module.device))
-
-
-def _train_offloaded() -> tuple[list[float], list[float], tuple[str, str, str], str]:
-    places = _Places()
-    losses, _ = _fit(Offloaded(), _strategy(2), more_callbacks=[places])
-    try:
-        _fit(Offloaded(), _strategy(2), clip=0.1)
-    except ValueError as error:
-        return losses, _fit_on_one_device("sgd"), places.places, str(error)
-    raise AssertionError
-
-
-def test_offloaded_parameters_stay_in_host_memory(on_ranks: OnRanks) -> None:
-    """They train as on one device; clipping them needs a process group for CPU tensors."""
-    for losses, expected, places, error in on_ranks(_train_offloaded, seconds=150):
-        assert losses == pytest.approx(expected, rel=1e-4)
-        assert places == ("cpu", "hpu:0", "hpu:0")
-        assert "`process_group_backend='cpu:gloo,hpu:hccl'`" in error

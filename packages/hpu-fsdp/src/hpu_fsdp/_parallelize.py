@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.nn import Module
 
 from hpu_fsdp import _setup, _torch
@@ -74,33 +73,12 @@ def finish_parallelization(strategy: Any, module: Module) -> None:
     module.register_load_state_dict_post_hook(_move_loaded_parameters)
 
 
-def check_clipping(module: Module) -> None:
-    """Raise a ValueError if gradients in host memory are to be clipped without a backend that sums their norms."""
-    if _torch.is_offloaded(module) and "cpu" not in torch.distributed.get_backend_config():
-        raise ValueError(
-            "`gradient_clip_val` needs a process group for CPU tensors with `CPUOffloadPolicy`, got one for hpu only: "
-            "pass `process_group_backend='cpu:gloo,hpu:hccl'` to the strategy"
-        )
-
-
-def move_unsharded(module: Module) -> None:
-    """Move a sharded module to the device, except the parameters that `CPUOffloadPolicy` keeps in host memory."""
-    offloaded = {id(parameter) for parameter in _torch.offloaded_parameters(module)}
-
-    def move(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to("cpu" if id(tensor) in offloaded else _setup.DEVICE)
-
-    module._apply(move)  # noqa: SLF001 - `Module.to` moves all tensors alike.
-
-
 def _move_loaded_parameters(module: Module, _: Any) -> None:
     """Move frozen parameters that `load_state_dict(assign=True)` has replaced by CPU tensors to the device.
 
     Raises:
         ValueError: A parameter with gradients is a CPU tensor. Moving it would detach it from the optimizer.
     """
-    if _torch.is_offloaded(module):
-        return
     loaded = {
         name: parameter
         for name, parameter in module.named_parameters()

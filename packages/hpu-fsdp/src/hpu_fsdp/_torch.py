@@ -138,23 +138,6 @@ def count_resharded_units(module: Module) -> int:
     return sum(group.post_forward_mesh_info is not None for _, group in _parameter_groups(module))
 
 
-def is_offloaded(module: Module) -> bool:
-    """Return whether a module has parts with `fully_shard` and CPUOffloadPolicy, whose parameters are CPU tensors."""
-    return any(_offloads(group) for _, group in _parameter_groups(module))
-
-
-def offloaded_parameters(module: Module) -> list[torch.Tensor]:
-    """Return the parameters of parts with `fully_shard` and CPUOffloadPolicy."""
-    groups = [group for _, group in _parameter_groups(module) if _offloads(group)]
-    return [parameter.sharded_param for group in groups for parameter in group.fsdp_params]
-
-
-def _offloads(group: Any) -> bool:
-    from torch.distributed.fsdp import CPUOffloadPolicy
-
-    return isinstance(group.offload_policy, CPUOffloadPolicy)
-
-
 def _parameter_groups(module: Module) -> Iterator[tuple[str, Any]]:
     """Yield the parameter group of each module with `fully_shard`, with the module's name."""
     from torch.distributed.fsdp import FSDPModule

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.strategy import HPUStrategy, set_module_device
-from hpu_fsdp import _checkpoint, _parallelize, _setup, _torch
+from hpu_core.strategy import HPUStrategy
+from hpu_fsdp import _checkpoint, _parallelize, _setup
 from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
 from hpu_fsdp.context_parallel import ContextParallel
 
@@ -88,23 +88,12 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         """Check the sharded module, materialize it, and set it up for training or evaluation.
 
         Raises:
-            ValueError: `configure_model` has sharded no parameter, or over another mesh; or gradients in host memory
-                are to be clipped, and the process group has no backend for it.
+            ValueError: `configure_model` has sharded no parameter, or over another mesh.
         """
         if self.model is not None and self.overrides_configure_model():
             _parallelize.finish_parallelization(self, self.model)
-            if trainer.gradient_clip_val:
-                _parallelize.check_clipping(self.model)
             _setup.share_attention(self, self.model)
         super().setup(trainer)
-
-    def model_to_device(self) -> None:
-        """Move the module to the device, except what `CPUOffloadPolicy` keeps in host memory."""
-        if self.model is None or not _torch.is_offloaded(self.model):
-            super().model_to_device()
-            return
-        _parallelize.move_unsharded(self.model)
-        set_module_device(self.model)
 
     def overrides_configure_model(self) -> bool:
         """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""
