@@ -147,8 +147,8 @@ def test_no_partial_directories_remain(found: dict[str, Any]) -> None:
 
 
 def test_device_and_all_gather(found: dict[str, Any]) -> None:
-    """The device has no index, and gathered tensors are in the order of the ranks."""
-    assert (found["device"], found["gathered"]) == ("hpu", [[0], [1]])
+    """The device is called as tensors call it, and gathered tensors are in the order of the ranks."""
+    assert (found["device"], found["gathered"]) == ("hpu:0", [[0], [1]])
 
 
 def test_invalid_stage_is_rejected(found: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ import torch
 from packaging.version import InvalidVersion, Version
 
 from hpu_core import bridge, releases
-from hpu_deepspeed import _deepspeed_0_16, _muon
+from hpu_deepspeed import _deepspeed_0_16
 
 _ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
 # Variables of the bridge that DeepSpeed needs, as HPU_Accelerator.apply_hpu_workarounds.
@@ -65,7 +65,6 @@ def load() -> ModuleType:
             "imports deepspeed"
         )
     _deepspeed_0_16.patch(accelerator)
-    _muon.patch(accelerator)
     return deepspeed
 
 

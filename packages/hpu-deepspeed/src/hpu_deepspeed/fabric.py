@@ -2,8 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
 
     precision_plugin_for = FabricHPUDeepSpeedPrecision
     config: Any
-    _makes_engine = False
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -99,11 +97,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         arguments = _setup.take_arguments(self, arguments)
         super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
         _setup.finish(self)
-
-    @property
-    def root_device(self) -> torch.device:
-        """`torch.device("hpu")`: each process has one device, whose index Lightning passes to DeepSpeed's engine."""
-        return torch.device("hpu", 0) if self._makes_engine else torch.device("hpu")
 
     @classmethod
     def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
@@ -171,16 +164,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
             self._format_config()
             self._config_initialized = True
 
-    @contextmanager
-    def _making_engine(self) -> Iterator[None]:
-        """Give `root_device` the index 0 inside the context."""
-        self._makes_engine = True
-        try:
-            with _deepspeed.freeze_set_device():
-                yield
-        finally:
-            self._makes_engine = False
-
     def _format_config(self) -> None:
         # DeepSpeed's own default clips gradients to a norm of 1. The Trainer's strategy sets the Trainer's value.
         self.config.setdefault("gradient_clipping", 0.0)
@@ -189,7 +172,7 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
-        with self._making_engine():
+        with _deepspeed.freeze_set_device():
             initialized = super()._initialize_engine(*args, **kwargs)
         # Engine and optimizer; Lightning 2.6 adds a scheduler.
         _nvme_checkpoint.patch_engine(initialized[0])
