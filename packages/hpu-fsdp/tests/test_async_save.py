@@ -11,7 +11,6 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, async_save, frameworks
 from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy
-from hpu_fsdp._lightning import FabricFSDPStrategy
 
 from .conftest import OnRanks
 from .modules import UNITS, make_network
@@ -123,12 +122,12 @@ def test_failed_save_keeps_the_last_checkpoint(on_ranks: OnRanks, tmp_path: Path
     assert (tmp_path / "saved" / "meta.pt").is_file()
 
 
-@pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
-def test_lightning_has_the_private_name(kind: str) -> None:
-    """`sharded_saves` replaces it in both modules."""
-    assert issubclass(FabricHPUFSDPStrategy, FabricFSDPStrategy)
-    module = frameworks.current().fabric("strategies.fsdp" if kind == "fsdp" else "strategies.model_parallel")
-    assert callable(module._distributed_checkpoint_save)
+@pytest.mark.parametrize("module", ["strategies.fsdp", "strategies.model_parallel"])
+def test_lightning_has_the_private_name(module: str) -> None:
+    """`sharded_saves` replaces it in both modules, of the Trainer and of Fabric."""
+    framework = frameworks.current()
+    for import_from in (framework.fabric, framework.pytorch):
+        assert callable(import_from(module)._distributed_checkpoint_save)
 
 
 def test_full_checkpoints_are_saved_at_once() -> None:

@@ -51,24 +51,16 @@ def save(
     else:
         # Other plugins may write later, or to another place.
         is_atomic = is_sharded(path) and type(strategy.checkpoint_io) is HPUCheckpointIO
-    if not is_atomic:
-        save_checkpoint(checkpoint, path, options)
-    elif strategy.saves is not None:
-        strategy.finish_save()
-        partial = atomic_dir.prepare(path, strategy.local_rank, strategy.barrier)
-        state: dict[str, Any] = {strategy.weights_key: checkpoint.pop("state_dict")}
-        optimizers = checkpoint.pop("optimizer_states", [])
-        state.update({f"optimizer_{index}": optimizer for index, optimizer in enumerate(optimizers)})
-        if strategy.global_rank == 0:
-            partial.mkdir()
+
+    def write(partial: Path) -> None:
+        save_checkpoint(checkpoint, partial)
+        if strategy.saves_sharded and strategy.global_rank == 0:
             HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
-        strategy.barrier()
-        _write_shards(strategy, state, partial, path)
+
+    if is_atomic:
+        _replace(strategy, path, write)
     else:
-        with _replacing(strategy, path) as partial:
-            save_checkpoint(checkpoint, partial)
-            if strategy.saves_sharded and strategy.global_rank == 0:
-                HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
+        save_checkpoint(checkpoint, path, options)
 
 
 def save_with_fabric(
@@ -88,16 +80,8 @@ def save_with_fabric(
     # Lightning refuses the options of a storage.
     if options["storage_options"] is not None or (target.is_dir() and not is_replaceable(target)):
         save_checkpoint(target, state, **options)
-    elif strategy.saves is not None:
-        strategy.finish_save()
-        partial = atomic_dir.prepare(target, strategy.local_rank, strategy.barrier)
-        with sharded_saves() as states:
-            save_checkpoint(partial, state, **options)
-        strategy.barrier()
-        _write_shards(strategy, states[0], partial, target)
     else:
-        with _replacing(strategy, target) as partial:
-            save_checkpoint(partial, state, **options)
+        _replace(strategy, target, lambda partial: save_checkpoint(partial, state, **options))
 
 
 def load(
@@ -133,23 +117,27 @@ def load(
     return loaded
 
 
-@contextmanager
-def _replacing(strategy: Any, path: Path) -> Iterator[Path]:
-    """Yield a path that replaces `path` when the block ends on all ranks; one that fails keeps the old content."""
+def _replace(strategy: Any, path: Path, write: Callable[[Path], object]) -> None:
+    """Write a checkpoint that replaces `path` once all ranks have written it; one that fails keeps the old content.
+
+    With asynchronous saves, the sharded state is copied to host memory, and another thread writes the shards.
+    """
     strategy.finish_save()
-    with atomic_dir.atomic_dir(path, strategy.global_rank, strategy.local_rank, strategy.barrier) as partial:
-        yield partial
+    if strategy.saves is None:
+        with atomic_dir.atomic_dir(path, strategy.global_rank, strategy.local_rank, strategy.barrier) as partial:
+            write(partial)
+        return
+    partial = atomic_dir.prepare(path, strategy.local_rank, strategy.barrier)
+    with sharded_saves() as states:
+        write(partial)
+    strategy.barrier()
+    copied = _copy_to_cpu(states[0])
 
-
-def _write_shards(strategy: Any, state: dict[str, Any], partial: Path, path: Path) -> None:
-    """Copy a sharded state to host memory on this thread, and write it on another one."""
-    copied = _copy_to_cpu(state)
-
-    def write(group: Any) -> None:
+    def write_shards(group: Any) -> None:
         # torch before 2.3 has no `checkpoint_id`.
         state_dict_saver.save(copied, storage_writer=FileSystemWriter(partial), process_group=group)
 
-    strategy.saves.write(write, partial, path)
+    strategy.saves.write(write_shards, partial, path)
 
 
 def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:

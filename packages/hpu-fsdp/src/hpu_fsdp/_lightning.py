@@ -4,14 +4,16 @@ Importing this module imports that framework. Type checkers see the names of `li
 same ones.
 """
 
+import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
 
 from hpu_core import frameworks
+from hpu_fsdp._torch import replaced
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.precision.fsdp import FSDPPrecision as FabricFSDPPrecision
@@ -92,19 +94,15 @@ def fsdp_arguments(strategy: Any) -> dict[str, Any]:
 
 @contextmanager
 def sharded_saves() -> Iterator[list[dict[str, Any]]]:
-    """Yield a list of the sharded states that Fabric's strategies save inside the context, which write no shards."""
+    """Yield a list of the sharded states that Lightning's strategies save inside the context, which write no shards."""
     states: list[dict[str, Any]] = []
 
     def keep(state: dict[str, Any], path: object) -> None:  # noqa: ARG001 - Lightning's arguments.
         states.append(state)
 
-    strategies: list[Any] = [frameworks.current().fabric(f"strategies.{name}") for name in ("fsdp", "model_parallel")]
-    # The same private name in Lightning 2.3 to 2.6.
-    originals = [strategy._distributed_checkpoint_save for strategy in strategies]  # noqa: SLF001 - see above.
-    for strategy in strategies:
-        strategy._distributed_checkpoint_save = keep  # noqa: SLF001 - see above.
-    try:
+    framework = frameworks.current()
+    with ExitStack() as stack:
+        for import_from, name in itertools.product((framework.fabric, framework.pytorch), ("fsdp", "model_parallel")):
+            # The same private name in Lightning 2.3 to 2.6.
+            stack.enter_context(replaced(import_from(f"strategies.{name}"), "_distributed_checkpoint_save", keep))
         yield states
-    finally:
-        for strategy, original in zip(strategies, originals, strict=True):
-            strategy._distributed_checkpoint_save = original  # noqa: SLF001 - see above.
