@@ -297,7 +297,7 @@ def _serve() -> None:
         if os.fork():
             its.close()
             _prepare(request, files, path)
-            Forks(lambda server=own: server).__enter__()
+            Forks(lambda server=own: server).__enter__()  # type: ignore[misc] # mypy infers no type of a default.
             break
         own.close()
         for file in files:
