@@ -128,6 +128,7 @@ from hpu_fsdp import HPUModelParallelStrategy
         pytest.param(_FSDP, 2, id="FSDP", marks=pytest.mark.slow),
         pytest.param(_TENSOR_PARALLEL, 2, id="tensor parallel", marks=pytest.mark.slow),
         pytest.param(_DEEPSPEED.format(1), 2, id="ZeRO-1", marks=pytest.mark.slow),
+        pytest.param(_DEEPSPEED.format("2_offload"), 2, id="ZeRO-2, offloaded", marks=pytest.mark.slow),
         pytest.param(_DEEPSPEED.format(3), 2, id="ZeRO-3", marks=pytest.mark.slow),
         pytest.param(_FABRIC, 1, id="fabric"),
     ],

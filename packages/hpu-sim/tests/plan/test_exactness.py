@@ -62,6 +62,7 @@ def test_a_run_has_the_time_of_its_plan() -> None:
     recording = record_call(functools.partial(train, MODELS["mlp"]), Options(devices=config.devices, nodes=1))
     clock = StepClock(config)
     train(MODELS["mlp"])
+    clock.finish()
 
     assert clock.clock is not None
     planned = Clock(recording, config.generation).range()

@@ -14,6 +14,7 @@ from hpu_sim import plan
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.session import Options
+from hpu_sim.prediction import zero
 from hpu_sim.prediction.ranges import Clock
 
 if TYPE_CHECKING:
@@ -220,18 +221,34 @@ def test_a_metric_that_needs_values_is_left_out() -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.filterwarnings("ignore")
 def test_deepspeed_runs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stage 3 reduces gradients to parts, and gathers small parameters after the step; the optimizer has its state.
+    """Stage 3 reduces gradients to parts, copies them to the optimizer on the host, and gathers what comes back.
 
-    It keeps process groups, and runs once in a process.
+    It keeps process groups, and runs once in a process. Nothing is written to the folder that is no folder.
     """
-    pytest.importorskip("hpu_deepspeed")
+    hpu_deepspeed = pytest.importorskip("hpu_deepspeed")
     # ZeRO-3 replaces it for the process.
     monkeypatch.setattr(nn.functional, "linear", nn.functional.linear)
-    recording = _fit(_Module(), Options(devices=2, strategy="deepspeed_stage_3"), precision="bf16-mixed")
+    strategy = hpu_deepspeed.HPUDeepSpeedStrategy(
+        stage=3, offload_optimizer=True, offload_optimizer_device="nvme", nvme_path="/dev/null", pin_memory=True
+    )
+
+    recording = _fit(_Module(), Options(devices=2), strategy=strategy, precision="bf16-mixed")
 
     calls = {(each.name, each.phase) for each in recording.steady.collectives}
-    assert (recording.strategy, recording.parameters) == ("deepspeed_stage_3", 272)
+    assert (recording.strategy, recording.parameters) == ("deepspeed_stage_3_offload", 272)
     assert {("reduce_scatter_base", "backward"), ("allgather_base", "optimizer")} <= calls
-    assert recording.steady.samples[-1].by_category[2] >= 2 * 4 * 272 // 2
-    assert "optimizer" in {each.phase for each in recording.steady.operations}
-    assert not any("modelled" in note for note in recording.notes)
+    assert {each.by_category[2] for each in recording.steady.samples} == {0}
+    assert not any("addcdiv" in each.name for each in recording.steady.operations)
+    assert {"copy to host"} <= {each.operator for each in recording.host_reads}
+    assert any("The optimizer runs on the host" in note for note in recording.notes)
+
+
+def test_what_deepspeed_would_compile_or_write_is_kept_in_memory() -> None:
+    offload = {"offload_optimizer": {"device": "nvme", "pin_memory": True}, "offload_param": {"device": "none"}}
+    config: dict[str, Any] = {"zero_optimization": {"stage": 3, **offload}, "optimizer": {"type": "AdamW"}}
+
+    zero.keep_in_memory(config)
+
+    assert config["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": False}
+    assert config["zero_optimization"]["offload_param"] == {"device": "none"}
+    assert (config["optimizer"]["params"], config["zero_force_ds_cpu_optimizer"]) == ({"torch_adam": True}, False)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpu_sim.prediction import torch_tools
 
@@ -16,11 +16,25 @@ if TYPE_CHECKING:
     import torch
 
 
+class Drawn(NamedTuple):
+    """What a program trained on in a step.
+
+    Attributes:
+        count: Batches of the Trainer, else those of the loader that most were drawn from.
+        seconds: Time in which the host prepares all of them, in the process that trains and in workers; None if it is
+            not known.
+        inputs: Dtype, shape and bytes of each tensor of the first one.
+    """
+
+    count: int
+    seconds: tuple[float, float] | None
+    inputs: tuple[tuple[str, tuple[int, ...], int], ...]
+
+
 class Batches:
     """Batches that a program draws from its DataLoaders.
 
     Attributes:
-        last: First batch drawn since the last step.
         was_resized: Whether a batch has got another size.
     """
 
@@ -29,34 +43,38 @@ class Batches:
         # Seconds of a batch in the process that trains and in workers; None where they are not known.
         self._seconds: dict[int, tuple[float, float] | None] = {}
         self._growth = 1.0
-        self.last: Any = None
+        self._trained = 0
+        self._inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
         self.was_resized = False
 
     def add(self, iterator: Any, batch: Any, indices: Any) -> None:
         """Take a batch that an iterator of a DataLoader has made of indices."""
-        if not self._drawn:
-            self.last = batch
+        if not self._drawn and not self._trained:
+            self._inputs = _describe(batch)
         self._drawn[id(iterator)] += 1
         if id(iterator) not in self._seconds:
             self._seconds[id(iterator)] = _seconds_of_batch(iterator, indices)
 
-    def end_step(self) -> tuple[int, tuple[float, float] | None]:
-        """Return what was drawn since the last call.
+    def train(self, batch: Any) -> None:
+        """Take a batch that the Trainer trains on, whatever loader it is from."""
+        if not self._trained:
+            self._inputs = _describe(batch)
+        self._trained += 1
 
-        Returns:
-            The batches of the loader that most were drawn from, and the seconds in which the host prepares all of them,
-            in the process that trains and in workers; None if they are not known.
-        """
-        drawn, count = dict(self._drawn), max(self._drawn.values(), default=0)
+    def end_step(self) -> Drawn:
+        """Return what was drawn since the last call."""
+        drawn, count, inputs = dict(self._drawn), max(self._drawn.values(), default=0), self._inputs
+        count = self._trained or count
         self._drawn.clear()
+        self._trained, self._inputs = 0, ()
         here = workers = 0.0
         for key, number in drawn.items():
             seconds = self._seconds[key]
             if seconds is None:
-                return count, None
+                return Drawn(count, None, inputs)
             here += number * seconds[0] * self._growth
             workers += number * seconds[1] * self._growth
-        return count, (here, workers)
+        return Drawn(count, (here, workers), inputs)
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.
@@ -72,6 +90,13 @@ class Batches:
             self.was_resized = True
             self._growth = size / max(before, 1)
         return resized
+
+
+def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+    return tuple(
+        (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
+        for each in torch_tools.tensors_in(batch)
+    )
 
 
 def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None:
@@ -94,7 +119,7 @@ def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None
 
 
 @contextlib.contextmanager
-def observed(batches: Batches, new_size: Callable[[], int | None]) -> Iterator[None]:
+def observed(batches: Batches, new_size: Callable[[], int | None], on_draw: Callable[[], None]) -> Iterator[None]:
     """Observe what is drawn from every DataLoader, and resize it unless ``new_size`` returns None."""
     loader_iterator: Any = torch_tools.loader_iterator_class()
     originals = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - the indices have no public name
@@ -105,6 +130,7 @@ def observed(batches: Batches, new_size: Callable[[], int | None]) -> Iterator[N
         return indices
 
     def draw(self: Any) -> Any:
+        on_draw()
         batch = originals[0](self)
         if (size := new_size()) is not None:
             batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))

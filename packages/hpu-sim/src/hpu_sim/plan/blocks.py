@@ -35,7 +35,9 @@ def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def checkpoint(model: torch.nn.Module, count: int) -> None:
-    """Recompute the activations of the first repeated blocks in the backward pass."""
+    """Recompute the activations of the first repeated blocks, if any, in the backward pass."""
+    if not count:
+        return
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
     chosen = set(map(id, repeated(model)[:count]))

@@ -48,6 +48,7 @@ class PlanDevice(OperationRecorder):
         self.is_recording = False
         self.host_reads: dict[tuple[str, str], HostRead] = {}
         self.error: PlanError | None = None
+        self.optimizer_location = ""
         self.is_float8 = False
         self.lines: dict[str, str] = {}
         self.memory = MemoryRecorder(self.native, on_root_module)
@@ -55,7 +56,7 @@ class PlanDevice(OperationRecorder):
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let no kernel run, and record."""
-        self.native.set_never(True, _is_in_constructor)
+        self.native.set_never(True, _is_large_on_host)
         try:
             with self.listening(decomposes_attention=True), self.memory.following_modules():
                 yield
@@ -102,6 +103,7 @@ class PlanDevice(OperationRecorder):
 
     def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count what the optimizer keeps as its state."""
+        self.optimizer_location = self.optimizer_location or frames.program_line()
         self.memory.take(self.step, "optimizer" if self.is_recording else "setup")
         self.memory.mark_states(optimizer)
 
@@ -167,11 +169,16 @@ class PlanDevice(OperationRecorder):
         self.memory.mark_communication(tensor)
 
 
-def _is_in_constructor() -> bool:
-    """Return whether the constructor of a module makes a tensor."""
+def _is_large_on_host() -> bool:
+    """Return whether the constructor of a module, or DeepSpeed for what it keeps on the host, makes a tensor."""
     frame: Any = sys._getframe(1)  # noqa: SLF001 - `inspect` is too slow for every factory
+    is_caller = True
     while frame is not None:
         if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
             return True
+        package = frames.package(frame)
+        if is_caller and package == "deepspeed":
+            return True
+        is_caller = is_caller and package in {"hpu_sim", "torch"}
         frame = frame.f_back
     return False

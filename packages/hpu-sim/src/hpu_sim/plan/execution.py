@@ -13,7 +13,7 @@ from hpu_sim.common import memory_snapshot
 from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.session import Options, Session, set_current
-from hpu_sim.prediction import torch_tools, zero
+from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +71,7 @@ def record_call(
             set_current(session),
             _rank_variables(options),
             patches.applied(session),
-            batches.observed(session.batches, session.loader_batch_size),
+            batches.observed(session.batches, session.loader_batch_size, session.device.look),
             frameworks.taken_over(session),
             device.used(),
         ):
@@ -87,9 +87,7 @@ def record_call(
     recording = session.result()
     if snapshot is not None and device.memory.snapshot is not None:
         memory_snapshot.write(device.memory.snapshot.to_dict(), snapshot)
-    if not session.offloaded:
-        return recording
-    return zero.offloaded(recording, session.offloaded, has_parameters=session.offloads_parameters)
+    return recording
 
 
 def _require_torch() -> None:

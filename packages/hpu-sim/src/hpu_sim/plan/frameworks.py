@@ -90,9 +90,7 @@ def _init(session: Session, original: Any, self: Any, *args: Any, **kwargs: Any)
     kwargs.update(accelerator="hpu", devices=options.devices, num_nodes=options.nodes)
     if options.strategy is not None:
         kwargs["strategy"] = options.strategy
-    if zero.is_zero(_name_of(kwargs.get("strategy"))):
-        kwargs["strategy"] = _on_device(kwargs["strategy"], session)
-    elif options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
+    if options.world_size > 1 and kwargs.get("strategy") in {"hpu_single", "single_device"}:
         kwargs.pop("strategy")
     if options.precision is not None:
         kwargs["precision"] = options.precision
@@ -146,32 +144,21 @@ def _as_part(phase: Phase) -> Callable[..., Any]:
     return call
 
 
-def _name_of(strategy: Any) -> str:
-    """Return the name of a strategy, with the stage of one of DeepSpeed that has a configuration."""
-    if isinstance(strategy, str):
-        return strategy.replace("hpu_deepspeed", "deepspeed")
-    name = type(strategy).__name__.lower()
-    stage = (getattr(strategy, "config", None) or {}).get("zero_optimization", {}).get("stage", 2)
-    return f"deepspeed_stage_{stage}" if zero.is_zero(name) else name
-
-
-def _on_device(strategy: Any, session: Session) -> Any:
-    """Return a strategy of DeepSpeed that keeps on the device what another one keeps on the host."""
-    if isinstance(strategy, str):
-        session.offloaded = _name_of(strategy) if zero.OFFLOAD in strategy else ""
-        return strategy.partition(zero.OFFLOAD)[0]
-    config = getattr(strategy, "config", None) or {}
-    session.offloads_parameters = zero.offloads(config, "param")
-    if zero.offloads(config) or session.offloads_parameters:
-        session.offloaded = f"{_name_of(strategy)}{zero.OFFLOAD}"
-        strategy.config = zero.on_device(config)
-    return strategy
+def _describe_strategy(strategy: Any, precision: Any, session: Session) -> None:
+    """Record a strategy and its precision, before DeepSpeed reads its configuration."""
+    recording = session.recording
+    recording.strategy = getattr(strategy, "strategy_name", type(strategy).__name__)
+    recording.precision = str(precision)
+    if zero.is_zero(type(strategy).__name__.lower()):
+        recording.strategy = zero.name_of(strategy.config)
+        zero.keep_in_memory(strategy.config)
+        strategy.remote_device = strategy.remote_device and "cpu"  # That of ZeRO-3's parameters may be a file.
+        session.device.notes.update([zero.UNRANKED, *([zero.OFFLOADED] if zero.OFFLOAD in recording.strategy else [])])
 
 
 def _fit(session: Session, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     kwargs.pop("ckpt_path", None)
     session.fits = True
-    session.mark()
     count = session.options.checkpoint
     if count and blocks.repeated(model):
         blocks.checkpoint(model, count)
@@ -198,35 +185,37 @@ def _once_configured(model: Any, change: Callable[[], Any]) -> None:
 
 def _setup(session: Session, original: Any, fabric: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
     is_first = not session.recording.steps
-    if session.options.checkpoint and is_first:
+    if is_first:
+        _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, session)
         blocks.checkpoint(module, session.options.checkpoint)
     result = original(fabric, module, *optimizers, **kwargs)
     if optimizers and is_first:
-        _describe_fabric(fabric, module, result[0], session)
-        session.follow(optimizers[0])
+        _describe_model(module, result[0], session)
+        session.start()
     return result
 
 
 def _setup_module(session: Session, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    is_first = not session.recording.steps
+    if is_first:
+        _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, session)
     result = original(fabric, module, *args, **kwargs)
-    if not session.recording.steps:
-        _describe_fabric(fabric, module, result, session)
+    if is_first:
+        _describe_model(module, result, session)
     return result
 
 
 def _setup_optimizers(session: Session, original: Any, fabric: Any, *optimizers: Any, **kwargs: Any) -> Any:
     result = original(fabric, *optimizers, **kwargs)
     if optimizers and not session.recording.steps:
-        session.follow(optimizers[0])
+        session.start()
     return result
 
 
-def _describe_fabric(fabric: Any, module: Any, wrapper: Any, session: Session) -> None:
+def _describe_model(module: Any, wrapper: Any, session: Session) -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     session.describe_model(module)
-    session.recording.strategy = getattr(fabric.strategy, "strategy_name", type(fabric.strategy).__name__)
-    session.recording.precision = str(fabric.strategy.precision.precision)
     session.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
 
 
@@ -247,11 +236,7 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
         trainer.fit_loop.max_epochs = max(trainer.fit_loop.max_epochs or 0, _EPOCHS)
     if trainer.fit_loop.epoch_loop.max_steps > 0:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
-    recording.strategy = getattr(trainer.strategy, "strategy_name", type(trainer.strategy).__name__)
-    if zero.is_zero(_name_of(trainer.strategy)):
-        recording.strategy = _name_of(trainer.strategy)
-        session.device.notes.add(zero.UNRANKED)
-    recording.precision = str(trainer.precision)
+    _describe_strategy(trainer.strategy, trainer.precision, session)
     size = session.options.tensor_parallel
     if size:
         if not hasattr(trainer.strategy, "_tensor_parallel_size"):
@@ -276,29 +261,16 @@ def _prepare(trainer: Any, model: Any, session: Session, package: str) -> None:
 
 def _make_callback(base: type[Any], session: Session) -> Any:
     class PlanCallback(base):  # type: ignore[misc] # Lightning's class is Any here
-        """Marks the steps of the plan."""
-
-        def __init__(self) -> None:
-            self.has_step = False
-            self.micro_batches = 0
+        """Begins the first step of the plan, and names the batches of all."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             session.describe_model(pl_module)
             session.has_ddp = type(trainer.strategy.model).__name__ == "DistributedDataParallel"
+            session.start()
 
-        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 - Lightning's signature
-            if not self.has_step:
-                self.has_step = True
-                self.step_before = trainer.global_step
-                self.micro_batches = 0
-                session.begin_step(batch)
-            self.micro_batches += 1
-
-        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-            del args
-            if trainer.global_step != self.step_before:
-                self.has_step = False
-                session.end_step(self.micro_batches)
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            del trainer, pl_module, batch_idx
+            session.batches.train(batch)
 
     return PlanCallback()
 

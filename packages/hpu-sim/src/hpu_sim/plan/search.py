@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan.compare import batch_size
 from hpu_sim.plan.memory import memory_plan
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 # Plans in search of the largest batch, beside the first one, and the factor by which a batch grows at most.
 _MAX_PLANS: Final = 8
 _MAX_GROWTH: Final = 64
+# Changes of a program: options by name.
+_Change = dict[str, Any]
+# What the predicted time does not show of a change.
+_NOTES: Final = {
+    "precision": "parameters and optimizer have less precision",
+    "batch_size": "more steps, or gradient accumulation",
+    "nodes": "more cards",
+}
 # Strategies that replicate the model.
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 #: What strategies divide among the ranks.
@@ -99,14 +107,6 @@ def advise(
     return tuple(found), tuple(dict.fromkeys(search.left_out))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Change:
-    """Change of a program: settings of the Trainer by name, and what the time does not show."""
-
-    settings: dict[str, str]
-    note: str = ""
-
-
 class _Search:
     """Changes of one program that does not fit."""
 
@@ -131,25 +131,24 @@ class _Search:
         sharded = ("deepspeed_stage_2", "deepspeed_stage_3", "hpu_fsdp") if self._recording.world_size > 1 else ()
         for name in (*sharded, "deepspeed_stage_3_offload") if self._is_replicated else ():
             if self._could_fit(f'strategy="{name}"'):
-                yield _Change({"strategy": name}, zero.OFFLOADED if zero.OFFLOAD in name else "")
+                yield {"strategy": name}
         precision = self._recording.precision
         # Activations are in bfloat16 already under autocast.
         if precision.startswith("32") or (precision == "bf16-mixed" and self._could_fit('precision="bf16-true"')):
-            yield _Change({"precision": "bf16-true"}, "parameters and optimizer have less precision")
+            yield {"precision": "bf16-true"}
         _, blocks = self._recording.blocks
         if blocks:
             with self._leaving_out("activation checkpointing"):
-                yield _Change({"checkpoint": str(self._blocks_needed(blocks))})
+                yield {"checkpoint": self._blocks_needed(blocks)}
         size = batch_size(self._recording)
         if size > 1:
             with self._leaving_out("a smaller batch"):
                 found = find_batch(self._record, self._options, self._generation, (size, self._peak))
-                fitting = found[0].batch_size if found is not None else None
-                yield _Change({"batch_size": str(fitting or 1)}, "more steps, or gradient accumulation")
+                yield {"batch_size": found[0].batch_size if found is not None else 1}
         if not self._is_replicated and self._recording.world_size > 1:
             # Sharded states shrink with the number of cards.
             for factor in (2, 4):
-                yield _Change({"nodes": str(factor * self._options.nodes)}, "more cards")
+                yield {"nodes": factor * self._options.nodes}
 
     def combinations(self) -> Iterator[_Change]:
         """Yield combinations, the cheaper ones first."""
@@ -157,15 +156,14 @@ class _Search:
         is_job = self._recording.world_size > 1
         stages = [*(["deepspeed_stage_3"] if is_job else []), "deepspeed_stage_3_offload"]
         for strategy in stages if self._is_replicated else [""]:
-            note = zero.OFFLOADED if zero.OFFLOAD in strategy else ""
-            settings = {"strategy": strategy} if strategy else {}
+            change: _Change = {"strategy": strategy} if strategy else {}
             if blocks:
-                settings = {**settings, "checkpoint": str(blocks)}
-                yield _Change(settings, note)
+                change = {**change, "checkpoint": blocks}
+                yield change
             if batch_size(self._recording) > 1:
-                yield _Change({**settings, "batch_size": "1"}, note)
+                yield {**change, "batch_size": 1}
             if is_job and not self._is_replicated:
-                yield _Change({**settings, "nodes": str(4 * self._options.nodes)}, "more cards")
+                yield {**change, "nodes": 4 * self._options.nodes}
 
     def _could_fit(self, change: str) -> bool:
         """Return whether a change, which makes no more than the states smaller, is worth a plan of its own."""
@@ -176,41 +174,40 @@ class _Search:
 
     def _blocks_needed(self, blocks: int) -> int:
         """Return the smallest number of recomputed blocks that fits, or all of them if that does not."""
-        peak = memory_plan(self._apply({"checkpoint": str(blocks)})).peak_bytes
+        peak = memory_plan(self._apply({"checkpoint": blocks})).peak_bytes
         if peak > self._fitting:
             return blocks
         # Each block saves as much as the next.
         needed = -(-(self._peak - self._fitting) * blocks // max(self._peak - peak, 1))
         while needed < blocks:
-            if memory_plan(self._apply({"checkpoint": str(needed)})).peak_bytes <= self._fitting:
+            if memory_plan(self._apply({"checkpoint": needed})).peak_bytes <= self._fitting:
                 return needed
             needed += 1
         return blocks
 
-    def _apply(self, settings: dict[str, str]) -> Recording:
-        """Return the recording with settings."""
-        number = {name: int(value) for name, value in settings.items() if value.isdecimal()}
-        text = {name: value for name, value in settings.items() if not value.isdecimal()}
+    def _apply(self, change: _Change) -> Recording:
+        """Return the recording with a change."""
         # DeepSpeed's timer waits for the device from the third step on.
-        steps = 0 if zero.is_zero(settings.get("strategy", "")) else self._options.steps
-        return self._record(dataclasses.replace(self._options, steps=steps, **number, **text))  # type: ignore[arg-type] # by name
+        steps = 0 if zero.is_zero(change.get("strategy", "")) else self._options.steps
+        return self._record(dataclasses.replace(self._options, steps=steps, **change))
 
     def plan(self, change: _Change) -> Advice | None:
         """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""
-        title = self._title(change.settings)
-        applied: list[Recording] = []
+        title = self._title(change)
+        changed = None
         with self._leaving_out(title):
-            applied.append(self._apply(change.settings))
-        if not applied:
+            changed = self._apply(change)
+        if changed is None:
             return None
-        (changed,) = applied
         peak = memory_plan(changed).peak_bytes
         if peak >= self._peak:
             self.left_out.append(f"{title} needs no less memory")
             return None
         relative = self._seconds(changed) / self._seconds(self._recording)
-        cost = "; ".join([f"{relative:.2f}", *([change.note] if change.note else [])])
-        return Advice(title, peak, peak <= self._fitting, cost, change.settings, relative)
+        notes = [text for name, text in _NOTES.items() if name in change]
+        notes += [zero.OFFLOADED] if zero.OFFLOAD in change.get("strategy", "") else []
+        settings = {name: str(value) for name, value in change.items()}
+        return Advice(title, peak, peak <= self._fitting, "; ".join([f"{relative:.2f}", *notes]), settings, relative)
 
     def _seconds(self, recording: Recording) -> float:
         """Return the time per sample of a rank."""
@@ -225,7 +222,7 @@ class _Search:
             *_, message = str(error).splitlines() or [type(error).__name__]
             self.left_out.append(f"{title} cannot be planned: {message}")
 
-    def _title(self, settings: dict[str, str]) -> str:
+    def _title(self, change: _Change) -> str:
         name, blocks = self._recording.blocks
         titles = {
             "strategy": 'strategy="{}"',
@@ -234,4 +231,4 @@ class _Search:
             "batch_size": f"batch of {{}} per card instead of {batch_size(self._recording)}",
             "nodes": f"{{}} boxes instead of {self._options.nodes}",
         }
-        return " and ".join(titles[key].format(value) for key, value in settings.items())
+        return " and ".join(titles[key].format(value) for key, value in change.items())

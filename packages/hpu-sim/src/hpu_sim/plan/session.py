@@ -6,12 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.common import frames
 from hpu_sim.device import runtime
 from hpu_sim.plan import blocks
 from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
-from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, Recording, StepRecording
 
 if TYPE_CHECKING:
@@ -76,11 +74,8 @@ class Session:
         has_ddp: Whether the model is wrapped in DistributedDataParallel or DeepSpeed's engine. It is as in later steps
             from the third one on: DDP makes its buckets in the second, and DeepSpeed's timer then waits in each.
         fits: Whether the program has called ``Trainer.fit``.
-        is_marked: Whether Trainer, Fabric or the program mark its steps.
-        optimizer_location: First line of the program that steps an optimizer.
-        offloaded: Strategy of DeepSpeed that keeps its optimizer on the host; empty for none.
+        is_marked: Whether the program marks its steps.
         batches: What the program draws from its DataLoaders.
-        offloads_parameters: Whether it keeps parameters there as well.
     """
 
     def __init__(
@@ -96,16 +91,11 @@ class Session:
         self.fits = False
         self.is_marked = False
         self._ended = 0
-        self._is_following = False
-        self._has_batch = False
-        self.optimizer_location = ""
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
         if options.compiled and self.recording.lazy:
             msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
             raise PlanError(msg)
-        self.offloaded = ""
-        self.offloads_parameters = False
         self.device.step = self.recording.setup
 
     def loader_batch_size(self) -> int | None:
@@ -115,72 +105,68 @@ class Session:
         """
         return None if self.fits else self.options.batch_size
 
-    def begin_step(self, batch: Any = None) -> None:
-        """Begin a step."""
-        step = StepRecording(inputs=_describe(batch))
-        self._has_batch = batch is not None
-        self.recording.steps.append(step)
-        self.device.begin(step)
+    def start(self) -> None:
+        """Begin the first step, whatever the optimizers of the program did before."""
+        self._forget_steps()
+        self.batches.end_step()
+        self._begin_step()
 
-    def end_step(self, micro_batches: int | None = None) -> None:
-        """End a step.
+    def _forget_steps(self) -> None:
+        self.recording.steps.clear()
+        self._ended = 0
 
-        Args:
-            micro_batches: Batches of the step; None for those that were drawn from a DataLoader.
+    def _begin_step(self) -> None:
+        self.recording.steps.append(StepRecording())
+        self.device.begin(self.recording.steady)
 
-        Raises:
-            PlanComplete: If it was the last one.
-        """
+    def _end_step(self) -> None:
         self.device.end()
-        count, seconds = self.batches.end_step()
-        if seconds is None:
+        step = self.recording.steady
+        drawn = self.batches.end_step()
+        if drawn.seconds is None:
             self.device.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
         else:
-            self.recording.steady.loader_seconds, self.recording.steady.worker_seconds = seconds
-        self.recording.accumulate = micro_batches or max(count, 1)
-        if count and not self._has_batch:
-            self.recording.steady.inputs = _describe(self.batches.last)
-        self.batches.last = None
+            step.loader_seconds, step.worker_seconds = drawn.seconds
+        self.recording.accumulate = max(drawn.count, 1)
+        step.inputs = drawn.inputs
         # Of earlier steps, a plan needs the memory and the collectives alone.
         for earlier in self.recording.steps[:-1]:
             earlier.operations.clear()
         self._ended += 1
-        if self._ended >= self._steps:
-            raise PlanComplete
 
     @property
     def _steps(self) -> int:
         """Number of steps to record."""
         return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
 
-    def follow(self, optimizer: Any) -> None:
-        """Begin a step, and end each one with that of an optimizer."""
-        self.device.followed = id(optimizer)
-        self._is_following = True
-        self.batches.end_step()
-        self.begin_step()
-
     def _on_step(self) -> None:
-        """Take the end of an optimizer's step, with which steps end in a program that does not mark them.
+        """Take the end of a step of a program that does not mark them.
 
-        The recorded steps are those after the first one, whose beginning is not known. Its memory counts as setup.
+        Without a Trainer or Fabric, the first one counts as setup: its beginning is not known.
         """
-        self.optimizer_location = self.optimizer_location or frames.program_line()
         if self.is_marked:
             return
-        if self._is_following:
-            self.end_step()
-        else:
-            self._is_following = True
-            self.batches.end_step()
-        self.begin_step()
+        if not self.recording.steps:
+            self.start()
+        elif self.recording.steady.operations:
+            self._end_step()
+            self._raise_if_complete()
+            self._begin_step()
 
-    def mark(self) -> None:
-        """Have the program mark its steps, whatever its optimizers did before."""
+    def _raise_if_complete(self) -> None:
+        if self._ended >= self._steps:
+            raise PlanComplete
+
+    @contextlib.contextmanager
+    def marked_step(self) -> Iterator[None]:
+        """Take what the program does within as a step; its optimizers end none from now on."""
         if not self.is_marked:
             self.is_marked = True
-            self.recording.steps.clear()
-            self._ended = 0
+            self._forget_steps()
+        self._begin_step()
+        yield
+        self._end_step()
+        self._raise_if_complete()
 
     def _show_progress(self) -> None:
         """Report what runs."""
@@ -227,10 +213,10 @@ class Session:
         Raises:
             PlanError: If no step was recorded.
         """
+        if self.device.steps.is_ending and not self.is_marked and self.recording.steps:
+            self._end_step()
         self.device.finish()
-        if self._is_following and not self.is_marked:
-            # The last step may have no end.
-            del self.recording.steps[self._ended :]
+        del self.recording.steps[self._ended :]
         if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
             msg = (
                 "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
@@ -258,11 +244,11 @@ class Session:
                 "`Trainer.fit` ended without a training step: its DataLoader must have a batch for this rank, and "
                 "`max_epochs` and `max_steps` must not be 0"
             )
-        if self.optimizer_location:
+        if self.device.optimizer_location:
             return PlanError(
                 "the program steps its optimizer once, and a plan needs two steps: train on two batches, or put `with "
                 "plan.step():` around the step (`from hpu_sim import plan`), which has no effect outside of a plan",
-                self.optimizer_location,
+                self.device.optimizer_location,
             )
         return PlanError(
             "the program ended without a training step: it must call `Trainer.fit` or step an optimizer, or mark a "
@@ -320,17 +306,5 @@ def step() -> Iterator[None]:
     Without a plan it has no effect. A plan ends the program after the second marked step.
     """
     session = current()
-    if session is None:
+    with session.marked_step() if session is not None else contextlib.nullcontext():
         yield
-        return
-    session.mark()
-    session.begin_step()
-    yield
-    session.end_step()
-
-
-def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
-    return tuple(
-        (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
-        for each in torch_tools.tensors_in(batch)
-    )

@@ -24,14 +24,12 @@ CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
 # Memory of a card, which is no figure of the file.
 _MEMORY: Final = "memory_bytes"
-# Its range is no error of a step.
-_NOT_OF_A_STEP: Final = "compilation_seconds"
 
 # Ranges that hold for all generations, by their names in the file and here.
 _COMMON: Final = (
     "memory_efficiency", "writeout", "load_cycles", "special_cycles", "pipeline_parts", "bundle_slices",
     "kernel_seconds", "start_seconds", "trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds",
-    "collective_seconds", "compilation_seconds", "loader_factor",
+    "collective_seconds", "loader_factor",
 )  # fmt: skip
 
 
@@ -61,7 +59,6 @@ class Hardware:
         box: Devices that have links to each other: 8, and 4 of PCIe cards.
         peer_rate: Bytes per second to one other device of the box.
         outside_rate: Bytes per second to other boxes.
-        compilation_seconds: Time to compile a large graph.
         loader_factor: Time of the DataLoader on the host of the cards, relative to where it was measured.
         sram_bytes: Memory on the chip.
         line_bytes: Line of the card's memory.
@@ -88,7 +85,6 @@ class Hardware:
     box: int
     peer_rate: float
     outside_rate: float
-    compilation_seconds: float
     loader_factor: float
     sram_bytes: int
     line_bytes: int
@@ -223,7 +219,7 @@ def ranges(generation: str) -> dict[str, tuple[float, float]]:
 def uncertain(generation: str) -> dict[str, tuple[float, float]]:
     """Return the ranges of the figures of a step that are not known, slow end first; their errors are independent."""
     found = {**ranges(generation), **calibrated(generation)}
-    return {name: ends for name, ends in found.items() if ends[0] != ends[1] and name != _NOT_OF_A_STEP}
+    return {name: ends for name, ends in found.items() if ends[0] != ends[1]}
 
 
 def own_figures(generation: str) -> frozenset[str]:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
 from hpu_sim.prediction.flops import ATTENTION, count_flops, products_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
+from hpu_sim.prediction.steps import StepTracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,8 +43,8 @@ class OperationRecorder:
 
     Attributes:
         step: Step that is recorded.
+        steps: Number and end of the program's steps.
         notes: Limits of the recording.
-        followed: Identity of the optimizer with whose step each step ends; None until one steps, then the first one.
     """
 
     #: Kinds of the events that it takes while it listens.
@@ -58,7 +60,7 @@ class OperationRecorder:
         self._parts: int | None = None
         self._newest = 0
         self._optimizers = 0
-        self.followed: int | None = None
+        self.steps = StepTracker(self.on_step)
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
@@ -137,8 +139,14 @@ class OperationRecorder:
             self._functions[name, overload] = found
         return found
 
+    def look(self) -> None:
+        """End the step if the program is above its optimizer's step again."""
+        if self.steps.is_ending and self._optimizers == 0 and "optimizer" not in self._phases:
+            self.steps.on_event(frames.call_path(frames.backward_caller_frame() or frames.event_frame()))
+
     def on_event(self, event: Event) -> None:
         """Take an event."""
+        self.look()
         kind = event.kind
         if kind in events.OPTIMIZERS:
             self._on_optimizer(kind, event.arguments[0])
@@ -163,9 +171,7 @@ class OperationRecorder:
             self.before_optimizer(optimizer)
         elif kind == "optimizer_end":
             self.after_optimizer(optimizer)
-            self.followed = self.followed or id(optimizer)
-            if self.followed == id(optimizer):
-                self.on_step()
+            self.steps.on_optimizer_step(optimizer, frames.call_path(frames.event_frame()))
 
     def record_operation(
         self, function: _Function, values: tuple[Any, ...], results: tuple[Any, ...]

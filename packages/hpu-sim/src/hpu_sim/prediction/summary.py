@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.prediction import fusion, matrix_engine
-from hpu_sim.prediction.hardware import hardware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +56,6 @@ class StepTime:
         bounds: Share of the step by what limits it: matrix engine, vector engines, memory, network, host.
         width_shares: Share of each cause in the squared width of the range, the largest first.
         graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
-        compilation_seconds: Seconds to compile the graphs once, fast and slow; zero in eager mode.
     """
 
     fast_seconds: float
@@ -66,7 +64,6 @@ class StepTime:
     bounds: dict[str, float]
     width_shares: dict[str, float]
     graphs: int | None = None
-    compilation_seconds: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,6 @@ def summarize(clock: Clock, least: float = 0.0) -> Summary:
     timeline = clock.timeline().scaled(found.middle)
     found = found.at_least(least)
     graphs = None if clock.mode == "eager" else fusion.count_graphs(clock.step, is_lazy=clock.mode == "lazy")
-    ends = [(graphs or 0) * hardware(clock.generation, end).compilation_seconds for end in ("fast", "slow")]
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in found.shares.items():
         shares[_CAUSES.get(name, name)] += share
@@ -115,7 +111,6 @@ def summarize(clock: Clock, least: float = 0.0) -> Summary:
         _bounds(timeline),
         dict(sorted(shares.items(), key=lambda item: -item[1])),
         graphs,
-        (ends[0], ends[1]),
     )
     return Summary(found, timeline, time)
 

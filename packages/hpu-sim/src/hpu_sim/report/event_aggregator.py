@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
+from hpu_sim.prediction.steps import StepTracker
 from hpu_sim.report.dynamic_shapes import add_shapes
 from hpu_sim.report.site_counter import Origin, SiteTable
-from hpu_sim.report.step_tracker import StepTracker
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -183,23 +183,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class LoaderShare:
-    """Time of this host between the first and the last training step, and what of it went to loading batches.
-
-    Attributes:
-        seconds: Time between these steps.
-        torch_seconds: What of it the program waited for torch's DataLoaders.
-        media_seconds: What of it simulated media pipes took, which a card does beside the step.
-        media_images: Number of images that they decoded.
-    """
-
-    seconds: float
-    torch_seconds: float
-    media_seconds: float
-    media_images: int
-
-
-@dataclass(frozen=True)
 class RankRecord:
     """Record of one process that acquired a device.
 
@@ -218,7 +201,6 @@ class RankRecord:
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
         clock: Predicted time of a step; None without one, or with detail "counts".
-        loader: Time that went to loading batches; None before the second step.
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
         numerics: With ``HPU_SIM_NUMERICS``, calls whose sums rounded as on a card, and the largest distance of a result
             to the CPU's relative to it, by operator and dtype.
@@ -238,7 +220,6 @@ class RankRecord:
     dropped_events: int
     recording_error: str | None
     clock: Clock | None = None
-    loader: LoaderShare | None = None
     leniences: dict[str, int] = field(default_factory=dict)
     numerics: dict[str, tuple[int, float]] = field(default_factory=dict)
 

@@ -24,7 +24,6 @@ from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE, SNAPS
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
-from hpu_sim.report.loader_clock import LoaderClock
 from hpu_sim.report.schema import Machine, RankRecord
 from hpu_sim.report.uncaught_error import get_uncaught_error
 
@@ -64,7 +63,6 @@ class RecordingSession:
         self._config = config
         self._device = device
         self._forked = False
-        self._loader = LoaderClock()
         self._end_listening: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
         self._snapshot = memory_snapshot.MemorySnapshot() if has_snapshot else None
@@ -100,7 +98,6 @@ class RecordingSession:
         self._events = 0
         self._aggregator = EventAggregator()
         self._clock = None
-        self._loader.reset()
         self._has_clock = self._detail == "lines"
         kinds = frozenset({"optimizer_begin", "optimizer_end"})
         kinds |= events.DIAGNOSTICS if self._has_clock else frozenset()
@@ -112,10 +109,7 @@ class RecordingSession:
         self._end_listening()
 
     def start(self) -> None:
-        """Register the hooks for loaders, forks and process exit."""
-        from hpu_sim.prediction import torch_tools
-
-        self._loader.observe(torch_tools.loader_iterator_class())
+        """Register the hooks for forks and process exit."""
         if self._snapshot is not None:
             events.subscribe(events.OPERATORS, self._take_memory)
         os.register_at_fork(after_in_child=self._after_fork)
@@ -141,6 +135,8 @@ class RecordingSession:
         if self._finished or self._module_id is None or os.getpid() != self._pid:
             return
         self._finished = True
+        if self._clock is not None:
+            self._clock.finish()
         self._stop_listening()
         self._write("exited")
         self._write_snapshot()
@@ -162,7 +158,6 @@ class RecordingSession:
     def _on_optimizer_step(self, event: Event) -> None:
         if self._module_id is None:
             return
-        self._loader.on_step()
         if self._detail == "counts":
             self._update_rank()
         self._aggregator.on_event(event, frames.event_frame() if self._detail == "lines" else None)
@@ -254,7 +249,6 @@ class RecordingSession:
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
             clock=None if self._clock is None else self._clock.clock,
-            loader=self._loader.share(),
             leniences={name: count for name, count in self._device.lenience_counts().items() if count},
             numerics=self._device.accumulation_distances(),
         )

@@ -18,16 +18,15 @@ from hpu_sim.prediction import summary
 from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.operation_recorder import OperationRecorder
 from hpu_sim.prediction.ranges import Clock as Prediction
-from hpu_sim.prediction.recording import Recording
+from hpu_sim.prediction.recording import Recording, StepRecording
 from hpu_sim.report.schema import Clock, Replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.device.config import SimConfig
-    from hpu_sim.prediction.recording import StepRecording
 
-#: Steps of the optimizer before the one that is recorded.
+#: Steps before the one that is recorded.
 STEPS_BEFORE: Final = 2
 # Lines of a clock, those with most predicted time.
 _MAX_LINES: Final = 50
@@ -38,6 +37,7 @@ class StepClock(OperationRecorder):
 
     Attributes:
         clock: Predicted step; None before it.
+        recorded: What it did.
     """
 
     # It listens to optimizers all the time.
@@ -47,10 +47,10 @@ class StepClock(OperationRecorder):
         super().__init__()
         self._config = config
         self._on_predicted = on_predicted
-        self._steps = 0
         self._listening = contextlib.ExitStack()
         self._is_recording = False
         self.clock: Clock | None = None
+        self.recorded = StepRecording()
         # Kernel, and the first and last operator that it could replace, of each call.
         self.replaceable_calls: list[tuple[str, int, int]] = []
         self._begun = 0
@@ -67,16 +67,20 @@ class StepClock(OperationRecorder):
             self._add_replaceable("FusedAdamW", self._begun)
 
     def on_step(self) -> None:
-        """Begin to record after the first steps, and predict after the next one."""
-        self._steps += 1
+        """Listen to operators from the step before the recorded one on, of which one shows its end."""
         try:
-            if self._is_recording:
+            if self.steps.step == STEPS_BEFORE:
+                self._listening.enter_context(self.listening(decomposes_attention=False))
+            elif self.steps.step == STEPS_BEFORE + 1:
+                self._is_recording = True
+                self.step = StepRecording()
+                self.replaceable_calls.clear()
+                self.forget_pending()
+            elif self._is_recording:
                 self.close()
+                self.recorded, self.step = self.step, StepRecording()
                 self.clock = self._predict()
                 self._on_predicted()
-            elif self._steps == STEPS_BEFORE:
-                self._is_recording = True
-                self._listening.enter_context(self.listening(decomposes_attention=False))
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.close()
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
@@ -93,6 +97,12 @@ class StepClock(OperationRecorder):
         if len(self.step.operations) > begun:
             self.replaceable_calls.append((kernel, begun, len(self.step.operations)))
 
+    def finish(self) -> None:
+        """Take the end of the program as that of a step."""
+        if self.steps.is_ending:
+            self.steps.end()
+        self.close()
+
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
         self._is_recording = False
@@ -105,13 +115,13 @@ class StepClock(OperationRecorder):
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
-        return trace_of_recording(self._recording(self.step, rank, world_size), self._config.generation)
+        return trace_of_recording(self._recording(self.recorded, rank, world_size), self._config.generation)
 
     def _recording(self, step: StepRecording, rank: int = 0, world_size: int = 1) -> Recording:
         return Recording((), rank, world_size, self._config.devices, lazy=self._config.lazy, steps=[step])
 
     def _predict(self) -> Clock:
-        prediction = Prediction(self._recording(self.step), self._config.generation)
+        prediction = Prediction(self._recording(self.recorded), self._config.generation)
         found = summary.summarize(prediction)
         costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
         kernels = sorted({kernel for kernel, _, _ in self.replaceable_calls})
@@ -121,12 +131,12 @@ class StepClock(OperationRecorder):
     def _replaceable(self, kernel: str, seconds: float) -> Replaceable:
         """Return what a kernel would change: its parts are one launch, as the planner takes the bridge's kernels."""
         calls = [(start, end) for name, start, end in self.replaceable_calls if name == kernel]
-        operations = list(self.step.operations)
+        operations = list(self.recorded.operations)
         launched = 0
         for start, end in calls:
             launched += sum(each.is_launched for each in operations[start:end])
             operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
-        changed = self._recording(replace(self.step, operations=operations))
+        changed = self._recording(replace(self.recorded, operations=operations))
         shorter = Prediction(changed, self._config.generation).range().middle
         lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
         return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of findings in a terminal.
 MAX_FINDINGS: Final = 5
-# Lines below this share of the predicted step, and waiting for batches below this share, are not shown.
+# Lines below this share of the predicted step are not shown.
 _MIN_SHARE: Final = 0.01
-_MIN_LOADING: Final = 0.1
 _COLUMNS: Final = (
     "rank", "steps", "graphs", "recompiled", "host syncs", "H2D copies", "D2H copies", "collectives", "peak memory",
 )  # fmt: skip
@@ -108,7 +107,6 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     yield from (Text(f"note: {each}") for each in limitations(report))
     yield from _leniences(report)
     yield from _numerics(report)
-    yield from map(Text, loader_lines(report))
     for title, kinds, text in _SECTIONS:
         chosen = [line for line in lines if line.site.kind in kinds]
         groups = [
@@ -181,24 +179,6 @@ def _numerics(report: Report) -> Iterator[Text]:
     shown = ", ".join(f"{distance:.1e} in {format_int(calls)} {name}" for name, (calls, distance) in total.items())
     if shown:
         yield Text(f"sums rounded as on a card, largest relative distance to the CPU's: {shown}")
-
-
-def loader_lines(report: Report) -> list[str]:
-    """Return lines on loading batches, of the rank that waits longest, where it takes a part worth mentioning."""
-    shares = [record.loader for record in report.ranks if record.loader is not None and record.loader.seconds]
-    if not shares:
-        return []
-    share = max(shares, key=lambda each: each.torch_seconds / each.seconds)
-    waited, lines = share.torch_seconds / share.seconds, []
-    if waited >= _MIN_LOADING:
-        lines.append(f"loading batches: {waited:.0%} of the time between the first and the last step, on this host")
-    if share.media_images and share.media_seconds:
-        lines.append(
-            f"decoding on the card (simulated): {format_int(share.media_images)} images, "
-            f"{share.media_seconds / share.seconds:.0%} of that time at {share.media_images / share.media_seconds:.0f} "
-            "images/s of this host; a card decodes beside the step"
-        )
-    return lines
 
 
 def _describe_exit(exit_code: int | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import sys
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,7 +12,6 @@ import numpy as np
 from habana_frameworks.mediapipe.backend import graph
 from habana_frameworks.mediapipe.backend.nodes import Node, Pipe, TensorNode
 from habana_frameworks.mediapipe.backend.tensor import CPUTensor, HPUTensor
-from hpu_sim.device import media_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,7 +161,6 @@ class MediaPipe(ABC):
         """Compute the next batch, if there is one."""
         if self._left == 0:
             return
-        start = time.perf_counter()
         try:
             values = self._compute()
         except StopIteration:
@@ -173,7 +170,6 @@ class MediaPipe(ABC):
             self._iterate_readers()
             values = self._compute()
         self._ready.append([self._output(tensor, values) for tensor in self._outputs])
-        media_time.total.add(time.perf_counter() - start, self._batch_size)
 
     def _compute(self) -> dict[Node, Any]:
         values: dict[Node, Any] = {}

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.common.frames import call_path
-from hpu_sim.report.step_tracker import StepTracker
+from hpu_sim.prediction.steps import StepTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,6 +104,17 @@ def test_parameter_groups_stepped_one_by_one_share_a_step() -> None:
 
     assert log.steps_of("copy") == [1, 2, 3]
     assert log.tracker.finished == 3
+
+
+def test_a_loop_over_optimizers_ends_no_step() -> None:
+    """Which optimizers there are is known after the first step."""
+    log, optimizers = Log(), (Optimizer(), Optimizer())
+    for _ in range(4):
+        for optimizer in optimizers:
+            log.event("forward")
+            log.step(optimizer)
+
+    assert log.steps_of("forward") == [1, 2, 2, 3, 3, 4, 4, 5]
 
 
 def test_optimizer_without_parameters_steps() -> None:
