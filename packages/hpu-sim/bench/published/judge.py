@@ -30,7 +30,7 @@ from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.ranges import Clock, Range, ratio
 from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
-from hpu_sim.prediction.time_model import mode_of, step_seconds
+from hpu_sim.prediction.time_model import Schedule, mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,8 +210,8 @@ def ablations(judged: Sequence[Judged]) -> str:
         with mock.patch.object(*patch) if patch else contextlib.nullcontext():
             for each in known:
                 recording = recordings()[each.point["id"]]
-                device = replace(hardware(each.generation, "middle"), **figures)
-                seconds = step_seconds(recording.steady, device, _DEVICES, mode=mode_of(recording))
+                device = replace(hardware(each.generation), **figures)
+                seconds = Schedule(recording.steady, device, _DEVICES, mode_of(recording)).seconds()
                 errors.append(seconds / each.seconds - 1)
         sizes = [abs(error) for error in errors]
         median, signed = statistics.median(sizes), statistics.median(errors)
@@ -239,8 +239,8 @@ def _measured_seconds(product: Product, dtype: str) -> float:
     reads = ((0, product.rows * product.inner * item), (1, product.inner * product.columns * item))
     writes = ((2, product.rows * product.columns * 2),)
     operation = Operation("aten.mm", "forward", "", dtype, 1, product[:4], reads, writes, 0, products=(product,))
-    device = replace(hardware("GAUDI2", "middle"), trace_seconds=0.0, graph_seconds=0.0, start_seconds=0.0)
-    return step_seconds(StepRecording([operation]), device, 1, mode="lazy")
+    device = replace(hardware("GAUDI2"), trace_seconds=0.0, graph_seconds=0.0, start_seconds=0.0)
+    return Schedule(StepRecording([operation]), device, 1, "lazy").seconds()
 
 
 def render() -> str:

@@ -105,7 +105,7 @@ def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -
 
     assert 0 < rate.mfu[0] < rate.mfu_of_measured[0] < 1
     of_the_model = 3 * sum(each.flops for each in forward)
-    peak = hardware("GAUDI3", "slow").matrix_flops["float32"]
+    peak = hardware("GAUDI3").matrix_flops["float32"]
     assert longer.rate.mfu[0] == pytest.approx(of_the_model / peak / longer.time.slow_seconds)
 
 

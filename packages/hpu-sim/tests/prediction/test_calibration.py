@@ -52,7 +52,7 @@ def test_host_times_are_slow_end_first(kind: str, name: str, monkeypatch: pytest
     path = tmp_path / "calibration.json"
     path.write_text(to_json([found], "GAUDI2"))
     monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
-    assert getattr(hardware("GAUDI2", "middle"), name) == pytest.approx(40e-6)
+    assert getattr(hardware("GAUDI2"), name) == pytest.approx(40e-6)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_host_times_are_slow_end_first(kind: str, name: str, monkeypatch: pytest
 def test_a_collective_that_takes_as_predicted_has_the_efficiency_of_the_model(
     name: str, recorded: str, factor: int
 ) -> None:
-    device = hardware("GAUDI2", "middle")
+    device = hardware("GAUDI2")
     size = 256 * _MIB
     call = Collective(recorded, "backward", size, factor * size, tuple(range(8)), is_async=True, after=0)
     point = {"id": f"{name}-256-mib", "kind": "collective", "bytes": size, "ranks": 8}
@@ -115,8 +115,8 @@ def test_what_is_no_measurement_is_refused(data: Any, message: str) -> None:
 def test_another_generation_keeps_its_ranges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "calibration.json"
     path.write_text(json.dumps({"generation": "GAUDI3", "ranges": {"sync_seconds": [1.0, 1.0]}}))
-    before = hardware("GAUDI2", "slow")
+    before = hardware("GAUDI2")
     monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
 
-    assert hardware("GAUDI2", "slow") == before
-    assert hardware("GAUDI3", "slow").sync_seconds == pytest.approx(1.0)
+    assert hardware("GAUDI2") == before
+    assert hardware("GAUDI3").sync_seconds == pytest.approx(1.0)

@@ -13,7 +13,8 @@ from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.session import Options
 from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, Recording, StepRecording
-from hpu_sim.prediction.time_model import predict
+
+from .predicting import predict
 
 _FRAME = "train.py(12): training_step"
 
@@ -96,7 +97,7 @@ def test_a_collective_has_its_bytes(step: StepRecording) -> None:
 def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
     (annotation,) = _events(_trace(step), "user_annotation")
 
-    seconds = predict(step, "GAUDI3", 8, "eager", "middle").seconds
+    seconds = predict(step, "GAUDI3", 8, "eager").seconds
     assert (annotation["name"], annotation["ts"]) == ("ProfilerStep#1", 0)
     assert annotation["dur"] == pytest.approx(seconds * 1e6, abs=0.001)
 

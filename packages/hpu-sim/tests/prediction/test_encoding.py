@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
-from hpu_sim.prediction.time_model import Mode, predict
+from hpu_sim.prediction.time_model import Mode
+
+from .predicting import predict
 
 if TYPE_CHECKING:
     import pytest

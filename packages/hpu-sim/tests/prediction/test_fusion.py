@@ -27,7 +27,7 @@ def _product(reads: tuple[int, ...], writes: tuple[int, ...], size: int = _SIZE,
 
 def _kernels(operations: list[Operation], generation: str = "GAUDI2", **kwargs: Any) -> list[Kernel]:
     step = StepRecording(operations, **kwargs)
-    found = segments(step, hardware(generation, "middle"), fuse=True, by_phase=False)
+    found = segments(step, hardware(generation), fuse=True, by_phase=False)
     return [kernel for segment in found for kernel in segment.kernels]
 
 
@@ -45,7 +45,7 @@ def test_a_chain_of_elementwise_operators_reads_and_writes_once() -> None:
 
 def test_in_eager_mode_every_operator_reads_and_writes() -> None:
     step = StepRecording([_operation("add", (number,), (number + 1,)) for number in range(4)])
-    (segment,) = segments(step, hardware("GAUDI2", "middle"), fuse=False, by_phase=False)
+    (segment,) = segments(step, hardware("GAUDI2"), fuse=False, by_phase=False)
 
     assert sum(each.bytes for each in segment.kernels) == pytest.approx(8 * _SIZE)
 

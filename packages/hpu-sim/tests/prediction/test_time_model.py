@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
-from hpu_sim.prediction.hardware import from_ranges, hardware, usable_memory
+from hpu_sim.prediction.hardware import from_ranges, hardware, ranges, usable_memory
 from hpu_sim.prediction.recording import Collective, Operation, Product, Recording, StepRecording
-from hpu_sim.prediction.time_model import mode_of, predict, step_seconds
+from hpu_sim.prediction.time_model import Schedule, mode_of
+
+from .predicting import predict
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.time_model import Mode
@@ -47,7 +49,7 @@ def _operation(  # noqa: PLR0913 - the fields that tests vary
 
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
-    return predict(StepRecording(operations), generation, 8, "lazy" if fuse else "eager", "slow").seconds
+    return predict(StepRecording(operations), generation, 8, "lazy" if fuse else "eager").seconds
 
 
 def _random_operations() -> st.SearchStrategy[list[Operation]]:
@@ -81,10 +83,11 @@ def test_no_step_is_faster_than_the_roofline(
 ) -> None:
     """Even with all efficiencies at their ends: not faster than its arithmetic, nor than what must be read."""
     overlap = dict.fromkeys(("pipeline_parts", "bundle_slices"), (parts, parts))
-    device = from_ranges(generation, "fast", overlap)
+    ends = {name: (fast, fast) for name, (_, fast) in ranges(generation).items()}
+    device = from_ranges(generation, ends | overlap)
     step = StepRecording(operations)
 
-    seconds = step_seconds(step, device, 8, mode=mode)
+    seconds = Schedule(step, device, 8, mode).seconds()
 
     written: set[int] = set()
     inputs: dict[int, int] = {}
@@ -98,15 +101,15 @@ def test_no_step_is_faster_than_the_roofline(
 
 def test_vector_work_without_a_product_beside_it_is_not_hidden() -> None:
     """A card cannot read faster than its memory."""
-    seconds = predict(StepRecording([_operation(reads=(0,), writes=(1,))]), "GAUDI2", 8, "lazy", "fast")
+    seconds = predict(StepRecording([_operation(reads=(0,), writes=(1,))]), "GAUDI2", 8, "lazy")
 
-    assert seconds.seconds >= 2 * _SIZE / hardware("GAUDI2", "fast").memory_rate
+    assert seconds.seconds >= 2 * _SIZE / hardware("GAUDI2").memory_rate
 
 
 def test_a_product_with_few_operations_is_limited_by_memory() -> None:
     step = StepRecording([_operation(flops=1, reads=(0,))])
 
-    (span,) = (each for each in predict(step, "GAUDI3", 8, "lazy", "slow").spans if each.engine)
+    (span,) = (each for each in predict(step, "GAUDI3", 8, "lazy").spans if each.engine)
     assert span.bound == "memory"
 
 
@@ -115,9 +118,9 @@ def test_the_device_starts_every_operator_in_eager_mode_and_a_graph_at_once_in_l
     mode: Mode, starts: int
 ) -> None:
     step = StepRecording([_operation(reads=(number,), writes=(number + 1,)) for number in range(3)])
-    devices = [from_ranges("GAUDI2", "middle", {"start_seconds": (each, each)}) for each in (0.0, 1e-3)]
+    devices = [from_ranges("GAUDI2", {"start_seconds": (each, each)}) for each in (0.0, 1e-3)]
 
-    before, after = (step_seconds(step, device, 8, mode=mode) for device in devices)
+    before, after = (Schedule(step, device, 8, mode).seconds() for device in devices)
 
     assert after - before == pytest.approx(starts * 1e-3)
 
@@ -173,7 +176,7 @@ def test_engines_share_the_memory() -> None:
 
     both = predict(StepRecording([product, work]), "GAUDI2", 8, "lazy").seconds
 
-    assert both >= 4 * _SIZE / hardware("GAUDI2", "middle").memory_rate
+    assert both >= 4 * _SIZE / hardware("GAUDI2").memory_rate
 
 
 def test_special_functions_limit_the_vector_engines() -> None:
@@ -194,7 +197,7 @@ def test_fused_attention_has_the_vector_work_of_its_scores() -> None:
 
     (span,) = (each for each in predict(StepRecording([attention]), "GAUDI2", 8, "lazy").spans if each.engine)
 
-    device = hardware("GAUDI2", "middle")
+    device = hardware("GAUDI2")
     assert span.seconds >= 2 * 128 * 4096**2 * device.special_cycles / device.vector_rate
 
 
@@ -223,9 +226,9 @@ def test_an_asynchronous_collective_runs_beside_computation() -> None:
     collective = Collective("allreduce", "backward", 1 << 20, 1 << 20, tuple(range(8)), is_async=True, after=0)
     step = StepRecording([operation], [collective])
 
-    beside = predict(step, "GAUDI2", 8, "eager", "slow")
+    beside = predict(step, "GAUDI2", 8, "eager")
     collective.is_async = False
-    before = predict(step, "GAUDI2", 8, "eager", "slow")
+    before = predict(step, "GAUDI2", 8, "eager")
 
     assert beside.exposed == 0
     assert before.seconds == pytest.approx(beside.seconds + before.exposed)
@@ -235,16 +238,16 @@ def test_an_operator_waits_for_the_collective_that_it_reads() -> None:
     collective = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(64)), is_async=True, after=0)
     step = StepRecording([_operation(reads=(0,), writes=(1,), waits_for=(0,))], [collective])
 
-    predicted = predict(step, "GAUDI2", 8, "lazy", "slow")
+    predicted = predict(step, "GAUDI2", 8, "lazy")
 
-    seconds = collective_seconds(collective, 8, hardware("GAUDI2", "slow"))
+    seconds = collective_seconds(collective, 8, hardware("GAUDI2"))
     assert predicted.exposed == pytest.approx(seconds, rel=0.01)
-    assert predicted.seconds >= seconds + 2 * _SIZE / hardware("GAUDI2", "slow").memory_rate
+    assert predicted.seconds >= seconds + 2 * _SIZE / hardware("GAUDI2").memory_rate
 
 
 @pytest.mark.parametrize(("name", "passes"), [("broadcast", 2), ("reduce", 2), ("allreduce", 2), ("allgather_base", 1)])
 def test_a_collective_passes_over_the_data(name: str, passes: int) -> None:
-    device = hardware("GAUDI2", "slow")
+    device = hardware("GAUDI2")
     call = Collective(name, "backward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=0)
 
     expected = device.collective_seconds + passes * (1 << 30) / 8 / device.peer_rate
@@ -253,7 +256,7 @@ def test_a_collective_passes_over_the_data(name: str, passes: int) -> None:
 
 @pytest.mark.parametrize("name", ["send", "recv"])
 def test_one_rank_sends_all_to_one_other(name: str) -> None:
-    device = hardware("GAUDI2", "slow")
+    device = hardware("GAUDI2")
     call = Collective(name, "forward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=0)
 
     expected = device.collective_seconds + (1 << 30) / device.peer_rate
@@ -262,7 +265,7 @@ def test_one_rank_sends_all_to_one_other(name: str) -> None:
 
 def test_pcie_cards_are_linked_in_groups_of_four() -> None:
     """Six links per pair instead of three, and a switch between the groups."""
-    device = hardware("GAUDI2", "middle")
+    device = hardware("GAUDI2")
     pcie = replace(device, box=4, peer_rate=device.peer_rate * 7 / 3)
     call = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=0)
 
@@ -277,10 +280,10 @@ def _small(count: int, **kwargs: Any) -> StepRecording:
 
 
 def test_the_host_limits_small_steps_in_every_mode() -> None:
-    device = hardware("GAUDI2", "slow")
+    device = hardware("GAUDI2")
     step = _small(1000, graph_ends=[1000])
 
-    eager, lazy, compiled = (predict(step, "GAUDI2", 8, mode, "slow").seconds for mode in ("eager", "lazy", "compile"))
+    eager, lazy, compiled = (predict(step, "GAUDI2", 8, mode).seconds for mode in ("eager", "lazy", "compile"))
 
     assert eager == pytest.approx(1000 * device.launch_seconds, rel=0.01)
     assert lazy == pytest.approx(1000 * device.trace_seconds + device.graph_seconds, rel=0.01)
@@ -289,14 +292,14 @@ def test_the_host_limits_small_steps_in_every_mode() -> None:
 
 def test_the_host_runs_ahead_until_it_reads_a_value() -> None:
     """Without a read, the host traces the next step while the card works; with one, it traces while the card idles."""
-    device = hardware("GAUDI2", "slow")
+    device = hardware("GAUDI2")
     step = _small(1000)
     step.operations += [_operation(reads=(number,), writes=(number + 1,)) for number in range(1000, 1100)]
     step.graph_ends = [len(step.operations)]
-    before = predict(step, "GAUDI2", 8, "lazy", "slow")
+    before = predict(step, "GAUDI2", 8, "lazy")
     read = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
     step.operations.append(read)
-    after = predict(step, "GAUDI2", 8, "lazy", "slow")
+    after = predict(step, "GAUDI2", 8, "lazy")
 
     work = sum(each.seconds for each in after.spans if each.bound != "host")
     assert after.seconds == pytest.approx(work + 1100 * device.trace_seconds, rel=0.02)
@@ -308,17 +311,17 @@ def test_a_fused_kernel_of_the_bridge_is_one_launch() -> None:
     for each in step.operations:
         each.is_launched = False
 
-    seconds = predict(step, "GAUDI2", 8, "lazy", "slow").seconds
-    assert seconds < 100 * hardware("GAUDI2", "slow").trace_seconds
+    seconds = predict(step, "GAUDI2", 8, "lazy").seconds
+    assert seconds < 100 * hardware("GAUDI2").trace_seconds
 
 
 def test_a_slow_loader_limits_the_step() -> None:
     step = _small(10, graph_ends=[10])
     step.worker_seconds = 2.0
-    assert predict(step, "GAUDI2", 8, "lazy", "middle").seconds == pytest.approx(2.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, "lazy").seconds == pytest.approx(2.0, rel=0.01)
 
     step.worker_seconds, step.loader_seconds = 0.0, 3.0
-    assert predict(step, "GAUDI2", 8, "lazy", "middle").seconds == pytest.approx(3.0, rel=0.01)
+    assert predict(step, "GAUDI2", 8, "lazy").seconds == pytest.approx(3.0, rel=0.01)
 
 
 def test_graphs_are_counted() -> None:
@@ -335,10 +338,10 @@ def test_a_recording_is_predicted_in_its_own_mode() -> None:
     step = _small(1000)
     recording = Recording(("",), 0, 1, 1, compiled=True, steps=[step])
 
-    seconds = predict(step, "GAUDI2", 1, mode_of(recording), "slow").seconds
+    seconds = predict(step, "GAUDI2", 1, mode_of(recording)).seconds
 
     assert mode_of(recording) == "compile"
-    assert seconds < 1000 * hardware("GAUDI2", "slow").trace_seconds
+    assert seconds < 1000 * hardware("GAUDI2").trace_seconds
 
 
 def test_products_in_float8_have_their_own_peak() -> None:
@@ -354,17 +357,19 @@ def test_a_host_sync_drains_the_queue() -> None:
     work = _operation(reads=(0,), writes=(1,))
     sync = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
 
-    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, "eager", "slow")
+    timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, "eager")
 
     idle = sum(each.seconds for each in timeline.spans if each.bound == "host")
-    assert idle >= hardware("GAUDI2", "slow").sync_seconds
+    assert idle >= hardware("GAUDI2").sync_seconds
 
 
 def test_published_collectives_are_in_the_range() -> None:
     """Intel's page on collectives has 0.916 ms for all_reduce of 256 MiB on 8 cards, and 512.96 GB/s on the links."""
     collective = Collective("allreduce", "backward", 1 << 28, 1 << 28, tuple(range(8)), is_async=True, after=0)
 
-    slow, fast = (collective_seconds(collective, 8, hardware("GAUDI3", estimate)) for estimate in ("slow", "fast"))
+    figures = ("collective_seconds", "in_box_efficiency")
+    ends = ({name: (ranges("GAUDI3")[name][end],) * 2 for name in figures} for end in (0, 1))
+    slow, fast = (collective_seconds(collective, 8, from_ranges("GAUDI3", each)) for each in ends)
 
     assert fast <= 0.93e-3
     assert slow >= 0.916e-3

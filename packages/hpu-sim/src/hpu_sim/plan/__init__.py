@@ -15,8 +15,9 @@ A program without a Trainer marks its training step, which has no effect outside
             train(batch)
 
 The data flow one way: ``command`` records each choice of a user in a process of its own (``worker``), in which
-``session`` runs the program on ``device``; the models of ``hpu_sim.prediction`` read the recording; ``compare``
-makes a plan of it, ``search`` the advice, and ``view`` a ``hpu_sim.common.document`` for terminals and browsers.
+``execution`` runs the program and ``recorder`` records it; the models of ``hpu_sim.prediction`` read the recording;
+``compare`` makes a plan of it, ``search`` the advice, and ``view`` a ``hpu_sim.common.document`` for terminals and
+browsers.
 Importing this package imports neither torch nor Lightning.
 """
 

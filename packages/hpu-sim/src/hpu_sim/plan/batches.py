@@ -20,13 +20,13 @@ class Drawn(NamedTuple):
     """What a program trained on in a step.
 
     Attributes:
-        count: Batches of the Trainer, else those of the loader that most were drawn from.
+        batches: Those of the Trainer, else those of the loader that most were drawn from.
         seconds: Time in which the host prepares all of them, in the process that trains and in workers; None if it is
             not known.
         inputs: Dtype, shape and bytes of each tensor of the first one.
     """
 
-    count: int
+    batches: int
     seconds: tuple[float, float] | None
     inputs: tuple[tuple[str, tuple[int, ...], int], ...]
 

@@ -58,7 +58,7 @@ def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
         steps = [dataclasses.replace(each, loader_seconds=0.0, worker_seconds=0.0) for each in recording.steps]
         recording = dataclasses.replace(recording, steps=steps)
     computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
-    if computes_float8 and "float8" not in hardware(generation, "slow").matrix_flops:
+    if computes_float8 and "float8" not in hardware(generation).matrix_flops:
         msg = f"the program computes in float8, which {generation} does not have: plan a newer one"
         raise PlanError(msg)
     return Clock(recording, generation)
@@ -205,7 +205,7 @@ def _seconds_at_peak(recording: Recording, generation: str, *, is_measured: bool
     for operation in recording.steady.operations:
         flops[operation.dtype] += operation.flops
         forward += operation.flops if operation.phase == "forward" else 0
-    known = hardware(generation, "middle").matrix_flops
+    known = hardware(generation).matrix_flops
     seconds = 0.0
     for dtype, count in flops.items():
         peak = known.get(dtype) or known["float32"]

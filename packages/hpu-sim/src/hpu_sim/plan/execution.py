@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hpu_sim.common import memory_snapshot
 from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
-from hpu_sim.plan.session import Options, Session, set_current
+from hpu_sim.plan.recorder import PlanRecorder
+from hpu_sim.plan.session import Options, set_current
 from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
@@ -62,18 +63,17 @@ def record_call(
         PlanError: If the program cannot be planned.
     """
     _require_torch()
-    session = Session(options, command, on_progress)
-    device = session.device
+    recorder = PlanRecorder(options, command, on_progress)
     if snapshot is not None:
-        device.memory.snapshot = memory_snapshot.MemorySnapshot()
+        recorder.memory.snapshot = memory_snapshot.MemorySnapshot()
     try:
         with (
-            set_current(session),
+            set_current(recorder),
             _rank_variables(options),
-            patches.applied(session),
-            batches.observed(session.batches, session.loader_batch_size, session.device.look),
-            frameworks.taken_over(session),
-            device.used(),
+            patches.applied(recorder),
+            batches.observed(recorder.batches, recorder.loader_batch_size, recorder.look),
+            frameworks.taken_over(recorder),
+            recorder.used(),
         ):
             call()
     except PlanComplete:
@@ -83,10 +83,10 @@ def record_call(
             msg = f"the program exited with {error.code!r} before its first training step"
             raise PlanError(msg) from error
     except Exception as error:
-        raise patches.explain(error, device) from error
-    recording = session.result()
-    if snapshot is not None and device.memory.snapshot is not None:
-        memory_snapshot.write(device.memory.snapshot.to_dict(), snapshot)
+        raise patches.explain(error, recorder) from error
+    recording = recorder.result()
+    if snapshot is not None and recorder.memory.snapshot is not None:
+        memory_snapshot.write(recorder.memory.snapshot.to_dict(), snapshot)
     return recording
 
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hpu_sim.plan.device import PlanDevice
+    from hpu_sim.plan.recorder import PlanRecorder
 
 
-def replace_layers(replace: Callable[[Any, str, Any], None], device: PlanDevice) -> None:
+def replace_layers(replace: Callable[[Any, str, Any], None], recorder: PlanRecorder) -> None:
     """Replace what the simulated layers compute, by a function that sets an attribute for the time of a plan."""
     import torch
     from habana_frameworks.torch.hpex.experimental._te_impl import linear, scaling
@@ -26,11 +26,11 @@ def replace_layers(replace: Callable[[Any, str, Any], None], device: PlanDevice)
 
     @contextlib.contextmanager
     def products() -> Iterator[None]:
-        device.is_float8 = True
+        recorder.is_float8 = True
         try:
             yield
         finally:
-            device.is_float8 = False
+            recorder.is_float8 = False
 
     def forward(ctx: Any, data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *_: Any) -> torch.Tensor:
         ctx.save_for_backward(data.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn))

@@ -14,22 +14,21 @@ from hpu_sim.prediction.bridge_kernels import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.plan.device import PlanDevice
-    from hpu_sim.plan.session import Session
+    from hpu_sim.plan.recorder import PlanRecorder
 
 
 @contextlib.contextmanager
-def applied(session: Session) -> Iterator[None]:
+def applied(recorder: PlanRecorder) -> Iterator[None]:
     """Apply the replacements, and make the process group of a job with several ranks."""
     import torch
     import torch.distributed as dist
     from habana_frameworks.torch import hpu
 
-    options, device = session.options, session.device
+    options = recorder.options
     had_group = dist.is_initialized()
     make_group = functools.partial(
         torch_tools.init_process_group,
-        device.native.make_never_backend,
+        recorder.native.make_never_backend,
         dist.init_process_group,
         options.rank,
         options.world_size,
@@ -39,14 +38,14 @@ def applied(session: Session) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         put = functools.partial(replace, stack)
         for owner in (torch, torch.Tensor):
-            put(owner, "isfinite", _isfinite(owner.isfinite, device))
-        put(torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, device))
+            put(owner, "isfinite", _isfinite(owner.isfinite, recorder))
+        put(torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, recorder))
         for name, function in _group_functions(make_group).items():
             put(dist, name, function)
         put(dist.distributed_c10d, "new_group", dist.new_group)
         # Each rank of the plan is the first to open its device.
         put(hpu, "is_initialized", bool)
-        float8.replace_layers(put, device)
+        float8.replace_layers(put, recorder)
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             yield
@@ -55,25 +54,25 @@ def applied(session: Session) -> Iterator[None]:
                 dist.destroy_process_group()
 
 
-def _isfinite(original: Callable[..., Any], device: PlanDevice) -> Callable[..., Any]:
+def _isfinite(original: Callable[..., Any], recorder: PlanRecorder) -> Callable[..., Any]:
     """Return a function whose result is assumed to be True: programs skip a step, or end, for numbers that are not."""
 
     def isfinite(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        device.native.assume(result, True)
+        recorder.native.assume(result, True)
         return result
 
     return isfinite
 
 
-def _show(original: Callable[..., str], device: PlanDevice) -> Callable[..., str]:
+def _show(original: Callable[..., str], recorder: PlanRecorder) -> Callable[..., str]:
     """Return a method that shows a tensor without data, and records the read that showing one on the device is."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> str:
         if torch_tools.has_data(self):
             return original(self, *args, **kwargs)
         if self.device.type == "hpu":
-            device.on_read("print", None)
+            recorder.on_read("print", None)
         return f"tensor(..., device='{self.device}', size={tuple(self.shape)}, dtype={self.dtype})"
 
     return method
@@ -104,10 +103,10 @@ def _group_functions(make_group: Callable[[], None]) -> dict[str, Callable[..., 
     return {each.__name__: each for each in (broadcast_object_list, all_gather_object, init_process_group, new_group)}
 
 
-def explain(error: Exception, device: PlanDevice) -> Exception:
+def explain(error: Exception, recorder: PlanRecorder) -> Exception:
     """Return the planner's own error if one caused this error; else the error itself."""
-    if device.error is not None:
-        return device.error
+    if recorder.error is not None:
+        return recorder.error
     if isinstance(error, NotImplementedError) and "Meta" in str(error):
         return PlanError(
             f"an operator of the program needs a shape function, from torch.library.register_fake ({error})",

@@ -194,11 +194,12 @@ class _Search:
     def plan(self, change: _Change) -> Advice | None:
         """Return the plan of a change; None if it needs no less memory, or cannot be planned, which is noted."""
         title = self._title(change)
-        changed = None
+        applied: list[Recording] = []
         with self._leaving_out(title):
-            changed = self._apply(change)
-        if changed is None:
+            applied.append(self._apply(change))
+        if not applied:
             return None
+        (changed,) = applied
         peak = memory_plan(changed).peak_bytes
         if peak >= self._peak:
             self.left_out.append(f"{title} needs no less memory")

@@ -102,7 +102,7 @@ def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator
 
 def _card(generation: str) -> Hardware:
     """Return a card whose memory and links reach their peaks."""
-    return from_ranges(generation, "middle", dict.fromkeys(("memory_efficiency", "in_box_efficiency"), (1.0, 1.0)))
+    return from_ranges(generation, dict.fromkeys(("memory_efficiency", "in_box_efficiency"), (1.0, 1.0)))
 
 
 def _matmul(point: Mapping[str, Any], seconds: float, generation: str) -> float | None:

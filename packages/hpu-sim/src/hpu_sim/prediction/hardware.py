@@ -9,15 +9,12 @@ import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.device.config import MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-#: End of every range: all pessimistic values, or all optimistic ones. "middle" is between them.
-Estimate = Literal["slow", "fast", "middle"]
 
 #: Variable that names a file of `hpu-sim plan calibrate`.
 CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
@@ -35,7 +32,7 @@ _COMMON: Final = (
 
 @dataclass(frozen=True)
 class Hardware:
-    """A generation at one end of all ranges, or in their middle.
+    """Figures of a generation, each in the middle of its range.
 
     Attributes:
         generation: Its name.
@@ -101,17 +98,14 @@ def _data() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def at(bounds: tuple[float, float], estimate: Estimate) -> float:
-    """Return an end or the geometric middle of a range; the arithmetic one if it begins at 0."""
-    slow, fast = map(float, bounds)
-    if estimate == "middle":
-        return math.sqrt(slow * fast) if slow * fast > 0 else (slow + fast) / 2
-    return slow if estimate == "slow" else fast
+def _middle(slow: float, fast: float) -> float:
+    """Return the geometric middle of a range; the arithmetic one if it begins at 0."""
+    return math.sqrt(slow * fast) if slow * fast > 0 else (slow + fast) / 2
 
 
-def hardware(generation: str, estimate: Estimate) -> Hardware:
-    """Return a generation at one end of all ranges, or in their middle, with a user's own figures."""
-    return from_ranges(generation, estimate, calibrated(generation))
+def hardware(generation: str) -> Hardware:
+    """Return a generation with a user's own figures."""
+    return from_ranges(generation, calibrated(generation))
 
 
 _given: Final[dict[str, tuple[float, float]]] = {}
@@ -175,17 +169,15 @@ def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]
     return found if data.get("generation", generation) == generation else {}
 
 
-def from_ranges(generation: str, estimate: Estimate, changed: Mapping[str, tuple[float, float]]) -> Hardware:
+def from_ranges(generation: str, changed: Mapping[str, tuple[float, float]]) -> Hardware:
     """Return a generation with some figures in place of the file's, by their names in the file."""
     common, own = _data()["common"], _data()["generations"][generation]
 
     def end(name: str) -> float:
         entry = own.get(name) or common[name]
         if name in changed:
-            return at(changed[name], estimate)
-        if "value" in entry and (estimate == "middle" or "range" not in entry):
-            return float(entry["value"])
-        return at(entry["range"], estimate)
+            return _middle(*changed[name])
+        return float(entry["value"]) if "value" in entry else _middle(*entry["range"])
 
     box = int(end("box"))
     figures = {name: end(name) for name in _COMMON}
@@ -220,6 +212,12 @@ def uncertain(generation: str) -> dict[str, tuple[float, float]]:
     """Return the ranges of the figures of a step that are not known, slow end first; their errors are independent."""
     found = {**ranges(generation), **calibrated(generation)}
     return {name: ends for name, ends in found.items() if ends[0] != ends[1]}
+
+
+def cause_of(name: str, generation: str) -> str:
+    """Return what a figure stands for; the name itself of what is no figure."""
+    entries = {**_data()["common"], **_data()["generations"][generation]}
+    return str(entries.get(name, {}).get("cause", name))
 
 
 def own_figures(generation: str) -> frozenset[str]:

@@ -78,7 +78,7 @@ class Clock:
 
     def _schedule(self, name: str = "", value: float = 0.0) -> Schedule:
         moved = {name: (value, value)} if name else {}
-        device = from_ranges(self.generation, "middle", {**self._known, **moved})
+        device = from_ranges(self.generation, {**self._known, **moved})
         schedule = Schedule(self.step, device, self.recording.devices, self.mode, self._parts)
         self._parts = schedule.parts
         return schedule

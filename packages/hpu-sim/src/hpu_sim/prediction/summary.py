@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.prediction import fusion, matrix_engine
+from hpu_sim.prediction.hardware import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,26 +21,6 @@ if TYPE_CHECKING:
 #: Names of costs that are no module's or line's.
 HOST: Final = "waiting for the host"
 NETWORK: Final = "waiting for collectives"
-# What the uncertain figures of the hardware stand for.
-_CAUSES: Final = {
-    "matrix_efficiency": "rate of the matrix engine",
-    "writeout": "rate of the matrix engine",
-    "memory_efficiency": "rate of the memory",
-    "load_cycles": "rate of the vector engines",
-    "special_cycles": "rate of the vector engines",
-    "pipeline_parts": "overlap of the engines",
-    "bundle_slices": "overlap of the engines",
-    "kernel_seconds": "start of kernels",
-    "start_seconds": "start of graphs",
-    "trace_seconds": "tracing by the host",
-    "launch_seconds": "launches by the host",
-    "graph_seconds": "launches by the host",
-    "sync_seconds": "reads by the host",
-    "loader_factor": "speed of the cards' host in fetching batches",
-    "collective_seconds": "collectives",
-    "in_box_efficiency": "collectives",
-    "between_boxes_efficiency": "collectives",
-}
 # Products that fill more of the engine are not worth a word; names of the operators with most bytes.
 _FULL: Final = 0.9
 _NAMED: Final = 3
@@ -103,7 +84,7 @@ def summarize(clock: Clock, least: float = 0.0) -> Summary:
     graphs = None if clock.mode == "eager" else fusion.count_graphs(clock.step, is_lazy=clock.mode == "lazy")
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in found.shares.items():
-        shares[_CAUSES.get(name, name)] += share
+        shares[cause_of(name, clock.generation)] += share
     time = StepTime(
         found.low,
         found.middle,

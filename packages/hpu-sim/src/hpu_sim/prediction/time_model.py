@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.prediction import fusion, matrix_engine
 from hpu_sim.prediction.collectives import collective_seconds
-from hpu_sim.prediction.hardware import hardware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpu_sim.prediction.fusion import Kernel, Segment
-    from hpu_sim.prediction.hardware import Estimate, Hardware
+    from hpu_sim.prediction.hardware import Hardware
     from hpu_sim.prediction.recording import Operation, Recording, StepRecording
 
 #: Name of the host's part of a graph: tracing its operators in lazy mode, and launching it.
@@ -103,24 +102,6 @@ def mode_of(recording: Recording) -> Mode:
     if recording.lazy:
         return "lazy"
     return "compile" if recording.compiled else "eager"
-
-
-def predict(step: StepRecording, generation: str, devices: int, mode: Mode, estimate: Estimate = "middle") -> Timeline:
-    """Return the timeline of a step.
-
-    Args:
-        step: Recorded step.
-        generation: Generation of the devices.
-        devices: Devices per box.
-        mode: How the host launches operators.
-        estimate: End of the hardware's ranges, or their middle.
-    """
-    return Schedule(step, hardware(generation, estimate), devices, mode).timeline()
-
-
-def step_seconds(step: StepRecording, device: Hardware, devices: int, *, mode: Mode) -> float:
-    """Return the seconds of a step on a device, whose figures may be those of a calibration; see :func:`predict`."""
-    return Schedule(step, device, devices, mode).seconds()
 
 
 class Schedule:

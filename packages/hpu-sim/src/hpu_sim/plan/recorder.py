@@ -1,0 +1,378 @@
+"""Recorder of a program that is planned: its operators, memory and reads on a device whose kernels never run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from hpu_sim.common import frames
+from hpu_sim.device import runtime
+from hpu_sim.plan import blocks
+from hpu_sim.plan.batches import Batches
+from hpu_sim.plan.errors import PlanComplete, PlanError
+from hpu_sim.plan.memory_recorder import MemoryRecorder
+from hpu_sim.prediction.operation_recorder import OperationRecorder
+from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording, StepRecording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hpu_sim.device.events import Event
+    from hpu_sim.plan.session import Options
+    from hpu_sim.prediction.recording import Operation, Phase
+
+# A loop that waits for a value to change would never end, because the value is made up.
+_MAX_READS_OF_A_LINE: Final = 10_000
+# Why an operator cannot be planned, by the kind of its event.
+_UNPLANNABLE: Final = {
+    "dynamic": "the shape of the result of {} depends on data, which a plan does not have (and on a card it is a host "
+    "sync and a new graph): use a mask, torch.where or a fixed number of elements",
+    "shapeless": "the operator {} has no shape function: register one with torch.library.register_fake",
+}
+# Operators between two reports of progress.
+_OPERATORS_PER_REPORT: Final = 1000
+
+
+class PlanRecorder(OperationRecorder):
+    """Recorder of one program, from its setup to the last planned step.
+
+    Args:
+        options: Options of the plan.
+        command: What the recording names as the program.
+        on_progress: Function that gets which step and which part of it runs, every thousand operators.
+
+    Attributes:
+        recording: What is known so far.
+        has_ddp: Whether the model is wrapped in DistributedDataParallel or DeepSpeed's engine. It is as in later steps
+            from the third one on: DDP makes its buckets in the second, and DeepSpeed's timer then waits in each.
+        fits: Whether the program has called ``Trainer.fit``.
+        batches: What the program draws from its DataLoaders.
+        memory: Memory of the device.
+        error: Error of the plan that an operator of the program has raised.
+        is_float8: Whether products are in float8.
+    """
+
+    def __init__(
+        self, options: Options, command: Sequence[str] = (), on_progress: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self._on_progress = on_progress
+        self._calls = 0
+        self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
+        self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
+        if options.compiled and self.recording.lazy:
+            msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
+            raise PlanError(msg)
+        self.step = self.recording.setup
+        self.memory = MemoryRecorder(self.native, self._on_root_module)
+        self.batches = Batches()
+        self.has_ddp = False
+        self.fits = False
+        self.error: PlanError | None = None
+        self.is_float8 = False
+        self._is_marked = False
+        self._is_recording = False
+        self._ended = 0
+        self._host_reads: dict[tuple[str, str], HostRead] = {}
+        self._optimizer_location = ""
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator[None]:
+        """Let no kernel run, and record."""
+        self.native.set_never(True, _is_large_on_host)
+        try:
+            with self.listening(decomposes_attention=True), self.memory.following_modules():
+                yield
+        finally:
+            self.native.set_never(False, bool)
+
+    def loader_batch_size(self) -> int | None:
+        """Return the size of the batches that DataLoaders give from now on; None for their own.
+
+        The Trainer's are resized on the device.
+        """
+        return None if self.fits else self.options.batch_size
+
+    def start(self) -> None:
+        """Begin the first step, whatever the optimizers of the program did before."""
+        self._forget_steps()
+        self.batches.end_step()
+        self._begin_step()
+
+    def _forget_steps(self) -> None:
+        self.recording.steps.clear()
+        self._ended = 0
+
+    def _begin_step(self) -> None:
+        self._stop()
+        self.step = StepRecording()
+        self.recording.steps.append(self.step)
+        self.memory.begin(self.step)
+        self.forget_pending()
+        self._is_recording = True
+        self._host_reads.clear()
+
+    def _stop(self) -> None:
+        """Record no step, and complete the memory of the last one."""
+        self._take_memory()
+        self._is_recording = False
+        self.memory.finish(self.step)
+
+    def _end_step(self) -> None:
+        self._take_memory()
+        self._is_recording = False
+        step = self.recording.steady
+        drawn = self.batches.end_step()
+        if drawn.seconds is None:
+            self.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
+        else:
+            step.loader_seconds, step.worker_seconds = drawn.seconds
+        self.recording.accumulate = max(drawn.batches, 1)
+        step.inputs = drawn.inputs
+        # Of earlier steps, a plan needs the memory and the collectives alone.
+        for earlier in self.recording.steps[:-1]:
+            earlier.operations.clear()
+        self._ended += 1
+
+    @property
+    def _wanted(self) -> int:
+        """Number of steps to record."""
+        return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
+
+    def on_step(self) -> None:
+        """Take the end of a step of a program that does not mark them.
+
+        Without a Trainer or Fabric, the first one counts as setup: its beginning is not known.
+        """
+        if self._is_marked:
+            return
+        if not self.recording.steps:
+            self.start()
+        elif self.recording.steady.operations:
+            self._end_step()
+            self._raise_if_complete()
+            self._begin_step()
+
+    def _raise_if_complete(self) -> None:
+        if self._ended >= self._wanted:
+            raise PlanComplete
+
+    @contextlib.contextmanager
+    def marked_step(self) -> Iterator[None]:
+        """Take what the program does within as a step; its optimizers end none from now on."""
+        if not self._is_marked:
+            self._is_marked = True
+            self._forget_steps()
+        self._begin_step()
+        yield
+        self._end_step()
+        self._raise_if_complete()
+
+    @property
+    def phase(self) -> Phase:
+        """Part of the step."""
+        return super().phase if self._is_recording else "setup"
+
+    @property
+    def module(self) -> str:
+        """Qualified name of the innermost module that runs."""
+        return self.memory.module
+
+    def _take_memory(self) -> None:
+        self.memory.take(self.step, self.phase)
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the gradients that the optimizer reads as such."""
+        self._take_memory()
+        self.memory.mark_gradients(optimizer)
+
+    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count what the optimizer keeps as its state."""
+        self._optimizer_location = self._optimizer_location or frames.program_line()
+        self.memory.take(self.step, "optimizer" if self._is_recording else "setup")
+        self.memory.mark_states(optimizer)
+
+    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
+        """Record an operator, and the line of the program that runs its module."""
+        self._calls += 1
+        if self._calls % _OPERATORS_PER_REPORT == 0:
+            self._show_progress()
+        operation = super().record_operation(function, values, results) if self._is_recording else None
+        if operation is not None:
+            if self.is_float8 and operation.matmul is not None:
+                operation.dtype = "float8"
+            if operation.phase == "forward" and operation.module not in self.recording.lines:
+                self.recording.lines[operation.module] = frames.program_line()
+        self._take_memory()
+        if function.name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
+            self.memory.mark_copy(values[1], values[0])
+        return operation
+
+    def on_event(self, event: Event) -> None:
+        """Take an event.
+
+        Raises:
+            PlanError: If the result of an operator has no shape in a plan.
+        """
+        if event.kind in _UNPLANNABLE:
+            raise self._fail(_UNPLANNABLE[event.kind].format(self._function(*event.operator).text))
+        super().on_event(event)
+
+    def _fail(self, problem: str) -> PlanError:
+        self.error = PlanError(problem, frames.program_line())
+        return self.error
+
+    def on_read(self, name: str, value: Any) -> None:
+        """Record that the program reads a tensor's data on the host, and the assumed value, None for a copy.
+
+        Raises:
+            PlanError: If the same line has read too often.
+        """
+        if not self._is_recording:
+            return
+        frame = frames.program_frame()
+        found = None if frame is None else frames.describe_frame(frame, frame.f_lineno)
+        location, source = ("", "") if found is None else (f"{found.file}:{found.line}", found.source)
+        assumed = "" if value is None else repr(value)
+        count = self._host_reads[location, name].count + 1 if (location, name) in self._host_reads else 1
+        self._host_reads[location, name] = HostRead(location, source, name, assumed, count)
+        if count > _MAX_READS_OF_A_LINE:
+            msg = (
+                f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
+                f"{assumed} each time. Do not plan a loop whose end depends on a value"
+            )
+            raise self._fail(msg)
+        self.record_sync(frames.name_in_trace(frame))
+
+    def on_communication(self, tensor: torch.Tensor) -> None:
+        """Count the memory of a collective's tensor as communication."""
+        self._take_memory()
+        self.memory.mark_communication(tensor)
+
+    def _show_progress(self) -> None:
+        """Report what runs."""
+        if self._on_progress is not None:
+            number, phase = len(self.recording.steps), self.phase
+            self._on_progress("setup" if phase == "setup" else f"step {number} of {self._wanted}, {phase}")
+
+    def _on_root_module(self, module: torch.nn.Module) -> None:
+        """Describe the first module of a program without a Trainer."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        if isinstance(module, DistributedDataParallel):
+            self.has_ddp = True
+        if self.recording.parameters == 0 and not self.fits:
+            if self.options.checkpoint:
+                blocks.checkpoint(module, self.options.checkpoint)
+            self.describe_model(module)
+            self.recording.strategy = _strategy_of(module)
+            dtype = next((each.dtype for each in module.parameters()), torch.float32)
+            self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
+
+    def describe_model(self, model: torch.nn.Module) -> None:
+        """Record the size of a model, and name its modules for the operators."""
+        parameters = list({id(each): each for each in model.parameters()}.values())
+        # ZeRO-3 keeps the size of a parameter that it has partitioned.
+        numbers = [getattr(each, "ds_numel", each.numel()) for each in parameters]
+        self.recording.parameters = sum(numbers)
+        self.recording.trainable = sum(
+            number for number, each in zip(numbers, parameters, strict=True) if each.requires_grad
+        )
+        compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
+        share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
+        self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
+        self.recording.is_uneven = any(map(_is_uneven, parameters))
+        self.recording.blocks = blocks.describe(model)
+        if compiled and not self.recording.compiled:
+            self.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
+        self.memory.name_modules(model)
+
+    def result(self) -> Recording:
+        """Return the recording.
+
+        Raises:
+            PlanError: If no step was recorded.
+        """
+        if self.steps.is_ending and not self._is_marked and self.recording.steps:
+            self._end_step()
+        self._stop()
+        del self.recording.steps[self._ended :]
+        if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
+            msg = (
+                "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
+                "tensors, lists or mappings whose first dimension is the batch"
+            )
+            raise PlanError(msg)
+        if self.recording.precision == "fp8" and not any(
+            each.dtype == "float8" for step in self.recording.steps[-1:] for each in step.operations
+        ):
+            msg = (
+                "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
+                "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
+            )
+            raise PlanError(msg)
+        self.recording.notes = sorted(self.notes)
+        self.recording.host_reads = list(self._host_reads.values())
+        if not self.recording.steps:
+            raise self._no_step()
+        return self.recording
+
+    def _no_step(self) -> PlanError:
+        if self.fits:
+            return PlanError(
+                "`Trainer.fit` ended without a training step: its DataLoader must have a batch for this rank, and "
+                "`max_epochs` and `max_steps` must not be 0"
+            )
+        if self._optimizer_location:
+            return PlanError(
+                "the program steps its optimizer once, and a plan needs two steps: train on two batches, or put `with "
+                "plan.step():` around the step (`from hpu_sim import plan`), which has no effect outside of a plan",
+                self._optimizer_location,
+            )
+        return PlanError(
+            "the program ended without a training step: it must call `Trainer.fit` or step an optimizer, or mark a "
+            "step of its loop with `with plan.step():` (`from hpu_sim import plan`)"
+        )
+
+
+def _is_uneven(parameter: Any) -> bool:
+    """Return whether a DTensor has shards of different sizes."""
+    placements = getattr(parameter, "placements", ())
+    return any(
+        placement.is_shard() and parameter.shape[placement.dim] % parameter.device_mesh.size(dimension)
+        for dimension, placement in enumerate(placements)
+    )
+
+
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Return whether a module is compiled with ``torch.compile``, as an object of its own or in place."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _strategy_of(module: torch.nn.Module) -> str:
+    """Return how a module is parallel: "ddp", "fsdp2", or "single"."""
+    from torch.distributed.fsdp import FSDPModule
+    from torch.nn.parallel import DistributedDataParallel
+
+    if isinstance(module, DistributedDataParallel):
+        return "ddp"
+    return "fsdp2" if any(isinstance(each, FSDPModule) for each in module.modules()) else "single"
+
+
+def _is_large_on_host() -> bool:
+    """Return whether the constructor of a module, or DeepSpeed for what it keeps on the host, makes a tensor."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - `inspect` is too slow for every factory
+    is_caller = True
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
+            return True
+        package = frames.package(frame)
+        if is_caller and package == "deepspeed":
+            return True
+        is_caller = is_caller and package in {"hpu_sim", "torch"}
+        frame = frame.f_back
+    return False
