@@ -43,7 +43,7 @@ def test_memory_by_module_adds_up_to_the_peak(recording: Recording) -> None:
 
 
 def test_repeated_modules_are_one_row(recording: Recording) -> None:
-    (row,) = (each for each in memory_plan(recording).modules if each.name == "Sequential.0.*.0")
+    (row,) = (each for each in memory_plan(recording).modules if each.name == "0.*.0")
 
     assert row.count == 3
     assert row.by_category["parameters"] == 3 * 4 * (64 * 64 + 64)
@@ -53,7 +53,7 @@ def test_repeated_modules_are_one_row(recording: Recording) -> None:
 def test_activations_belong_to_the_module_that_made_them(recording: Recording) -> None:
     rows = {each.name: each for each in memory_plan(recording).modules}
 
-    assert rows["Sequential.0.*.1"].by_category["activations"] == 3 * 4 * 1024 * 64
+    assert rows["0.*.1"].by_category["activations"] == 3 * 4 * 1024 * 64
 
 
 def test_modules_beyond_the_largest_are_one_row() -> None:

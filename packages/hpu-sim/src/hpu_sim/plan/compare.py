@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.module_names import OUTSIDE, user_name
+from hpu_sim.plan.module_names import rows
 from hpu_sim.plan.schema import CollectivePlan, InputPlan, RankPlan, RatePlan, StepMemory, StrategyPlan
 from hpu_sim.prediction import reserve, summary
 from hpu_sim.prediction.hardware import hardware, highest_efficiency, usable_memory
@@ -127,12 +127,15 @@ def representatives(recording: Recording) -> tuple[int, ...]:
 
 
 def _costs(clock: Clock, found: summary.Summary) -> tuple[summary.Cost, ...]:
-    def name_of(phase: str, module: str) -> str:
-        return OPTIMIZER if phase == "optimizer" else user_name(module) or OUTSIDE
+    lines = clock.recording.lines
+    rows_of = rows({*lines, *(each.module for each in clock.step.operations)})
 
-    lines = {user_name(module): line for module, line in reversed(clock.recording.lines.items())}
+    def name_of(phase: str, module: str) -> str:
+        return OPTIMIZER if phase == "optimizer" else rows_of.get(module, module)
+
+    line_of = {rows_of[module]: line for module, line in reversed(lines.items())}
     costs = summary.costs(clock, found.timeline, name_of, MAX_COSTS)
-    return tuple(dataclasses.replace(each, location=lines.get(each.name, "")) for each in costs)
+    return tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in costs)
 
 
 def _history(recording: Recording) -> tuple[StepMemory, ...]:

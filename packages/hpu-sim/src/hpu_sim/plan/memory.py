@@ -10,6 +10,8 @@ from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
 from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
 
 #: Maximum number of modules; the others are one row.
@@ -36,14 +38,14 @@ def memory_plan(recording: Recording) -> MemoryPlan:
         peak_phase=peak.phase,
         at_peak=dict(zip(CATEGORIES, peak.by_category, strict=True)),
         moments=moments,
-        modules=_modules(step, peak),
+        modules=_modules(step, peak, recording.lines),
     )
 
 
-def _modules(step: StepRecording, peak: MemorySample) -> tuple[ModuleMemory, ...]:
+def _modules(step: StepRecording, peak: MemorySample, known: Iterable[str]) -> tuple[ModuleMemory, ...]:
     """Return the modules with most memory at the peak; those that differ in a number are one row."""
     by_module = step.peaks.get(peak.phase, ())
-    rows_of = rows({each.module for each in by_module})
+    rows_of = rows({*known, *(each.module for each in by_module)})
     sizes: Counter[str] = Counter()
     for name, _, size in by_module:
         sizes[rows_of[name]] += size

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Name of what no module runs or has.
 OUTSIDE: Final = "outside of modules"
@@ -11,21 +14,15 @@ _WRAPPERS: Final = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_modul
 _DDP: Final = "DistributedDataParallel.module."
 
 
-def user_name(module: str) -> str:
-    """Return a module's name in the program, with ``*`` for the number of a repeated one.
+def rows(names: Iterable[str]) -> dict[str, str]:
+    """Return the row of each module: its name in the program, with ``*`` for the number of a repeated block.
 
-    >>> user_name("LlamaForCausalLM.model.layers.12.mlp")
+    >>> rows([f"Llama.model.layers.{number}.mlp" for number in range(2)])["Llama.model.layers.1.mlp"]
     'model.layers.*.mlp'
     """
-    module = module.removeprefix(_DDP)
-    _, _, name = _without_wrappers(module).partition(".")
-    return ".".join("*" if part.isdigit() else part for part in name.split(".")) or (module and f"{module} itself")
-
-
-def rows(names: set[str]) -> dict[str, str]:
-    """Return the row of each module: its name, with ``*`` for the number of a repeated block."""
+    plain = {name: _in_program(name) for name in names}
     children: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-    for name in names:
+    for name in plain.values():
         parts = name.split(".")
         for length, part in enumerate(parts):
             children[tuple(parts[:length])].add(part)
@@ -36,12 +33,15 @@ def rows(names: set[str]) -> dict[str, str]:
         return part.isdigit() and any(own & children.get((*parent, each), set()) for each in siblings)
 
     found = {}
-    for name in names:
-        parts = name.split(".")
+    for name, inner in plain.items():
+        parts = inner.split(".")
         row = ("*" if is_repeated(tuple(parts[:position]), part) else part for position, part in enumerate(parts))
-        found[name] = _without_wrappers(".".join(row)) or OUTSIDE
+        found[name] = ".".join(row) or (f"{name} itself" if name else OUTSIDE)
     return found
 
 
-def _without_wrappers(module: str) -> str:
-    return ".".join(part for part in module.removeprefix(_DDP).split(".") if part not in _WRAPPERS)
+def _in_program(module: str) -> str:
+    """Return a name without the class of the model, and without what strategies put around modules."""
+    inner = module.removeprefix(_DDP)
+    parts = [part for part in inner.split(".") if part not in _WRAPPERS]
+    return ".".join(parts if inner != module else parts[1:])
