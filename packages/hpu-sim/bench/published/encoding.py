@@ -22,7 +22,7 @@ def to_json(step: StepRecording) -> dict[str, Any]:
 
     operations = [
         [
-            number(names, f"{each.name} {each.dtype}"), _PHASES.index(each.phase), each.flops, each.matmul or 0,
+            number(names, f"{each.name} {each.dtype}"), _PHASES.index(each.phase), each.flops, 0,
             accesses(each.reads), accesses(each.writes), list(each.waits_for), int(each.host_sync),
             int(each.is_launched), each.products, each.rows,
         ]
@@ -46,12 +46,11 @@ def from_json(data: dict[str, Any]) -> StepRecording:
     names = [name.rpartition(" ") for name in data["names"]]
     operations = [
         Operation(
-            names[name][0], _PHASES[phase], "", names[name][2], flops, tuple(matmul) if matmul else None,
+            names[name][0], _PHASES[phase], "", names[name][2], flops, tuple(Product(*each) for each in products),
             tuple((storage, size) for storage, size in reads), tuple((storage, size) for storage, size in writes),
-            0, tuple(waits), host_sync=bool(sync), is_launched=bool(launched),
-            products=tuple(Product(*each) for each in products), rows=tuple(rows),
+            0, tuple(waits), host_sync=bool(sync), is_launched=bool(launched), rows=tuple(rows),
         )
-        for name, phase, flops, matmul, reads, writes, waits, sync, launched, products, rows in data["operations"]
+        for name, phase, flops, _, reads, writes, waits, sync, launched, products, rows in data["operations"]
     ]  # fmt: skip
     collectives = [
         Collective(name, _PHASES[phase], size, total, tuple(range(ranks)), bool(is_async), after)

@@ -12,17 +12,20 @@ from click.testing import CliRunner
 from hpu_sim.cli import main
 from hpu_sim.plan.diff import compare
 from hpu_sim.prediction.chrome_trace import trace_of_recording
-from hpu_sim.prediction.recording import Operation, Recording, StepRecording
+from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+_PRODUCTS = (Product(1, 2048, 2048, 2048),)
+
+
 def _plan(path: Path) -> Path:
     """Write the predicted trace of a product and a softmax in one graph."""
     operations = [
-        Operation("aten.mm", "forward", "", "bfloat16", 1 << 34, (1, 2048, 2048, 2048), ((0, 1 << 23),), ((1, 8),), 0),
-        Operation("aten._softmax", "forward", "", "bfloat16", 0, None, ((1, 1 << 23),), ((2, 1 << 23),), 0),
+        Operation("aten.mm", "forward", "", "bfloat16", 1 << 34, _PRODUCTS, ((0, 1 << 23),), ((1, 8),), 0),
+        Operation("aten._softmax", "forward", "", "bfloat16", 0, (), ((1, 1 << 23),), ((2, 1 << 23),), 0),
     ]
     path.write_text(
         json.dumps(trace_of_recording(Recording((), 0, 1, 8, lazy=True, steps=[StepRecording(operations)]), "GAUDI2"))

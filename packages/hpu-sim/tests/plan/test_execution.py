@@ -336,7 +336,7 @@ def test_a_loop_without_a_mark_is_planned_by_the_steps_of_its_optimizer() -> Non
     recording = record_call(functools.partial(_train, 10), Options())
 
     assert len(recording.steps) == 2
-    assert [each.phase for each in recording.steady.operations if each.matmul] == ["forward", "backward"]
+    assert [each.phase for each in recording.steady.operations if each.products] == ["forward", "backward"]
 
 
 def test_a_loop_of_one_step_without_a_mark_names_the_line_of_its_optimizer() -> None:
@@ -432,7 +432,7 @@ def test_layers_of_the_transformer_engine_compute_in_float8() -> None:
 
     recording = record_call(program, Options())
 
-    assert [each.dtype for each in recording.steady.operations if each.matmul] == ["float8"] * 3
+    assert [each.dtype for each in recording.steady.operations if each.products] == ["float8"] * 3
     with pytest.raises(plan.PlanError, match="float8, which GAUDI does not have"):
         planned(recording, "GAUDI")
 
@@ -457,7 +457,7 @@ def test_a_module_keeps_its_name_in_a_wrapper() -> None:
 
     recording = record_call(program, Options(devices=2))
 
-    assert {each.module for each in recording.steady.operations if each.matmul} == {"Model.head"}
+    assert {each.module for each in recording.steady.operations if each.products} == {"Model.head"}
     assert recording.lines["Model.head"].startswith(__file__)
 
 

@@ -25,7 +25,7 @@ def _record(options: Options) -> Recording:
     activations = int(size * _GIB * 3 * kept)
     sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, activations, 0, 0, 0))
     flops = int(1e12) * size * (24 + min(options.checkpoint, 8))
-    operation = Operation("aten.mm", "forward", "", "float32", flops, None, (), (), 0)
+    operation = Operation("aten.mm", "forward", "", "float32", flops, (), (), (), 0)
     inputs = (("float32", (size, 4), 16 * size),)
     recording.steps = [StepRecording([operation], samples=[sample], inputs=inputs)]
     return recording

@@ -25,7 +25,7 @@ def _trace(step: StepRecording, *, lazy: bool = False) -> dict[str, Any]:
 
 def _operation(name: str, flops: int = 0, **kwargs: Any) -> Operation:
     accesses = ((0, 1 << 20),)
-    return Operation(name, "forward", "net.0", "bfloat16", flops, None, accesses, accesses, 0, **kwargs)
+    return Operation(name, "forward", "net.0", "bfloat16", flops, (), accesses, accesses, 0, **kwargs)
 
 
 @pytest.fixture

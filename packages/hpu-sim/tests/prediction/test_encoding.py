@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
+from hpu_sim.prediction.recording import Collective, Operation, Product, StepRecording, host_read
 from hpu_sim.prediction.time_model import Mode
 
 from .predicting import predict
@@ -23,11 +23,19 @@ def test_a_step_has_the_same_time_after_a_round_trip(monkeypatch: pytest.MonkeyP
     encoding = importlib.import_module("encoding")
     operations = [
         Operation(
-            "aten.mm", "forward", "net", "bfloat16", 1 << 40, (1, 64, 64, 64), ((7, 64), (9, 64)), ((11, 64),), 3
+            "aten.mm",
+            "forward",
+            "net",
+            "bfloat16",
+            1 << 40,
+            (Product(1, 64, 64, 64),),
+            ((7, 64), (9, 64)),
+            ((11, 64),),
+            3,
         ),
-        Operation("aten.relu", "backward", "net", "float32", 0, None, ((11, 1 << 20),), ((13, 1 << 20),), 4, (0,)),
+        Operation("aten.relu", "backward", "net", "float32", 0, (), ((11, 1 << 20),), ((13, 1 << 20),), 4, (0,)),
         host_read("optimizer"),
-        Operation("aten.add", "optimizer", "", "float32", 0, None, (), ((13, 64),), 5, is_launched=False),
+        Operation("aten.add", "optimizer", "", "float32", 0, (), (), ((13, 64),), 5, is_launched=False),
     ]
     call = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(8)), is_async=True, after=1)
     step = StepRecording(operations, [call], graph_ends=[2])

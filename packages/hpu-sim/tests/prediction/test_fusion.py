@@ -8,7 +8,7 @@ import pytest
 
 from hpu_sim.prediction.fusion import Kernel, segments
 from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.recording import Collective, Operation, StepRecording
+from hpu_sim.prediction.recording import Collective, Operation, Product, StepRecording
 
 _SIZE = 1 << 30
 
@@ -17,12 +17,14 @@ def _operation(
     name: str, reads: tuple[int, ...], writes: tuple[int, ...], size: int = _SIZE, **kwargs: Any
 ) -> Operation:
     read, written = (tuple((each, size) for each in group) for group in (reads, writes))
-    return Operation(f"aten.{name}", "forward", "", "bfloat16", 0, None, read, written, 0, **kwargs)
+    return Operation(f"aten.{name}", "forward", "", "bfloat16", 0, (), read, written, 0, **kwargs)
 
 
 def _product(reads: tuple[int, ...], writes: tuple[int, ...], size: int = _SIZE, edge: int = 1024) -> Operation:
     read, written = (tuple((each, size) for each in group) for group in (reads, writes))
-    return Operation("aten.mm", "forward", "", "bfloat16", 2 * edge**3, (1, edge, edge, edge), read, written, 0)
+    return Operation(
+        "aten.mm", "forward", "", "bfloat16", 2 * edge**3, (Product(1, edge, edge, edge),), read, written, 0
+    )
 
 
 def _kernels(operations: list[Operation], generation: str = "GAUDI2", **kwargs: Any) -> list[Kernel]:

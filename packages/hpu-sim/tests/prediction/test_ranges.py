@@ -20,7 +20,7 @@ from hpu_sim.prediction.hardware import (
     usable_memory,
 )
 from hpu_sim.prediction.ranges import UNEXPLAINED, Z_SCORE, Clock, Range, interval, ratio
-from hpu_sim.prediction.recording import Operation, Recording, StepRecording
+from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def _recording(copies: int, *, product: bool = False) -> Recording:
         "",
         "bfloat16",
         flops,
-        (1, 4096, 4096, 4096) if product else None,
+        (Product(1, 4096, 4096, 4096),) if product else (),
         ((0, size),),
         ((1, size),),
         0,
@@ -78,7 +78,7 @@ def test_a_range_holds_eight_cases_in_ten() -> None:
 def test_what_may_only_slow_a_step_moves_its_middle() -> None:
     """The host is faster than the card with all figures in the middle, and slower at the slow end."""
     recording = _recording(100, product=True)
-    small = Operation("aten.op", "forward", "", "bfloat16", 0, None, ((2, 64),), ((3, 64),), 0)
+    small = Operation("aten.op", "forward", "", "bfloat16", 0, (), ((2, 64),), ((3, 64),), 0)
     recording.steady.operations += [small] * 1000
     recording.steady.graph_ends.append(1100)
 

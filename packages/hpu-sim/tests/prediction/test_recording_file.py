@@ -17,6 +17,7 @@ from hpu_sim.prediction.recording import (
     MemorySample,
     ModuleBytes,
     Operation,
+    Product,
     Recording,
     StepRecording,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def _recording() -> Recording:
     operation = Operation(
-        "aten.mm", "forward", "Model.head", "float32", 8, (1, 2, 2, 1), ((1, 8),), ((2, 16),), -5, (0,)
+        "aten.mm", "forward", "Model.head", "float32", 8, (Product(1, 2, 2, 1),), ((1, 8),), ((2, 16),), -5, (0,)
     )
     step = StepRecording(
         [operation],

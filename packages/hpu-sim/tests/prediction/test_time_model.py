@@ -33,14 +33,14 @@ def _operation(  # noqa: PLR0913 - the fields that tests vary
     matmul_size: int = 1024,
     **kwargs: Any,
 ) -> Operation:
-    matmul = (1, matmul_size, matmul_size, matmul_size) if flops else None
+    products = (Product(1, matmul_size, matmul_size, matmul_size),) if flops else ()
     return Operation(
         name,
         "forward",
         "",
         "bfloat16",
         flops,
-        matmul,
+        products,
         tuple((each, size) for each in reads),
         tuple((each, size) for each in writes),
         0,
@@ -61,9 +61,9 @@ def _random_operations() -> st.SearchStrategy[list[Operation]]:
         batch, rows, columns, inner = shape
         is_product = name == "aten.mm"
         flops = 2 * batch * rows * columns * inner if is_product else 0
-        matmul = shape if is_product else None
+        products = (Product(*shape),) if is_product else ()
         return Operation(
-            name, "forward", "", "bfloat16", flops, matmul, ((read, size),), ((written, size),), 0,
+            name, "forward", "", "bfloat16", flops, products, ((read, size),), ((written, size),), 0,
             host_sync=name == "host_read",
         )  # fmt: skip
 
@@ -136,7 +136,7 @@ def _pair(*, is_linked: bool) -> list[Operation]:
     """Return a product of about 1 ms on GAUDI2, and vector work of about 1 ms, which may read its result."""
     size = 1 << 29
     product = Operation(
-        "aten.mm", "forward", "", "bfloat16", 1, (1, 8192, 8192, 3072), (), ((1, size),), 0
+        "aten.mm", "forward", "", "bfloat16", 1, (Product(1, 8192, 8192, 3072),), (), ((1, size),), 0
     )  # fmt: skip
     # A second reader, so that neither the fuser nor a bundle keeps the value.
     return [product, _operation(reads=(1 if is_linked else 7,), writes=(2,), size=size)]
@@ -297,7 +297,7 @@ def test_the_host_runs_ahead_until_it_reads_a_value() -> None:
     step.operations += [_operation(reads=(number,), writes=(number + 1,)) for number in range(1000, 1100)]
     step.graph_ends = [len(step.operations)]
     before = predict(step, "GAUDI2", 8, "lazy")
-    read = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
+    read = Operation("host_read", "forward", "", "", 0, (), (), (), 0, host_sync=True)
     step.operations.append(read)
     after = predict(step, "GAUDI2", 8, "lazy")
 
@@ -327,7 +327,7 @@ def test_a_slow_loader_limits_the_step() -> None:
 def test_graphs_are_counted() -> None:
     """Two steps of equal operators are one graph; under compile, each direction is one."""
     forward = [_operation(reads=(0,), writes=(1,)), _operation(reads=(1,), writes=(2,))]
-    backward = [Operation("aten.op", "backward", "", "bfloat16", 0, None, (), (), 7)]
+    backward = [Operation("aten.op", "backward", "", "bfloat16", 0, (), (), (), 7)]
 
     assert count_graphs(StepRecording([*forward, *forward], graph_ends=[2]), is_lazy=True) == 1
     assert count_graphs(StepRecording([*forward, *backward]), is_lazy=False) == 2
@@ -355,7 +355,7 @@ def test_products_in_float8_have_their_own_peak() -> None:
 
 def test_a_host_sync_drains_the_queue() -> None:
     work = _operation(reads=(0,), writes=(1,))
-    sync = Operation("host_read", "forward", "", "", 0, None, (), (), 0, host_sync=True)
+    sync = Operation("host_read", "forward", "", "", 0, (), (), (), 0, host_sync=True)
 
     timeline = predict(StepRecording([work, sync, work]), "GAUDI2", 8, "eager")
 

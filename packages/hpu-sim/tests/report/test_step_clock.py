@@ -147,6 +147,6 @@ def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -
         optimizer.step(closure)
 
     step = clock.recorded
-    assert {each.phase for each in step.operations if each.matmul} == {"forward", "backward"}
+    assert {each.phase for each in step.operations if each.products} == {"forward", "backward"}
     assert sum(each.is_launched for each in step.operations if each.phase == "optimizer") == 1
     assert len(step.graph_ends) == 3  # The optimizer marks its beginning and its end.

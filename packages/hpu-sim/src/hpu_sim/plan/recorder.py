@@ -203,7 +203,7 @@ class PlanRecorder(OperationRecorder):
             self._show_progress()
         operation = super().record_operation(function, values, results) if self._is_recording else None
         if operation is not None:
-            if self.is_float8 and operation.matmul is not None:
+            if self.is_float8 and operation.products:
                 operation.dtype = "float8"
             if operation.phase == "forward" and operation.module not in self.recording.lines:
                 self.recording.lines[operation.module] = frames.program_line()

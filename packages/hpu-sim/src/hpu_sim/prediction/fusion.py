@@ -170,8 +170,8 @@ class _Values:
 
 def _operand_bytes(operation: Operation) -> tuple[int, ...]:
     """Return the bytes of both operands of a product in float8, which is recorded in another type."""
-    if operation.dtype == "float8" and operation.matmul is not None:
-        batch, rows, columns, inner = operation.matmul
+    if operation.dtype == "float8" and operation.products:
+        batch, rows, columns, inner = operation.products[0][:4]
         return (*(0 for _ in operation.reads[:-2]), batch * rows * inner, batch * inner * columns)
     return (0,) * len(operation.reads)
 

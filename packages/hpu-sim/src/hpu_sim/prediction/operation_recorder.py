@@ -216,13 +216,12 @@ class OperationRecorder:
             module=self.module,
             dtype=str(first.dtype).removeprefix("torch."),
             flops=flops,
-            matmul=products[0][:4] if products else None,
+            products=products,
             reads=reads,
             writes=writes,
             key=key,
             waits_for=waits,
             is_launched=not self._parts,
-            products=products,
             rows=tuple(rows),
         )
         self.step.operations.append(operation)

@@ -70,7 +70,7 @@ class Operation:
         module: Qualified name of the innermost module; empty outside of modules.
         dtype: Type of the first tensor, such as ``"bfloat16"``.
         flops: Floating-point operations of matrix products, convolutions and attention; 0 for all others.
-        matmul: Batch, M, N and K of a matrix product; None for all others.
+        products: Matrix products that it consists of.
         reads: Storages read.
         writes: Storages written.
         key: Hash of the operator, its shapes and dtypes.
@@ -79,7 +79,6 @@ class Operation:
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
         is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
             kernels.
-        products: Matrix products that it consists of; by default that of ``matmul``.
         rows: Bytes that are contiguous in each of ``reads`` and then of ``writes``: those of the innermost dimension,
             or of an element where that dimension is not the contiguous one. Empty if unknown.
     """
@@ -89,7 +88,7 @@ class Operation:
     module: str
     dtype: str
     flops: int
-    matmul: tuple[int, int, int, int] | None
+    products: tuple[Product, ...]
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     key: int
@@ -97,13 +96,7 @@ class Operation:
     host_sync: bool = False
     frame: str = ""
     is_launched: bool = True
-    products: tuple[Product, ...] = ()
     rows: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Take the product of ``matmul`` where no others are given."""
-        if not self.products and self.matmul is not None:
-            self.products = (Product(*self.matmul),)
 
     @property
     def bytes(self) -> int:
@@ -113,7 +106,7 @@ class Operation:
 
 def host_read(phase: Phase, module: str = "", frame: str = "") -> Operation:
     """Return the operation in which the host waits for a value of the device."""
-    return Operation(HOST_READ, phase, module, "", 0, None, (), (), 0, (), host_sync=True, frame=frame)
+    return Operation(HOST_READ, phase, module, "", 0, (), (), (), 0, (), host_sync=True, frame=frame)
 
 
 @dataclass(slots=True)
