@@ -253,6 +253,8 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
     recording.compiled = recorder.options.compiled or is_compiled(model)
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
+    # hpu-core leaves it out of each step of a run.
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001 - as above
     # The recorder needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
     trainer.strategy.teardown = lambda: None
     if recorder.options.batch_size is not None:
