@@ -13,7 +13,7 @@ from hpu_sim import plan
 from hpu_sim.common import memory_snapshot
 from hpu_sim.common.memory_snapshot import MemorySnapshot
 from hpu_sim.plan.execution import record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 
 if TYPE_CHECKING:
     from pathlib import Path

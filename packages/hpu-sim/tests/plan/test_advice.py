@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.options import Options
 from hpu_sim.plan.search import advise
-from hpu_sim.plan.session import Options
 from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.reserve import verdict

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hpu_sim.plan.execution import record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Recording

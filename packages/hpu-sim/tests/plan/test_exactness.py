@@ -15,7 +15,7 @@ from hpu_sim import plan
 from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.prediction.ranges import Clock
 from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool

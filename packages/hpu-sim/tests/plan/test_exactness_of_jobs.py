@@ -17,7 +17,7 @@ import torch
 import hpu_sim
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_testing import SharedRankPool
 
 from .programs import BATCH, GPT2, LENGTH, LENGTH_OF_GPT2, MODELS, gpt2, train

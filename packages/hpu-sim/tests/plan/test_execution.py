@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpu_sim import plan
 from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record, record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.prediction.time_model import mode_of
 
 from .programs import MODELS, planned, train

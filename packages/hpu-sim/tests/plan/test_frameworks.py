@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpu_sim import plan
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.ranges import Clock
 

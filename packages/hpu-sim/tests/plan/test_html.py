@@ -12,8 +12,8 @@ import pytest
 from hpu_sim.common.document import Chart
 from hpu_sim.plan import view
 from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.options import Options
 from hpu_sim.plan.schema import Plan
-from hpu_sim.plan.session import Options
 
 from .programs import MODELS, planned, train
 

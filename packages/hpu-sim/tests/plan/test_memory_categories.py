@@ -13,7 +13,7 @@ from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.memory_recorder import MemoryRecorder
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.prediction.recording import CATEGORIES
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")

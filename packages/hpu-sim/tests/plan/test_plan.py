@@ -16,8 +16,8 @@ from hpu_sim.plan import command, runner, view
 from hpu_sim.plan.compare import Job, representatives
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.options import Options
 from hpu_sim.plan.schema import Plan
-from hpu_sim.plan.session import Options
 from hpu_sim.prediction.hardware import hardware
 from hpu_sim.prediction.recording import MemorySample, Recording
 

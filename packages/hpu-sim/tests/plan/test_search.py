@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.options import Options
 from hpu_sim.plan.search import advise, find_batch
-from hpu_sim.plan.session import Options
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.hardware import usable_memory
 from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording

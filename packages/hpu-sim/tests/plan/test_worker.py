@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_sim.plan.errors import PlanError, ProgramError
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.plan.worker import Worker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hpu_sim import plan
 from hpu_sim.plan.execution import record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import torch
 
 from hpu_sim import plan
 from hpu_sim.plan.execution import record_call
-from hpu_sim.plan.session import Options
+from hpu_sim.plan.options import Options
 from hpu_sim.prediction.chrome_trace import trace_of_recording
 from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, Recording, StepRecording
 

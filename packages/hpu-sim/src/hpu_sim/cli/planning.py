@@ -21,7 +21,7 @@ from hpu_sim.device.machine_id import MACHINE_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hpu_sim.plan.session import Options
+    from hpu_sim.plan.options import Options
     from hpu_sim.prediction.calibration import Narrowed
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -238,7 +238,7 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
     Raises:
         ValueError: If cards cannot be divided as they are asked to.
     """
-    from hpu_sim.plan.session import Options
+    from hpu_sim.plan.options import Options
 
     strategies: Sequence[str | None] = compared if values["compare"] else [None]
     if values["strategy"]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpu_sim.device.config import SimConfig
+    from hpu_sim.plan.options import Options
     from hpu_sim.plan.schema import StrategyPlan
-    from hpu_sim.plan.session import Options
     from hpu_sim.prediction.ranges import Clock
     from hpu_sim.prediction.recording import Recording
 

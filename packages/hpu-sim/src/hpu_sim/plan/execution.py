@@ -13,12 +13,13 @@ from hpu_sim.common import memory_snapshot
 from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recorder import PlanRecorder
-from hpu_sim.plan.session import Options, set_current
+from hpu_sim.plan.session import set_current
 from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Recording
 
 

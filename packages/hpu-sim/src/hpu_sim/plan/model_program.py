@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hpu_sim.plan import session
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.options import Options
 
 _STYLES: Final = {"colwise": "ColwiseParallel", "rowwise": "RowwiseParallel"}
 
@@ -76,7 +77,7 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
             return torch.optim.AdamW(self.parameters(), lr=1e-4)
 
     current = session.current()
-    options = current.options if current is not None else session.Options()
+    options = current.options if current is not None else Options()
     is_divided = bool(options.tensor_parallel) or "model_parallel" in (options.strategy or "")
     strategy = "hpu_model_parallel" if is_divided else "auto"
     trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_divided else "bf16-mixed", strategy=strategy)

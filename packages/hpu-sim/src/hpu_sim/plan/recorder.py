@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hpu_sim.device.events import Event
-    from hpu_sim.plan.session import Options
+    from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Operation, Phase
 
 # A loop that waits for a value to change would never end, because the value is made up.

@@ -18,7 +18,7 @@ from hpu_sim.prediction.reserve import fitting_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from hpu_sim.plan.session import Options
+    from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Recording
 
 # Plans in search of the largest batch, beside the first one, and the factor by which a batch grows at most.

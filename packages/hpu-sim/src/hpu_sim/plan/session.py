@@ -1,62 +1,14 @@
-"""Options of a plan, and the training steps that a program marks."""
+"""The recorder of a process, and the training steps that a program marks."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpu_sim.plan.recorder import PlanRecorder
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of a plan.
-
-    Attributes:
-        devices: Ranks per box.
-        nodes: Number of boxes.
-        strategy: Strategy that replaces the program's; None for its own.
-        precision: Precision that replaces the program's; None for its own.
-        batch_size: Batch size per rank that replaces the program's; None for its own.
-        checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
-        rank: Rank to plan.
-        only_rank: Whether to plan no other rank.
-        compiled: Whether to plan the program as compiled by hpu_backend.
-        steps: Steps to record; 0 for all of which the plan of a program needs to know.
-        tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
-    """
-
-    devices: int = 1
-    nodes: int = 1
-    strategy: str | None = None
-    precision: str | None = None
-    batch_size: int | None = None
-    checkpoint: int = 0
-    rank: int = 0
-    only_rank: bool = False
-    compiled: bool = False
-    steps: int = 0
-    tensor_parallel: int = 0
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.devices * self.nodes
-
-    @property
-    def changes(self) -> str:
-        """What is changed of the program, beside its strategy."""
-        changes = {
-            "precision": self.precision,
-            "batch": self.batch_size,
-            "recomputed blocks": self.checkpoint or None,
-            "tensor parallel": self.tensor_parallel or None,
-        }
-        return ", ".join(f"{name} {value}" for name, value in changes.items() if value is not None)
 
 
 _current: PlanRecorder | None = None

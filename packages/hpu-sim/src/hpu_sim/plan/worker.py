@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
-    from hpu_sim.plan.session import Options
+    from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Recording
 
 # Packages that take long to import, and do the same whenever they are.
