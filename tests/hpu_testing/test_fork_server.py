@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_testing import CompletedProgram, Program, machine_env
-from hpu_testing.fork_server import ForkServer, shared_server
+from hpu_testing.fork_server import TEARDOWN, ForkServer, shared_server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 Run = Callable[..., CompletedProgram]
+
+# Without the simulator.
+_ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "HPU_SIM_DEVICES"},
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}
 
 _TRAIN = """
 import torch
@@ -58,22 +64,34 @@ print(subprocess.call([sys.executable, "-c", "import sys; sys.exit('tor' 'ch' in
 """
 
 
+# The teardown of the interpreter ends the life of the object.
+_HANDLERS = """
+import atexit, functools, sys
+
+kept = type("Kept", (), {"__del__": functools.partial(print, "torn down")})()
+atexit.register(print, "handled")
+sys.exit(3)
+"""
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs the text of a program."""
 
-    def run(text: str, *arguments: str, devices: int = 1, **more: str) -> CompletedProgram:
+    def run(text: str, *arguments: str, **more: str) -> CompletedProgram:
         script = tmp_path / "script.py"
         script.write_text(text, encoding="utf-8")
-        environment = machine_env(devices, tmp_path / "cards", **more)
+        environment = _ENVIRONMENT | more
         with Program([sys.executable, str(script), *arguments], environment, tmp_path, preloaded=True) as program:
             return program.wait(60)
 
     return run
 
 
-def test_the_simulator_starts_in_the_program(run: Run) -> None:
-    assert run(_TRAIN).output.splitlines()[-1] == "2.0"
+def test_the_simulator_starts_in_the_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _TRAIN]
+    with Program(command, machine_env(1, tmp_path / "cards"), tmp_path, preloaded=True) as program:
+        assert program.wait(60).output.splitlines()[-1] == "2.0"
 
 
 def test_a_program_has_the_state_of_a_new_process(run: Run, tmp_path: Path) -> None:
@@ -118,10 +136,19 @@ def test_a_script_that_the_program_starts_is_a_fork_and_its_child(run: Run) -> N
     assert code == "0"
 
 
+@pytest.mark.parametrize(("more", "lines"), [({}, []), ({TEARDOWN: "1"}, ["torn down"])])
+def test_a_program_ends_after_its_handlers_unless_it_asks_for_the_teardown(
+    more: dict[str, str], lines: list[str], run: Run
+) -> None:
+    done = run(_HANDLERS, **more)
+
+    assert (done.code, done.output.splitlines()) == (3, ["handled", *lines])
+
+
 def test_a_module_runs_as_under_python(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("import sys; print(__name__, sys.argv[1:])", encoding="utf-8")
     command = [sys.executable, "-m", "module", "argument"]
-    with Program(command, machine_env(1, tmp_path), tmp_path, preloaded=True) as program:
+    with Program(command, _ENVIRONMENT, tmp_path, preloaded=True) as program:
         assert program.wait(60).output.splitlines()[-1] == "__main__ ['argument']"
 
 
@@ -130,7 +157,7 @@ def test_a_text_runs_with_warning_filters_and_files_of_its_own(tmp_path: Path) -
     server = shared_server()
     with (tmp_path / "out").open("w+") as output, (tmp_path / "err").open("w+") as errors:
         filters = [("error", "", "Warning"), ("ignore", "o", "UserWarning")]
-        process = server.start(["-c", text, "-v"], machine_env(1, tmp_path), output, errors=errors, filters=filters)
+        process = server.start(["-c", text, "-v"], _ENVIRONMENT, output, errors=errors, filters=filters)
 
         assert process.wait(60) == 0
     assert (tmp_path / "out").read_text(encoding="utf-8") == "['-c', '-v']\n"
@@ -140,14 +167,14 @@ def test_a_text_runs_with_warning_filters_and_files_of_its_own(tmp_path: Path) -
 def test_a_program_is_killed_at_its_time_limit(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w+") as output:
         server = shared_server()
-        process = server.start(["-c", "import signal; signal.pause()"], machine_env(1, tmp_path), output)
+        process = server.start(["-c", "import signal; signal.pause()"], _ENVIRONMENT, output)
 
         assert process.wait(0.1) == -signal.SIGKILL
 
 
 def test_leaving_the_context_kills_the_program(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("import signal; signal.pause()", encoding="utf-8")
-    with Program([sys.executable, "-m", "module"], machine_env(1, tmp_path), tmp_path, preloaded=True) as program:
+    with Program([sys.executable, "-m", "module"], _ENVIRONMENT, tmp_path, preloaded=True) as program:
         pass
 
     with pytest.raises(ProcessLookupError):

@@ -13,8 +13,10 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import ctypes
 import fcntl
 import functools
+import gc
 import importlib
 import json
 import os
@@ -34,8 +36,16 @@ from hpu_testing.forks import Forks, socket_pair
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# No module of Lightning's: hpu-core registers with it on its import.
-_PRELOADED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "torchmetrics")
+PRELOADED = [
+    *("torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp"),
+    *("torch.distributed.tensor.parallel", "torchmetrics", "fsspec", "pydantic", "rich.progress"),
+]
+"""Modules that the shared server imports.
+
+Suites that do not test how hpu-core registers on Lightning's import may add Lightning before the server starts.
+"""
+TEARDOWN = "HPU_TESTING_TEARDOWN"
+"""Environment variable of a program that is torn down as one that ``python`` starts, after its exit handlers."""
 _MAX_REQUEST_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 32
 # Above all descriptors that a process has when it receives those of a request.
@@ -86,7 +96,7 @@ class ForkServer:
         preloaded: Modules to import ahead, where installed.
     """
 
-    def __init__(self, environment: Mapping[str, str], preloaded: Sequence[str] = _PRELOADED) -> None:
+    def __init__(self, environment: Mapping[str, str], preloaded: Sequence[str] = PRELOADED) -> None:
         own = {name: value for name, value in environment.items() if name != "HPU_SIM_DEVICES"}
         self._environment = {**own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         self._preloaded = preloaded
@@ -260,10 +270,11 @@ def _run(arguments: list[str]) -> None:
 
 def _exit_at_once(codes: list[int]) -> None:
     """Exit with the code of a program, without the time that Python takes to free everything that is imported."""
-    if codes:
+    if codes and TEARDOWN not in os.environ:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
+        ctypes.CDLL(None).fflush(None)
         os._exit(codes[0])
 
 
@@ -274,6 +285,8 @@ def _serve() -> None:
     for name in sys.argv[2:]:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(name)
+    # A collection in a fork would copy the pages of all these objects.
+    gc.freeze()
     # The path without PYTHONPATH.
     command = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

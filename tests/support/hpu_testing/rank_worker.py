@@ -39,11 +39,13 @@ def _call(function: FunctionRef, arguments: tuple[Any, ...]) -> tuple[bool, Any]
             sys.path.insert(0, function.root)
         module = importlib.import_module(function.module)
         # Lightning and DeepSpeed collect garbage in every training, and would traverse all modules for it.
-        gc.collect()
         gc.freeze()
         return True, getattr(module, function.name)(*arguments)
     except BaseException:  # noqa: BLE001 - the test shows SystemExit, too
         return False, traceback.format_exc()
+    finally:
+        # A strategy that is left open ends its training now, before another rank begins the next one.
+        gc.collect()
 
 
 def main() -> None:

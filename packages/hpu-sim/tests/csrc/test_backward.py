@@ -26,7 +26,7 @@ def test_a_program_that_ends_right_after_a_backward_pass_ends_well(
         "import atexit, gc, torch; atexit.unregister(gc.freeze); "
         "x = torch.ones(4, 4, device='hpu', requires_grad=True); (x @ x).sum().backward()"
     )
-    processes = [start_python("-c", program, HPU_SIM_DEVICES="1") for _ in range(_PROGRAMS)]
+    processes = [start_python("-c", program, HPU_SIM_DEVICES="1", HPU_TESTING_TEARDOWN="1") for _ in range(_PROGRAMS)]
     try:
         codes = [process.wait(timeout=120) for process in processes]
     finally:
