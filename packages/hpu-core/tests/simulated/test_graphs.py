@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import hpu_sim
-from hpu_core import bridge, frameworks
+from hpu_core import HPUAccelerator, bridge, frameworks
 from hpu_testing.modules import BATCHES, Classifier, ManualClassifier, make_loader
 
 pytestmark = pytest.mark.skipif(not bridge.is_lazy(), reason="Requires: lazy mode")
@@ -44,38 +45,37 @@ def counters() -> Counters:
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_clip_val": 0.1}], ids=["plain", "clipping"])
-def test_training_step_is_two_graphs(options: dict[str, Any], trainer: MakeTrainer, counters: Counters) -> None:
-    """Forward and backward are one graph, clipping and the optimizer the other."""
+def test_training_step(options: dict[str, Any], trainer: MakeTrainer, counters: Counters) -> None:
+    """Forward and backward are one graph, clipping and the optimizer the other; only the batch is copied.
+
+    Nothing is compiled after the first epoch, and the optimizer has its state from the second step on.
+    """
     trainer(max_epochs=2, callbacks=counters, **options).fit(Classifier(), make_loader())
 
-    assert counters.per_step("graphs") == [2] * (BATCHES - 1)
+    expected = {"graphs": 2, "recompilations": 0, "host_syncs": 0, "d2h_copies": 0, "h2d_copies": 2}
+    assert {name: counters.per_step(name) for name in expected} == {
+        name: [count] * (BATCHES - 1) for name, count in expected.items()
+    }
+    assert counters.per_step("graphs", 0)[1:] == [2] * (BATCHES - 2)
 
 
-def test_first_epoch_has_no_more_graphs(trainer: MakeTrainer, counters: Counters) -> None:
-    """The optimizer has its state from the second step on."""
-    trainer(callbacks=counters).fit(Classifier(), make_loader())
+@pytest.mark.parametrize("launched", [False, True], ids=["not launched", "launched"])
+def test_step_of_fabric_is_two_graphs(launched: bool) -> None:
+    fabric = frameworks.current().fabric().Fabric(accelerator=HPUAccelerator(), devices=1)
+    if launched:
+        fabric.launch()
+    module = torch.nn.Linear(4, 1)
+    module, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters(), lr=0.1))
+    batch = fabric.to_device(torch.ones(2, 4))
+    graphs = []
+    for _ in range(3):
+        before = hpu_sim.stats()["graphs"]
+        optimizer.zero_grad()
+        fabric.backward(module(batch).sum())
+        optimizer.step()
+        graphs.append(hpu_sim.stats()["graphs"] - before)
 
-    assert counters.per_step("graphs")[1:] == [2] * (BATCHES - 2)
-
-
-def test_no_recompilation_after_first_epoch(trainer: MakeTrainer, counters: Counters) -> None:
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
-
-    assert counters.per_step("recompilations") == [0] * (BATCHES - 1)
-
-
-def test_no_host_device_synchronization(trainer: MakeTrainer, counters: Counters) -> None:
-    """A step without logging copies nothing to the host."""
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
-
-    counts = [counters.per_step(name) for name in ("host_syncs", "d2h_copies")]
-    assert counts == [[0] * (BATCHES - 1)] * 2
-
-
-def test_step_copies_its_batch_only(trainer: MakeTrainer, counters: Counters) -> None:
-    trainer(max_epochs=2, callbacks=counters).fit(Classifier(), make_loader())
-
-    assert counters.per_step("h2d_copies") == [2] * (BATCHES - 1)
+    assert graphs[1:] == [2, 2]
 
 
 def test_accumulation_skips_the_graph_of_the_optimizer(trainer: MakeTrainer, counters: Counters) -> None:
