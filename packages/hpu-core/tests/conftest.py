@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from hpu_core import bridge
+from hpu_testing import SharedRankPool
 
 _TESTS = Path(__file__).parent
 
@@ -68,6 +69,13 @@ def fake_bridge(no_bridge: None, monkeypatch: pytest.MonkeyPatch) -> FakeBridge:
     """A machine with the fake bridge, not imported yet, in eager mode."""
     monkeypatch.syspath_prepend(_TESTS / "fake_bridge")
     return FakeBridge()
+
+
+@pytest.fixture(scope="session")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
+    """Return a function that calls a function at module level on two ranks, which may have a process group."""
+    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks")) as ranks:
+        yield ranks.call
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -13,7 +13,6 @@ import torch.distributed as dist
 
 import hpu_sim
 from hpu_core import bridge, collectives, initialize_hccl
-from hpu_testing import SharedRankPool
 
 # Not representable in float32, in which the bridge reduces integers.
 INEXACT = 2**24 + 1
@@ -21,16 +20,17 @@ INEXACT = 2**24 + 1
 OnRanks = Callable[..., list[Any]]
 
 
-@pytest.fixture(scope="module")
-def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnRanks]:
+@pytest.fixture(name="on_ranks")
+def _on_ranks(on_ranks: OnRanks) -> OnRanks:
     """Return a function that calls a function of this module on two ranks with a process group."""
-    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks"), prepare=_init_process_group) as ranks:
-        yield ranks.call
+    on_ranks(_init_process_group)
+    return on_ranks
 
 
 def _init_process_group() -> None:
-    initialize_hccl(2, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("hccl")
+    if not dist.is_initialized():
+        initialize_hccl(2, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("hccl")
 
 
 def _reduce(values: list[list[Any]], dtype: str, reduce_op: str) -> tuple[list[Any], str, bool]:
@@ -40,78 +40,42 @@ def _reduce(values: list[list[Any]], dtype: str, reduce_op: str) -> tuple[list[A
     return reduced.tolist(), str(reduced.dtype), reduced is tensor
 
 
+_FLOATS = [[1.0, 2.0], [3.0, -1.0]]
+_INTEGERS = [[INEXACT, 5], [INEXACT + 2, -INEXACT - 5]]
+_BOOLEANS = [[True, True, False], [True, False, False]]
+
+
 @pytest.mark.parametrize(
-    ("reduce_op", "expected"),
+    ("dtype", "values", "reduce_op", "expected"),
     [
-        ("mean", [2.0, 0.5]),
-        ("avg", [2.0, 0.5]),
-        ("MEAN", [2.0, 0.5]),
-        ("sum", [4.0, 1.0]),
-        ("min", [1.0, -1.0]),
-        ("max", [3.0, 2.0]),
-        ("product", [3.0, -2.0]),
-        ("prod", [3.0, -2.0]),
+        *[("float32", _FLOATS, name, [2.0, 0.5]) for name in ("mean", "avg", "MEAN")],
+        ("float32", _FLOATS, "sum", [4.0, 1.0]),
+        ("float32", _FLOATS, "min", [1.0, -1.0]),
+        ("float32", _FLOATS, "max", [3.0, 2.0]),
+        *[("float32", _FLOATS, name, [3.0, -2.0]) for name in ("product", "prod")],
+        # The mean keeps the dtype.
+        *[(dtype, [[1.0], [2.0]], "mean", [1.5]) for dtype in ("float32", "bfloat16", "float16", "float64")],
+        # Inexact in float32; the mean is truncated towards zero.
+        ("int64", _INTEGERS, "sum", [2 * INEXACT + 2, -INEXACT]),
+        ("int64", _INTEGERS, "mean", [INEXACT + 1, -INEXACT // 2 + 1]),
+        ("int64", _INTEGERS, "min", [INEXACT, -INEXACT - 5]),
+        ("int64", _INTEGERS, "max", [INEXACT + 2, 5]),
+        ("int64", _INTEGERS, "product", [INEXACT * (INEXACT + 2), -5 * (INEXACT + 5)]),
+        ("int64", [[2**62 + 1], [2**61 + 1]], "sum", [2**62 + 2**61 + 2]),
+        # HCCL supports none of these types.
+        *[(dtype, [[100], [27]], "sum", [127]) for dtype in ("int32", "int16", "int8", "uint8")],
+        # An overflow wraps.
+        ("int32", [[2**31 - 1], [1]], "sum", [-(2**31)]),
+        ("bool", _BOOLEANS, "sum", [True, True, False]),
+        ("bool", _BOOLEANS, "max", [True, True, False]),
+        ("bool", _BOOLEANS, "min", [True, False, False]),
     ],
 )
-def test_all_reduce_of_floats(reduce_op: str, expected: list[float], on_ranks: OnRanks) -> None:
+def test_all_reduce(
+    dtype: str, values: list[list[Any]], reduce_op: str, expected: list[Any], on_ranks: OnRanks
+) -> None:
     """The tensor is reduced in place."""
-    results = on_ranks(_reduce, [[1.0, 2.0], [3.0, -1.0]], "float32", reduce_op)
-
-    assert results == [(expected, "torch.float32", True)] * 2
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_mean_keeps_the_dtype(dtype: str, on_ranks: OnRanks) -> None:
-    results = on_ranks(_reduce, [[1.0], [2.0]], dtype, "mean")
-
-    assert results == [([1.5], f"torch.{dtype}", True)] * 2
-
-
-@pytest.mark.parametrize(
-    ("reduce_op", "expected"),
-    [
-        ("sum", [2 * INEXACT + 2, -INEXACT]),
-        ("mean", [INEXACT + 1, -INEXACT // 2 + 1]),
-        ("min", [INEXACT, -INEXACT - 5]),
-        ("max", [INEXACT + 2, 5]),
-        ("product", [INEXACT * (INEXACT + 2), -5 * (INEXACT + 5)]),
-    ],
-)
-def test_integers_are_exact(reduce_op: str, expected: list[int], on_ranks: OnRanks) -> None:
-    """The values are inexact in float32; the mean is truncated towards zero."""
-    results = on_ranks(_reduce, [[INEXACT, 5], [INEXACT + 2, -INEXACT - 5]], "int64", reduce_op)
-
-    assert results == [(expected, "torch.int64", True)] * 2
-
-
-def test_64_bit_integers_are_exact(on_ranks: OnRanks) -> None:
-    results = on_ranks(_reduce, [[2**62 + 1], [2**61 + 1]], "int64", "sum")
-
-    assert results == [([2**62 + 2**61 + 2], "torch.int64", True)] * 2
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int16", "int8", "uint8"])
-def test_narrow_integers_are_exact(dtype: str, on_ranks: OnRanks) -> None:
-    """Types that HCCL does not support are reduced, too."""
-    results = on_ranks(_reduce, [[100], [27]], dtype, "sum")
-
-    assert results == [([127], f"torch.{dtype}", True)] * 2
-
-
-def test_integer_overflow_wraps(on_ranks: OnRanks) -> None:
-    results = on_ranks(_reduce, [[2**31 - 1], [1]], "int32", "sum")
-
-    assert results == [([-(2**31)], "torch.int32", True)] * 2
-
-
-@pytest.mark.parametrize(
-    ("reduce_op", "expected"),
-    [("sum", [True, True, False]), ("max", [True, True, False]), ("min", [True, False, False])],
-)
-def test_all_reduce_of_booleans(reduce_op: str, expected: list[bool], on_ranks: OnRanks) -> None:
-    results = on_ranks(_reduce, [[True, True, False], [True, False, False]], "bool", reduce_op)
-
-    assert results == [(expected, "torch.bool", True)] * 2
+    assert on_ranks(_reduce, values, dtype, reduce_op) == [(expected, f"torch.{dtype}", True)] * 2
 
 
 def _reduce_by_object() -> list[float]:

@@ -1,7 +1,7 @@
 """Arguments of the process group manager, and processes that it waits for."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,23 @@ from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupMa
 from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_core.launcher_env import LAUNCHER_PID
-from hpu_testing import SharedRankPool
+from hpu_testing.process_groups import leave_process_group
 
 from .jobs import launched_process
 
 
-@pytest.fixture(scope="module")
-def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
-    """Return a function that calls a function of this module on two ranks."""
-    with SharedRankPool(lambda: tmp_path_factory.mktemp("ranks")) as ranks:
-        yield ranks.call
+def _initialize_hccl() -> int:
+    """Initialize HCCL in a process without a process group, and return the rank."""
+    leave_process_group()
+    rank = int(os.environ["RANK"])
+    initialize_hccl(2, rank, rank)
+    return rank
 
 
 def _is_watched(init_method: str | None) -> bool:
     """Return whether a rank whose program creates the process group has a watchdog."""
-    rank = int(os.environ["RANK"])
-    initialize_hccl(2, rank, rank)
+    rank = _initialize_hccl()
     dist.init_process_group("hccl", init_method, rank=rank, world_size=2)
-    process_group._job = None
     manager = ProcessGroupManager(None, timedelta(seconds=60))
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
@@ -46,7 +45,7 @@ def _is_watched(init_method: str | None) -> bool:
     # The ranks leave together: rank 0 keeps the store.
     dist.barrier()
     manager.close()
-    dist.destroy_process_group()
+    leave_process_group()
     return is_watched
 
 
@@ -203,12 +202,10 @@ def test_strategies_of_a_process_know_the_same_launched_ranks() -> None:
 
 def _timeouts() -> list[float]:
     """Return the timeouts by which the watchdogs of two strategies go, one after the other."""
-    rank = int(os.environ["RANK"])
-    initialize_hccl(2, rank, rank)
+    rank = _initialize_hccl()
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
-    process_group._job = None
     found = []
     for seconds in (60, 90):
         manager = ProcessGroupManager(None, timedelta(seconds=seconds))

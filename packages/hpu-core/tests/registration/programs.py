@@ -14,6 +14,10 @@ from packaging.version import Version
 from hpu_core import frameworks
 from hpu_testing.fork_server import forks
 
+_framework = frameworks.current()
+PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
+FABRIC = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}[_framework.name]
+
 # Trains a module and prints the strategy and the device type of its batches.
 MODULE = """
 import torch
@@ -34,7 +38,7 @@ def fit(trainer):
 
 # Variables for a program that imports Lightning without hpu-core's hook. Lightning 2.0 then imports HMP, which only
 # old releases have.
-UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if frameworks.current().version < Version("2.1") else {}
+UNHOOKED: dict[str, Any] = {"HPU_SIM_RELEASE": "1.12.1"} if _framework.version < Version("2.1") else {}
 
 # Starts the simulator where torch does not load backends.
 START = (
@@ -42,6 +46,29 @@ START = (
     if Version(torch.__version__) >= Version("2.5")
     else "from hpu_sim.process.activation import activate_from_environment\nactivate_from_environment()\n"
 )
+
+# Runs each line of JSON, a program, in a fork, and answers with its exit status and the lines that it printed.
+_SERVER = f"""
+import json, os, sys, traceback
+from {PYTORCH} import Trainer
+from {FABRIC} import Fabric
+for line in sys.stdin:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(writing, 1)
+        try:
+            exec(json.loads(line), globals())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as file:
+        lines = file.read().splitlines()
+    print(json.dumps([os.waitpid(child, 0)[1], lines]), flush=True)
+"""
 
 QUIET = "max_steps=1, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False"
 
@@ -75,19 +102,18 @@ def output_of_new_python(program: str, folder: Path, **variables: str) -> list[s
 
 
 class Server:
-    """A program that answers each line of JSON with one, until `close`.
+    """A program that has imported Lightning, and forks for each text that it is to run.
 
     Args:
-        program: Source of the program.
         folder: As for `output`.
         **variables: As for `output`.
     """
 
-    def __init__(self, program: str, folder: Path, **variables: str) -> None:
+    def __init__(self, folder: Path, **variables: str) -> None:
         self._errors = folder / "stderr"
         with self._errors.open("w") as stderr, forks():
             self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-c", _SERVER],
                 env=_environment(folder, variables),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -96,14 +122,16 @@ class Server:
                 cwd=folder,
             )
 
-    def ask(self, question: Any) -> Any:
-        """Return the program's answer."""
+    def output(self, program: str) -> list[str]:
+        """Run a program that must succeed, and return the lines that it prints."""
         with suppress(BrokenPipeError):
-            print(json.dumps(question), file=self._process.stdin, flush=True)
+            print(json.dumps(program), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline() if self._process.stdout else ""
 
         assert answer, self._errors.read_text()
-        return json.loads(answer)
+        code, lines = json.loads(answer)
+        assert code == 0, self._errors.read_text()
+        return list(lines)
 
     def close(self) -> None:
         """Wait until the program ends."""

@@ -1,15 +1,13 @@
 """Tests of `Trainer(accelerator=HPUAccelerator(), devices=1)`, for each order of imports."""
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hpu_core import frameworks
+from .programs import MODULE, PYTORCH, QUIET, START, UNHOOKED, Server, output
 
-from .programs import MODULE, QUIET, START, UNHOOKED, output
-
-_PYTORCH = frameworks.current().pytorch().__name__
 _FIT = MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator=HPUAccelerator(), devices=1, {QUIET}))"
 _IMPORT = "from hpu_core import HPUAccelerator"
 
@@ -37,20 +35,13 @@ def test_accelerator_selects_strategy(framework: str, hpu_core_first: bool, tmp_
     assert output(program, tmp_path, HPU_SIM_DEVICES="1", **variables) == ["SingleHPUStrategy hpu"]
 
 
-def test_simulator_may_start_after_all_imports(tmp_path: Path) -> None:
-    imports = f"from {_PYTORCH} import LightningModule, Trainer\n{_IMPORT}\nimport hpu_sim\nhpu_sim.activate()\n"
-
-    assert output(imports + _FIT, tmp_path) == ["SingleHPUStrategy hpu"]
-
-
-def test_disabled_autoload_keeps_connector_of_lightning(tmp_path: Path) -> None:
+def test_disabled_autoload_keeps_connector_of_lightning(server: Callable[..., Server]) -> None:
     program = f"""
 {_IMPORT}
 HPUAccelerator()
-from {_PYTORCH}.trainer import trainer
+from {PYTORCH}.trainer import trainer
 print(trainer._AcceleratorConnector.__mro__[1])
 """
+    machine = server(HPU_SIM_DEVICES="2", HPU_CORE_AUTOLOAD="0", **UNHOOKED)
 
-    lines = output(program, tmp_path, HPU_SIM_DEVICES="1", HPU_CORE_AUTOLOAD="0", **UNHOOKED)
-
-    assert lines == ["<class 'object'>"]
+    assert machine.output(program) == ["<class 'object'>"]

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import hpu_core
 from hpu_core import HPUAccelerator, registration
 from hpu_core.registration import _import_hook
 
-from .programs import output, output_of_new_python
+from .programs import Server, output, output_of_new_python
 
 _HOOKED = "import sys; from hpu_core.registration import _import_hook; print(_import_hook._hook in sys.meta_path)"
 _LOADED = "print(*(name for name in ('lightning', 'pytorch_lightning', 'lightning_fabric') if name in sys.modules))"
@@ -73,7 +74,7 @@ def test_accelerator_registers_on_construction(installs: list[str]) -> None:
     assert installs == ["install"]
 
 
-def test_importing_classes_registers_nothing(tmp_path: Path) -> None:
+def test_importing_classes_registers_nothing(server: Callable[..., Server]) -> None:
     """Only constructing an accelerator or strategy does, on a machine without a device."""
     program = f"""
 import hpu_core.accelerator, hpu_core.strategy, hpu_core.fabric
@@ -81,7 +82,7 @@ import hpu_core.accelerator, hpu_core.strategy, hpu_core.fabric
 hpu_core.accelerator.HPUAccelerator()
 {_HOOKED}
 """
-    assert output(program, tmp_path) == ["False", "True"]
+    assert server().output(program) == ["False", "True"]
 
 
 def test_autoload_logs_and_does_not_raise(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Tests of Lightning's callbacks on a simulated device, in a program that imports nothing but Lightning."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,10 +10,9 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 
-from .programs import output
+from .programs import PYTORCH, Server
 
 _framework = frameworks.current()
-_PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
 
 pytestmark = [
     pytest.mark.skipif(_framework.version < Version("2.2"), reason="Requires: Lightning 2.2, which has all of these"),
@@ -25,9 +25,9 @@ import datetime, json, logging, warnings
 warnings.simplefilter("ignore")
 logging.disable()
 import torch
-from {_PYTORCH} import LightningModule, Trainer, callbacks
-from {_PYTORCH}.loggers import Logger
-from {_PYTORCH}.plugins.precision.precision import Precision
+from {PYTORCH} import LightningModule, Trainer, callbacks
+from {PYTORCH}.loggers import Logger
+from {PYTORCH}.plugins.precision.precision import Precision
 
 class InMemoryLogger(Logger):
     name, version = "memory", 0
@@ -65,7 +65,7 @@ def train(callback, memory=0, **options):
     torch.manual_seed(0)
     logger, module = InMemoryLogger(), Module()
     module.memory = memory
-    options = {{"max_epochs": 2, "limit_train_batches": 4, "log_every_n_steps": 1, **options}}
+    options = {{"max_epochs": 1, "limit_train_batches": 4, "log_every_n_steps": 1, **options}}
     trainer = Trainer(accelerator="hpu", devices=1, callbacks=[callback], logger=logger, enable_checkpointing=False,
                       enable_progress_bar=False, enable_model_summary=False, **options)
     trainer.fit(module)
@@ -82,18 +82,17 @@ print(json.dumps({{
     "ThroughputMonitor in 32 bit": train(callbacks.ThroughputMonitor(**per_second)),
     "LearningRateFinder": train(callbacks.LearningRateFinder(num_training_steps=20), limit_train_batches=30),
     "BatchSizeFinder": train(callbacks.BatchSizeFinder(max_trials=8), memory=1024**2),
-    "StochasticWeightAveraging": train(callbacks.StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)),
-    "GradientAccumulationScheduler": train(callbacks.GradientAccumulationScheduler({{0: 2, 1: 4}})),
+    "StochasticWeightAveraging": train(callbacks.StochasticWeightAveraging(0.01, 1), max_epochs=2),
+    "GradientAccumulationScheduler": train(callbacks.GradientAccumulationScheduler({{0: 2, 1: 4}}), max_epochs=2),
     "Timer": train(callbacks.Timer(datetime.timedelta(minutes=5))),
 }}))
 """
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trained(server: Callable[..., Server]) -> dict[str, Any]:
     """Outcome of training with each callback, on a device with 64 MiB."""
-    lines = output(_PROGRAM, tmp_path_factory.mktemp("callbacks"), HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="64MiB")
-    outcomes: dict[str, Any] = json.loads(lines[-1])
+    outcomes: dict[str, Any] = json.loads(server(HPU_SIM_DEVICES="1").output(_PROGRAM)[-1])
     return outcomes
 
 

@@ -1,7 +1,7 @@
 """Tests of `fabric run` on simulated devices, in programs of their own."""
 
 import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -11,10 +11,9 @@ from packaging.version import Version
 from hpu_core import frameworks
 from hpu_core.registration import _cli
 
-from .programs import output
+from .programs import FABRIC, Server
 
 _framework = frameworks.current()
-_FABRIC = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}[_framework.name]
 
 pytestmark = [
     pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
@@ -25,7 +24,7 @@ pytestmark = [
 _PROGRAM = f"""
 import os
 from click.testing import CliRunner
-from {_FABRIC} import cli
+from {FABRIC} import cli
 from torch.distributed import run
 def show(*arguments):
     cli.torchrun_arguments = None
@@ -37,7 +36,7 @@ def show(*arguments):
     else:
         print(result.exit_code, result.output.strip().splitlines()[-1])
 open("script.py", "w").close()
-show("--accelerator=hpu", "--devices=2", "--strategy=hpu_single")
+show("--accelerator=hpu", "--devices=1", "--strategy=hpu_single")
 show("--devices=auto")
 show("--accelerator=cpu", "--devices=3")
 show("--accelerator=hpu", "--devices=5")
@@ -47,14 +46,14 @@ show("--accelerator=hpu")
 """
 
 
-def test_command_line_accepts_hpu(tmp_path: Path) -> None:
-    lines = output(_PROGRAM, tmp_path, HPU_SIM_DEVICES="4", HPU_CORE_FRAMEWORK=_framework.name)
+def test_command_line_accepts_hpu(server: Callable[..., Server]) -> None:
+    lines = server(HPU_SIM_DEVICES="2").output(_PROGRAM)
 
     assert lines[:4] == [
+        "--nproc_per_node=1 hpu hpu_single",
         "--nproc_per_node=2 hpu hpu_single",
-        "--nproc_per_node=4 hpu hpu_single",
         "--nproc_per_node=3 cpu hpu_single",
-        "2 Error: `devices` must be at most 4, the number of cards that can be used here, got 5",
+        "2 Error: `devices` must be at most 2, the number of cards that can be used here, got 5",
     ]
     assert lines[4].startswith("2 Error: Invalid value for '--accelerator': 'hpu' is not one of 'cpu'")
 

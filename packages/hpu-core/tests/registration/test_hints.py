@@ -1,20 +1,16 @@
 """Tests of errors for names of Gaudi on a machine without a device, in programs of their own."""
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 from packaging.version import Version
 
 from _hpu_core_probe import maybe_has_hpu
-from hpu_core import bridge, frameworks
+from hpu_core import bridge
 from hpu_core.registration import _hints
 
-from .programs import output
-
-_framework = frameworks.current()
-_PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
-_FABRIC = {"lightning": "lightning.fabric", "pytorch_lightning": "lightning_fabric"}[_framework.name]
+from .programs import FABRIC, PYTORCH, Server
 
 pytestmark = [
     pytest.mark.skipif(Version(torch.__version__) < Version("2.5"), reason="Requires: torch 2.5, which loads backends"),
@@ -23,8 +19,8 @@ pytestmark = [
 
 # Prints the error of each Trainer and Fabric, or the type of its accelerator.
 _PROGRAM = f"""
-from {_PYTORCH} import Trainer
-from {_FABRIC} import Fabric
+from {PYTORCH} import Trainer
+from {FABRIC} import Fabric
 def show(kind, **options):
     try:
         made = kind(**options)
@@ -41,48 +37,45 @@ def show_all():
 """
 
 
-def _shown(program: str, folder: Path, **variables: str) -> list[str]:
-    return output(program, folder, HPU_CORE_FRAMEWORK=_framework.name, **variables)
+Start = Callable[..., Server]
 
 
-@pytest.mark.parametrize(
-    "registered", [pytest.param(False, marks=pytest.mark.slow), True], ids=["without registration", "with registration"]
-)
-def test_error_names_the_tools(registered: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("registered", [False, True], ids=["without registration", "with registration"])
+def test_error_names_the_tools(registered: bool, server: Start) -> None:
     """Only errors for names of Gaudi do, and "auto" trains on the CPU."""
     register = "import hpu_core\nhpu_core.register()\n" if registered else ""
-    lines = _shown(f"{_PROGRAM}\n{register}show_all()", tmp_path)
+    lines = server().output(f"{_PROGRAM}\n{register}show_all()")
 
     for shown in (lines[:5], lines[5:]):
         assert [line.endswith(_hints.HINT) for line in shown] == [True, True, True, False, False], lines
         assert shown[4] == "CPUAccelerator"
 
 
-def test_hints_import_no_discovery(tmp_path: Path) -> None:
+def test_hints_import_no_discovery(server: Start) -> None:
     """Every program for the CPU would pay for it."""
     program = f"""
-import sys, {_PYTORCH}, {_FABRIC}
+import sys, {PYTORCH}, {FABRIC}
 print("hpu_core.registration._hints" in sys.modules)
 print(*(name for name in sys.modules if name.startswith(("hpu_core.discovery", "hpu_core.throughput"))))
 """
-    assert _shown(program, tmp_path) == ["True", ""]
+    assert server().output(program) == ["True", ""]
 
 
 @pytest.mark.slow
-def test_variable_switches_hints_off(tmp_path: Path) -> None:
-    lines = _shown(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')", tmp_path, HPU_CORE_AUTOLOAD="0")
+def test_variable_switches_hints_off(server: Start) -> None:
+    lines = server(HPU_CORE_AUTOLOAD="0").output(f"{_PROGRAM}\nshow(Fabric, strategy='hpu_single')")
 
     assert _hints.HINT not in lines[0]
 
 
-def test_unregister_restores_imported_references(tmp_path: Path) -> None:
+def test_unregister_restores_imported_references(server: Start) -> None:
     """`trainer.trainer` has one of its own, and imported it from the patched module."""
     program = f"""
 import hpu_core
 hpu_core.register()
-import {_PYTORCH}.trainer.trainer as module
+import {PYTORCH}.trainer.trainer as module
 replacement = module._AcceleratorConnector
 hpu_core.unregister()
 print(module._AcceleratorConnector in replacement.__bases__)
 """
-    assert _shown(program, tmp_path) == ["True"]
+    assert server().output(program) == ["True"]

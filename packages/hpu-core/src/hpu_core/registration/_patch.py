@@ -93,7 +93,7 @@ def _replace(framework: "FrameworkName", name: str, old: Any, new: Any) -> None:
     """
     for module_name, module in list(sys.modules.items()):
         # sys.modules may hold objects without a `__dict__`.
-        if _FRAMEWORKS.get(_root(module_name)) == framework and getattr(module, "__dict__", {}).get(name) is old:
+        if getattr(module, "__dict__", {}).get(name) is old and _FRAMEWORKS.get(_root(module_name)) == framework:
             setattr(module, name, new)
 
 
