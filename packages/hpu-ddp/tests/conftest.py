@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from hpu_testing import CompletedProgram, Program, SharedRankPool, machine_env
+from hpu_testing import CompletedProgram, Program, SharedRankPool, fork_server, machine_env
 from hpu_testing.warning_filters import raise_warnings
+
+fork_server.PRELOADED += ["lightning.pytorch"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 

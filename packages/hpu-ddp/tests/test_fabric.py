@@ -182,7 +182,9 @@ def test_gather_of_a_cpu_tensor_raises_an_error(on_ranks: OnRanks) -> None:
     assert all(message.startswith("`tensor` must be on 'hpu'") for message in messages)
 
 
-@pytest.mark.parametrize("start_method", ["popen", pytest.param("spawn", marks=pytest.mark.slow)])
+# `test_an_error_that_a_program_catches_precedes_what_it_saves` launches ranks.
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["popen", "spawn"])
 def test_launch(start_method: str, run: Run) -> None:
     done = run("fabric.py", start_method)
 

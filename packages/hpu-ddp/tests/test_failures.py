@@ -13,7 +13,9 @@ from .conftest import Run
 from .failure_helpers import TIMEOUT, has_rank_error
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+# `test_hangs` kills a rank as well.
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_killed_rank_is_named(rank: int, run: Run) -> None:
     done = run("train.py", "--timeout", str(TIMEOUT), "--fail", "killed", "--rank", str(rank))
 

@@ -166,10 +166,6 @@ def _collectives_while_accumulating() -> list[int]:
     return _collectives_per_batch(accumulate_grad_batches=3)
 
 
-def test_gradient_accumulation_skips_all_reduce(on_ranks: OnRanks) -> None:
-    assert on_ranks(_collectives_while_accumulating) == [[0, 0, 1] * 2] * 2
-
-
 def _train_manually() -> tuple[list[float], bytes]:
     module = _fit(ManualClassifier(), max_epochs=3)
     return to_floats(module.losses), parameter_bytes(module)
@@ -237,11 +233,6 @@ def _train_with_users_strategy() -> list[str]:
     strategy = _UsersStrategy([], ddp_comm_hook=allreduce_hook)
     make_trainer(strategy=strategy).fit(Classifier(), make_loader())
     return strategy.seen
-
-
-def test_users_subclass_of_lightnings_strategy_trains(on_ranks: OnRanks) -> None:
-    """Its communication hook and the methods that it overrides are used."""
-    assert on_ranks(_train_with_users_strategy) == [["allreduce_hook"]] * 2
 
 
 def test_ddp_comm_hook_replaces_all_reduce(on_ranks: OnRanks) -> None:
@@ -380,10 +371,6 @@ def _stop_early() -> int:
     return epochs
 
 
-def test_early_stopping_on_one_rank_stops_all_ranks(on_ranks: OnRanks) -> None:
-    assert on_ranks(_stop_early) == [2, 2]
-
-
 def _logged_learning_rates(folder: str) -> list[str]:
     logger = _lightning.pytorch("loggers").CSVLogger(folder)
     monitor = _callbacks.LearningRateMonitor(logging_interval="step")
@@ -442,20 +429,8 @@ def _ddp_options(**options: Any) -> tuple[int, bool, bool]:
     return seen[0]
 
 
-def _default_options() -> tuple[int, bool, bool]:
-    return _ddp_options()
-
-
 def _custom_options() -> tuple[int, bool, bool]:
     return _ddp_options(bucket_cap_mb=10, gradient_as_bucket_view=False, find_unused_parameters=True)
-
-
-def test_ddp_defaults(on_ranks: OnRanks) -> None:
-    assert on_ranks(_default_options) == [(230, True, False)] * 2
-
-
-def test_ddp_options_override_defaults(on_ranks: OnRanks) -> None:
-    assert on_ranks(_custom_options) == [(10, False, True)] * 2
 
 
 def _memory_after_training() -> tuple[int, set[str]]:
@@ -467,17 +442,9 @@ def _memory_after_training() -> tuple[int, set[str]]:
     return hpu_sim.stats()["allocated_bytes"] - before, {parameter.device.type for parameter in module.parameters()}
 
 
-def test_teardown_frees_device_memory(on_ranks: OnRanks) -> None:
-    assert on_ranks(_memory_after_training) == [(0, {"cpu"})] * 2
-
-
 def _root_device() -> tuple[str, int | None]:
     device = make_trainer().strategy.root_device
     return device.type, device.index
-
-
-def test_root_device_has_no_index(on_ranks: OnRanks) -> None:
-    assert on_ranks(_root_device) == [("hpu", None)] * 2
 
 
 class DeviceRecorder(Classifier):
@@ -494,10 +461,6 @@ def _device_comparisons() -> set[bool]:
     module.comparisons = set()
     _fit(module)
     return module.comparisons
-
-
-def test_the_device_of_the_module_is_that_of_its_tensors(on_ranks: OnRanks) -> None:
-    assert on_ranks(_device_comparisons) == [{True}] * 2
 
 
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
@@ -532,6 +495,19 @@ def _has_sigterm_replacements() -> list[bool]:
     return ["_sigterm_notifier_fn" in vars(connector), "_broadcast_sigterm_tensor" in vars(loop)]
 
 
-def test_sigterm_handling_is_restored(on_ranks: OnRanks) -> None:
-    """The replacement of Lightning's SIGTERM handling ends with the training."""
-    assert on_ranks(_has_sigterm_replacements) == [[False, False]] * 2
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(_collectives_while_accumulating, [0, 0, 1] * 2, id="accumulation skips all-reduce"),
+        pytest.param(_train_with_users_strategy, ["allreduce_hook"], id="a user's subclass has its hook and methods"),
+        pytest.param(_stop_early, 2, id="early stopping on one rank stops all ranks"),
+        pytest.param(_ddp_options, (230, True, False), id="defaults of DDP"),
+        pytest.param(_custom_options, (10, False, True), id="options override the defaults"),
+        pytest.param(_memory_after_training, (0, {"cpu"}), id="teardown frees the memory"),
+        pytest.param(_root_device, ("hpu", None), id="the root device has no index"),
+        pytest.param(_device_comparisons, {True}, id="the device of the module is that of its tensors"),
+        pytest.param(_has_sigterm_replacements, [False, False], id="Lightning's handling of SIGTERM is restored"),
+    ],
+)
+def test_result_on_each_rank(function: Callable[[], Any], expected: Any, on_ranks: OnRanks) -> None:
+    assert on_ranks(function) == [expected] * 2
