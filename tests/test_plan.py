@@ -172,20 +172,18 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
     assert findings["launch bound"]["predicted"]
 
 
-def test_the_demo_is_planned_for_64_cards_and_three_strategies() -> None:
+def test_the_demo_is_planned_for_64_cards_and_two_strategies() -> None:
     with forks():
         result = plan.run(
             ROOT / "docs" / "start" / "train.py",
             devices=8,
             nodes=8,
             generations=("GAUDI2", "GAUDI3"),
-            strategies=("auto", "deepspeed_stage_2", "deepspeed_stage_3"),
+            strategies=("auto", "deepspeed_stage_3"),
         )
 
     assert [(each.strategy, each.generation) for each in result.strategies] == [
-        (strategy, generation)
-        for strategy in ("hpu_ddp", "deepspeed_stage_2", "deepspeed_stage_3")
-        for generation in ("GAUDI2", "GAUDI3")
+        (strategy, generation) for strategy in ("hpu_ddp", "deepspeed_stage_3") for generation in ("GAUDI2", "GAUDI3")
     ]
     (reduction,) = result.strategies[0].collectives
     assert (reduction.name, reduction.ranks, reduction.bytes) == ("allreduce", 64, 4 * 322)
@@ -216,16 +214,19 @@ def test_a_model_is_planned_from_its_configuration_alone(tmp_path: Path) -> None
     assert {each["ranks"] for each in planned["collectives"]} == {2}
 
 
-def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "passed"),
+    [("apart or callback or may_follow or frameworks", 18), pytest.param("advice_fits", 1, marks=pytest.mark.slow)],
+)
+def test_tests_of_hpu_sim_that_need_hpu_core_pass(names: str, passed: int, tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"
     # Advice forks its candidates, which is possible until a backward pass has started autograd's threads.
     files = [str(folder / f"test_{name}.py") for name in ("advice", "execution", "frameworks")]
-    names = "apart or callback or advice_fits or may_follow or frameworks"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
     with forks():
         done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
-    assert "19 passed" in done.stdout
+    assert f"{passed} passed" in done.stdout
     assert "skipped" not in done.stdout

@@ -42,21 +42,14 @@ def _report(traces: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces of the example with a slow rank 1."""
-    script = ROOT / "examples" / "profile_digits.py"
-    return _run(tmp_path_factory.mktemp("digits"), script, "--slow-rank", "1")
+    """Traces of the program with four faults, of which one is a slow rank 1."""
+    return _run(tmp_path_factory.mktemp("faults"), Path(__file__).parent / "programs" / "profile_faults.py")
 
 
 @pytest.fixture(scope="module")
 def report(traces: Path) -> dict[str, Any]:
-    """JSON report on the traces of the example."""
+    """JSON report on the traces."""
     return _report(traces)
-
-
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """JSON report on the program with four faults."""
-    return _report(_run(tmp_path_factory.mktemp("faults"), Path(__file__).parent / "programs" / "profile_faults.py"))
 
 
 def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
@@ -67,22 +60,31 @@ def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
     assert all("HPU time" in (traces / f"fit-summary-{rank}.txt").read_text(encoding="utf-8") for rank in (0, 1))
 
 
-def test_report_names_the_straggler(report: dict[str, Any]) -> None:
+def _check_straggler(report: dict[str, Any]) -> None:
     """Steps of both ranks take the same time, because an all-reduce synchronizes them."""
-    (train,) = report["stages"]
+    train = report["stages"][0]
+    fast, slow = train["ranks"]
 
     assert report["simulated"]
     assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
     assert train["straggler"] == "rank 1"
-    assert train["findings"][0]["subject"] == "slow_disk"
-
-
-def test_fast_rank_waits_in_collectives(report: dict[str, Any]) -> None:
-    fast, slow = report["stages"][0]["ranks"]
-
     assert fast["exposed_comm"] > slow["exposed_comm"]
     assert fast["step_time_excl_comm_wait"] < slow["step_time_excl_comm_wait"]
     assert {each["name"] for each in fast["collectives"]} == {"hccl:allreduce"}
+
+
+def test_report_names_the_straggler(report: dict[str, Any]) -> None:
+    """The fast rank waits in collectives."""
+    _check_straggler(report)
+
+
+@pytest.mark.slow
+def test_report_on_the_example_names_the_straggler(tmp_path: Path) -> None:
+    report = _report(_run(tmp_path, ROOT / "examples" / "profile_digits.py", "--slow-rank", "1"))
+
+    _check_straggler(report)
+    (train,) = report["stages"]
+    assert train["findings"][0]["subject"] == "slow_disk"
 
 
 def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> None:
@@ -97,9 +99,9 @@ def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> N
     assert report["stages"][0]["findings"][0]["cure"] in text
 
 
-def test_injected_faults_are_named_with_their_lines(faults: dict[str, Any]) -> None:
+def test_injected_faults_are_named_with_their_lines(report: dict[str, Any]) -> None:
     """The two that cost most come first; the simulator neither compiles nor has a queue to wait for."""
-    found = faults["stages"][0]["findings"]
+    found = report["stages"][0]["findings"]
     lines = {each["kind"]: each["location"].rpartition(" ")[2] for each in found}
 
     assert [each["kind"] for each in found[:2]] == ["straggler", "data loading"]
@@ -115,8 +117,8 @@ def test_injected_faults_are_named_with_their_lines(faults: dict[str, Any]) -> N
     assert all(each["simulated"] for each in found)
 
 
-def test_training_is_the_headline_although_validation_is_in_its_trace(faults: dict[str, Any]) -> None:
-    train, validate = faults["stages"]
+def test_training_is_the_headline_although_validation_is_in_its_trace(report: dict[str, Any]) -> None:
+    train, validate = report["stages"]
 
     assert (train["stage"], train["batches"], validate["stage"], validate["batches"]) == ("train", 6, "validate", 2)
     assert [rank["steps"] for rank in train["ranks"]] == [3, 3]

@@ -11,20 +11,13 @@ import torch.distributed as dist
 
 from hpu_core import HPUAccelerator, _strategy_mixin, frameworks, hccl, plugins
 from hpu_core.distributed import process_group
-from hpu_testing import RankPool
+from hpu_testing.process_groups import leave_process_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from hpu_testing import SharedRankPool
 
 # DeepSpeed keeps state of its own when a process group is destroyed, so these are the last.
-STRATEGIES = ["hpu_ddp", "hpu_fsdp", "hpu_deepspeed"]
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPool]:
-    """Two ranks without a process group; FSDP needs eager mode."""
-    with RankPool(2, tmp_path_factory.mktemp("ranks"), lazy=False) as ranks:
-        yield ranks
+STRATEGIES = ["hpu_ddp", "hpu_fsdp", pytest.param("hpu_deepspeed", marks=pytest.mark.slow)]
 
 
 def _count_steps(name: str, is_fabric: bool) -> dict[str, int]:
@@ -53,13 +46,13 @@ def _count_steps(name: str, is_fabric: bool) -> dict[str, int]:
         strategy.setup_environment()
         dist.barrier()
         strategy.process_groups.close()
-        dist.destroy_process_group()
+        leave_process_group()
         return {step: counted.call_count for step, counted in steps.items()}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("is_fabric", [False, True], ids=["Trainer", "Fabric"])
-def test_each_step_runs_once(name: str, is_fabric: bool, ranks: RankPool) -> None:
+def test_each_step_runs_once(name: str, is_fabric: bool, ranks: SharedRankPool) -> None:
     first, second = ranks.call(_count_steps, name, is_fabric)
 
     assert first == second == dict.fromkeys(first, 1)

@@ -73,6 +73,8 @@ def test_check_reports(world_sizes: list[int], device: str, passes: bool) -> Non
         workspace.check_reports(output, 2)
 
 
+# `nox -s docs_blocks` runs those of all documents in each pull request.
+@pytest.mark.slow
 def test_trainer_block_runs_on_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# Run\n\n```python\ntrainer = Trainer(accelerator='hpu', devices=1)\n```\n")
     command = [sys.executable, "-m", "pytest", "-p", "docs_runner.plugin", "-rP", str(tmp_path / "page.md")]
