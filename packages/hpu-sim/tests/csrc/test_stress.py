@@ -75,8 +75,6 @@ def test_a_step_survives_the_end_of_memory_at_any_allocation(limit_memory: Calla
 
 
 def test_threads_get_the_results_and_the_memory_of_their_own_operators() -> None:
-    gc.collect()
-    start = hpu_sim.stats()["allocated_bytes"]
     wrong: list[int] = []
 
     def work(number: int) -> None:
@@ -87,12 +85,18 @@ def test_threads_get_the_results_and_the_memory_of_their_own_operators() -> None
             if y.item() != 2 * number * 32 * 32 or gradient.sum().item() != 2 * 32 * 32:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    gc.collect()
+    def run_all() -> int:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        return hpu_sim.stats()["allocated_bytes"]
+
+    # The first round may free what earlier tests of this process have left.
+    first = run_all()
+    second = run_all()
 
     assert wrong == []
-    assert hpu_sim.stats()["allocated_bytes"] == start
+    assert second == first
