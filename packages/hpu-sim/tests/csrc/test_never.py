@@ -84,6 +84,14 @@ def test_a_read_returns_a_placeholder(dtype: torch.dtype, value: object) -> None
     assert data.cpu().tolist() == data.tolist() == [value] * 4
 
 
+def test_each_dtype_and_size_has_a_shape_of_its_own() -> None:
+    calls = [(size, dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16) for size in range(1, 65)]
+
+    shapes = [torch.full((size,), 1.0, dtype=dtype, device="hpu").shape for size, dtype in calls]
+
+    assert shapes == [(size,) for size, _ in calls]
+
+
 def test_what_the_host_wrote_keeps_its_values_until_it_is_changed() -> None:
     data = torch.tensor([3, 5], device="hpu")
 

@@ -45,6 +45,11 @@ _DIFFERENT: Final[dict[str, tuple[Callable[[], object], Callable[[], object]]]] 
         lambda: _square().sum(0, dtype=torch.float32),
         lambda: _square().sum(0, dtype=torch.bfloat16),
     ),
+    "dtype and size": (
+        lambda: torch.sinh(torch.ones(20, dtype=torch.bfloat16).to("hpu")),
+        lambda: torch.sinh(torch.ones(11).to("hpu")),
+    ),
+    "dimension and none": (lambda: _square().argmax(), lambda: _square().argmax(1)),
     "dtype of a copy": (lambda: _square().to(torch.bfloat16), lambda: _square().to(torch.int32)),
 }
 

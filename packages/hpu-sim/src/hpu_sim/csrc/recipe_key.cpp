@@ -11,8 +11,8 @@
 namespace hpu_sim {
 namespace {
 
-constexpr uint64_t kAbsent = 1;  // hash of None and of an undefined tensor
-constexpr uint64_t kData = 2;    // hash of an argument that is data
+constexpr uint64_t kAbsent = 0xc2b2ae3d27d4eb4fULL;  // hash of None and of an undefined tensor, and of no number in use
+constexpr uint64_t kData = 2;                        // hash of an argument that is data
 
 bool is_view(const at::Tensor& tensor) {
   return tensor.storage_offset() != 0 || tensor.storage().nbytes() != tensor.nbytes();
@@ -51,7 +51,7 @@ uint64_t hash_value(const c10::IValue& value) {
   uint64_t hash = 0;
   if (value.isList()) {
     const auto items = value.toListRef();
-    hash = items.size();
+    hash = hash_combine(0, items.size());
     for (const auto& item : items) {
       hash = hash_combine(hash, hash_value(item));
     }
@@ -124,7 +124,7 @@ uint64_t hash_metadata(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return kAbsent;
   }
-  uint64_t hash = static_cast<uint64_t>(tensor.scalar_type());
+  uint64_t hash = hash_combine(0, static_cast<uint64_t>(tensor.scalar_type()));
   const auto sizes = tensor.sizes();
   const auto strides = tensor.strides();
   for (size_t i = 0; i < sizes.size(); ++i) {

@@ -19,7 +19,8 @@
 
 namespace hpu_sim {
 
-// Combines `seed` and `value` into a hash that depends on their order.
+// Combines `seed` and `value` into a hash that depends on their order. `seed` is 0 or a hash: of two small numbers,
+// such as a dtype and a size, others would have the same.
 inline uint64_t hash_combine(uint64_t seed, uint64_t value) {
   return (seed ^ (value + 0x9e3779b97f4a7c15ULL)) * 1099511628211ULL;
 }
