@@ -184,6 +184,7 @@ def test_rank_opens_its_device_in_init_module() -> None:
     with (
         mock.patch.object(bridge, "load") as load,
         mock.patch.object(bridge, "is_open", return_value=False),
+        mock.patch.object(bridge, "mark_step_if_lazy"),
         strategy.tensor_init_context(),
     ):
         pass

@@ -80,7 +80,7 @@ class HPUStrategyMixin(_Strategy):
     saves: AsyncSaves | None = None
     module_ids: "tuple[int, ...] | None" = None
 
-    # Set once in `setup_environment`; None in eager mode, which costs nothing per step.
+    # Set in `prepare_device`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
     # Launcher of ranks that another program has started.
     _in_process_launcher: type[Any]
@@ -140,7 +140,6 @@ class HPUStrategyMixin(_Strategy):
         self.join_ranks()
         self.prepare_device()
         self.setup_hccl_env()
-        self._mark_step = bridge.mark_step_if_lazy()
         if self.process_groups is not ALONE:
             self.process_groups.init_process_group(self.cluster_environment)
         self._set_up_by_lightning()
@@ -169,6 +168,7 @@ class HPUStrategyMixin(_Strategy):
         """Load the Gaudi bridge, which torch needs for "hpu", and select the device."""
         bridge.load()
         self.select_device()
+        self._mark_step = bridge.mark_step_if_lazy()
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _lightning_2_0, _random_states, _rendezvous_env, bridge, frameworks
+from hpu_core import _lightning_2_0, _random_states, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
@@ -71,7 +71,6 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         """
         check_model(module)
         self.prepare_device()
-        self._mark_step = bridge.mark_step_if_lazy()
         self._has_device = True
         super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
 
