@@ -278,6 +278,11 @@ def _exit_at_once(codes: list[int]) -> None:
         os._exit(codes[0])
 
 
+def _fork_programs(server: socket.socket) -> None:
+    """Have the Python programs that this process starts be forks of a server."""
+    Forks(lambda: server).__enter__()
+
+
 def _serve() -> None:
     codes: list[int] = []
     # First of all, because the handler that is registered first runs last, after Python has joined all threads.
@@ -310,7 +315,7 @@ def _serve() -> None:
         if os.fork():
             its.close()
             _prepare(request, files, path)
-            Forks(lambda server=own: server).__enter__()  # type: ignore[misc] # mypy infers no type of a default.
+            _fork_programs(own)
             break
         own.close()
         for file in files:

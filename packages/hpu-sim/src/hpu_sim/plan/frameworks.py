@@ -243,7 +243,7 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
             msg = "`--tensor-parallel` needs a program with ModelParallelStrategy or HPUModelParallelStrategy"
             raise PlanError(msg)
         trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
-        trainer.strategy._data_parallel_size = recorder.options.world_size // size  # noqa: SLF001 - as above
+        trainer.strategy._data_parallel_size = recorder.options.world_size // size  # noqa: SLF001 - set before it makes its mesh
     # Of Lightning's ModelParallelStrategy, and of hpu-fsdp's strategies.
     layers = getattr(trainer.strategy, "_tensor_parallel_size", None)
     recording.sequence_parts = getattr(trainer.strategy, "context_parallel_size", 1)
@@ -254,7 +254,7 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
     # hpu-core leaves it out of each step of a run.
-    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001 - as above
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001 - no option has this effect
     # The recorder needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
     trainer.strategy.teardown = lambda: None
     if recorder.options.batch_size is not None:
