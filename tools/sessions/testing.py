@@ -27,8 +27,6 @@ _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(g
 _LIMIT_OF_HANGS = ("-o", "faulthandler_timeout=1000", "-o", "faulthandler_exit_on_timeout=true")
 per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGES, INTEGRATION)))
 
-# Its plug-in gives each worker of pytest-xdist a simulated machine of its own. Tests of a file share what they start.
-_WORKERS = {"hpu-sim": ("-n", "3", "--dist", "loadfile")}
 # A process that a test leaves keeps a suite's output open for ever.
 _SECONDS_OF_LAST_LINES = 20
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
@@ -71,7 +69,7 @@ def suite(session: nox.Session, suite: str) -> None:
     # Suites and ranks share the cores. A thread of OpenMP that waits for another one keeps a core busy.
     session.env["OMP_NUM_THREADS"] = "1"
     quick = session.posargs == ["--quick"]
-    paths = [*_WORKERS.get(suite, ()), *suite_paths(suite)] if quick or not session.posargs else ()
+    paths = suite_paths(suite) if quick or not session.posargs else ()
     session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)
 
 

@@ -44,6 +44,8 @@ PRELOADED = [
 
 Suites that do not test how hpu-core registers on Lightning's import may add Lightning before the server starts.
 """
+PRELOAD = "HPU_TESTING_PRELOAD"
+"""Environment variable of a server with a machine: what it imports besides, where installed, with commas."""
 TEARDOWN = "HPU_TESTING_TEARDOWN"
 """Environment variable of a program that is torn down as one that ``python`` starts, after its exit handlers."""
 _MAX_REQUEST_BYTES = 1 << 17
@@ -283,13 +285,17 @@ def _fork_programs(server: socket.socket) -> None:
     Forks(lambda: server).__enter__()
 
 
+def _import_installed(names: Sequence[str]) -> None:
+    for name in filter(None, names):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
+
+
 def _serve() -> None:
     codes: list[int] = []
     # First of all, because the handler that is registered first runs last, after Python has joined all threads.
     atexit.register(_exit_at_once, codes)
-    for name in sys.argv[2:]:
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    _import_installed(sys.argv[2:])
     # A collection in a fork would copy the pages of all these objects.
     gc.freeze()
     # The path without PYTHONPATH.
@@ -306,6 +312,7 @@ def _serve() -> None:
             break
         if not request["arguments"]:
             _prepare(request, files, path)
+            _import_installed(os.environ.get(PRELOAD, "").split(","))
             connection, path = socket.socket(fileno=_above(os.dup(0))), None
             continue
         # The program's own server is a fork of this process before the program changes it.

@@ -25,6 +25,8 @@ from .programs import BATCH, MODELS, run_on_device, train
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hpu_testing.fork_server import ForkServer
+
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
 
@@ -80,8 +82,11 @@ def _train_rank(wrap: str) -> list[dict[str, int]]:
 
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
-def test_collectives_and_memory_are_those_of_two_ranks(wrap: str, tmp_path: Path) -> None:
+def test_collectives_and_memory_are_those_of_two_ranks(
+    wrap: str, tmp_path: Path, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every step has the same number of collectives with the same bytes, and the peak is the same."""
+    monkeypatch.setattr("hpu_testing.rank_pool.shared_server", lambda: fork_server)
     with RankPool(2, tmp_path) as ranks:
         measured = ranks.call(_train_rank, wrap)[0]
     recording = record_call(functools.partial(train, MODELS["mlp"], wrap=wrap), Options(devices=2))

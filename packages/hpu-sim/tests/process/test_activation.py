@@ -142,7 +142,7 @@ def test_the_configuration_needs_an_active_device(run_python: Callable[..., subp
 
 @pytest.mark.parametrize("entry", ["import hpu_sim; hpu_sim.activate()", "import torch"], ids=["activate", "autoload"])
 def test_a_real_bridge_is_never_mixed_with_the_simulator(
-    entry: str, tmp_path: Path, run_new_python: Callable[..., subprocess.CompletedProcess[str]]
+    entry: str, tmp_path: Path, run_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     """The simulator refuses to start beside an installed habana_frameworks, and names its folder."""
     package = tmp_path / "habana_frameworks" / "torch"
@@ -151,7 +151,7 @@ def test_a_real_bridge_is_never_mixed_with_the_simulator(
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     devices = "1" if "torch" in entry else None
 
-    result = run_new_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
+    result = run_python(entry, PYTHONPATH=path, HPU_SIM_DEVICES=devices)
 
     assert result.returncode == 1
     assert f"must not run beside a real habana_frameworks, got {package.parent};" in result.stderr
@@ -223,9 +223,11 @@ def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
     assert output_of(program) == "True"
 
 
-def test_autoload_during_activation_does_nothing(output_of_new_python: Callable[..., str]) -> None:
-    """Activation imports torch, whose entry point would activate the machine of HPU_SIM_DEVICES again."""
+@pytest.fixture(scope="module")
+def activated(output_of_new_python: Callable[..., str]) -> list[str]:
+    """What a new interpreter prints that activates the machine of HPU_SIM_DEVICES before it imports torch."""
     program = """
+    import sys
     import hpu_sim
     from hpu_sim.device import autocast
     stock, calls = autocast.register, []
@@ -233,12 +235,24 @@ def test_autoload_during_activation_does_nothing(output_of_new_python: Callable[
     hpu_sim.activate(devices=2)
     import torch
     print(len(calls), torch.hpu.device_count())
+    torch.ones(1, device="hpu")
+    print("torch._dynamo" in sys.modules)
+    print("hpu_backend" in torch._dynamo.list_backends(exclude_tags=()))
     """
+    return output_of_new_python(program, HPU_SIM_DEVICES="2", PT_HPU_LAZY_MODE="0").splitlines()
 
-    assert output_of_new_python(program, HPU_SIM_DEVICES="2") == "1 2"
+
+def test_autoload_during_activation_does_nothing(activated: list[str]) -> None:
+    """Activation imports torch, whose entry point would activate the machine of HPU_SIM_DEVICES again."""
+    assert activated[0] == "1 2"
 
 
-def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of_new_python: Callable[..., str]) -> None:
+def test_a_program_that_compiles_nothing_does_not_import_dynamo(activated: list[str]) -> None:
+    """The import takes seconds. It registers the backend."""
+    assert activated[1:] == ["False", "True"]
+
+
+def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of: Callable[..., str]) -> None:
     """In a notebook torch has called the entry point before the simulator was active."""
     metadata = tmp_path / "hpu_core_fake-1.0.dist-info"
     metadata.mkdir()
@@ -247,6 +261,6 @@ def test_activation_registers_an_installed_hpu_core(tmp_path: Path, output_of_ne
     source = "import os\ndef autoload(): print(os.environ.get('HPU_SIM_DEVICES'))\n"
     (tmp_path / "fake_core.py").write_text(source, encoding="utf-8")
 
-    output = output_of_new_python("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
+    output = output_of("import torch, hpu_sim; hpu_sim.activate(devices=2)", PYTHONPATH=str(tmp_path))
 
-    assert output.splitlines()[-1] == "2"
+    assert output.splitlines() == ["None", "2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from packaging.version import Version
 from hpu_sim.process import autoload
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
 
 
@@ -28,7 +26,7 @@ def test_torch_finds_the_entry_point() -> None:
 def test_an_inactive_autoload_imports_four_small_modules(output_of_new_python: Callable[..., str]) -> None:
     """Every `import torch` pays for them. An empty variable counts as unset."""
     program = """
-    import os, sys, torch
+    import __future__, importlib, os, sys, typing  # as torch does
     before = set(sys.modules)
     from hpu_sim.process.autoload import autoload
     autoload()
@@ -37,19 +35,9 @@ def test_an_inactive_autoload_imports_four_small_modules(output_of_new_python: C
     print(*sorted(set(sys.modules) - before))
     """
 
-    loaded = output_of_new_python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    loaded = output_of_new_python(program)
 
     assert loaded == "hpu_sim hpu_sim.__about__ hpu_sim.process hpu_sim.process.autoload"
-
-
-def test_the_variable_brings_the_device(output_of_new_python: Callable[..., str]) -> None:
-    """A program needs nothing but `import torch`."""
-    program = """
-    import torch
-    print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
-    """
-
-    assert output_of_new_python(program, HPU_SIM_DEVICES="2", HPU_SIM_GENERATION="gaudi3") == "2 GAUDI3 2.0"
 
 
 @pytest.mark.parametrize("imports", ["torch", "habana_frameworks.torch"])
@@ -85,11 +73,9 @@ def test_the_variable_selects_the_release(output_on: Callable[..., str]) -> None
         ("HPU_SIM_RELEASE", "0.1"),
     ],
 )
-def test_an_invalid_variable_fails_the_import(
-    variable: str, value: str, run_python: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_an_invalid_variable_fails_the_import(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that asked for hpu tensors must not run without them; the error names the value."""
-    result = run_python("import torch; print('imported')", **{"HPU_SIM_DEVICES": "1", variable: value})
+    monkeypatch.setenv(variable, value)
 
-    assert (result.returncode, result.stdout) == (1, "")
-    assert re.search(rf"^ValueError: {variable} must be .* got {value!r}$", result.stderr, re.MULTILINE)
+    with pytest.raises(ValueError, match=rf"^{variable} must be .* got {value!r}$"):
+        autoload.autoload()

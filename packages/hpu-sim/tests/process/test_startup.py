@@ -17,7 +17,7 @@ _PTH: Final = Path(__file__).parents[2] / "hpu_sim.pth"
 _START: Final = f"exec({_PTH.read_text(encoding='utf-8')!r})\n"
 
 
-@pytest.mark.parametrize("module", ["torch", "habana_frameworks.torch"])
+@pytest.mark.parametrize("module", ["torch", pytest.param("habana_frameworks.torch", marks=pytest.mark.slow)])
 def test_the_last_line_of_an_error_is_that_of_the_simulator(
     module: str, run_new_python: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
