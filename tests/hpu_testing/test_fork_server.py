@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_testing import CompletedProgram, Program, machine_env
-from hpu_testing.fork_server import TEARDOWN, ForkServer, shared_server
+from hpu_testing.fork_server import PRELOAD, TEARDOWN, ForkServer, shared_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,10 +196,13 @@ def test_a_server_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.Mo
 
 def test_programs_share_a_machine_that_has_started(tmp_path: Path) -> None:
     """Each has variables and a device of its own, which the server lacks."""
-    text = "import os, sys, torch; print(os.environ['EXTRA'], torch.ones(2, device='hpu').sum().item(), sys.argv[1:])"
-    server = shared_server().with_machine(machine_env(1, tmp_path))
+    text = """
+import os, sys, torch
+print(os.environ["EXTRA"], torch.ones(2, device="hpu").sum().item(), sys.argv[1:], "wave" in sys.modules)
+"""
+    server = shared_server().with_machine({**machine_env(1, tmp_path), PRELOAD: "no_such_module,wave"})
     for extra in ("1", "2"):
         with (tmp_path / extra).open("w+") as output:
             assert server.start(["-c", text, "-v"], {"EXTRA": extra}, output).wait(60) == 0
             output.seek(0)
-            assert output.read().splitlines()[-1] == f"{extra} 2.0 ['-v']"
+            assert output.read().splitlines()[-1] == f"{extra} 2.0 ['-v'] True"
