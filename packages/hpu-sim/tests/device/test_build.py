@@ -352,6 +352,7 @@ def test_a_build_error_is_a_runtime_error() -> None:
     assert issubclass(build.BuildError, RuntimeError)
 
 
+@pytest.mark.usefixtures("forks")
 def test_a_failing_compiler_is_quoted(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error ends with the compiler's last lines."""
     compiler = tmp_path / "compiler"

@@ -120,19 +120,10 @@ def test_without_activation_there_is_no_device(output_of: Callable[..., str]) ->
     assert output_of(program) == "False False None"
 
 
-def test_stats_need_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+@pytest.mark.parametrize("call", ["hpu_sim.stats()", "runtime.active_config()"])
+def test_figures_need_an_active_device(call: str, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """The error names the three ways to activate."""
-    result = run_python("import hpu_sim; hpu_sim.stats()")
-
-    assert result.stderr.endswith(
-        "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
-        "or call hpu_sim.activate() first\n"
-    )
-
-
-def test_the_configuration_needs_an_active_device(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The error is the same for internal callers."""
-    result = run_python("from hpu_sim.device import runtime; runtime.active_config()")
+    result = run_python(f"import hpu_sim; from hpu_sim.device import runtime; {call}")
 
     assert result.stderr.endswith(
         "RuntimeError: the simulated hpu device is not active; set HPU_SIM_DEVICES=1, use `hpu-sim run`, "
@@ -209,18 +200,6 @@ def test_a_generation_without_float16_refuses_it(run_python: Callable[..., subpr
     """
 
     assert run_python(program).stderr.endswith("RuntimeError: float16/half is not supported on Gaudi.\n")
-
-
-def test_an_older_release_is_lazy(output_of: Callable[..., str]) -> None:
-    """Lazy mode is the default up to 1.20."""
-    program = """
-    import hpu_sim
-    hpu_sim.activate(release="1.18.0")
-    import habana_frameworks.torch.core as htcore
-    print(htcore.is_lazy())
-    """
-
-    assert output_of(program) == "True"
 
 
 @pytest.fixture(scope="module")

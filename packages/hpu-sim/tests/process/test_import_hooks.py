@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 _HOOK_PATH = str(subprocess_env.hook_folder())
 
 
-def test_importing_the_bridge_first_imports_torch(output_of_new_python: Callable[..., str]) -> None:
-    """A program may import any package of the bridge before torch, as on a card. It needs nothing but the variables."""
-    program = """
-    from torch_hpu import is_available
-    import torch
-    print(torch.hpu.device_count(), torch.hpu.get_device_name(), torch.ones(2, device="hpu").sum().item())
-    """
-    machine = {"HPU_SIM_DEVICES": "2", "HPU_SIM_GENERATION": "gaudi3"}
-
-    assert output_of_new_python(program, PYTHONPATH=_HOOK_PATH, **machine) == "2 GAUDI3 2.0"
-
-
 def test_searching_the_bridge_does_not_import_torch(output_of_new_python: Callable[..., str]) -> None:
     """Ray's daemons search the bridge when they start, and raylet waits for them only so long."""
     program = """

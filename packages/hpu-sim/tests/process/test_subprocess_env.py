@@ -39,8 +39,11 @@ def test_the_hook_is_added_once() -> None:
 
 
 def test_a_subprocess_has_the_device(tmp_path: Path) -> None:
-    """A program that activates the simulator, as this one, passes it on to interpreters that it starts."""
-    child = "import torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
+    """A program that activates the simulator, as this one, passes it on to interpreters that it starts.
+
+    They may import a package of the bridge before torch, as on a card.
+    """
+    child = "import torch_hpu, torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
     environment = {**os.environ, **_OFF, "HPU_SIM_RUNTIME_DIR": str(tmp_path)}
 
     done = subprocess.run([sys.executable, "-c", child], env=environment, check=True, capture_output=True, text=True)
