@@ -117,6 +117,26 @@ def test_a_loop_over_optimizers_ends_no_step() -> None:
     assert log.steps_of("forward") == [1, 2, 2, 3, 3, 4, 4, 5]
 
 
+def test_next_model_that_is_trained_begins_a_step() -> None:
+    log = Log()
+    for _ in range(2):
+        optimizer = Optimizer()
+        for _ in range(3):
+            log.step(optimizer)
+
+    assert log.tracker.finished == 6
+
+
+def test_optimizer_that_steps_later_shares_a_step() -> None:
+    log, generator, discriminator = Log(), Optimizer(), Optimizer()
+    for number in range(6):
+        log.step(generator)
+        if number >= 2:
+            log.step(discriminator)
+
+    assert log.tracker.finished == 6
+
+
 def test_optimizer_without_parameters_steps() -> None:
     log, optimizer = Log(), Optimizer()
     optimizer.param_groups = []

@@ -8,7 +8,9 @@ loss, an occasional evaluation. The next step begins when execution takes the lo
 program is above the call of the optimizer step again. An evaluation after the last step counts as part of that step.
 
 Several optimizers that each step once share a step, such as generator and discriminator, or the parameter groups that
-DeepSpeed steps one by one, though a loop may step them. A second step of the same optimizer begins a new training step.
+DeepSpeed steps one by one, though a loop may step them. A second step of the same optimizer begins a new training step,
+and after the first steps also one of a new optimizer, unless it follows in the same iteration: that of the next model
+that a program trains.
 """
 
 from __future__ import annotations
@@ -58,6 +60,9 @@ class StepTracker:
         key = (id(optimizer), id(groups[0]["params"][0]) if groups and groups[0]["params"] else 0)
         if self._step_path is not None and key in self._seen_optimizers:
             self._known_optimizers = self._seen_optimizers
+            self.end()
+        is_new = self.finished > 1 and key not in self._known_optimizers
+        if self._step_path is not None and is_new and _is_backward_jump(self._step_path, path):
             self.end()
         if self._step_path is None:
             self.finished += 1

@@ -160,7 +160,7 @@ class RecordingSession:
             return
         if self._detail == "counts":
             self._update_rank()
-        self._aggregator.on_event(event, frames.event_frame() if self._detail == "lines" else None)
+        self._aggregator.on_event(event, frames.event_frame())
         if self._detail == "lines":
             self._write_if_due()
 
