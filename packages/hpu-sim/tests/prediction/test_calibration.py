@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpu_sim.prediction import matrix_engine
-from hpu_sim.prediction.calibration import Narrowed, calibrate, to_json
+from hpu_sim.prediction.calibration import CalibratedRange, calibrate, to_json
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, hardware, ranges
 from hpu_sim.prediction.recording import Collective, Product
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 
-def _one(data: Any, generation: str = "GAUDI2") -> Narrowed:
+def _one(data: Any, generation: str = "GAUDI2") -> CalibratedRange:
     (found,) = calibrate(data, generation)
     return found
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hpu_sim.plan.options import Options
-    from hpu_sim.prediction.calibration import Narrowed
+    from hpu_sim.prediction.calibration import CalibratedRange
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -329,7 +329,7 @@ def calibrate(file: Path, generation: str, output: Path) -> None:
     click.echo(f"Wrote {output}. Plans use it with --hardware {output}, or with HPU_SIM_CALIBRATION={output}")
 
 
-def _row(each: Narrowed) -> tuple[str, ...]:
+def _row(each: CalibratedRange) -> tuple[str, ...]:
     note = "outside of the range of all cards" if each.is_outside else ""
     before, after = ("{:.3g} to {:.3g}".format(*sorted(ends)) for ends in (each.before, each.after))
     return each.name, before, after, str(each.points), note

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Drawn(NamedTuple):
+class StepBatches(NamedTuple):
     """What a program trained on in a step.
 
     Attributes:
@@ -39,7 +39,7 @@ class Batches:
     """
 
     def __init__(self) -> None:
-        self._drawn: Counter[int] = Counter()
+        self._loaded: Counter[int] = Counter()
         # Seconds of a batch in the process that trains and in workers; None where they are not known.
         self._seconds: dict[int, tuple[float, float] | None] = {}
         self._growth = 1.0
@@ -49,9 +49,9 @@ class Batches:
 
     def add(self, iterator: Any, batch: Any, indices: Any) -> None:
         """Take a batch that an iterator of a DataLoader has made of indices."""
-        if not self._drawn and not self._trained:
+        if not self._loaded and not self._trained:
             self._inputs = _describe(batch)
-        self._drawn[id(iterator)] += 1
+        self._loaded[id(iterator)] += 1
         if id(iterator) not in self._seconds:
             self._seconds[id(iterator)] = _seconds_of_batch(iterator, indices)
 
@@ -61,20 +61,20 @@ class Batches:
             self._inputs = _describe(batch)
         self._trained += 1
 
-    def end_step(self) -> Drawn:
+    def end_step(self) -> StepBatches:
         """Return what was drawn since the last call."""
-        drawn, count, inputs = dict(self._drawn), max(self._drawn.values(), default=0), self._inputs
+        loaded, count, inputs = dict(self._loaded), max(self._loaded.values(), default=0), self._inputs
         count = self._trained or count
-        self._drawn.clear()
+        self._loaded.clear()
         self._trained, self._inputs = 0, ()
         here = workers = 0.0
-        for key, number in drawn.items():
+        for key, number in loaded.items():
             seconds = self._seconds[key]
             if seconds is None:
-                return Drawn(count, None, inputs)
+                return StepBatches(count, None, inputs)
             here += number * seconds[0] * self._growth
             workers += number * seconds[1] * self._growth
-        return Drawn(count, (here, workers), inputs)
+        return StepBatches(count, (here, workers), inputs)
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.

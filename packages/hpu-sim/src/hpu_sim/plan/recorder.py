@@ -126,13 +126,13 @@ class PlanRecorder(OperationRecorder):
         self._take_memory()
         self._is_recording = False
         step = self.recording.steady
-        drawn = self.batches.end_step()
-        if drawn.seconds is None:
+        batches = self.batches.end_step()
+        if batches.seconds is None:
             self.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
         else:
-            step.loader_seconds, step.worker_seconds = drawn.seconds
-        self.recording.accumulate = max(drawn.batches, 1)
-        step.inputs = drawn.inputs
+            step.loader_seconds, step.worker_seconds = batches.seconds
+        self.recording.accumulate = max(batches.batches, 1)
+        step.inputs = batches.inputs
         # Of earlier steps, a plan needs the memory and the collectives alone.
         for earlier in self.recording.steps[:-1]:
             earlier.operations.clear()

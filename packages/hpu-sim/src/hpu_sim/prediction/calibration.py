@@ -32,7 +32,7 @@ _SHORTEST_COLLECTIVE: Final = 10
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class CalibratedRange:
     """Range of a figure before and after a calibration.
 
     Attributes:
@@ -54,7 +54,7 @@ class Narrowed:
         return max(self.after) < low or min(self.after) > high
 
 
-def calibrate(points: Any, generation: str) -> tuple[Narrowed, ...]:
+def calibrate(points: Any, generation: str) -> tuple[CalibratedRange, ...]:
     """Return the ranges that measured points narrow.
 
     Args:
@@ -71,14 +71,14 @@ def calibrate(points: Any, generation: str) -> tuple[Narrowed, ...]:
     for name, value in _of_points(points, generation):
         values[name].append(value)
     known = ranges(generation)
-    return tuple(_narrowed(name, known[name], each) for name, each in values.items())
+    return tuple(_calibrated_range(name, known[name], each) for name, each in values.items())
 
 
-def _narrowed(name: str, before: tuple[float, float], values: Sequence[float]) -> Narrowed:
+def _calibrated_range(name: str, before: tuple[float, float], values: Sequence[float]) -> CalibratedRange:
     # A share of a peak is at most 1.
     most = 1.0 if name.endswith("efficiency") else math.inf
     low, high = min(min(values) / _NOISE, most), min(max(values) * _NOISE, most)
-    return Narrowed(name, before, (low, high) if before[0] <= before[1] else (high, low), len(values))
+    return CalibratedRange(name, before, (low, high) if before[0] <= before[1] else (high, low), len(values))
 
 
 def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator[tuple[str, float]]:
@@ -144,7 +144,7 @@ KINDS: Final[dict[str, tuple[str, Callable[[Mapping[str, Any], float, str], floa
 }
 
 
-def to_json(narrowed: Iterable[Narrowed], generation: str) -> str:
+def to_json(ranges: Iterable[CalibratedRange], generation: str) -> str:
     """Return the file that ``HPU_SIM_CALIBRATION`` names."""
-    found = {each.name: each.after for each in narrowed}
+    found = {each.name: each.after for each in ranges}
     return json.dumps({"schema_version": 1, "generation": generation, "ranges": found}, indent=1) + "\n"

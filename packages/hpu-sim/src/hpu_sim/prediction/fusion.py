@@ -367,11 +367,11 @@ class _Graph:
         depends: defaultdict[int, list[bool]] = defaultdict(list)
         for each in read:
             producer = self._kernel_of.get(self._values.values[each.value].producer)
-            stays = self._stays(producer, each, number)
+            is_cached = self._is_cached(producer, each, number)
             loaded += _in_units(each, VECTOR)
-            size += 0 if stays else _in_units(each, self._device.line_bytes)
+            size += 0 if is_cached else _in_units(each, self._device.line_bytes)
             if producer is not None and producer < number:
-                depends[producer].append(stays)
+                depends[producer].append(is_cached)
         for each in written:
             consumers = self._values.values[each.value].consumers
             outside = [self._kernel_of.get(reader) for reader in consumers if reader not in members]
@@ -379,18 +379,18 @@ class _Graph:
                 continue
             stored += _in_units(each, VECTOR)
             # The cache of GAUDI3 writes its lines back.
-            stays = bool(outside) and not self._device.writes_back
-            if not (stays and all(self._stays(number, each, reader) for reader in outside)):
+            may_be_cached = bool(outside) and not self._device.writes_back
+            if not (may_be_cached and all(self._is_cached(number, each, reader) for reader in outside)):
                 size += _in_units(each, self._device.line_bytes)
         simple, special = _instructions(operations, self._values, members)
         engine: Engine = "vector"
         if self._is_product[number]:
             engine = "matrix"
-            size += sum(_fetched_again(each, self._device) for each in operations)
+            size += sum(_extra_fetched_bytes(each, self._device) for each in operations)
             loaded = stored = simple = 0.0
         elif len(operations) == 1 and _is_transpose(operations[0]):
             engine = "matrix" if self._device.generation == "GAUDI3" else "copy"
-        edges = tuple((producer, all(stays)) for producer, stays in depends.items())
+        edges = tuple((producer, all(cached)) for producer, cached in depends.items())
         products = tuple((each.dtype, each.products, each.flops) for each in operations if each.flops)
         work = engine, size, loaded, stored, simple, special
         shape = shapes.setdefault((work, products), len(shapes))
@@ -408,7 +408,7 @@ class _Graph:
             written.update((each.value, each) for each in self._values.writes[member])
         return read.values(), written.values()
 
-    def _stays(self, producer: int | None, access: _Access, reader: int | None) -> bool:
+    def _is_cached(self, producer: int | None, access: _Access, reader: int | None) -> bool:
         """Return whether a value that one kernel makes stays on the chip until another one reads it."""
         if producer is None or reader is None or reader == producer:
             return False
@@ -459,15 +459,15 @@ def _instructions(operations: Sequence[Operation], values: _Values, positions: S
     return simple, special
 
 
-def _fetched_again(operation: Operation, device: Hardware) -> float:
+def _extra_fetched_bytes(operation: Operation, device: Hardware) -> float:
     """Return the bytes of operands that a product reads more than once."""
     item = matrix_engine.ITEM_BYTES.get(operation.dtype, 4)
-    again = 0.0
+    extra = 0.0
     for each in operation.products if "scaled_dot_product" not in operation.name else ():
         sizes = each.rows * each.inner * item, each.inner * each.columns * item
         counts = matrix_engine.reads(each, operation.dtype, device.generation, device.sram_bytes, sizes)
-        again += each.batch * sum((count - 1) * size for count, size in zip(counts, sizes, strict=True))
-    return again
+        extra += each.batch * sum((count - 1) * size for count, size in zip(counts, sizes, strict=True))
+    return extra
 
 
 def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:

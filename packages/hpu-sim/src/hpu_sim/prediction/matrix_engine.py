@@ -202,7 +202,7 @@ def place(product: Product, dtype: str, generation: str, geometry: str = "", *, 
         found = _preferred(product, found)
     # The library counts a cycle per element of K, and results of two bytes.
     inner, written = _padded(product, dtype, generation), _area(dtype, generation) * 2 / engines.written
-    placements = [_placed(product, each, dtype, generation, reuses=reuses) for each in found]
+    placements = [_place(product, each, dtype, generation, reuses=reuses) for each in found]
     return min(placements, key=lambda each: each.cycles(inner, written))
 
 
@@ -216,10 +216,10 @@ def reads(product: Product, dtype: str, generation: str, chip: int, size: tuple[
     placement = place(product, dtype, generation)
     first, second = size
     half = max(chip // 2, 1)
-    again_second = min(placement.tiles_down, -(-first // half))
-    again_first = min(placement.tiles_across, -(-second // half))
-    is_second = first + again_second * second <= again_first * first + second
-    return (1, max(again_second, 1)) if is_second else (max(again_first, 1), 1)
+    fetches_second = min(placement.tiles_down, -(-first // half))
+    fetches_first = min(placement.tiles_across, -(-second // half))
+    is_second = first + fetches_second * second <= fetches_first * first + second
+    return (1, max(fetches_second, 1)) if is_second else (max(fetches_first, 1), 1)
 
 
 def _padded(product: Product, dtype: str, generation: str) -> int:
@@ -258,7 +258,7 @@ def _preferred(product: Product, found: tuple[Geometry, ...]) -> tuple[Geometry,
     return tuple(each for each in found if each.name == name)
 
 
-def _placed(product: Product, geometry: Geometry, dtype: str, generation: str, *, reuses: bool) -> Placement:
+def _place(product: Product, geometry: Geometry, dtype: str, generation: str, *, reuses: bool) -> Placement:
     width, height, concurrent, is_split = _shared(product, geometry, dtype, generation)
     batches = -(-product.batch // concurrent)
     tiles = -(-product.columns // width), -(-product.rows // height)

@@ -141,7 +141,7 @@ class Schedule:
         self._times = [
             [alone[each.shape] for each in part.kernels]
             if self._launches_one_by_one(part)
-            else self._placed(part, [works[each.shape] for each in part.kernels])
+            else self._schedule(part, [works[each.shape] for each in part.kernels])
             for part in parts
         ]
         self._network_times = [collective_seconds(each, devices, device) for each in step.collectives]
@@ -199,7 +199,7 @@ class Schedule:
         self._exposed += max(arrival - self._clock, 0.0)
         self._clock = max(self._clock, arrival)
 
-    def _run_segment(self, part: Segment, times: Sequence[_Placed]) -> None:
+    def _run_segment(self, part: Segment, times: Sequence[_Scheduled]) -> None:
         first, device = self._step.operations[part.first], self._device
         awaited = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
         if awaited:
@@ -222,16 +222,16 @@ class Schedule:
             self._graphs += 1
             graph = self._graphs
         begin = self._clock
-        for kernel, placed in zip(part.kernels, times, strict=True):
+        for kernel, scheduled in zip(part.kernels, times, strict=True):
             if not is_graph:
                 start = self._host
                 self._host += kernel.launches * device.launch_seconds
                 self._add_host_span(kernel.operations[0], kernel.operations[0].name, start)
                 self._idle_until(self._host, kernel.operations[0])
                 begin = self._clock
-            end = max(begin + placed[1], self._clock)
+            end = max(begin + scheduled[1], self._clock)
             if self._keeps_spans:
-                self._spans.append(_kernel_span(kernel, placed, begin, (self._clock, end), graph))
+                self._spans.append(_kernel_span(kernel, scheduled, begin, (self._clock, end), graph))
             self._clock = end
 
     def _launches_one_by_one(self, part: Segment) -> bool:
@@ -250,10 +250,10 @@ class Schedule:
                 self._spans.append(Span("compute", "idle", operation.phase, "", "host", self._clock, moment))
             self._clock = moment
 
-    def _placed(self, part: Segment, works: Sequence[_Work]) -> list[_Placed]:
+    def _schedule(self, part: Segment, works: Sequence[_Work]) -> list[_Scheduled]:
         """Return when kernels of a graph run, relative to its start."""
         device = self._device
-        found: list[_Placed] = []
+        found: list[_Scheduled] = []
         free: dict[str, float] = {}
         memory = device.start_seconds
         # Latest ends of kernels before the last one, of two bundles.
@@ -269,10 +269,10 @@ class Schedule:
             # A kernel runs beside the one before it, and beside those of its bundle.
             before_it = other_latest if latest[0] == kernel.bundle else latest
             begin, end = max(free.get(kernel.engine, 0.0), before_it[1]), 0.0
-            for index, stays in kernel.depends:
+            for index, is_cached in kernel.depends:
                 if part.kernels[index].engine == kernel.engine:
                     continue  # An engine runs its kernels in order.
-                parts = device.bundle_slices if stays else device.pipeline_parts
+                parts = device.bundle_slices if is_cached else device.pipeline_parts
                 other_begin, other_end, _ = found[index]
                 begin = max(begin, other_begin + (other_end - other_begin) / parts)
                 end = max(end, other_end + work.seconds / parts)
@@ -284,7 +284,7 @@ class Schedule:
 
 
 #: Begin and end of a kernel on its engine, and what limits it.
-_Placed = tuple[float, float, str]
+_Scheduled = tuple[float, float, str]
 
 
 @dataclass(frozen=True)
@@ -305,12 +305,12 @@ def _moved(spans: Iterable[Span], begin: float, factor: float) -> tuple[Span, ..
     return tuple(replace(each, start=move(each.start), end=move(each.end), began=move(each.began)) for each in spans)
 
 
-def _kernel_span(kernel: Kernel, placed: _Placed, begin: float, ends: tuple[float, float], graph: int) -> Span:
+def _kernel_span(kernel: Kernel, scheduled: _Scheduled, begin: float, ends: tuple[float, float], graph: int) -> Span:
     first, *others = kernel.operations
     name = f"{first.name} and {len(others)} more" if others else first.name
     flops = sum(each.flops for each in kernel.operations)
-    began = min(begin + placed[0], ends[1])
-    place = first.phase, first.module, placed[2], *ends
+    began = min(begin + scheduled[0], ends[1])
+    place = first.phase, first.module, scheduled[2], *ends
     return Span("compute", name, *place, flops, began=began, engine=kernel.engine, graph=graph)
 
 
