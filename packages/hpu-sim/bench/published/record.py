@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -42,14 +43,19 @@ def path(point: dict[str, Any]) -> Path:
 
 def main() -> None:
     """Record all points, or those that are named."""
-    hpu_sim.activate(devices=8)
     RECORDINGS.mkdir(exist_ok=True)
-    for point in points():
-        if not sys.argv[1:] or point["id"] in sys.argv[1:]:
-            text = json.dumps(features(point), separators=(",", ":"))
-            # Without a time, so that equal features are equal files.
-            path(point).write_bytes(gzip.compress(text.encode(), mtime=0))
-            print(point["id"], len(text), flush=True)
+    found = [each for each in points() if not sys.argv[1:] or each["id"] in sys.argv[1:]]
+    if len(found) > 1:
+        # DeepSpeed keeps process groups, and runs once in a process.
+        for point in found:
+            subprocess.run([sys.executable, __file__, point["id"]], check=True)  # noqa: S603 - this program
+        return
+    hpu_sim.activate(devices=8)
+    for point in found:
+        text = json.dumps(features(point), separators=(",", ":"))
+        # Without a time, so that equal features are equal files.
+        path(point).write_bytes(gzip.compress(text.encode(), mtime=0))
+        print(point["id"], len(text), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import hpu_sim
 from hpu_sim.device import runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.needs_torch("2.8", "Meta kernels of a plan")
 
@@ -96,8 +96,39 @@ def test_what_the_host_wrote_keeps_its_values_until_it_is_changed() -> None:
     data = torch.tensor([3, 5], device="hpu")
 
     assert data.clone().tolist() == data.view(2, 1).flatten().tolist() == [3, 5]
-    data += 1
+    data += torch.ones(2, 4, device="hpu").long()[:, 0]
     assert data.tolist() == [1, 1]
+
+
+def test_indices_and_masks_of_the_host_are_computed() -> None:
+    lengths = torch.tensor([3, 0, 5], device="hpu")
+
+    assert (lengths + 1).tolist() == [4, 1, 6]
+    assert lengths[lengths > 0].tolist() == [3, 5]
+    assert (lengths > 0).nonzero().flatten().tolist() == [0, 2]
+
+
+def test_what_depends_on_unknown_values_has_all_elements() -> None:
+    data = torch.ones(2, 3, device="hpu")
+    mask = data > 0
+
+    assert data.nonzero().shape == (6, 2)
+    assert data.nonzero().stride() == torch.ones(2, 3).nonzero().stride()
+    assert data.masked_select(mask[0]).shape == (6,)
+    assert data[mask].shape == (6,)
+    assert data[mask[:, 0]].shape == (2, 3)
+    assert data.unsqueeze(2)[mask, 0].shape == (6,)
+
+
+@pytest.mark.parametrize(
+    ("compare", "value"),
+    [(torch.gt, True), (torch.ge, True), (torch.lt, False), (torch.le, False)],
+)
+def test_an_unknown_number_is_compared_as_one(compare: Callable[..., torch.Tensor], value: object) -> None:
+    unknown = torch.randn(4, device="hpu")
+
+    assert compare(unknown, 0.5).all().item() is value
+    assert compare(unknown.min(), torch.tensor(0, device="hpu")).item() is value
 
 
 def test_one_element_is_computed() -> None:
@@ -130,6 +161,15 @@ def test_an_assumed_value_is_that_of_what_is_derived() -> None:
     assert bool(found.clone()[1])
 
 
+def test_deterministic_algorithms_have_no_alerts_of_cuda() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.histc(torch.ones(4, device="hpu"), bins=3).shape == (3,)
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_arguments_are_checked() -> None:
     data = torch.ones(4, device="hpu")
 
@@ -139,8 +179,8 @@ def test_arguments_are_checked() -> None:
         RuntimeError, match=r"at least two devices, hpu:0 and cpu! .*argument other in method aten::add"
     ):
         data + torch.ones(4)
-    with pytest.raises(NotImplementedError, match=r"aten::nonzero cannot be planned: dynamic"):
-        data.nonzero()
+    with pytest.raises(NotImplementedError, match=r"aten::_unique2 cannot be planned: dynamic"):
+        data.unique()
 
 
 def test_views_and_results_share_storages_as_in_a_run() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import gc
 import os
+import re
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +106,24 @@ def test_numpy_in_a_step_names_the_line() -> None:
     assert [(read.operator, read.count) for read in recording.host_reads] == [("copy to host", 1)]
 
 
-def test_a_shape_that_depends_on_data_is_refused() -> None:
-    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the shape of the result of aten.nonzero"):
-        _plan(lambda x: x.nonzero())
+def test_a_shape_without_a_limit_is_refused() -> None:
+    with pytest.raises(plan.PlanError, match=rf"{__file__}:\d+: the shape of the result of aten._unique2"):
+        _plan(lambda x: x.unique())
+
+
+def test_a_shape_that_depends_on_data_is_an_upper_limit() -> None:
+    recording = _plan(lambda x: x[x > 0])
+
+    (note,) = (each for each in recording.notes if "upper limits" in each)
+    assert re.match(rf"{__file__}:\d+: the shape of the result of aten.index", note)
+    assert [(read.operator, read.count) for read in recording.host_reads] == [("index", 1)]
+
+
+def test_a_check_of_a_distribution_passes() -> None:
+    """On a card, it is a host sync."""
+    recording = _plan(lambda x: torch.distributions.Normal(x, x.exp()).rsample())
+
+    assert [(read.assumed, read.count) for read in recording.host_reads] == [("True", 2)]
 
 
 def test_an_operator_without_a_shape_function_is_refused(
@@ -192,8 +208,7 @@ def test_a_number_of_the_host_keeps_its_value() -> None:
 
     record_call(program, Options(devices=4))
 
-    # What is computed with more than one number is made up.
-    assert read == [[3, 5], True, [1, 1]]
+    assert read == [[3, 5], True, [4, 6]]
 
 
 def test_a_program_without_a_step_is_refused() -> None:

@@ -72,7 +72,7 @@ def test_a_program_that_exits_says_why(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_planner_keeps_its_line(tmp_path: Path) -> None:
-    worker = _worker(tmp_path, _STEP.replace("relu()", "nonzero()"))
+    worker = _worker(tmp_path, _STEP.replace("relu()", "unique()"))
 
     with pytest.raises(PlanError, match="depends on data") as raised:
         worker.record(Options())

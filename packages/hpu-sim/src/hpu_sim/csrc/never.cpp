@@ -2,13 +2,16 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -36,8 +39,8 @@ namespace {
 constexpr size_t kMappedBytes = size_t{1} << 18;
 // Larger tensors that a module makes on the host have no memory, and copies to the host are not filled.
 constexpr int64_t kLargeBytes = int64_t{1} << 20;
-// Memory whose values an operator computes with: that of one element. Of what the host wrote, more keeps its values:
-// libraries send indices and sizes to other ranks and read them again.
+// Memory whose values an operator computes with: that of one number, or that of indices, lengths and masks, which the
+// host wrote and by which a program chooses what it runs. Of what the host wrote, this much keeps its values.
 constexpr size_t kKnownBytes = 8;
 constexpr size_t kKeptBytes = size_t{1} << 16;
 
@@ -184,6 +187,12 @@ bool negates_value(const std::string& base) {
   return base == "logical_not" || base == "bitwise_not";
 }
 
+// Operators whose result is that of numbers that are not known, and count as 1 (see `read_element`): a program checks
+// its values.
+bool compares(const std::string& base) {
+  return base == "lt" || base == "le" || base == "gt" || base == "ge";
+}
+
 // Operators that overwrite their first argument, without reading it.
 bool overwrites(const std::string& base) {
   return base == "fill" || base == "zero";
@@ -194,6 +203,10 @@ void forget(const at::Tensor& tensor) {
     value->is_known = false;
     value->assumed = -1;
   }
+}
+
+size_t max_known_bytes(const at::Tensor& tensor) {
+  return c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? kKeptBytes : kKnownBytes;
 }
 
 class LostCall {
@@ -220,7 +233,7 @@ class LostCall {
         const bool found = is_overwritten || has_values(tensor);
         num_known += found ? 1 : 0;
         // Not what expands one element to many.
-        is_unknown |= !found || tensor.storage().nbytes() > kKnownBytes || tensor.nbytes() > kKnownBytes;
+        is_unknown |= !found || std::max(tensor.storage().nbytes(), tensor.nbytes()) > max_known_bytes(tensor);
       });
     }
     return num_known != 0 && !is_unknown;
@@ -243,13 +256,23 @@ class LostCall {
     if (has_mask_index_ || is_dynamic || (op_.hasTag(at::Tag::data_dependent_output) && !is_index)) {
       record_host_sync(name_of(op_), "host_sync", is_equal ? torch::jit::Stack{true} : torch::jit::Stack{});
     }
-    if (is_dynamic) {
-      refuse("dynamic");
-    }
     if (is_equal) {
       finish({true});
       return;
     }
+    if (is_dynamic) {
+      auto selected = select_all();
+      if (selected.defined()) {
+        finish({std::move(selected)});
+        return;
+      }
+    }
+    // Torch's Meta kernels raise the alerts of CUDA's.
+    auto& context = at::globalContext();
+    const bool is_deterministic = context.deterministicAlgorithms();
+    const bool only_warns = context.deterministicAlgorithmsWarnOnly();
+    context.setDeterministicAlgorithms(false, false);
+    const auto end = c10::make_scope_exit([&] { context.setDeterministicAlgorithms(is_deterministic, only_warns); });
     try {
       const torch::jit::Stack values(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
       inferred_ = infer(op_, values, given_);
@@ -273,6 +296,11 @@ class LostCall {
         const auto* value = tensor.defined() ? known_value(tensor.storage()) : nullptr;
         assumed_ = value == nullptr ? -1 : value->assumed;
       });
+    } else if (compares(base_)) {
+      const double number = number_of(stack_[first_]);
+      const double other = number_of(stack_[first_ + 1]);
+      const bool is_less = base_[0] == 'l';
+      assumed_ = (is_less ? number < other : number > other) || (base_[1] == 'e' && number == other) ? 1 : 0;
     }
     stack_.resize(first_);
     for (auto& result : results) {
@@ -280,10 +308,58 @@ class LostCall {
     }
   }
 
+  static double number_of(const c10::IValue& value) {
+    if (value.isScalar()) {
+      return value.toScalar().toDouble();
+    }
+    const auto& tensor = value.toTensor();
+    return tensor.numel() == 1 ? (is_without_data(tensor) ? read_element(tensor) : tensor.item()).toDouble() : 1.0;
+  }
+
   void propagate_assumption() {
     if (assumed_ >= 0 && op_.schema().returns().size() == 1 && stack_.back().isTensor()) {
       assume(stack_.back().toTensor(), negates_value(base_) ? assumed_ == 0 : assumed_ != 0);
     }
+  }
+
+  // Returns the result of an operator that selects elements by their values, as if it selected all. Of masks that index
+  // a tensor, makes the indices of all elements, and returns no tensor.
+  at::Tensor select_all() {
+    const auto& name = name_of(op_);
+    at::Tensor selected;
+    if (name == "aten::nonzero" || name == "aten::masked_select") {
+      const auto& self = stack_[first_].toTensor();
+      if (name == "aten::nonzero") {
+        selected = at::empty_strided({self.numel(), self.dim()}, {1, self.numel()}, self.options().dtype(at::kLong));
+      } else {
+        const auto size = at::infer_size(self.sizes(), stack_[first_ + 1].toTensor().sizes());
+        selected = at::empty({c10::multiply_integers(size)}, self.options());
+      }
+      commit(selected.storage());
+    } else if (has_mask_index_) {
+      c10::List<Optional<at::Tensor>> indices;
+      for (const c10::IValue& index : stack_[first_ + 1].toListRef()) {
+        const auto mask = index.isTensor() ? index.toTensor() : at::Tensor();
+        if (is_mask(mask)) {
+          for (int64_t i = 0; i < mask.dim(); ++i) {
+            indices.push_back(at::empty({mask.numel()}, mask.options().dtype(at::kLong)));
+          }
+        } else {
+          indices.push_back(mask.defined() ? Optional<at::Tensor>(mask) : kNone);
+        }
+      }
+      stack_[first_ + 1] = std::move(indices);
+    } else {
+      refuse("dynamic");
+    }
+    if (is_recorded()) {
+      notify({"selected", name, "", 0, &op_});
+    }
+    return selected;
+  }
+
+  static bool is_mask(const at::Tensor& tensor) {
+    return is_hpu_tensor(tensor) && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
   }
 
   // A plan raises an error that names the line. Without one, the operator's own error follows.
@@ -303,8 +379,7 @@ class LostCall {
       if (is_hpu_tensor(tensor)) {
         on_device_ = true;
         commit(tensor.storage());
-        has_mask_index_ |=
-            argument.name() == "indices" && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+        has_mask_index_ |= argument.name() == "indices" && is_mask(tensor);
       } else if (tensor.dim() > 0 && argument.name() != "indices" && argument.name() != "lengths") {
         host_argument_ = &argument;
       }
@@ -450,9 +525,9 @@ bool lose_forever(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 void know_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
     if (stack[i].isTensor() && is_hpu_tensor(stack[i].toTensor())) {
-      const auto storage = stack[i].toTensor().storage();
-      if (auto* value = known_value(storage)) {
-        value->is_known = storage.nbytes() <= kKnownBytes;
+      const at::Tensor& result = stack[i].toTensor();
+      if (auto* value = known_value(result.storage())) {
+        value->is_known = result.storage().nbytes() <= max_known_bytes(result);
       }
     }
   }

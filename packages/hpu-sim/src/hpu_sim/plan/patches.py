@@ -38,7 +38,8 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         put = functools.partial(replace, stack)
         for owner in (torch, torch.Tensor):
-            put(owner, "isfinite", _isfinite(owner.isfinite, recorder))
+            put(owner, "isfinite", _true(owner.isfinite, recorder))
+        put(torch, torch_tools.IS_ALL_TRUE, _true(getattr(torch, torch_tools.IS_ALL_TRUE), recorder))
         put(torch.Tensor, "__repr__", _show(torch.Tensor.__repr__, recorder))
         for name, function in _group_functions(make_group).items():
             put(dist, name, function)
@@ -54,15 +55,15 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
                 dist.destroy_process_group()
 
 
-def _isfinite(original: Callable[..., Any], recorder: PlanRecorder) -> Callable[..., Any]:
-    """Return a function whose result is assumed to be True: programs skip a step, or end, for numbers that are not."""
+def _true(original: Callable[..., Any], recorder: PlanRecorder) -> Callable[..., Any]:
+    """Return a function whose result is assumed to be True: programs skip a step, or end, where it is not."""
 
-    def isfinite(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         recorder.native.assume(result, True)
         return result
 
-    return isfinite
+    return function
 
 
 def _show(original: Callable[..., str], recorder: PlanRecorder) -> Callable[..., str]:

@@ -17,6 +17,8 @@ MINIMUM_TORCH: Final = (2, 8)
 _stores: Final[list[Any]] = []
 #: Name of the process group backend of a plan.
 PLANNED: Final = "hpu_sim_plan"
+#: Function of torch by which its distributions check their arguments.
+IS_ALL_TRUE: Final = "_is_all_true"
 # Value of SUM in torch's C++ enumeration of reductions.
 _SUM: Final = 0
 

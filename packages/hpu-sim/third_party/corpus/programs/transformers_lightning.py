@@ -18,7 +18,13 @@ MODELS = {
         {"pixel_values": (3, 256, 256)},
         (256, 256),
     ),
-    "wav2vec2": ("Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", {}, {"input_values": (16_000,)}, ()),
+    "wav2vec2": (
+        "Wav2Vec2ForSequenceClassification",
+        "Wav2Vec2Config",
+        {"layerdrop": 0.0},
+        {"input_values": (16_000,)},
+        (),
+    ),
 }
 model_name, config_name, sizes, inputs, labels = MODELS[sys.argv[1]]
 
