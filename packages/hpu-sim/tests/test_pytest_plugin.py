@@ -137,52 +137,37 @@ def isolated_suite(
         return run_suite(folder, fresh_environment({}), _ISOLATED_SUITE, "--color-of-cards=blue", conftest=_OPTION)
 
 
-def test_isolated_test_has_one_device_by_default(isolated_suite: Suite) -> None:
-    """It has its fixtures and the options of the suite."""
-    assert isolated_suite.outcomes["test_default"] == "passed", isolated_suite.output
+@pytest.mark.parametrize(
+    ("test", "outcome", "texts"),
+    [
+        # With its fixtures and the options of the suite.
+        ("test_default", "passed", []),
+        ("test_required", "passed", []),
+        ("test_fails[a::b]", "failed", ["assert 3.0 == 4", "printed text"]),
+        ("test_expected_to_fail", "xfail", []),
+        # The suite continues.
+        ("test_is_killed", "error", ["the subprocess of the test was killed by SIGKILL"]),
+        ("test_missing_fixture", "error", ["fixture 'missing_fixture' not found"]),
+        # A skip would hide it.
+        ("test_invalid_requirement", "error", ["`devices` must be a number from 1 to 64, got 0"]),
+        (
+            "test_unknown_argument",
+            "error",
+            ["the keyword arguments devices, generation, release, lazy, got cards"],
+        ),
+        # It ran in the same pytest process, after the isolated ones, which do not affect it.
+        ("test_without_marker", "passed", []),
+    ],
+)
+def test_an_isolated_test_has_the_outcome_and_output_of_any_test(
+    test: str, outcome: str, texts: list[str], isolated_suite: Suite
+) -> None:
+    assert isolated_suite.outcomes[test] == outcome, isolated_suite.output
+    assert [text for text in texts if text not in isolated_suite.output] == []
 
 
-def test_isolated_test_has_the_required_machine(isolated_suite: Suite) -> None:
-    assert isolated_suite.outcomes["test_required"] == "passed", isolated_suite.output
-
-
-def test_failure_of_an_isolated_test_has_assertion_and_output(isolated_suite: Suite) -> None:
-    assert isolated_suite.outcomes["test_fails[a::b]"] == "failed"
-    assert "assert 3.0 == 4" in isolated_suite.output
-    assert "printed text" in isolated_suite.output
-
-
-def test_isolated_test_can_xfail_and_skip(isolated_suite: Suite) -> None:
-    assert isolated_suite.outcomes["test_expected_to_fail"] == "xfail"
+def test_an_isolated_test_can_skip(isolated_suite: Suite) -> None:
     assert isolated_suite.skipped() == ["not today"]
-
-
-def test_killed_subprocess_is_an_error(isolated_suite: Suite) -> None:
-    """The suite continues."""
-    assert isolated_suite.outcomes["test_is_killed"] == "error"
-    assert "the subprocess of the test was killed by SIGKILL" in isolated_suite.output
-
-
-def test_missing_fixture_is_an_error(isolated_suite: Suite) -> None:
-    assert isolated_suite.outcomes["test_missing_fixture"] == "error"
-    assert "fixture 'missing_fixture' not found" in isolated_suite.output
-
-
-def test_invalid_requirement_is_an_error(isolated_suite: Suite) -> None:
-    """A skip would hide it."""
-    assert isolated_suite.outcomes["test_invalid_requirement"] == "error"
-    assert "`devices` must be a number from 1 to 64, got 0" in isolated_suite.output
-
-
-def test_unknown_marker_argument_is_an_error(isolated_suite: Suite) -> None:
-    assert isolated_suite.outcomes["test_unknown_argument"] == "error"
-    message = "`pytest.mark.hpu` accepts the keyword arguments devices, generation, release, lazy, got cards"
-    assert message in isolated_suite.output
-
-
-def test_isolated_tests_do_not_affect_others(isolated_suite: Suite) -> None:
-    """The unmarked test ran in the same pytest process, after the isolated ones."""
-    assert isolated_suite.outcomes["test_without_marker"] == "passed"
 
 
 @pytest.mark.usefixtures("forks")

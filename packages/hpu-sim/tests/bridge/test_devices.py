@@ -175,65 +175,54 @@ def test_a_context_manager_of_another_device_is_an_error(index: int) -> None:
         hpu.device(index)
 
 
-def test_selecting_device_0_of_a_small_machine_sets_nothing(variables: pytest.MonkeyPatch) -> None:
-    """A machine with fewer than eight devices has no module ids to select from."""
-    hpu.set_device(0)
-
-    assert "HLS_MODULE_ID" not in os.environ
-
-
-def test_selecting_another_device_of_a_small_machine_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    """Without a module id, the acquired device is unknown."""
-    with pytest.raises(AssertionError, match=r"`device` must be 0 without HLS_MODULE_ID .*, got 1"):
-        hpu.set_device(1)
-
-
-@pytest.mark.parametrize("device", [1, "hpu:1", torch.device("hpu:1")], ids=repr)
-def test_selecting_a_visible_module_sets_the_variable(device: Any, variables: pytest.MonkeyPatch) -> None:
-    """The index is that of HABANA_VISIBLE_MODULES."""
-    variables.setenv("HABANA_VISIBLE_MODULES", "4,6")
+@pytest.mark.parametrize(
+    ("module", "visible", "device", "selected"),
+    [
+        # A machine with fewer than eight devices has no module ids to select from.
+        (None, None, 0, None),
+        # The index is that of HABANA_VISIBLE_MODULES.
+        (None, "4,6", 1, "6"),
+        (None, "4,6", "hpu:1", "6"),
+        (None, "4,6", torch.device("hpu:1"), "6"),
+        # A launcher may have set the module.
+        ("1", None, 1, "1"),
+        # A process does not change its device.
+        ("1", None, 0, "1"),
+    ],
+)
+def test_selecting_a_device_selects_a_module(
+    module: str | None, visible: str | None, device: Any, selected: str | None, variables: pytest.MonkeyPatch
+) -> None:
+    _set(variables, module, visible)
 
     hpu.set_device(device)
 
-    assert os.environ["HLS_MODULE_ID"] == "6"
+    assert os.environ.get("HLS_MODULE_ID") == selected
 
 
-def test_selecting_the_selected_module_changes_nothing(variables: pytest.MonkeyPatch) -> None:
-    """A launcher may have set the module."""
-    variables.setenv("HLS_MODULE_ID", "1")
+@pytest.mark.parametrize(
+    ("module", "visible", "device", "message"),
+    [
+        # Without a module id, the acquired device is unknown.
+        (None, None, 1, r"`device` must be 0 without HLS_MODULE_ID .*, got 1"),
+        (None, None, 2, "Invalid device id"),
+        (None, "0,1,2,3,4,5,6,7,8", 0, "must have at most 8 modules, got 9"),
+        ("1", "4,6", 0, "HLS_MODULE_ID must be one of the modules 4,6, got 1"),
+    ],
+)
+def test_a_device_that_cannot_be_selected_is_an_error(
+    module: str | None, visible: str | None, device: int, message: str, variables: pytest.MonkeyPatch
+) -> None:
+    _set(variables, module, visible)
 
-    hpu.set_device(1)
-
-    assert os.environ["HLS_MODULE_ID"] == "1"
-
-
-def test_selecting_another_module_changes_nothing(variables: pytest.MonkeyPatch) -> None:
-    """A process does not change its device."""
-    variables.setenv("HLS_MODULE_ID", "1")
-
-    hpu.set_device(0)
-
-    assert os.environ["HLS_MODULE_ID"] == "1"
-
-
-def test_a_module_that_is_not_visible_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    variables.setenv("HLS_MODULE_ID", "1")
-    variables.setenv("HABANA_VISIBLE_MODULES", "4,6")
-
-    with pytest.raises(AssertionError, match="HLS_MODULE_ID must be one of the modules 4,6, got 1"):
-        hpu.set_device(0)
+    with pytest.raises(AssertionError, match=message):
+        hpu.set_device(device)
 
 
-def test_more_than_eight_visible_modules_are_an_error(variables: pytest.MonkeyPatch) -> None:
-    variables.setenv("HABANA_VISIBLE_MODULES", "0,1,2,3,4,5,6,7,8")
-
-    with pytest.raises(AssertionError, match="must have at most 8 modules, got 9"):
-        hpu.set_device(0)
-
-
-def test_selecting_a_missing_device_is_an_error(variables: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AssertionError, match="Invalid device id"):
-        hpu.set_device(2)
+def _set(variables: pytest.MonkeyPatch, module: str | None, visible: str | None) -> None:
+    for name, value in (("HLS_MODULE_ID", module), ("HABANA_VISIBLE_MODULES", visible)):
+        if value is not None:
+            variables.setenv(name, value)
 
 
 def test_a_full_server_has_modules_to_select(

@@ -53,13 +53,6 @@ def test_importing_hmp_warns(run_python: Callable[..., subprocess.CompletedProce
     assert "DeprecationWarning: HMP is deprecated and will be removed in SynapseAI 1.13.0" in result.stderr
 
 
-@pytest.mark.parametrize("release", ["1.13.0", "1.24.1"])
-def test_later_releases_have_no_hmp(release: str, output_of: Callable[..., str]) -> None:
-    program = "import torch, importlib.util as i; print(i.find_spec('habana_frameworks.torch.hpex.hmp'))"
-
-    assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == "None"
-
-
 def test_importing_hmp_patches_nothing(hmp: Callable[..., list[str]]) -> None:
     assert hmp("kinds(x @ x, F.linear(x, x), low.softmax(-1))") == ["float32 float32 bfloat16"]
 

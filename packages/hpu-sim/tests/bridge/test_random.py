@@ -15,15 +15,6 @@ def test_the_state_is_a_byte_tensor_on_the_cpu(device: object) -> None:
     assert state.shape == torch.get_rng_state().shape
 
 
-def test_the_state_can_be_restored() -> None:
-    """The same numbers are drawn again."""
-    state = hpu.get_rng_state()
-    drawn = torch.rand(3, device="hpu")
-
-    assert hpu.set_rng_state(state) is None
-    assert torch.equal(torch.rand(3, device="hpu"), drawn)
-
-
 def test_the_list_of_all_states_has_one() -> None:
     states = hpu.get_rng_state_all()
     drawn = torch.rand(3, device="hpu")
@@ -40,16 +31,11 @@ def test_another_number_of_states_is_the_bridges_error(count: int) -> None:
         hpu.set_rng_state_all([hpu.get_rng_state()] * count)
 
 
-def test_getting_another_devices_state_is_the_bridges_error() -> None:
+@pytest.mark.parametrize(("name", "arguments"), [("get_rng_state", (1,)), ("set_rng_state", (torch.ones(1), "hpu:1"))])
+def test_the_state_of_another_device_is_the_bridges_error(name: str, arguments: tuple[object, ...]) -> None:
     """The error names the function."""
-    with pytest.raises(RuntimeError, match=r"^hpu get_rng_state supports only device 0$"):
-        hpu.get_rng_state(1)
-
-
-def test_setting_another_devices_state_is_the_bridges_error() -> None:
-    """The error names the function."""
-    with pytest.raises(RuntimeError, match=r"^hpu set_rng_state supports only device 0$"):
-        hpu.set_rng_state(hpu.get_rng_state(), "hpu:1")
+    with pytest.raises(RuntimeError, match=rf"^hpu {name} supports only device 0$"):
+        getattr(hpu, name)(*arguments)
 
 
 def test_manual_seed_returns_the_default_generator() -> None:
@@ -60,11 +46,6 @@ def test_manual_seed_returns_the_default_generator() -> None:
     assert hpu.initial_seed() == 5
 
 
-def test_manual_seed_all_returns_none() -> None:
-    assert hpu.manual_seed_all(6) is None
-    assert hpu.initial_seed() == 6
-
-
 def test_seed_returns_a_new_seed() -> None:
     """It is the initial seed afterwards."""
     seed = hpu.seed()
@@ -73,11 +54,11 @@ def test_seed_returns_a_new_seed() -> None:
     assert hpu.seed() != seed
 
 
-def test_seed_all_returns_none() -> None:
-    before = hpu.initial_seed()
-
+def test_functions_for_all_devices_seed_and_return_none() -> None:
+    assert hpu.manual_seed_all(6) is None
+    assert hpu.initial_seed() == 6
     assert hpu.seed_all() is None
-    assert hpu.initial_seed() != before
+    assert hpu.initial_seed() != 6
 
 
 def test_there_is_one_default_generator() -> None:

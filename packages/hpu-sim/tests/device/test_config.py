@@ -109,16 +109,6 @@ def test_an_empty_variable_means_the_default() -> None:
     assert SimConfig.from_environment(environment) == SimConfig.create(1)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("HPU_SIM_DEVICES", "two"), ("HPU_SIM_GENERATION", "GAUDI9"), ("HPU_SIM_RELEASE", "0.1")],
-)
-def test_an_invalid_variable_is_an_error(name: str, value: str) -> None:
-    """The error has the value."""
-    with pytest.raises(ValueError, match=f"got {value!r}"):
-        SimConfig.from_environment({"HPU_SIM_DEVICES": "1", name: value})
-
-
 @given(
     devices=st.integers(1, config.MAX_DEVICES),
     generation=st.sampled_from(sorted(config.MEMORY_BYTES)),
@@ -129,16 +119,6 @@ def test_the_environment_of_a_machine_describes_it(devices: int, generation: str
     machine = SimConfig.create(devices, generation, release)
 
     assert SimConfig.from_environment(machine.environment()) == machine
-
-
-@pytest.mark.parametrize("value", [None, "0", "1"])
-def test_the_mode_variable_is_read_from_the_process(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if value is None:
-        monkeypatch.delenv("PT_HPU_LAZY_MODE")
-    else:
-        monkeypatch.setenv("PT_HPU_LAZY_MODE", value)
-
-    assert config.lazy_variable() == value
 
 
 @pytest.mark.parametrize(
