@@ -51,33 +51,6 @@ def test_a_subprocess_has_the_device(tmp_path: Path) -> None:
     assert done.stdout == "3.0 2\n"
 
 
-@pytest.mark.slow
-def test_a_spawned_process_has_the_device(tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]) -> None:
-    """A process of multiprocessing's "spawn" method inherits the machine."""
-    script = tmp_path / "spawn.py"
-    script.write_text(
-        "import multiprocessing\n"
-        "def work(queue):\n"
-        "    import torch\n"
-        "    queue.put(torch.ones(4, device='hpu').sum().item())\n"
-        "if __name__ == '__main__':\n"
-        "    import hpu_sim\n"
-        "    hpu_sim.activate()\n"
-        "    context = multiprocessing.get_context('spawn')\n"
-        "    queue = context.SimpleQueue()\n"
-        "    process = context.Process(target=work, args=(queue,))\n"
-        "    process.start()\n"
-        "    print(queue.get())\n"
-        "    process.join()\n",
-        encoding="utf-8",
-    )
-
-    with start_python(script, **_OFF) as process:
-        output, error = process.communicate(timeout=120)
-
-    assert (process.returncode, output) == (0, "4.0\n"), error
-
-
 def test_the_command_runs_a_script_with_the_device(
     tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
