@@ -180,6 +180,14 @@ def test_a_process_that_has_left_may_end(ranks: list[Rank], now: list[float]) ->
     assert ranks[0].clock["others"] == 0
 
 
+def test_a_rank_in_the_next_training_has_left(ranks: list[Rank]) -> None:
+    ranks[0].post(training=False)
+    ranks[1].post(run=2)
+    _exchange(ranks)
+
+    assert ranks[0].clock["others"] == 0
+
+
 def test_all_ranks_learn_before_which_batch_they_stop(ranks: list[Rank]) -> None:
     ranks[1].clock["signals"] |= 1 << signal.SIGTERM
     _exchange(ranks)

@@ -285,7 +285,9 @@ class Guard:
             # The store closes some seconds after a failure.
             failure = None if is_last else self._leader.failure or self._closed_store()
         self._learn(failure)
-        self._clock["others"] = sum(not state.is_gone for state in self.ranks.values() if state is not self._own)
+        # A rank may be in the next training already.
+        here = [state for state in self.ranks.values() if state.heartbeat.run <= beat.run and not state.is_gone]
+        self._clock["others"] = sum(state is not self._own for state in here)
         self._clock.told.write(replace(self._leader, run=beat.run, failure=self.failure))
 
     def _lead(self, store: Store, own: Heartbeat) -> RankFailure | None:
