@@ -27,6 +27,7 @@ import subprocess
 import sys
 import time
 import warnings
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
@@ -293,11 +294,21 @@ def _import_installed(names: Sequence[str]) -> None:
             importlib.import_module(name)
 
 
+def _leave_out_finalizers() -> list[Any]:
+    """Let a program end without the finalizers of torch's libraries, which take half of the time of a short one."""
+    registered: Any = weakref.finalize
+    finalizers = [each for each in registered._registry if each.atexit]
+    for each in finalizers:
+        each.atexit = False
+    return finalizers
+
+
 def _serve() -> None:
     codes: list[int] = []
     # First of all, because the handler that is registered first runs last, after Python has joined all threads.
     atexit.register(_exit_at_once, codes)
     _import_installed(sys.argv[2:])
+    finalizers = _leave_out_finalizers()
     # A collection in a fork would copy the pages of all these objects.
     gc.freeze()
     # The path without PYTHONPATH.
@@ -315,6 +326,7 @@ def _serve() -> None:
         if not request["arguments"]:
             _prepare(request, files, path)
             _import_installed(os.environ.get(PRELOAD, "").split(","))
+            finalizers += _leave_out_finalizers()
             connection, path = socket.socket(fileno=_above(os.dup(0))), None
             continue
         # The program's own server is a fork of this process before the program changes it.
@@ -330,6 +342,8 @@ def _serve() -> None:
         for file in files:
             os.close(file)
         connection = its
+    for finalizer in finalizers:
+        finalizer.atexit = TEARDOWN in os.environ
     try:
         _run(request["arguments"])
     except SystemExit as error:

@@ -8,10 +8,13 @@ import threading
 import torch
 
 import hpu_sim
+from hpu_sim.device.runtime import native
 
 
 def _free_garbage() -> None:
     """Collect until nothing is left: a tensor that C++ holds is freed by the collection after that of its holder."""
+    # Autograd's thread may still hold what it has computed when the caller has it.
+    native().drain_autograd_engine()
     while gc.collect():
         pass
 
