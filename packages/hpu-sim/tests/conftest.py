@@ -159,6 +159,26 @@ def fresh_environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
     return variables
 
 
+@pytest.fixture
+def hpu_sim_command(
+    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs the installed command in a temporary folder."""
+
+    def run(*arguments: str | Path, **variables: str | None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).with_name("hpu-sim"), *arguments],
+            cwd=tmp_path,
+            env=fresh_environment(variables),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def without_gloo() -> Callable[[str], str]:
     """Return a function that removes the lines that gloo of torch 2.9 prints about its connections."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("forks")
-
-_COMMAND: Final = "from hpu_sim.cli import main; main()"
 
 
 def test_memory_can_be_lowered() -> None:
@@ -97,14 +95,12 @@ def test_the_banner_names_less_memory(run_python: Callable[..., subprocess.Compl
 
 
 @pytest.mark.slow
-def test_the_command_takes_a_memory_size(start_python: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import torch; print(torch.hpu.mem_get_info()[1])", encoding="utf-8")
+def test_the_command_takes_a_memory_size(
+    hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text("import torch; print(torch.hpu.mem_get_info()[1])", encoding="utf-8")
 
-    with start_python("-c", _COMMAND, "run", "--memory", "3GiB", script) as process:
-        output, error = process.communicate(timeout=120)
-
-    assert (process.returncode, output) == (0, f"{3 << 30}\n"), error
+    assert hpu_sim_command("run", "--memory", "3GiB", "script.py").stdout == f"{3 << 30}\n"
 
 
 def test_an_invalid_size_is_a_usage_error() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -16,50 +14,30 @@ from hpu_sim import cli
 from hpu_sim.device import build
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("forks")
 
-_COMMAND: Final = Path(sys.executable).with_name("hpu-sim")
-
 _SCRIPT: Final = """
-import sys
+import os, sys
 import torch
 
-print(__name__, torch.hpu.device_count(), torch.hpu.get_device_name(), *sys.argv)
+print(__name__, torch.hpu.device_count(), torch.hpu.get_device_name(), os.path.abspath(sys.path[0]), *sys.argv)
 sys.exit(7)
 """
-
-
-@pytest.fixture
-def hpu_sim_command(
-    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs the installed command in a temporary folder."""
-
-    def run(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [_COMMAND, *arguments],
-            cwd=tmp_path,
-            env=fresh_environment(variables),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
 
 
 def test_a_script_runs_as_under_python(
     tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """The script is `__main__`, gets all later arguments, and its exit code is the command's."""
+    """The script is `__main__`, gets its folder and all later arguments, and its exit code is the command's."""
     (tmp_path / "script.py").write_text(_SCRIPT, encoding="utf-8")
 
     result = hpu_sim_command("run", "--devices", "3", "--generation", "gaudi3", "script.py", "--devices", "9", "x")
 
-    assert (result.returncode, result.stdout) == (7, "__main__ 3 GAUDI3 script.py --devices 9 x\n")
+    assert (result.returncode, result.stdout) == (7, f"__main__ 3 GAUDI3 {tmp_path} script.py --devices 9 x\n")
 
 
 def test_a_module_runs_as_under_python(
@@ -71,7 +49,7 @@ def test_a_module_runs_as_under_python(
     result = hpu_sim_command("run", "-m", "program", "-v")
 
     assert result.returncode == 7
-    assert result.stdout == f"__main__ 1 GAUDI2 {tmp_path / 'program.py'} -v\n"
+    assert result.stdout == f"__main__ 1 GAUDI2 {tmp_path} {tmp_path / 'program.py'} -v\n"
 
 
 def test_options_can_come_from_the_environment(
@@ -82,7 +60,7 @@ def test_options_can_come_from_the_environment(
 
     result = hpu_sim_command("run", "script.py", HPU_SIM_DEVICES="4", HPU_SIM_GENERATION="GAUDI3")
 
-    assert result.stdout == "__main__ 4 GAUDI3 script.py\n"
+    assert result.stdout == f"__main__ 4 GAUDI3 {tmp_path} script.py\n"
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_COMMAND: Final = "from hpu_sim.cli import main; main()"
 _OFF: Final = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
@@ -49,22 +48,6 @@ def test_a_subprocess_has_the_device(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", child], env=environment, check=True, capture_output=True, text=True)
 
     assert done.stdout == "3.0 2\n"
-
-
-def test_the_command_runs_a_script_with_the_device(
-    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
-) -> None:
-    """Arguments, `__main__` and the script's folder equal those of `python script`."""
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import sys, torch\nprint(__name__, sys.argv[1:], sys.path[0], torch.zeros(1, device='hpu').device)\n",
-        encoding="utf-8",
-    )
-
-    with start_python("-c", _COMMAND, "run", script, "--epochs", "3", **_OFF) as process:
-        output, error = process.communicate(timeout=120)
-
-    assert (process.returncode, output) == (0, f"__main__ ['--epochs', '3'] {tmp_path} hpu:0\n"), error
 
 
 def test_another_sitecustomize_still_runs(tmp_path: Path, output_of_new_python: Callable[..., str]) -> None:

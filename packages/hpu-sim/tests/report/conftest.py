@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +18,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 
 
 @pytest.fixture
-def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]], forks: None) -> Callable[..., Any]:
+def run_recorded(tmp_path: Path, hpu_sim_command: Callable[..., Any], forks: None) -> Callable[..., Any]:
     """Return a function that runs a program with ``--report`` and returns the completed process and the report."""
 
     def run(
@@ -32,17 +30,10 @@ def run_recorded(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]
         **variables: str,
     ) -> tuple[Any, Report]:
         path = tmp_path / "report.json"
-        command = Path(sys.executable).with_name("hpu-sim")
         options = [option for each in (path, *reports) for option in ("--report", each)]
         options += [option for each in snapshot for option in ("--memory-snapshot", each)]
-        done = subprocess.run(
-            [command, "run", "--devices", str(devices), *options, PROGRAMS / program, *arguments],
-            env=fresh_environment({"PT_HPU_LAZY_MODE": "1", **variables}),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        command = ["run", "--devices", str(devices), *options, PROGRAMS / program, *arguments]
+        done = hpu_sim_command(*command, **{"PT_HPU_LAZY_MODE": "1", **variables})
         return done, from_dict(Report, json.loads(path.read_text(encoding="utf-8")))
 
     return run

@@ -148,21 +148,14 @@ x.sum().item()
 
 
 @pytest.fixture
-def run_hpu_sim(tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]) -> Callable[..., Any]:
+def run_hpu_sim(
+    tmp_path: Path, hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs `hpu-sim run` with options and the source of a program."""
 
-    def run(program: str, *options: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        script = tmp_path / "script.py"
-        script.write_text(program, encoding="utf-8")
-        return subprocess.run(
-            [_COMMAND, "run", *options, script],
-            env=fresh_environment(variables),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "script.py").write_text(program, encoding="utf-8")
+        return hpu_sim_command("run", *options, "script.py")
 
     return run
 
