@@ -197,31 +197,44 @@ class OtherMesh(ImageClassifier):
         fully_shard(self.net, mesh=mesh)
 
 
+def _refuse(module: ImageClassifier, strategy: Any, devices: int) -> str:
+    """Return the error."""
+    with pytest.raises((ValueError, RuntimeError, TypeError)) as error:
+        train(module, make_trainer(strategy=strategy, devices=devices))
+    return str(error.value)
+
+
 def _misuse() -> list[str]:
-    """Return the errors."""
-    messages = []
-    for module, strategy in (
-        (NoPlan(), _strategy(1, failure_detection=False)),
-        (Unsharded(), _strategy(2, failure_detection=False)),
-        (Sharded(), HPUModelParallelStrategy(3, 2, failure_detection=False)),
-        (ImageClassifier(), _strategy(2, failure_detection=False)),
-    ):
-        with pytest.raises((ValueError, RuntimeError, TypeError)) as error:
-            train(module, make_trainer(strategy=strategy))
-        messages.append(str(error.value))
-    return messages
+    """Return the errors of two ranks. After each, rank 0 waits until the other knows of it."""
+    return [
+        _refuse(NoPlan(), _strategy(1, failure_detection=False), 2),
+        _refuse(Unsharded(), _strategy(2, failure_detection=False), 2),
+    ]
 
 
-def test_misuse_is_refused(on_ranks: OnRanks) -> None:
-    for plan, unsharded, mesh, no_hook in on_ranks(_misuse):
+def test_modules_without_sharded_parameters_are_refused(on_ranks: OnRanks) -> None:
+    for plan, unsharded in on_ranks(_misuse):
         if _HAS_SUMS:
             assert plan.startswith("a plan of `parallelize_module` must name a module: Parallelize plan key 'decoder'")
         else:
             # torch does not warn of the plan.
             assert plan.startswith("the module must have sharded parameters, got NoPlan without any")
         assert unsharded.startswith("the module must have sharded parameters, got Unsharded without any")
-        assert "multiplied should equal the world size (2)" in mesh
-        assert "required to override the `configure_model()` hook" in no_hook
+
+
+def _misuse_alone() -> list[str]:
+    """Return the errors of one rank."""
+    return [
+        _refuse(Sharded(), HPUModelParallelStrategy(3, 2), 1),
+        _refuse(ImageClassifier(), HPUModelParallelStrategy(1, 1), 1),
+    ]
+
+
+def test_misuse_is_refused(on_ranks: OnRanks) -> None:
+    [(mesh, no_hook)] = on_ranks(_misuse_alone, count=1)
+
+    assert "multiplied should equal the world size (1)" in mesh
+    assert "required to override the `configure_model()` hook" in no_hook
 
 
 def _train_with_fabric(path: Path) -> tuple[list[float], list[float], int]:
