@@ -286,7 +286,7 @@ def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _kernels(kind: str) -> Iterator[None]:
-    """Take norms and rotations as the bridge's kernels, as optimum-habana does in some models."""
+    """Take norms and rotations as the bridge's kernels, as optimum-habana does in some models, and masks as given."""
     from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelperV2
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 
@@ -299,7 +299,10 @@ def _kernels(kind: str) -> Iterator[None]:
         angles = cosine.unsqueeze(1), sine.unsqueeze(1)
         return tuple(RotaryPosEmbeddingHelperV2.apply(each, *angles, None) for each in (query, key))
 
+    masking = importlib.import_module("transformers.masking_utils")
     with contextlib.ExitStack() as stack:
+        # transformers reads whether a mask is all ones from version 5 on, unless the program is traced.
+        stack.enter_context(mock.patch.object(masking, "is_tracing", lambda *_: True))
         if kind in _WITH_KERNELS:
             module = importlib.import_module(f"transformers.models.{kind.lower()}.modeling_{kind.lower()}")
             norm = getattr(module, f"{kind}RMSNorm")

@@ -120,6 +120,16 @@ def test_what_depends_on_unknown_values_has_all_elements() -> None:
     assert data.unsqueeze(2)[mask, 0].shape == (6,)
 
 
+def test_unknown_values_are_counted_as_balanced() -> None:
+    """By such counts, a mixture of experts divides tokens."""
+    chosen = torch.randn(10, 8, device="hpu").argmax(-1).int()
+
+    counts = torch.histc(chosen, bins=4, min=0, max=3)
+
+    assert counts.tolist() == [2, 3, 2, 3]
+    assert counts.cumsum(0).tolist() == [2, 5, 7, 10]
+
+
 @pytest.mark.parametrize(
     ("compare", "value"),
     [(torch.gt, True), (torch.ge, True), (torch.lt, False), (torch.le, False)],

@@ -114,9 +114,15 @@ def test_a_shape_without_a_limit_is_refused() -> None:
 def test_a_shape_that_depends_on_data_is_an_upper_limit() -> None:
     recording = _plan(lambda x: x[x > 0])
 
-    (note,) = (each for each in recording.notes if "upper limits" in each)
-    assert re.match(rf"{__file__}:\d+: the shape of the result of aten.index", note)
+    (note,) = (each for each in recording.notes if "upper limit" in each)
+    assert re.match(rf"{__file__}:\d+: aten.index.Tensor depends on data", note)
     assert [(read.operator, read.count) for read in recording.host_reads] == [("index", 1)]
+
+
+def test_tokens_of_experts_are_balanced() -> None:
+    recording = _plan(lambda x: torch.histc(x.flatten(), bins=2))
+
+    assert any("aten.histc.default depends on data, and is planned as balanced" in note for note in recording.notes)
 
 
 def test_a_check_of_a_distribution_passes() -> None:

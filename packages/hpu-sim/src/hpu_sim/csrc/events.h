@@ -18,8 +18,8 @@ namespace hpu_sim {
 
 struct Event {
   // Where operators are recorded: operator, after a kernel was launched; dynamic and shapeless, where a plan has no
-  // shape for the results, because they depend on data, or for want of a Meta kernel; selected, where results have the
-  // shape as if the operator selected each element. For diagnostics: cpu_fallback,
+  // shape for the results, because they depend on data, or for want of a Meta kernel; assumed, with the way in which a
+  // plan takes results that depend on data. For diagnostics: cpu_fallback,
   // cache_miss, compilation, recompilation, dtype, unsupported, late_error. For both: host_sync, with the value in a
   // plan; h2d, d2h, collective.
   const char* kind;

@@ -285,8 +285,12 @@ class LostCall {
       replace_tensors(value, [this](const at::Tensor& tensor) { return from_meta(tensor); });
     }
     sync_written();
+    const int64_t num_counted = base_ == "histc" ? stack_[first_].toTensor().numel() : 0;
     finish(std::move(results));
     propagate_assumption();
+    if (num_counted != 0) {
+      balance(num_counted);
+    }
   }
 
  private:
@@ -305,6 +309,32 @@ class LostCall {
     stack_.resize(first_);
     for (auto& result : results) {
       stack_.push_back(std::move(result));
+    }
+  }
+
+  // Fills counts of values that are not known, such as tokens of each expert: as many of each.
+  void balance(int64_t total) const {
+    const at::Tensor& counts = stack_.back().toTensor();
+    auto* value = known_value(counts.storage());
+    if (value == nullptr || counts.storage().nbytes() > kKeptBytes) {
+      return;
+    }
+    std::vector<int64_t> balanced(static_cast<size_t>(counts.numel()));
+    for (int64_t i = 0, before = 0; i < counts.numel(); ++i) {
+      const int64_t end = total * (i + 1) / counts.numel();
+      balanced[static_cast<size_t>(i)] = end - before;
+      before = end;
+    }
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    as_cpu_alias(counts).copy_(at::tensor(balanced, at::kLong));
+    value->is_known = true;
+    note("as balanced, such as the tokens of each expert");
+  }
+
+  // Tells how the plan takes a result that depends on values.
+  void note(const char* how) const {
+    if (is_recorded()) {
+      notify({"assumed", name_of(op_), how, 0, &op_});
     }
   }
 
@@ -352,9 +382,10 @@ class LostCall {
     } else {
       refuse("dynamic");
     }
-    if (is_recorded()) {
-      notify({"selected", name, "", 0, &op_});
-    }
+    note(
+        "as if each element were selected, an upper limit of memory and time (on a card a host sync, and a new graph "
+        "for "
+        "each shape)");
     return selected;
   }
 

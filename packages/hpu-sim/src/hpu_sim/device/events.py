@@ -26,7 +26,7 @@ DIAGNOSTICS: Final = frozenset({
 OPTIMIZERS: Final = frozenset({"optimizer_begin", "optimizer_end", "closure_begin", "closure_end"})
 #: Kinds of what a step consists of. The operators between ``kernel_begin`` and ``kernel_end`` are one launch on a card.
 OPERATORS: Final = frozenset({
-    "operator", "h2d", "d2h", "collective", "host_sync", "dynamic", "selected", "shapeless", "mark_step",
+    "operator", "h2d", "d2h", "collective", "host_sync", "dynamic", "assumed", "shapeless", "mark_step",
     "kernel_begin", "kernel_end",
 })  # fmt: skip
 

@@ -32,10 +32,6 @@ _UNPLANNABLE: Final = {
     "sync and a new graph): use a mask, torch.where or a fixed number of elements",
     "shapeless": "the operator {} has no shape function: register one with torch.library.register_fake",
 }
-_SELECTED: Final = (
-    "{}: the shape of the result of {} depends on data (on a card a host sync, and a new graph for each shape). It is "
-    "planned as if each element were selected, so that memory and time are upper limits."
-)
 # Operators between two reports of progress.
 _OPERATORS_PER_REPORT: Final = 1000
 
@@ -224,8 +220,9 @@ class PlanRecorder(OperationRecorder):
         """
         if event.kind in _UNPLANNABLE:
             raise self._fail(_UNPLANNABLE[event.kind].format(self._function(*event.operator).text))
-        if event.kind == "selected":
-            self.notes.add(_SELECTED.format(frames.program_line(), self._function(*event.operator).text))
+        if event.kind == "assumed":
+            name = self._function(*event.operator).text
+            self.notes.add(f"{frames.program_line()}: {name} depends on data, and is planned {event.detail}.")
         super().on_event(event)
 
     def _fail(self, problem: str) -> PlanError:
