@@ -302,7 +302,7 @@ def _kernels(kind: str) -> Iterator[None]:
     masking = importlib.import_module("transformers.masking_utils")
     with contextlib.ExitStack() as stack:
         # transformers reads whether a mask is all ones from version 5 on, unless the program is traced.
-        stack.enter_context(mock.patch.object(masking, "is_tracing", lambda *_: True))
+        stack.enter_context(mock.patch.object(masking, "is_tracing", return_value=True))
         if kind in _WITH_KERNELS:
             module = importlib.import_module(f"transformers.models.{kind.lower()}.modeling_{kind.lower()}")
             norm = getattr(module, f"{kind}RMSNorm")
