@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hpu_core import bridge, hccl, initialize_hccl
+from hpu_core import _rendezvous_env, bridge, hccl, initialize_hccl
 
 if TYPE_CHECKING:
     from conftest import FakeBridge
@@ -214,6 +214,22 @@ def test_what_the_bridges_import_sets_is_removed_as_well() -> None:
 
     hccl.select_device(2, 1)
     assert os.environ["HLS_MODULE_ID"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("inherited", "chosen", "after"),
+    [((), "1", None), ((), "5", "5"), (("HLS_MODULE_ID",), "1", "1")],
+    ids=["of the bridge's import", "of the program", "of a wrapper"],
+)
+def test_a_rank_of_an_engine_restores_its_module(
+    inherited: tuple[str, ...], chosen: str, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_rendezvous_env, "inherited_names", lambda: frozenset(inherited))
+    os.environ.update(HLS_MODULE_ID=chosen, TORCHELASTIC_USE_AGENT_STORE="True")
+    initialize_hccl(2, 1, 1)
+    hccl.restore_environment()
+
+    assert os.environ.get("HLS_MODULE_ID") == after
 
 
 def test_set_environment_keeps_the_users_variables(monkeypatch: pytest.MonkeyPatch) -> None:

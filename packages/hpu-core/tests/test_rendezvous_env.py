@@ -44,7 +44,7 @@ def test_what_the_bridge_sets_is_cleared_and_what_is_inherited_stays(
     inherited: dict[str, str], expected: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.environ.update(inherited)
-    monkeypatch.setattr(_rendezvous_env, "_inherited_names", lambda: frozenset(inherited))
+    monkeypatch.setattr(_rendezvous_env, "inherited_names", lambda: frozenset(inherited))
     importlib.import_module("habana_frameworks.torch")
     _rendezvous_env.clear()
 
@@ -62,13 +62,13 @@ def test_without_a_bridge_the_values_of_the_program_stay() -> None:
 @pytest.mark.usefixtures("environment")
 def test_a_variable_of_the_program_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     os.environ["HPU_OF_THE_PROGRAM"] = "1"
-    names = _rendezvous_env._inherited_names()
+    names = _rendezvous_env.inherited_names()
     assert "PATH" in names
     assert "HPU_OF_THE_PROGRAM" not in names
 
     # A system without /proc.
     monkeypatch.setattr(Path, "read_bytes", mock.Mock(side_effect=FileNotFoundError))
-    assert _rendezvous_env._inherited_names() == os.environ.keys()
+    assert _rendezvous_env.inherited_names() == os.environ.keys()
 
 
 @pytest.mark.usefixtures("fake_bridge")

@@ -23,7 +23,7 @@ _RANKS: Final = ("GROUP_RANK", "LOCAL_RANK", "NODE_RANK", "RANK")
 
 def clear() -> None:
     """Remove what the bridge's import has set in this process, or in a parent that has set no rank."""
-    inherited = _inherited_names()
+    inherited = inherited_names()
     is_of_parent = (
         inherited >= {_MARKER, *_DEFAULTS}
         and _DEFAULTS.items() <= os.environ.items()
@@ -49,7 +49,7 @@ def preserve() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _inherited_names() -> frozenset[str]:
+def inherited_names() -> frozenset[str]:
     """Return the names of the variables that this process inherited, or has if the system does not list them."""
     try:
         block = Path("/proc/self/environ").read_bytes()

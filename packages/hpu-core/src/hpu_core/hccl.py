@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import SupportsIndex
 
-from hpu_core import bridge, launcher_env
+from hpu_core import _rendezvous_env, bridge, launcher_env
 from hpu_core.discovery import _visible_modules
 
 _MODULE = "HLS_MODULE_ID"
@@ -55,7 +55,10 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
     # First, because without a bridge the environment must not change.
     bridge.load_hccl()
     _select(module, local_rank)
-    # The import of a rank's bridge sets both.
+    # The import of a rank's bridge sets both, also under an engine; a wrapper's module is inherited.
+    if world_size > 1 and _MODULE not in _rendezvous_env.inherited_names():
+        modules = _visible_modules.selected() or range(world_size)
+        module = str(dict(enumerate(modules)).get(local_rank))
     _save(_LOG_ID, str(rank))
     _save(_MODULE, module)
     return bridge.initialize_distributed(world_size, rank, local_rank)
