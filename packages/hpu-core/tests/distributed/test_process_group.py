@@ -1,10 +1,11 @@
 """Arguments of the process group manager, and processes that it waits for."""
 
+import functools
 import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
@@ -14,14 +15,21 @@ from hpu_core import initialize_hccl
 from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
 from hpu_core.distributed import process_group
 from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.failure_detection import Heartbeat
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
+from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.store import RendezvousConfig
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_core.launcher_env import LAUNCHER_PID
 from hpu_testing.process_groups import leave_process_group
 
 from .jobs import launched_process
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import HashStore
+else:
+    from torch.distributed import HashStore
 
 
 def _initialize_hccl() -> int:
@@ -222,6 +230,28 @@ def _timeouts() -> list[float]:
 def test_each_strategy_has_its_own_timeout(on_ranks: Callable[..., list[Any]]) -> None:
     """Defect A7: the process group outlives the first one."""
     assert on_ranks(_timeouts) == [[60, 90], [60, 90]]
+
+
+@pytest.mark.parametrize(("attempt", "run"), [(1, 2), (2, 1)])
+def test_another_watchdog_goes_on_counting_trainings(attempt: int, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, the guard of the last one may not have published its training; another store counts anew."""
+    store = HashStore()
+    for number in (1, 2):
+        store.set(f"hpu_core/{number}/heartbeat/0", Heartbeat().to_json())
+        store.set(f"hpu_core/{number}/heartbeat/1", Heartbeat().to_json())
+    config = RendezvousConfig("127.0.0.1", 1, 0, 2, timedelta(seconds=2))
+    monkeypatch.setattr(process_group, "_watchdog", None)
+    monkeypatch.setattr(process_group, "Watchdog", functools.partial(Watchdog, guard=lambda *_, **__: 0))
+    for number, detects in ((1, False), (attempt, True)):
+        job: Any = RendezvousResult(config, store, number, {})  # type: ignore[arg-type] # A store without a server.
+        watchdog = process_group._find_watchdog(job, LaunchedRanks(), detects=detects)
+        watchdog.open()
+        found = watchdog.clock.posted.read().run
+        watchdog._is_off = True
+        watchdog.close()
+
+    watchdog.dismiss()
+    assert found == run
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,13 @@ def test_a_training_has_a_number_of_its_own(watchdog: Watchdog) -> None:
     assert (first, _posted(watchdog).run) == (1, 2)
 
 
+def test_a_training_is_numbered_after_that_of_another_strategy(watchdog: Watchdog) -> None:
+    """Of an earlier Fabric, which a rank may still have while the other one's is collected."""
+    watchdog.open()
+
+    assert _posted(watchdog).run == 2
+
+
 def test_strategies_of_a_process_train_until_the_last_one_ends(watchdog: Watchdog) -> None:
     watchdog.open()
     watchdog.close()

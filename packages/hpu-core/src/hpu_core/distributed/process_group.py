@@ -223,13 +223,17 @@ class ProcessGroupManager:
 def _find_watchdog(job: RendezvousResult, launched: LaunchedRanks, *, detects: bool) -> Watchdog:
     """Return the watchdog of this process, another one for another process group or timeout."""
     global _watchdog  # noqa: PLW0603 - a process has one.
+    run = 0
     if _watchdog is not None:
         last = _watchdog.job
-        is_same = (last.root, last.attempt, last.config.timeout) == (job.root, job.attempt, job.config.timeout)
-        if is_same and _watchdog.detects == detects:
+        is_same = (last.root, last.attempt) == (job.root, job.attempt)
+        if is_same and last.config.timeout == job.config.timeout and _watchdog.detects == detects:
             return _watchdog
+        # Not as in the store: the guard may not have published the last one.
+        run = _watchdog.run if is_same else 0
         _watchdog.dismiss()
     _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects)
+    _watchdog.run = run
     return _watchdog
 
 

@@ -51,6 +51,9 @@ class Watchdog:
         clock: The clock of this process.
         detects: Whether to detect failures; else ranks only agree on signals.
         guard: Starts the guard, and returns its process id; 0 if it is a thread.
+
+    Attributes:
+        run: Number of the last training in this process group, the same on all ranks.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Watchdog:
         # The training thread and the one below post it.
         self._lock = threading.RLock()
         self._beat = Heartbeat()
+        self.run = 0
         self._users = 0
         self._pid = os.getpid()
         self._devnull = os.open(os.devnull, os.O_WRONLY)
@@ -84,16 +88,16 @@ class Watchdog:
         self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=10)
 
     def open(self) -> None:
-        """Begin a training, unless another strategy of this process has."""
+        """Begin a training, also if another strategy of this process has: ranks may collect that at different times."""
         self._users += 1
+        # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
+        leader = Heartbeat.from_json(self.job.store().get("heartbeat/0"))
+        self.clock.reset()
+        self.run = max(leader.run, self.run + 1)
+        self._beat = Heartbeat(run=self.run, training=True)
+        self._post()
         if self._users > 1:
             return
-        # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
-        store = self.job.store()
-        runs = [Heartbeat.from_json(store.get(f"heartbeat/{rank}")).run for rank in (0, self._rank)]
-        self.clock.reset()
-        self._beat = Heartbeat(run=max(runs[0], runs[1] + 1, self._beat.run + 1), training=True)
-        self._post()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._pulse, args=(self._stop,), name="hpu-watchdog", daemon=True)
         self._thread.start()
@@ -225,7 +229,7 @@ class Watchdog:
         """
         if not self.detects:
             return
-        key, store, ranks = f"epochs/{self._beat.run}", self.job.store(), self.job.config.world_size
+        key, store, ranks = f"epochs/{self.run}", self.job.store(), self.job.config.world_size
         with self._raising(contextlib.nullcontext()):
             self._post(ended=batches)
             try:
@@ -303,7 +307,7 @@ class Watchdog:
     def _told(self) -> Heartbeat:
         """What the guard had to say in this training."""
         told = self.clock.told.read()
-        return told if told.run == self._beat.run else Heartbeat()
+        return told if told.run == self.run else Heartbeat()
 
     def _post(self, **changes: object) -> None:
         """Change the heartbeat, and have the guard read it."""
