@@ -269,7 +269,7 @@ def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
     manager.launched = LaunchedRanks({1: launched_process()} if launched else {})
     cluster.set_world_size(2)
     with (
-        mock.patch.object(process_group, "rendezvous", side_effect=RuntimeError("stop")) as opened,
+        mock.patch.object(process_group, "open_store", side_effect=RuntimeError("stop")) as opened,
         pytest.raises(RuntimeError, match="stop"),
     ):
         manager.rendezvous(cluster)
@@ -277,14 +277,15 @@ def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
     assert opened.call_args.args[0].timeout.total_seconds() == expected
 
 
-def test_the_launched_ranks_of_a_rank_without_a_store_are_killed() -> None:
+@pytest.mark.parametrize("error", [RuntimeError("cannot open the store"), RankFailedError("found no rank 0")])
+def test_the_launched_ranks_of_a_rank_without_a_store_are_killed(error: RuntimeError) -> None:
     """They would wait for the same store until their own timeout."""
     manager, cluster, process = ProcessGroupManager(None, None), LightningEnvironment(), launched_process()
     cluster.set_world_size(2)
     manager.launched = LaunchedRanks({1: process})
     with (
-        mock.patch.object(process_group, "rendezvous", side_effect=RuntimeError("cannot open the store")),
-        pytest.raises(RuntimeError, match="cannot open the store"),
+        mock.patch.object(process_group, "open_store", side_effect=error),
+        pytest.raises(type(error), match=str(error)),
     ):
         manager.rendezvous(cluster)
 
