@@ -26,7 +26,7 @@ from .modules import (
     trainer,
 )
 
-BATCHES = 5
+BATCHES = 2
 EPOCHS = 2
 
 STAGES = {
