@@ -15,10 +15,11 @@ _TIMEOUT = 900  # The first use compiles the simulated device, which takes half 
 
 
 @pytest.mark.timeout(_TIMEOUT)
+@pytest.mark.parametrize("marker", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("release", _RELEASES)
-def test_on_simulator(release: str, tmp_path: Path) -> None:
+def test_on_simulator(release: str, marker: str, tmp_path: Path) -> None:
     env = machine_env(1, tmp_path / "runtime", HPU_SIM_RELEASE=release, HPU_PRECISION_SIMULATED="1")
-    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
+    options = ["-q", "-p", "no:cacheprovider", "-m", marker, f"--basetemp={tmp_path / 'tests'}"]
     with Program([sys.executable, "-m", "pytest", *options, str(_DIRECTORY)], env, preloaded=True) as program:
         completed = program.wait(_TIMEOUT)
 

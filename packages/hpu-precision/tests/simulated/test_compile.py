@@ -36,8 +36,16 @@ def no_graphs() -> None:
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("backend", _BACKENDS)
-@pytest.mark.parametrize("lists", _LISTS)
+@pytest.mark.parametrize(
+    ("lists", "backend"),
+    [
+        ("default lists", "eager"),
+        ("own lists", "aot_eager"),
+        pytest.param("default lists", "aot_eager", marks=pytest.mark.slow),
+        pytest.param("own lists", "eager", marks=pytest.mark.slow),
+        *(pytest.param("verbose", backend, marks=pytest.mark.slow) for backend in _BACKENDS),
+    ],
+)
 def test_compiled_module_trains_like_an_eager_one(lists: str, backend: str, trainer: Callable[..., Any]) -> None:
     """Losses and dtypes are the same."""
     compiled, eager = Classifier(), Classifier()
