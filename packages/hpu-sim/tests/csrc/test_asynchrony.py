@@ -14,6 +14,7 @@ import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.core import mark_step
 from habana_frameworks.torch.distributed import hccl
+from habana_frameworks.torch.hpu._until_torch_2_3 import HostEvent, HostStream
 
 from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
@@ -114,6 +115,7 @@ class _Held:
         x: Tensor of the device with two elements, which are 2 once the device goes on.
         work: Work of the collective.
         event: Event that was recorded after it.
+        older: Event as with torch before 2.4, recorded at the same place.
     """
 
     def __init__(self) -> None:
@@ -128,6 +130,8 @@ class _Held:
         self.work.wait()
         self.event = hpu.Event(enable_timing=True)
         self.event.record()
+        self.older = HostEvent(enable_timing=True)
+        self.older.record()
 
     def go_on(self) -> None:
         """Let the other rank come."""
@@ -156,6 +160,18 @@ def _side(device: _Held) -> None:
     side.wait_event(device.event)
 
 
+def _older_stream(stream_id: int) -> HostStream:
+    return HostStream(stream_id=stream_id, device_index=0, device_type=native().device_type())
+
+
+def _older_side(device: _Held) -> HostStream:
+    """Return a stream as with torch before 2.4, which waits for the default stream."""
+    side = _older_stream(hpu.Stream().stream_id)
+    side.wait_stream(hpu.default_stream())
+    side.wait_event(device.older)
+    return side
+
+
 def _run_ahead(device: _Held) -> None:
     for _ in range(2000):
         device.x.mul_(1)
@@ -180,6 +196,10 @@ _RETURNING: Final[dict[str, tuple[Callable[[_Held], object], object]]] = {
     "Stream.query": (lambda _: hpu.default_stream().query(), False),
     "Stream.query of an idle stream": (lambda _: hpu.Stream().query(), True),
     "waits of a stream": (_side, None),
+    "Event.query, torch before 2.4": (lambda held: held.older.query(), False),
+    "Event.query before record, torch before 2.4": (lambda _: HostEvent().query(), True),
+    "Stream.query, torch before 2.4": (lambda _: _older_stream(0).query(), False),
+    "waits of a stream, torch before 2.4": (lambda held: _older_side(held).query(), False),
     "manual_seed": (lambda _: torch.manual_seed(0), None),
     "memory_stats": (lambda _: hpu.memory_allocated() > 0, True),
 }
@@ -194,6 +214,8 @@ _WAITING: Final[dict[str, tuple[Callable[[_Held], object], object]]] = {
     "comparison": (lambda held: torch.equal(held.x, held.x + 0), True),
     "operator of the CPU": (lambda held: held.x.digamma().shape, (2,)),
     "Event.synchronize": (lambda held: held.event.synchronize(), None),
+    "Event.synchronize, torch before 2.4": (lambda held: held.older.synchronize(), None),
+    "Stream.synchronize, torch before 2.4": (lambda held: _older_side(held).synchronize(), None),
 }
 
 
@@ -223,6 +245,20 @@ def test_a_call_waits_for_the_device(call: str, held: _Held) -> None:
 def test_the_time_between_events_needs_both(held: _Held) -> None:
     with pytest.raises(RuntimeError, match="Both events must"):
         held.start.elapsed_time(held.event)
+    with pytest.raises(RuntimeError, match="Both events must have happened"):
+        held.older.elapsed_time(held.older)
+
+
+@pytest.mark.usefixtures("mode")
+def test_the_time_of_an_event_is_known_once_it_was_waited_for() -> None:
+    """At once, whatever the thread of the stream has left to do."""
+    start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
+    for _ in range(100):
+        start.record()
+        end.record()
+        end.synchronize()
+
+        assert start.elapsed_time(end) >= 0
 
 
 def test_an_event_does_not_cover_a_collective_that_its_stream_does_not_wait_for(mode: str) -> None:

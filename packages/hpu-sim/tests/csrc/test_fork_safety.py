@@ -45,7 +45,6 @@ def test_a_child_can_free_pinned_memory_whatever_other_threads_do() -> None:
     assert codes == [0] * _FORKS
 
 
-@pytest.mark.needs_torch("2.4", "events of its own")
 @pytest.mark.usefixtures("pipelined")
 def test_a_child_waits_for_nothing_that_its_parent_has_queued() -> None:
     """As on the bridge, whose joins return at once in a child; another thread waits for an event while it forks."""

@@ -59,7 +59,6 @@ os._exit(3)
 """
 
 
-@pytest.mark.needs_torch("2.4", "events of its own")
 @pytest.mark.parametrize(
     ("end", "lazy", "returncode"),
     [

@@ -52,8 +52,6 @@ def _zeros() -> torch.Tensor:
     return x
 
 
-_needs_events: Final = pytest.mark.needs_torch("2.4", "events of its own")
-
 # Ways in which the current stream waits for another one.
 _STREAM_WAITS: Final[dict[str, Callable[[torch.Stream], object]]] = {
     "for the stream": lambda side: hpu.current_stream().wait_stream(side),
@@ -147,7 +145,6 @@ def test_an_operator_does_not_overwrite_what_another_stream_still_reads() -> Non
     assert torch.equal(y.cpu(), expected)
 
 
-@_needs_events
 @pytest.mark.usefixtures("asynchronous")
 @pytest.mark.parametrize("wait", _STREAM_WAITS)
 def test_an_operator_of_a_stream_that_waits_sees_the_copy_of_the_other(wait: str, source: torch.Tensor) -> None:
@@ -159,7 +156,6 @@ def test_an_operator_of_a_stream_that_waits_sees_the_copy_of_the_other(wait: str
     assert (x + 1).tolist() == [2, 2, 2]
 
 
-@_needs_events
 @pytest.mark.usefixtures("asynchronous")
 def test_an_event_completes_only_what_comes_before_it(source: torch.Tensor, target: torch.Tensor) -> None:
     """Neither later copies of its stream, nor those of other streams."""
@@ -175,7 +171,6 @@ def test_an_event_completes_only_what_comes_before_it(source: torch.Tensor, targ
     assert target.tolist() == [1, 1, 1]
 
 
-@_needs_events
 @pytest.mark.usefixtures("asynchronous")
 def test_waiting_is_transitive(source: torch.Tensor) -> None:
     """A stream comes after what the stream that it waits for has waited for."""

@@ -20,20 +20,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The time at which the device reaches an event.
-using ReachedAt = std::shared_ptr<std::atomic<Clock::rep>>;
-
-struct RecordedEvent {
-  StreamEvent event;
-  ReachedAt reached_at;
-};
-
 bool is_asynchronous() {
   return execution_mode() == ExecutionMode::kLater;
 }
 
-RecordedEvent& recorded(void* event) {
-  return *static_cast<RecordedEvent*>(event);
+// Starts what comes before an event, and lands copies to the host.
+bool has_happened(const StreamEvent& event) {
+  if (event.stream != nullptr) {
+    event.stream->start(event.number);
+  }
+  const bool is_reached = event.is_reached();
+  land();
+  return is_reached;
+}
+
+DeviceEvent* device_event(void* event) {
+  return static_cast<DeviceEvent*>(event);
 }
 
 std::atomic<int> device_count{1};
@@ -100,69 +102,78 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 
   void record(
       void** event, const c10::Stream& stream, c10::DeviceIndex /*index*/, c10::EventFlag /*flag*/) const override {
-    const BridgeLock lock(event_mutex());
     if (*event == nullptr) {
-      *event = new RecordedEvent();
+      *event = new DeviceEvent();
     }
-    const auto reached_at = std::make_shared<std::atomic<Clock::rep>>(0);
-    const auto stamp = [reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
-    if (is_asynchronous()) {
-      join_pipeline();
-      graph_recorder().flush();
-      recorded(*event) = {stream_of(stream.id())->push("record", stamp), reached_at};
-    } else {
-      stamp();
-      recorded(*event) = {StreamEvent{}, reached_at};
-    }
+    device_event(*event)->record(stream.id());
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr && is_asynchronous()) {
-      join_pipeline();
-      stream_of(stream.id())->wait_for(recorded(event).event);
+    if (event != nullptr) {
+      device_event(event)->block(stream.id());
     }
   }
-  bool queryEvent(void* event) const override {
-    const BridgeLock lock(event_mutex());
-    return event == nullptr || has_happened(recorded(event).event);
-  }
-  void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
-    delete static_cast<RecordedEvent*>(event);
-  }
+  bool queryEvent(void* event) const override { return event == nullptr || device_event(event)->query(); }
+  void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override { delete device_event(event); }
 #if HPU_SIM_TORCH >= 204
-  // As in the bridge, all other calls on events wait while a thread waits here.
   void synchronizeEvent(void* event) const override {
-    const BridgeLock lock(event_mutex());
-    record_host_sync("Event.synchronize", event == nullptr ? StreamEvent{} : recorded(event).event);
+    const DeviceEvent not_recorded;
+    (event == nullptr ? not_recorded : *device_event(event)).synchronize();
   }
   double elapsedTime(void* start, void* end, c10::DeviceIndex /*index*/) const override {
-    const BridgeLock lock(event_mutex());
-    TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
-    TORCH_CHECK(
-        recorded(start).event.is_reached() && recorded(end).event.is_reached(),
-        "Both events must have happened before their times can be compared: synchronize the later one.");
-    const Clock::duration elapsed(*recorded(end).reached_at - *recorded(start).reached_at);
-    return std::chrono::duration<double, std::milli>(elapsed).count();
+    return milliseconds_between(device_event(start), device_event(end));
   }
 #endif
 #if HPU_SIM_TORCH >= 205
   void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_device(); }
 #endif
-
- private:
-  // Starts what comes before an event, and lands copies to the host.
-  static bool has_happened(const StreamEvent& event) {
-    if (event.stream != nullptr) {
-      event.stream->start(event.number);
-    }
-    const bool is_reached = event.is_reached();
-    land();
-    return is_reached;
-  }
 };
 
 C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
 
 }  // namespace
+
+void DeviceEvent::record(int64_t stream) {
+  const BridgeLock lock(event_mutex());
+  reached_at_ = std::make_shared<std::atomic<Clock::rep>>(0);
+  const auto stamp = [reached_at = reached_at_] { *reached_at = Clock::now().time_since_epoch().count(); };
+  if (is_asynchronous()) {
+    join_pipeline();
+    graph_recorder().flush();
+    position_ = stream_of(stream)->push("record", stamp);
+  } else {
+    stamp();
+    position_ = {};
+  }
+}
+
+void DeviceEvent::block(int64_t stream) const {
+  if (is_asynchronous()) {
+    join_pipeline();
+    stream_of(stream)->wait_for(position_);
+  }
+}
+
+bool DeviceEvent::query() const {
+  const BridgeLock lock(event_mutex());
+  return has_happened(position_);
+}
+
+void DeviceEvent::synchronize() const {
+  const BridgeLock lock(event_mutex());
+  record_host_sync("Event.synchronize", position_);
+}
+
+double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end) {
+  const BridgeLock lock(event_mutex());
+  TORCH_CHECK(
+      start != nullptr && end != nullptr && start->reached_at_ != nullptr && end->reached_at_ != nullptr,
+      "Both events must be recorded before calculating elapsed time.");
+  TORCH_CHECK(
+      start->position_.is_reached() && end->position_.is_reached(),
+      "Both events must have happened before their times can be compared: synchronize the later one.");
+  const Clock::duration elapsed(*end->reached_at_ - *start->reached_at_);
+  return std::chrono::duration<double, std::milli>(elapsed).count();
+}
 
 void check_device_index(c10::DeviceIndex index) {
   if (index > 0) {

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <memory>
 
 #include <c10/core/Device.h>
+
+#include "stream.h"
 
 namespace hpu_sim {
 
@@ -21,5 +26,25 @@ inline constexpr int64_t kNumStreams = 33;
 int64_t current_stream_id();
 void set_current_stream_id(int64_t id);
 int64_t new_stream_id();
+
+// An event of the program. Streams are given by their ids.
+class DeviceEvent {
+ public:
+  void record(int64_t stream);
+  void block(int64_t stream) const;
+  bool query() const;
+  // As in the bridge, all other calls on events wait while a thread waits here.
+  void synchronize() const;
+
+ private:
+  friend double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end);
+
+  StreamEvent position_;
+  // The time at which the device reaches it; null before it is recorded.
+  std::shared_ptr<std::atomic<std::chrono::steady_clock::rep>> reached_at_;
+};
+
+// Throws if either was not recorded or has not happened.
+double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end);
 
 }  // namespace hpu_sim

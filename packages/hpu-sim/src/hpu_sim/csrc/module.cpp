@@ -165,6 +165,10 @@ std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
   return {std::move(events), trace.num_dropped};
 }
 
+c10::Stream stream_with(int64_t id) {
+  return c10::Stream(c10::Stream::UNSAFE, hpu_sim::kDevice, id);
+}
+
 void reset_stats() {
   hpu_sim::counters().reset();
   hpu_sim::graph_recorder().reset_totals();
@@ -245,6 +249,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("current_stream_id", &hpu_sim::current_stream_id);
   m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
   m.def("new_stream_id", &hpu_sim::new_stream_id);
+  // For torch before 2.4, whose own streams and events lack them.
+  py::class_<hpu_sim::DeviceEvent>(m, "Event")
+      .def(py::init<>())
+      .def("record", &hpu_sim::DeviceEvent::record)
+      .def("block", &hpu_sim::DeviceEvent::block, py::call_guard<py::gil_scoped_release>())
+      .def("query", &hpu_sim::DeviceEvent::query)
+      .def("synchronize", &hpu_sim::DeviceEvent::synchronize, py::call_guard<py::gil_scoped_release>())
+      .def("elapsed_time", [](const hpu_sim::DeviceEvent& start, const hpu_sim::DeviceEvent& end) {
+        return hpu_sim::milliseconds_between(&start, &end);
+      });
+  m.def("query_stream", [](int64_t id) { return stream_with(id).query(); });
+  m.def(
+      "synchronize_stream",
+      [](int64_t id) { stream_with(id).synchronize(); },
+      py::call_guard<py::gil_scoped_release>());
   m.def("default_generator", &hpu_sim::default_generator);
   m.def(
       "join_hccl_communicator",

@@ -86,8 +86,9 @@ class Event(_until_torch_2_3.BaseEvent):
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Record the event in ``stream`` or the current stream."""
-        super().record(stream)
+        # First: a program that has waited for the event may ask for its time.
         self._timer.record(stream)
+        super().record(stream)
 
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds from this event to ``end_event``.
