@@ -16,7 +16,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, SignalDecision
+from hpu_core.distributed.failure_detection import SCOPES, Heartbeat, RankFailure, SignalDecision
 from hpu_core.distributed.guard import QUIET, WITH_STACKS
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -125,6 +125,18 @@ def test_a_broken_collective_is_the_failure_of_a_peer(watchdog: Watchdog) -> Non
         raise RuntimeError("connection closed by peer")
 
     assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+def test_a_rank_is_in_the_step_that_failed_until_the_cause_is_known(watchdog: Watchdog) -> None:
+    """The guard looks whether rank 0's store is closed only for a rank that may wait for it."""
+    scopes: list[int] = []
+    looks = mock.patch.object(
+        watchdog, "_wait_until", side_effect=lambda *_: scopes.append(watchdog.clock.progress.scope)
+    )
+    with looks, pytest.raises(RuntimeError, match="closed by peer"), watchdog.step("backward"):
+        raise RuntimeError("connection closed by peer")
+
+    assert scopes == [SCOPES.index("backward")]
 
 
 def test_the_first_error_of_a_rank_is_published_and_printed(

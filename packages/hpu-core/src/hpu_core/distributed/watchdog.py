@@ -143,12 +143,13 @@ class Watchdog:
             RankFailedError: It cannot, which may be why the body failed.
         """
         self.raise_if_failed()
-        try:
-            with context:
+        # Within the context: the guard asks whether the store is closed for a rank that is in a step.
+        with context:
+            try:
                 yield
-        except BaseException as error:
-            self._raise_cause(error)
-            raise
+            except BaseException as error:
+                self._raise_cause(error)
+                raise
 
     def confirm(self, error: BaseException) -> bool:
         """Return whether all ranks wait for each other next, before which this one handles an error.
