@@ -134,8 +134,8 @@ C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
 
 void DeviceEvent::record(int64_t stream) {
   const BridgeLock lock(event_mutex());
-  reached_at_ = std::make_shared<std::atomic<Clock::rep>>(0);
-  const auto stamp = [reached_at = reached_at_] { *reached_at = Clock::now().time_since_epoch().count(); };
+  const auto reached_at = std::make_shared<std::atomic<Clock::rep>>(0);
+  const auto stamp = [reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
   if (is_asynchronous()) {
     join_pipeline();
     graph_recorder().flush();
@@ -144,6 +144,7 @@ void DeviceEvent::record(int64_t stream) {
     stamp();
     position_ = {};
   }
+  reached_at_ = reached_at;
 }
 
 void DeviceEvent::block(int64_t stream) const {
