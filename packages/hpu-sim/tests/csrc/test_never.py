@@ -108,6 +108,25 @@ def test_indices_and_masks_of_the_host_are_computed() -> None:
     assert (lengths > 0).nonzero().flatten().tolist() == [0, 2]
 
 
+def test_indices_and_masks_that_the_device_makes_are_computed() -> None:
+    mask = torch.arange(3, device="hpu") < torch.tensor([[1], [2]], device="hpu")
+
+    assert mask.tolist() == [[True, False, False], [True, True, False]]
+    assert torch.zeros(3, dtype=torch.int64, device="hpu").add(mask.sum()).tolist() == [3, 3, 3]
+
+
+def test_lengths_of_ctc_are_those_of_the_host() -> None:
+    scores = torch.randn(12, 2, 5, device="hpu", requires_grad=True)
+    targets = torch.ones(2, 4, dtype=torch.int64, device="hpu")
+
+    loss = nn.functional.ctc_loss(scores, targets, torch.tensor([12, 9]), torch.tensor([4, 3]))
+    loss.backward()
+
+    assert loss.shape == ()
+    assert scores.grad is not None
+    assert scores.grad.shape == (12, 2, 5)
+
+
 def test_what_depends_on_unknown_values_has_all_elements() -> None:
     data = torch.ones(2, 3, device="hpu")
     mask = data > 0
