@@ -150,6 +150,14 @@ def test_the_first_error_of_a_rank_is_published_and_printed(
     assert capsys.readouterr().err == "[rank 0] failed: ValueError: invalid batch\n"
 
 
+def test_the_other_ranks_have_time_to_read_of_a_failure_once(watchdog: Watchdog) -> None:
+    with mock.patch("time.sleep") as sleep:
+        watchdog.report_failure(ValueError("invalid batch"))
+        watchdog.close()
+
+    assert sleep.mock_calls == [mock.call(2 * watchdog._timeouts.heartbeat_interval)]
+
+
 def test_an_error_that_follows_from_a_peer_is_not_published(watchdog: Watchdog) -> None:
     _tell(watchdog, failure=KILLED)
     with pytest.raises(RankFailedError):

@@ -77,6 +77,8 @@ class Watchdog:
         self._beat = Heartbeat()
         self.run = 0
         self._users = 0
+        # Whether the other ranks have had the time to read of a failure.
+        self._is_read = False
         self._pid = os.getpid()
         self._devnull = os.open(os.devnull, os.O_WRONLY)
         self._stop = threading.Event()
@@ -98,6 +100,7 @@ class Watchdog:
         self._post()
         if self._users > 1:
             return
+        self._is_read = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._pulse, args=(self._stop,), name="hpu-watchdog", daemon=True)
         self._thread.start()
@@ -373,6 +376,7 @@ class Watchdog:
         if self._beat.error is None:
             # Others may wait for this rank in vain.
             self._wait_until(lambda: not self.clock["others"], self._timeouts.detection_latency)
-        if self.failure is not None or self._beat.error is not None:
+        if not self._is_read and (self.failure is not None or self._beat.error is not None):
             # They have yet to read of it.
             time.sleep(2 * self._timeouts.heartbeat_interval)
+            self._is_read = True
