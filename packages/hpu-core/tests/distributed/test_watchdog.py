@@ -150,6 +150,16 @@ def test_the_first_error_of_a_rank_is_published_and_printed(
     assert capsys.readouterr().err == "[rank 0] failed: ValueError: invalid batch\n"
 
 
+def test_a_rank_with_an_error_is_in_a_step_while_its_cause_is_looked_for(watchdog: Watchdog) -> None:
+    """Fabric's forward pass fails where rank 0 is gone; only of a rank in a step, the guard asks for it."""
+    scopes = []
+    with mock.patch("time.sleep", side_effect=lambda _: scopes.append(watchdog.clock["scope"])):
+        watchdog.report_failure(RuntimeError("connection closed by peer"))
+
+    assert scopes[0] == SCOPES.index("training step")
+    assert watchdog.clock["scope"] == 0
+
+
 def test_the_other_ranks_have_time_to_read_of_a_failure_once(watchdog: Watchdog) -> None:
     with mock.patch("time.sleep") as sleep:
         watchdog.report_failure(ValueError("invalid batch"))

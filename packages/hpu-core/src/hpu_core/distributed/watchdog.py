@@ -24,7 +24,7 @@ from typing import Final
 
 from hpu_core import bridge
 from hpu_core.distributed.errors import RankFailedError, describe_error, print_line
-from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, Timeouts
+from hpu_core.distributed.failure_detection import SCOPES, Heartbeat, RankFailure, Timeouts
 from hpu_core.distributed.guard import WITH_STACKS, start_guard
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
@@ -266,7 +266,10 @@ class Watchdog:
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
+            # Fabric's forward pass is in no step, and of a rank outside of one the guard does not ask for rank 0.
+            scope, self.clock["scope"] = self.clock["scope"], self.clock["scope"] or SCOPES.index("training step")
             self._wait_until(lambda: False, self._timeouts.detection_latency)
+            self.clock["scope"] = scope
         if self.is_peer_failed:
             self.raise_if_failed(error)
 
