@@ -110,6 +110,22 @@ def test_activating_prints_nothing_and_acquires_no_device(
     assert (result.stdout, result.stderr) == ("False\n", "")
 
 
+def test_handlers_of_the_program_come_before_the_wait_for_the_device(output_of: Callable[..., str]) -> None:
+    """As on a card, where the bridge waits in a handler of C: a rank can tell the others that it ends."""
+    output = output_of(
+        "import atexit, hpu_sim, torch\n"
+        "from hpu_sim.device import runtime\n"
+        "hpu_sim.activate()\n"
+        "atexit.register(print, 'program')\n"
+        "torch.ones(1, device='hpu')\n"
+        "class Native:\n"
+        "    def __getattr__(self, name): return lambda *arguments: print(name)\n"
+        "runtime._state.native = Native()\n"
+    )
+
+    assert output.splitlines() == ["program", "drain_autograd_engine", "finish_collectives"]
+
+
 def test_without_activation_there_is_no_device(output_of: Callable[..., str]) -> None:
     """Importing the package and calling `is_active` have no side effects."""
     program = """

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import threading
@@ -144,7 +143,6 @@ def _acquire_device() -> None:
     native().set_acquired(True)
     if config.strict or is_asynchronous(os.environ):
         native().exit_at_interrupt()
-    atexit.register(_drain_at_exit)
     _set_checkpoint_device_type()
     if _state.on_acquired is not None:
         _state.on_acquired(_state.lock.module_id)
@@ -173,8 +171,8 @@ def _set_checkpoint_device_type() -> None:
         default.set_device_type("hpu")
 
 
-def _drain_at_exit() -> None:
-    """Drain the autograd engine and the device before shutdown."""
+def drain() -> None:
+    """Drain the autograd engine and the device, if this process has one, before shutdown."""
     # A forked child has none of its parent's threads.
     if _state.lock is not None:
         native().drain_autograd_engine()

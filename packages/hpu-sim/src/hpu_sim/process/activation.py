@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import importlib
 import importlib.metadata
@@ -131,6 +132,8 @@ def _initialize(config: SimConfig) -> None:
         session = RecordingSession.from_environment(os.environ, config, native)
         runtime.call_when_acquired(session.on_device_acquired)
         session.start()
+    # The program's handlers come first: the bridge waits for the device in one of C.
+    atexit.register(runtime.drain)
 
 
 def _register_with_lightning() -> None:
