@@ -3,7 +3,7 @@
     python packages/hpu-sim/bench/recording.py
 
 Each figure is the processor time of the fastest of many short rounds, because other load only makes rounds slower.
-Recorded and unrecorded processes alternate. The exit code is 1 if a report makes a step more than 1.3 times as long.
+Recorded and unrecorded processes alternate. The exit code is 1 if a report makes a step longer than its limit.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tempfile
 import time
 from typing import Any, Final
 
-LIMIT: Final = 1.3
+#: Models, with the largest overhead of a report. In float64, each operator is an event with a line of the program.
+LIMITS: Final = {"mlp": 1.3, "mlp in float64": 2.0, "transformer": 1.3}
 #: Rounds per process.
 ROUNDS: Final = 80
-MODELS: Final = ("mlp", "mlp in float64", "transformer")
 _DETAILS: Final = {"unrecorded": None, "table": "counts", "report": "lines"}
 
 
@@ -41,23 +41,25 @@ def main() -> int:
 
     print("processor time of a step, in milliseconds (simulated)")
     print(f"{'model':16}{'mode':8}{'unrecorded':>12}{'table':>18}{'report':>18}")
-    worst = 0.0
-    for model in MODELS:
+    is_met = True
+    for model, limit in LIMITS.items():
         for mode, lazy in (("eager", "0"), ("lazy", "1")):
             seconds = measure(model, lazy, options.processes)
             plain = seconds["unrecorded"]
             cells = [f"{1000 * seconds[name]:10.3f} {seconds[name] / plain:5.2f}x" for name in ("table", "report")]
             print(f"{model:16}{mode:8}{1000 * plain:12.3f}{cells[0]:>18}{cells[1]:>18}")
-            worst = max(worst, seconds["report"] / plain)
-    print(f"largest overhead of a report: {worst:.2f}x (limit {LIMIT}x)")
-    return 0 if worst <= LIMIT else 1
+            is_met = is_met and seconds["report"] / plain <= limit
+    print(
+        f"overhead of a report: {'met' if is_met else 'missed'} ({', '.join(f'{k} {v}x' for k, v in LIMITS.items())})"
+    )
+    return 0 if is_met else 1
 
 
 def measure(model: str, lazy: str, processes: int) -> dict[str, float]:
     """Return the seconds per step for each detail of recording.
 
     Args:
-        model: One of MODELS.
+        model: One of LIMITS.
         lazy: Value of PT_HPU_LAZY_MODE.
         processes: Processes per detail.
     """
@@ -85,7 +87,7 @@ def time_steps(model: str, steps: int) -> float:
     A step copies a batch to the device, runs forward, backward and the optimizer, and reads the loss.
 
     Args:
-        model: One of MODELS.
+        model: One of LIMITS.
         steps: Steps per round.
     """
     import torch
