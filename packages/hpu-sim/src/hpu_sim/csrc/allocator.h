@@ -37,7 +37,7 @@ struct MemoryStats {
 // What is known of a storage of the device.
 struct KnownValue {
   int64_t number = 0;     // counts storages
-  bool is_known = false;  // in a plan, whether its memory has the value of its only element; see never.h
+  bool is_known = false;  // in a plan, whether its memory has its values; see never.h
   int8_t assumed = -1;    // 0 or 1: the value that a plan assumes of all elements
 };
 
