@@ -150,13 +150,20 @@ def test_the_first_error_of_a_rank_is_published_and_printed(
     assert capsys.readouterr().err == "[rank 0] failed: ValueError: invalid batch\n"
 
 
-def test_a_rank_with_an_error_is_in_a_step_while_its_cause_is_looked_for(watchdog: Watchdog) -> None:
-    """Fabric's forward pass fails where rank 0 is gone; only of a rank in a step, the guard asks for it."""
-    scopes = []
-    with mock.patch("time.sleep", side_effect=lambda _: scopes.append(watchdog.clock["scope"])):
-        watchdog.report_failure(RuntimeError("connection closed by peer"))
+@pytest.mark.parametrize(("module", "stage"), [("torch.distributed.fsdp", 1), ("train", 0)])
+def test_a_collective_that_fails_outside_of_a_step_is_of_the_forward_pass(
+    module: str, stage: int, watchdog: Watchdog
+) -> None:
+    """Fabric has no hook around it; any other error outside of a step misses no rank."""
+    namespace: dict[str, Any] = {"__name__": module}
+    exec("def forward():\n    raise RuntimeError('connection closed by peer')\n", namespace)  # noqa: S102 - of that module.
+    with pytest.raises(RuntimeError) as raised:
+        namespace["forward"]()
+    seen = []
+    with mock.patch.object(watchdog, "_wait_until", side_effect=lambda *_: seen.append(watchdog.clock.progress)):
+        watchdog.report_failure(raised.value)
 
-    assert scopes[0] == SCOPES.index("training step")
+    assert (seen[0].place, seen[0].scope) == ((0, stage, stage), SCOPES.index("training step" if stage else ""))
     assert watchdog.clock["scope"] == 0
 
 
@@ -372,3 +379,13 @@ def test_of_many_ranks_a_few_print_the_failure(watchdog: Watchdog) -> None:
     with pytest.raises(RankFailedError) as raised:
         watchdog.raise_if_failed()
     assert raised.value.is_reported
+
+
+def test_a_fork_does_not_end_the_guard_of_its_parent(watchdog: Watchdog) -> None:
+    """A notebook trains, and then launches ranks by fork, which have a process group of their own."""
+    watchdog._guard = 4711
+    with mock.patch("os.getpid", return_value=watchdog._pid + 1), mock.patch("os.kill") as kill:
+        watchdog.dismiss()
+    watchdog._guard = 0
+
+    kill.assert_not_called()

@@ -11,8 +11,9 @@ import os
 import sys
 import sysconfig
 import threading
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -183,17 +184,10 @@ class StepClock:
 
     def locate(self) -> tuple[str | None, str | None]:
         """Return the function of torch.distributed that the training thread is in, and its line of the program."""
-        innermost = frame = self._frame()
-        call = None
-        while frame is not None and str(frame.f_globals.get("__name__")).startswith(("torch.", "contextlib")):
-            name = str(frame.f_globals["__name__"])
-            # torch wraps its collectives to log them.
-            if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
-                call = frame.f_code.co_name
-            frame = frame.f_back
-        while frame is not None and frame.f_code.co_filename.startswith((*_LIBRARIES, "<")):
-            frame = frame.f_back
-        return call, _describe(frame or innermost)
+        frame = self._frame()
+        frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        own = (each for each in frames if not each.f_code.co_filename.startswith((*_LIBRARIES, "<")))
+        return _waiting_call(frames), _describe(next(own, frame))
 
     def beat(self) -> None:
         """Note that Python's threads run, and the place in the code, which changes if the training thread runs it."""
@@ -209,6 +203,25 @@ class StepClock:
     def _set(self, **values: int) -> None:
         for name, value in values.items():
             self[name] = value
+
+
+def raised_in_wait(error: BaseException) -> bool:
+    """Return whether a function of torch that waits for other ranks raised an error."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return _waiting_call(reversed(frames)) is not None
+
+
+def _waiting_call(frames: Iterable[FrameType]) -> str | None:
+    """Return the function that waits for other ranks among torch's frames, the innermost of which comes first."""
+    call = None
+    for frame in frames:
+        name = str(frame.f_globals.get("__name__"))
+        if not name.startswith(("torch.", "contextlib")):
+            break
+        # torch wraps its collectives to log them.
+        if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
+            call = frame.f_code.co_name
+    return call
 
 
 def _describe(frame: FrameType | None) -> str | None:

@@ -24,11 +24,11 @@ from typing import Final
 
 from hpu_core import bridge
 from hpu_core.distributed.errors import RankFailedError, describe_error, print_line
-from hpu_core.distributed.failure_detection import SCOPES, Heartbeat, RankFailure, Timeouts
+from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, Timeouts
 from hpu_core.distributed.guard import WITH_STACKS, start_guard
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.step_clock import StepClock
+from hpu_core.distributed.step_clock import StepClock, raised_in_wait
 
 _log = logging.getLogger(__name__)
 
@@ -266,10 +266,10 @@ class Watchdog:
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
-            # Fabric's forward pass is in no step, and of a rank outside of one the guard does not ask for rank 0.
-            scope, self.clock["scope"] = self.clock["scope"], self.clock["scope"] or SCOPES.index("training step")
-            self._wait_until(lambda: False, self._timeouts.detection_latency)
-            self.clock["scope"] = scope
+            # Fabric's forward pass is in no step, and a rank outside of one waits for no other.
+            is_forward = not self.clock["scope"] and raised_in_wait(error)
+            with self.clock.scope("training step") if is_forward else contextlib.nullcontext():
+                self._wait_until(lambda: False, self._timeouts.detection_latency)
         if self.is_peer_failed:
             self.raise_if_failed(error)
 
@@ -288,7 +288,8 @@ class Watchdog:
         """End the guard: another watchdog follows."""
         self._stop.set()
         self._is_off = True
-        if self._guard:
+        # A fork of this process has no guard of its own.
+        if self._guard and os.getpid() == self._pid:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(self._guard, signal.SIGKILL)
                 os.waitpid(self._guard, 0)
