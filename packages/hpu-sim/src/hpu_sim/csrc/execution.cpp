@@ -6,8 +6,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/util/ScopeExit.h>
 
 #include "fork_safety.h"
 #include "ivalue_tensors.h"
@@ -130,6 +132,12 @@ InferredPtr run_meta_kernel(
       value = false;
     }
   }
+  // Torch's Meta kernels raise the alerts of CUDA's.
+  auto& context = at::globalContext();
+  const bool is_deterministic = context.deterministicAlgorithms();
+  const bool only_warns = context.deterministicAlgorithmsWarnOnly();
+  context.setDeterministicAlgorithms(false, false);
+  const auto end = c10::make_scope_exit([&] { context.setDeterministicAlgorithms(is_deterministic, only_warns); });
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
   correct_norm(op, arguments, result->results);
   return result;

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/enum_tag.h>
@@ -270,12 +269,6 @@ class LostCall {
         return;
       }
     }
-    // Torch's Meta kernels raise the alerts of CUDA's.
-    auto& context = at::globalContext();
-    const bool is_deterministic = context.deterministicAlgorithms();
-    const bool only_warns = context.deterministicAlgorithmsWarnOnly();
-    context.setDeterministicAlgorithms(false, false);
-    const auto end = c10::make_scope_exit([&] { context.setDeterministicAlgorithms(is_deterministic, only_warns); });
     try {
       const torch::jit::Stack values(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
       inferred_ = infer(op_, values, given_);
