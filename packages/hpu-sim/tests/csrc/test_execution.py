@@ -35,6 +35,24 @@ def _norms() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(nn.Conv1d(4, 4, 1), *layers, nn.Flatten(), nn.Linear(32, 4)), torch.randn(6, 4, 8)
 
 
+def _first_norms() -> tuple[nn.Module, torch.Tensor]:
+    """Return norms of an input that has no gradient."""
+    heads = nn.ModuleList([nn.BatchNorm1d(4), nn.InstanceNorm1d(4, affine=True), nn.GroupNorm(2, 4), nn.LayerNorm(8)])
+    return _Sum(heads), torch.randn(6, 4, 8)
+
+
+class _Sum(nn.Module):
+    """Sum of modules of one input."""
+
+    def __init__(self, heads: nn.ModuleList) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum."""
+        return torch.stack([head(x) for head in self.heads]).sum(0)
+
+
 class _Recomputed(nn.Module):
     """Layers whose dropout is drawn again in the backward pass."""
 
@@ -53,6 +71,7 @@ _MODELS: Final[dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]]] = {
     "convolution": _convolution,
     "transformer": _transformer,
     "norms": _norms,
+    "first norms": _first_norms,
     "recomputed": lambda: (_Recomputed(), torch.randn(6, 8)),
 }
 

@@ -81,7 +81,8 @@ void cast_like(c10::IValue& gradient, const c10::IValue& value) {
 
 // Torch's Meta kernels of norms are those of CUDA. The CPU's compute statistics in the dtype of the parameters, or in
 // that of the input if there are none, and batch norm has none in evaluation. The gradient of the input has its dtype,
-// and those of the parameters have theirs, which the Meta kernel of layer norm in torch 2.0 does not know.
+// and those of the parameters have theirs, which the Meta kernel of layer norm in torch 2.0 does not know. Batch norm
+// computes the first one if asked to.
 void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, torch::jit::Stack& results) {
   const std::string& name = op.operator_name().name;
   if (C10_UNLIKELY(name == "aten::native_group_norm_backward")) {
@@ -89,6 +90,10 @@ void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& argume
   } else if (C10_UNLIKELY(name == "aten::native_layer_norm_backward")) {
     cast_like(results[1], arguments[5]);
     cast_like(results[2], arguments[6]);
+  } else if (C10_UNLIKELY(name == "aten::native_batch_norm_backward")) {
+    if (!arguments.back().toBoolList().get(0)) {
+      results[0] = at::Tensor();
+    }
   } else if (C10_UNLIKELY(is_norm(name))) {
     auto dtype = arguments[0].toTensor().scalar_type();
     bool has_statistics = name.find("batch_norm") == std::string::npos;
