@@ -52,6 +52,11 @@ def test_replacement_keeps_the_arguments_of_lightnings_strategy(api: plugins.Api
 
     assert ours.cluster_environment is cluster
     assert ours._start_method == "spawn"
-    assert ours._ddp_kwargs == {"find_unused_parameters": True, "static_graph": True}
+    assert ours._ddp_kwargs == {
+        "bucket_cap_mb": 230,
+        "gradient_as_bucket_view": True,
+        "find_unused_parameters": True,
+        "static_graph": True,
+    }
     if api == "pytorch":
         assert (ours._ddp_comm_hook, ours._model_averaging_period) == (print, 3)

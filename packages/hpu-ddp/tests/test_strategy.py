@@ -16,7 +16,6 @@ from hpu_core.strategy import HPUStrategy
 from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import HPUMultiProcessingLauncher
 from hpu_ddp._lightning import DDPStrategy
-from hpu_ddp._wrapper import with_defaults
 
 _lightning = frameworks.current()
 _MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
@@ -40,27 +39,21 @@ def _connect(strategy: HPUParallelStrategy, devices: int = 2) -> HPUParallelStra
     return strategy
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(HPUParallelStrategy, "hpu_parallel"), (HPUDDPStrategy, "hpu_ddp")], ids=["parallel", "ddp"]
-)
-def test_strategy_registry(kind: type[HPUParallelStrategy], name: str) -> None:
+@pytest.mark.parametrize("name", ["hpu_parallel", "hpu_ddp"])
+def test_strategy_registry(name: str) -> None:
     """Registration replaces Lightning's own strategies of these names."""
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
     registry.register(name, DDPStrategy, description="Lightning 2.0's own")
 
-    kind.register_strategies(registry)
+    HPUDDPStrategy.register_strategies(registry)
 
-    assert type(registry.get(name)) is kind
-
-
-@pytest.mark.parametrize("kind", [HPUParallelStrategy, HPUDDPStrategy])
-def test_base_classes(kind: type[HPUParallelStrategy]) -> None:
-    assert issubclass(kind, DDPStrategy)
-    assert issubclass(kind, HPUStrategy)
+    assert type(registry.get(name)) is HPUDDPStrategy
 
 
-def test_hpu_ddp_is_an_hpu_parallel_strategy() -> None:
-    assert isinstance(HPUDDPStrategy(), HPUParallelStrategy)
+def test_base_classes() -> None:
+    assert issubclass(HPUDDPStrategy, DDPStrategy)
+    assert issubclass(HPUDDPStrategy, HPUStrategy)
+    assert HPUParallelStrategy is HPUDDPStrategy
 
 
 def test_default_checkpoint_io() -> None:
@@ -74,26 +67,6 @@ def test_positional_arguments_are_in_lightnings_order() -> None:
     strategy = HPUDDPStrategy(HPUAccelerator(), devices, cluster, plugin, timeout=timedelta(minutes=1))
 
     assert (strategy.num_processes, strategy.cluster_environment, strategy.checkpoint_io) == (3, cluster, plugin)
-
-
-@pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
-@pytest.mark.parametrize("arguments", [{}, {"static_graph": True, "bucket_cap_mb": 10}])
-def test_strategy_keeps_the_arguments_that_the_user_passed(kind: Any, arguments: dict[str, Any]) -> None:
-    """As Lightning's; the defaults for Gaudi apply where the module is wrapped."""
-    assert kind(**arguments)._ddp_kwargs == arguments
-
-
-def test_defaults_apply_while_the_module_is_wrapped() -> None:
-    strategy = HPUDDPStrategy(static_graph=True, bucket_cap_mb=10)
-
-    with with_defaults(strategy):
-        assert strategy._ddp_kwargs == {
-            "static_graph": True,
-            "bucket_cap_mb": 10,
-            "gradient_as_bucket_view": True,
-            "find_unused_parameters": False,
-        }
-    assert strategy._ddp_kwargs == {"static_graph": True, "bucket_cap_mb": 10}
 
 
 def test_default_backend_is_hccl() -> None:

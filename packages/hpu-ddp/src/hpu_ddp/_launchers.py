@@ -7,6 +7,16 @@ from hpu_core.distributed.launcher import LauncherMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
 
+def check_trains(strategy: Any) -> None:
+    """Raise a RuntimeError if this process launches the ranks and does not train."""
+    start_method, cluster = strategy._start_method, strategy.cluster_environment  # noqa: SLF001 - Lightning's.
+    if start_method != "popen" and cluster is not None and not cluster.creates_processes_externally:
+        raise RuntimeError(
+            f"this process launches the ranks (start_method={start_method!r}) and has no device of its own: "
+            "create the module in `configure_model`, or in the function that Fabric launches"
+        )
+
+
 class _MultiProcessingMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher.
 

@@ -3,20 +3,16 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.nn.parallel import DistributedDataParallel
-
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_core.strategy import validate_keywords
-from hpu_ddp import _wrapper
-from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
+from hpu_ddp import _arguments
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, check_trains
 from hpu_ddp._lightning import FabricDDPStrategy
 
 if TYPE_CHECKING:
     import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment, Precision
-    from torch.nn import Module
 
 
 class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
@@ -61,14 +57,14 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
         failure_detection: bool = True,
-        bucket_cap_mb: float | None = None,
-        gradient_as_bucket_view: bool | None = None,
-        find_unused_parameters: bool | None = None,
+        bucket_cap_mb: float = _arguments.BUCKET_CAP_MB,
+        gradient_as_bucket_view: bool = True,
+        find_unused_parameters: bool = False,
         **kwargs: Any,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        validate_keywords(kwargs, DistributedDataParallel)
-        super().__init__(**self.take_process_groups(_wrapper.check_arguments(arguments)), **kwargs)
+        _arguments.check(start_method, bucket_cap_mb, kwargs)
+        super().__init__(**self.take_process_groups(arguments), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.
@@ -76,17 +72,8 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         Raises:
             RuntimeError: This process launches the ranks and does not train.
         """
-        _wrapper.check_trains(self)
+        check_trains(self)
         super().prepare_device()
-
-    def setup_module(self, module: "Module") -> DistributedDataParallel:
-        """Wrap a module in DistributedDataParallel, which averages its gradients over all ranks.
-
-        Args:
-            module: The module, on the device.
-        """
-        with _wrapper.with_defaults(self):
-            return super().setup_module(module)
 
     def _determine_ddp_device_ids(self) -> None:
         # Each process has one device, without an index.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.nn.parallel import DistributedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.strategy import HPUStrategy, validate_keywords
-from hpu_ddp import _wrapper
-from hpu_ddp._launchers import HPUMultiProcessingLauncher
+from hpu_core.strategy import HPUStrategy
+from hpu_ddp import _arguments
+from hpu_ddp._launchers import HPUMultiProcessingLauncher, check_trains
 from hpu_ddp._lightning import DDPStrategy
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
-    from torch.nn import Module
 
 
 class HPUDDPStrategy(HPUStrategy, DDPStrategy):
@@ -45,12 +44,11 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
         bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
-            backward pass. 230 if None, instead of torch's 25.
+            backward pass. torch's default is 25.
         gradient_as_bucket_view: Whether gradients are views of the all-reduce buckets, which saves memory and a copy
-            per step. ``True`` if None, instead of torch's ``False``. The next backward pass overwrites them, so clone
-            what you keep.
+            per step. torch's default is ``False``. The next backward pass overwrites them, so clone what you keep.
         find_unused_parameters: Whether to traverse the autograd graph in each forward pass for parameters that do not
-            receive gradients. ``False`` if None.
+            receive gradients, which synchronizes with the device.
         **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
@@ -78,14 +76,14 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         start_method: Literal["popen", "spawn", "fork", "forkserver"] = "popen",
         *,
         failure_detection: bool = True,
-        bucket_cap_mb: float | None = None,
-        gradient_as_bucket_view: bool | None = None,
-        find_unused_parameters: bool | None = None,
+        bucket_cap_mb: float = _arguments.BUCKET_CAP_MB,
+        gradient_as_bucket_view: bool = True,
+        find_unused_parameters: bool = False,
         **kwargs: Any,
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        validate_keywords(kwargs, DistributedDataParallel)
-        super().__init__(**self.take_process_groups(_wrapper.check_arguments(arguments)), **kwargs)
+        _arguments.check(start_method, bucket_cap_mb, kwargs)
+        super().__init__(**self.take_process_groups(arguments), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.
@@ -93,15 +91,11 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         Raises:
             RuntimeError: This process launches the ranks and does not train.
         """
-        _wrapper.check_trains(self)
+        check_trains(self)
         super().prepare_device()
 
     def determine_ddp_device_ids(self) -> None:
         """Return None: each process has one device, without an index."""
-
-    def _setup_model(self, model: "Module") -> DistributedDataParallel:
-        with _wrapper.with_defaults(self):
-            return super()._setup_model(model)
 
     def _register_ddp_hooks(self) -> None:
         # Lightning registers communication hooks on CUDA only.
