@@ -7,8 +7,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpu_core.strategy import validate_keywords
 
-# In MiB. Fewer collectives than with torch's default of 25 MiB amortize their fixed cost on the device. This default and
-# those of the strategies' other arguments are what Intel's examples and Optimum Habana use; they were not measured here.
+# In MiB. Fewer collectives than with torch's default of 25 MiB amortize their fixed cost on the device. Intel's
+# examples and Optimum Habana use this and the strategies' other defaults; they were not measured here.
 BUCKET_CAP_MB: Final = 230
 
 _START_METHODS: Final = ("popen", "spawn", "fork", "forkserver")
