@@ -6,14 +6,7 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from hpu_core import plugins
-
-try:
-    from hpu_data import DataLoader, ImageFolderDataModule
-except ModuleNotFoundError as error:
-    if error.name != "hpu_data":
-        raise
-    raise plugins.not_installed_error("`HPUDataModule`", "hpu-data") from None
+from hpu_data import DataLoader, ImageFolderDataModule
 
 __all__ = ["HPUDataModule", "MediaApiDataLoader"]
 

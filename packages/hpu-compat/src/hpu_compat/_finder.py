@@ -50,25 +50,18 @@ def load(target: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        if error.name != package:
-            # The package itself is installed and raises for one of its own requirements.
+        # The data module of this package needs the second. Others raise for their own requirements.
+        if error.name not in {package, "hpu_data"}:
             raise
         from hpu_core import plugins
 
-        raise plugins.not_installed_error(f"`{name}`", package.replace("_", "-")) from None
+        raise plugins.not_installed_error(f"`{name}`", error.name.replace("_", "-")) from None
 
 
-def attributes(
-    module: str, names: Mapping[str, str], **computed: Callable[[], object]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a module of `lightning_habana`.
+def attributes(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a module of `lightning_habana`, by its full name and its objects by name.
 
     The submodules are attributes too, because the archived package imported them eagerly.
-
-    Args:
-        module: Full name of the module.
-        names: Objects by name.
-        **computed: Functions that compute the value of a name on first use.
     """
     files = (file.name for file in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ())))
     tabled = (other.rpartition(".") for other in _names.EXPORTED)
@@ -76,7 +69,6 @@ def attributes(
     getters: dict[str, Callable[[], object]] = {
         **{name: functools.partial(importlib.import_module, f"{module}.{name}") for name in submodules},
         **{name: functools.partial(load, target, f"{module}.{name}") for name, target in names.items()},
-        **computed,
     }
     return lazy_attributes(module, getters)
 

@@ -58,8 +58,17 @@ def patch(lightning: ModuleType) -> None:
     root = lightning.__name__.removesuffix(f".{_LAST_MODULE}")
     for module_name, names in NAMES.items():
         module = f"{root}.{module_name}"
-        if module in sys.modules and module not in _originals:
-            _patch_module(module, names, root)
+        if module not in sys.modules or module in _originals:
+            continue
+        namespace = vars(sys.modules[module])
+        replaced = [name for name in names if _is_replaceable(namespace.get(name, _MISSING), root)]
+        for name in set(names) - set(replaced):
+            _log.warning("%s.%s is Lightning's own and is not replaced", module, name)
+        originals = {name: namespace.pop(name, _MISSING) for name in ("__getattr__", *replaced)}
+        _originals[module] = originals
+        getters = {name: functools.partial(_load, name, module, _ROOTS[root]) for name in replaced}
+        other = originals["__getattr__"]
+        namespace["__getattr__"] = lazy_attributes(module, getters, otherwise=None if other is _MISSING else other)[0]
 
 
 def unpatch() -> None:
@@ -73,19 +82,6 @@ def unpatch() -> None:
             else:
                 # The name is present only if it was used.
                 vars(sys.modules[module]).pop(name, None)
-
-
-def _patch_module(module: str, names: tuple[str, ...], root: str) -> None:
-    """Replace names of a module by lazy imports."""
-    namespace = vars(sys.modules[module])
-    replaced = [name for name in names if _is_replaceable(namespace.get(name, _MISSING), root)]
-    for name in set(names) - set(replaced):
-        _log.warning("%s.%s is Lightning's own and is not replaced", module, name)
-    originals = {name: namespace.pop(name, _MISSING) for name in ("__getattr__", *replaced)}
-    _originals[module] = originals
-    getters = {name: functools.partial(_load, name, module, _ROOTS[root]) for name in replaced}
-    other = originals["__getattr__"]
-    namespace["__getattr__"] = lazy_attributes(module, getters, otherwise=None if other is _MISSING else other)[0]
 
 
 def _is_replaceable(value: Any, root: str) -> bool:

@@ -7,7 +7,6 @@ Raises:
     ImportError: The real `lightning-habana` is installed as well.
 """
 
-import hpu_core
 from hpu_compat import _finder, _names, autoload
 from lightning_habana.__about__ import __version__
 
@@ -16,8 +15,6 @@ __all__ = ["HPU_AVAILABLE", "__version__", *_names.exports("pytorch")]  # noqa: 
 _finder.check_conflict()
 _finder.finder.install()
 __getattr__, __dir__ = _finder.attributes(
-    __name__,
-    _names.exports("pytorch"),
-    HPU_AVAILABLE=lambda: hpu_core.is_available(),  # noqa: PLW0108 - the name imports a large module.
+    __name__, {"HPU_AVAILABLE": "hpu_compat._values:AVAILABLE", **_names.exports("pytorch")}
 )
 autoload()
