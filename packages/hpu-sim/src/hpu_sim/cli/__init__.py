@@ -146,8 +146,7 @@ def _find_program(program: str, *, module: bool) -> list[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command = shutil.which(program, path=path)
     if command is None:
-        msg = f"`script` must be an existing file or a command on PATH, got {program!r}"
-        raise ValueError(msg)
+        raise ValueError(f"`script` must be an existing file or a command on PATH, got {program!r}")
     return [command]
 
 

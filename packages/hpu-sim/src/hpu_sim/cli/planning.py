@@ -200,20 +200,20 @@ def plan(context: click.Context, /, **values: Any) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if (program is None) == (values["model"] is None):
-        msg = "there must be a SCRIPT, or a `--model`"
-        raise click.UsageError(msg)
+        raise click.UsageError("there must be a SCRIPT, or a `--model`")
     if values["trace_path"] is not None and len(configs) * len(choices) > 1:
-        msg = (
+        raise click.UsageError(
             "`--trace` writes one step: there must be one generation and one choice, "
             f"got {len(configs)} and {len(choices)}"
         )
-        raise click.UsageError(msg)
     if values["snapshot"] is not None and (len(choices) > 1 or values["find_batch"]):
-        msg = "`--memory-snapshot` writes one choice: give one strategy, precision and batch, without `--find-batch`"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            "`--memory-snapshot` writes one choice: give one strategy, precision and batch, without `--find-batch`"
+        )
     if values["rank"] is not None and values["rank"] >= choices[0].world_size:
-        msg = f"`--rank` must be below the number of ranks, {choices[0].world_size}, got {values['rank']}"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"`--rank` must be below the number of ranks, {choices[0].world_size}, got {values['rank']}"
+        )
     arguments: Sequence[object] = values["arguments"]
     shown: tuple[str, ...] = ()
     if program is None:
@@ -267,11 +267,9 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
     )
     for each in choices:
         if each.tensor_parallel and each.world_size % each.tensor_parallel:
-            msg = f"`--tensor-parallel` must divide the {each.world_size} cards, got {each.tensor_parallel}"
-            raise ValueError(msg)
+            raise ValueError(f"`--tensor-parallel` must divide the {each.world_size} cards, got {each.tensor_parallel}")
         if each.batch_size == 0:
-            msg = "`--batch-size` must be at least 1, got 0"
-            raise ValueError(msg)
+            raise ValueError("`--batch-size` must be at least 1, got 0")
     return choices
 
 
@@ -283,8 +281,7 @@ def _prices(text: str) -> tuple[tuple[str, float], ...]:
         try:
             found.append((generation.strip().upper(), float(price)))
         except ValueError as error:
-            msg = f"`--price` must be a number, or GENERATION=NUMBER with commas, got {text!r}"
-            raise ValueError(msg) from error
+            raise ValueError(f"`--price` must be a number, or GENERATION=NUMBER with commas, got {text!r}") from error
     return tuple(found)
 
 
@@ -293,8 +290,7 @@ def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
     given = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given:
         options = {each.name: each.opts[0] for each in context.command.params}
-        msg = f"`{options[given[0]]}` needs the script: a recording is what one choice of it did"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"`{options[given[0]]}` needs the script: a recording is what one choice of it did")
 
 
 @click.command()
@@ -319,11 +315,9 @@ def calibrate(file: Path, generation: str, output: Path) -> None:
     try:
         found = calibration.calibrate(json.loads(file.read_text(encoding="utf-8")), generation)
     except (ValueError, KeyError, TypeError) as error:
-        msg = f"cannot calibrate with {file}: {error}"
-        raise click.UsageError(msg) from error
+        raise click.UsageError(f"cannot calibrate with {file}: {error}") from error
     if not found:
-        msg = f"{file} has no point that narrows a range of {generation}"
-        raise click.ClickException(msg)
+        raise click.ClickException(f"{file} has no point that narrows a range of {generation}")
     output.write_text(calibration.to_json(found, generation), encoding="utf-8")
     click.echo("\n".join(align([("figure", "all cards", "this card", "points", ""), *map(_row, found)])))
     click.echo(f"Wrote {output}. Plans use it with --hardware {output}, or with HPU_SIM_CALIBRATION={output}")

@@ -23,8 +23,7 @@ def from_dict(kind: type[_T], data: Any) -> _T:
     try:
         return typing.cast("_T", _from_dict(kind, data))
     except (KeyError, TypeError, AttributeError) as error:
-        msg = f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}"
-        raise ValueError(msg) from error
+        raise ValueError(f"not a {kind.__name__} of schema version {SCHEMA_VERSION}: {error!r}") from error
 
 
 _hints = functools.cache(typing.get_type_hints)
@@ -57,6 +56,5 @@ def _from_dict(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return per k
 
 def _checked(data: Any, is_valid: bool) -> Any:
     if not is_valid:
-        msg = f"unexpected value {data!r:.80}"
-        raise TypeError(msg)
+        raise TypeError(f"unexpected value {data!r:.80}")
     return data

@@ -59,8 +59,7 @@ def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
         recording = dataclasses.replace(recording, steps=steps)
     computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
     if computes_float8 and "float8" not in hardware(generation).matrix_flops:
-        msg = f"the program computes in float8, which {generation} does not have: plan a newer one"
-        raise PlanError(msg)
+        raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
     return Clock(recording, generation)
 
 

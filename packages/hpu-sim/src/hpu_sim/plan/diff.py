@@ -61,8 +61,9 @@ def compare(card: Path, plan: Path) -> tuple[Difference, ...]:
     """
     found, predicted = _read(card), _read(plan)
     if not predicted[0]:
-        msg = f"`plan` must be a trace of `hpu-sim plan --trace`, got {str(plan)!r}, which was not predicted"
-        raise ValueError(msg)
+        raise ValueError(
+            f"`plan` must be a trace of `hpu-sim plan --trace`, got {str(plan)!r}, which was not predicted"
+        )
     differences = []
     for kind in ("engine", "graph", "operator"):
         sides = [side[1][kind] for side in (found, predicted)]
@@ -99,8 +100,7 @@ def _read(path: Path) -> tuple[bool, dict[str, defaultdict[str, float]]]:
         data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
         events = data["traceEvents"]
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        msg = f"{path} is no trace in the Chrome format ({error})"
-        raise ValueError(msg) from error
+        raise ValueError(f"{path} is no trace in the Chrome format ({error})") from error
     devices = {each["pid"] for each in events if _named(each, "process_name").startswith(_DEVICE)}
     lanes = {(each["pid"], each["tid"]): _named(each, "thread_name") for each in events if each.get("ph") == "M"}
     operators = {
@@ -121,8 +121,7 @@ def _read(path: Path) -> tuple[bool, dict[str, defaultdict[str, float]]]:
         if recipe:
             found["graph"][graphs.setdefault(recipe, str(len(graphs) + 1))] += seconds
     if not found["engine"]:
-        msg = f"{path} has no events of a device"
-        raise ValueError(msg)
+        raise ValueError(f"{path} has no events of a device")
     is_predicted = any(each.get("predicted") for each in data.get("deviceProperties", ()))
     return is_predicted, found
 

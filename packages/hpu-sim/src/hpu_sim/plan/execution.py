@@ -81,8 +81,7 @@ def record_call(
         pass
     except SystemExit as error:
         if error.code not in {0, None}:
-            msg = f"the program exited with {error.code!r} before its first training step"
-            raise PlanError(msg) from error
+            raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
     except Exception as error:
         raise patches.explain(error, recorder) from error
     recording = recorder.result()
@@ -96,11 +95,10 @@ def _require_torch() -> None:
 
     if not torch_tools.is_supported():
         minimum = ".".join(map(str, torch_tools.MINIMUM_TORCH))
-        msg = (
+        raise PlanError(
             f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
             "in an environment with a newer torch"
         )
-        raise PlanError(msg)
 
 
 @contextlib.contextmanager

@@ -101,8 +101,7 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
         given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
         if not given:
             raise
-        msg = f"`{given}` is refused: {error}"
-        raise PlanError(msg, errors.location_of(error)) from error
+        raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
     for logger in self.loggers:
         loggers.silence(logger)
 
@@ -240,8 +239,9 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
     size = recorder.options.tensor_parallel
     if size:
         if not hasattr(trainer.strategy, "_tensor_parallel_size"):
-            msg = "`--tensor-parallel` needs a program with ModelParallelStrategy or HPUModelParallelStrategy"
-            raise PlanError(msg)
+            raise PlanError(
+                "`--tensor-parallel` needs a program with ModelParallelStrategy or HPUModelParallelStrategy"
+            )
         trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
         trainer.strategy._data_parallel_size = recorder.options.world_size // size  # noqa: SLF001 - set before it makes its mesh
     # Of Lightning's ModelParallelStrategy, and of hpu-fsdp's strategies.

@@ -33,22 +33,18 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
 
         import hpu_core  # noqa: F401 - registers the accelerator
     except ImportError as error:
-        msg = f"`--model` needs transformers, lightning and hpu-core: {error}"
-        raise PlanError(msg) from error
+        raise PlanError(f"`--model` needs transformers, lightning and hpu-core: {error}") from error
     from torch.utils.data import DataLoader, Dataset
 
     try:
         config = transformers.AutoConfig.from_pretrained(path)
     except (OSError, ValueError, KeyError) as error:
-        msg = f"`--model` must be a configuration of transformers, got {path!r} ({error})"
-        raise PlanError(msg) from error
+        raise PlanError(f"`--model` must be a configuration of transformers, got {path!r} ({error})") from error
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:  # noqa: SLF001 - no public list
-        msg = f"`--model` must be the configuration of a causal language model, got {config.model_type!r}"
-        raise PlanError(msg)
+        raise PlanError(f"`--model` must be the configuration of a causal language model, got {config.model_type!r}")
     longest = getattr(config, "max_position_embeddings", length)
     if length > longest:
-        msg = f"`--length` must be at most the model's {longest} positions, got {length}"
-        raise PlanError(msg)
+        raise PlanError(f"`--length` must be at most the model's {longest} positions, got {length}")
 
     class Samples(Dataset[Any]):
         def __len__(self) -> int:
@@ -93,8 +89,7 @@ def _divide(model: Any, mesh: Any) -> None:
     if ranks.size() > 1:
         plan = getattr(model.config, "base_model_tp_plan", None)
         if not plan:
-            msg = f"transformers has no plan of tensor parallelism for {model.config.model_type!r}"
-            raise PlanError(msg)
+            raise PlanError(f"transformers has no plan of tensor parallelism for {model.config.model_type!r}")
         styles = {name: getattr(parallel, _STYLES[style])() for name, style in plan.items() if style in _STYLES}
         parallel.parallelize_module(inner, ranks, styles)
     if mesh["data_parallel"].size() > 1:

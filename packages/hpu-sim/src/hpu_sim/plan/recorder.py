@@ -65,8 +65,7 @@ class PlanRecorder(OperationRecorder):
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
         if options.compiled and self.recording.lazy:
-            msg = "`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0"
-            raise PlanError(msg)
+            raise PlanError("`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0")
         self.step = self.recording.setup
         self.memory = MemoryRecorder(self.native, self._on_root_module)
         self.batches = Batches()
@@ -244,11 +243,10 @@ class PlanRecorder(OperationRecorder):
         count = self._host_reads[location, name].count + 1 if (location, name) in self._host_reads else 1
         self._host_reads[location, name] = HostRead(location, source, name, assumed, count)
         if count > _MAX_READS_OF_A_LINE:
-            msg = (
+            raise self._fail(
                 f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
-            raise self._fail(msg)
         self.record_sync(frames.name_in_trace(frame))
 
     def on_communication(self, tensor: torch.Tensor) -> None:
@@ -305,19 +303,17 @@ class PlanRecorder(OperationRecorder):
         self._stop()
         del self.recording.steps[self._ended :]
         if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
-            msg = (
+            raise PlanError(
                 "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
                 "tensors, lists or mappings whose first dimension is the batch"
             )
-            raise PlanError(msg)
         if self.recording.precision == "fp8" and not any(
             each.dtype == "float8" for step in self.recording.steps[-1:] for each in step.operations
         ):
-            msg = (
+            raise PlanError(
                 "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
                 "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
             )
-            raise PlanError(msg)
         self.recording.notes = sorted(self.notes)
         self.recording.host_reads = list(self._host_reads.values())
         if not self.recording.steps:

@@ -65,8 +65,7 @@ def calibrate(points: Any, generation: str) -> tuple[CalibratedRange, ...]:
         ValueError: If the file has no points, or they were not measured on a card.
     """
     if not isinstance(points, list):
-        msg = "the file must be the list of points of `hpu-doctor verify`"
-        raise ValueError(msg)  # noqa: TRY004 - of a file
+        raise ValueError("the file must be the list of points of `hpu-doctor verify`")  # noqa: TRY004 - of a file
     values: defaultdict[str, list[float]] = defaultdict(list)
     for name, value in _of_points(points, generation):
         values[name].append(value)
@@ -85,15 +84,12 @@ def _of_points(points: Iterable[Mapping[str, Any]], generation: str) -> Iterator
     for point in points:
         kind = point.get("kind")
         if kind not in KINDS:
-            msg = f"`kind` of a point must be one of {', '.join(KINDS)}, got {kind!r}"
-            raise ValueError(msg)
+            raise ValueError(f"`kind` of a point must be one of {', '.join(KINDS)}, got {kind!r}")
         if point.get("simulated"):
-            msg = "the points are of a simulated card: calibrate with those of a real one"
-            raise ValueError(msg)
+            raise ValueError("the points are of a simulated card: calibrate with those of a real one")
         seconds = float(point["seconds"])
         if seconds <= 0:
-            msg = f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}"
-            raise ValueError(msg)
+            raise ValueError(f"`seconds` of point {point.get('id')!r} must be positive, got {seconds}")
         name, value_of = KINDS[kind]
         value = value_of(point, seconds, generation)
         if value is not None:

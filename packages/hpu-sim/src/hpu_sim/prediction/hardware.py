@@ -124,13 +124,11 @@ def give_figures(settings: Iterable[str]) -> None:
     for setting in settings:
         name, _, text = setting.partition("=")
         if name not in _names():
-            msg = f"`--set` must name one of {', '.join(sorted(_names()))}, got {name!r}"
-            raise ValueError(msg)
+            raise ValueError(f"`--set` must name one of {', '.join(sorted(_names()))}, got {name!r}")
         try:
             ends = [float(each) for each in text.split(":")]
         except ValueError as error:
-            msg = f"`--set {name}` must be a number, or two with a colon, got {text!r}"
-            raise ValueError(msg) from error
+            raise ValueError(f"`--set {name}` must be a number, or two with a colon, got {text!r}") from error
         _given[name] = ends[0], ends[-1]
 
 
@@ -158,14 +156,12 @@ def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         found = {name: (float(slow), float(fast)) for name, (slow, fast) in data["ranges"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = (
+        raise ValueError(
             f"`--hardware` or `{CALIBRATION_VARIABLE}` must name a file of `hpu-sim plan calibrate`, or one with "
             f'"ranges" of names and two numbers each, got {path!r} ({error})'
-        )
-        raise ValueError(msg) from error
+        ) from error
     if unknown := found.keys() - _names():
-        msg = f"{path}: {min(unknown)!r} is no figure; they are {', '.join(sorted(_names()))}"
-        raise ValueError(msg)
+        raise ValueError(f"{path}: {min(unknown)!r} is no figure; they are {', '.join(sorted(_names()))}")
     return found if data.get("generation", generation) == generation else {}
 
 

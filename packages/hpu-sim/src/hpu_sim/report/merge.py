@@ -63,11 +63,9 @@ def _read_record(path: Path) -> RankRecord:
         record = from_dict(RankRecord, json.loads(path.read_text(encoding="utf-8")))
     # A deeply nested value exceeds Python's limit.
     except (ValueError, RecursionError) as error:
-        msg = f"invalid record {path}: {error}"
-        raise ValueError(msg) from error
+        raise ValueError(f"invalid record {path}: {error}") from error
     if not 0 <= record.rank < _MAX_RANKS or not 0 < record.world_size <= _MAX_RANKS:
-        msg = f"invalid record {path}: rank {record.rank} of {record.world_size}"
-        raise ValueError(msg)
+        raise ValueError(f"invalid record {path}: rank {record.rank} of {record.world_size}")
     return record
 
 
@@ -139,10 +137,9 @@ def _first_trace(report: Report, folder: Path) -> Path:
         path = folder / TRACE_NAME.format(pid=record.pid)
         if path.exists():
             return path
-    msg = (
+    raise ValueError(
         "a trace needs a predicted step: the program must step its first optimizer three times, with torch 2.8 or newer"
     )
-    raise ValueError(msg)
 
 
 def write_snapshot(report: Report, path: Path, folder: Path) -> None:
@@ -155,8 +152,7 @@ def write_snapshot(report: Report, path: Path, folder: Path) -> None:
     paths = {each.rank: folder / SNAPSHOT_NAME.format(pid=each.pid) for each in report.ranks}
     found = {rank: each for rank, each in paths.items() if each.exists()}
     if not found:
-        msg = "a memory snapshot needs a process that uses a card and is not killed"
-        raise ValueError(msg)
+        raise ValueError("a memory snapshot needs a process that uses a card and is not killed")
     memory_snapshot.write(memory_snapshot.merge(found), path)
 
 
@@ -168,8 +164,7 @@ def check_report_path(path: Path) -> None:
             writable.
     """
     if path.suffix not in {".html", ".json"}:
-        msg = f"`report` must end in .html or .json, got {str(path)!r}"
-        raise ValueError(msg)
+        raise ValueError(f"`report` must end in .html or .json, got {str(path)!r}")
     check_writable("report", path)
 
 
@@ -180,8 +175,7 @@ def check_writable(option: str, path: Path) -> None:
         ValueError: If the folder does not exist, or the file is not writable.
     """
     if not path.parent.is_dir():
-        msg = f"`{option}` must be in an existing folder, got {str(path)!r}"
-        raise ValueError(msg)
+        raise ValueError(f"`{option}` must be in an existing folder, got {str(path)!r}")
     exists = path.exists()
     try:
         # Append mode keeps the contents of an existing file.
@@ -190,5 +184,4 @@ def check_writable(option: str, path: Path) -> None:
         if not exists:
             path.unlink()
     except OSError as error:
-        msg = f"`{option}` must be a writable file, got {str(path)!r} ({error.strerror})"
-        raise ValueError(msg) from error
+        raise ValueError(f"`{option}` must be a writable file, got {str(path)!r} ({error.strerror})") from error

@@ -77,12 +77,10 @@ class RecordingSession:
         """
         folder = environment[REPORT_VARIABLE]
         if not Path(folder).is_dir():
-            msg = f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}"
-            raise ValueError(msg)
+            raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
         detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
         if detail not in {"counts", "lines"}:
-            msg = f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}"
-            raise ValueError(msg)
+            raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
         has_snapshot = bool(environment.get(SNAPSHOT_VARIABLE))
         level: Detail = "counts" if detail == "counts" else "lines"
         return cls(Path(folder), level, config, device, has_snapshot=has_snapshot)
