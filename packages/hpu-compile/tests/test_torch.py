@@ -12,32 +12,22 @@ from hpu_compile import _torch
 pytestmark = pytest.mark.usefixtures("compiler")
 
 
-class _Events:
+class _Events(list[_torch.CompileEvent]):
     """What dynamo has told."""
 
     def __init__(self, modules: dict[int, str]) -> None:
+        super().__init__()
         self.modules = modules
         self.calls: dict[_torch.FrameKey, _torch.Call | None] = {}
-        self.guards: list[str] = []
-        self.breaks: list[tuple[str, int, str]] = []
-        self.operators: list[str] = []
-        self.seconds: list[float] = []
 
-    def on_frame(self, key: _torch.FrameKey) -> None:
+    def tell(self, event: _torch.CompileEvent) -> None:
         # A frame is told of first when it is compiled, and later by the backward pass.
-        self.calls.setdefault(key, _torch.find_call(self.modules))
+        self.calls.setdefault(event.key, _torch.find_call(self.modules))
+        self.append(event)
 
-    def on_recompile(self, key: _torch.FrameKey, guard: str) -> None:
-        self.guards.append(guard)
-
-    def on_break(self, key: _torch.FrameKey, file: str, line: int, reason: str) -> None:
-        self.breaks.append((file, line, reason))
-
-    def on_operators(self, key: _torch.FrameKey, names: Any) -> None:
-        self.operators += names
-
-    def on_seconds(self, key: _torch.FrameKey, seconds: float) -> None:
-        self.seconds.append(seconds)
+    @property
+    def seconds(self) -> list[float]:
+        return [event.seconds for event in self if event.seconds]
 
 
 class _Net(nn.Module):
@@ -54,7 +44,7 @@ class _Net(nn.Module):
 def _run(module: nn.Module, *sizes: int) -> _Events:
     events = _Events({id(module): "net"})
     _torch.compile_module(module, backend="aot_eager", dynamic=False)
-    with _torch.listen(events):
+    with _torch.listen(events.tell):
         for size in sizes:
             module(torch.ones(size, 4)).sum().backward()
     return events
@@ -66,12 +56,14 @@ def test_events_of_a_compilation() -> None:
 
     # Of each shape the graph before the break, and the one after it.
     assert len(events.seconds) == 4
-    assert min(events.seconds) > 0
     assert {call and call.region for call in events.calls.values()} == {"net"}
     assert all(call and __file__ in call.line for call in events.calls.values())
-    assert events.guards[0].startswith("tensor 'rows' size mismatch at index 0. expected 2, actual 3")
-    assert {(file, "reak" in reason) for file, _, reason in events.breaks} == {(__file__, True)}
-    assert {"aten.addmm", "aten.relu", "aten.threshold_backward"} <= set(events.operators)
+    guards = [event.guard for event in events if event.guard]
+    assert guards[0].startswith("tensor 'rows' size mismatch at index 0. expected 2, actual 3")
+    breaks = [event.graph_break for event in events if event.graph_break]
+    assert {(found.file, "reak" in found.reason) for found in breaks} == {(__file__, True)}
+    operators = {name for event in events for name in event.operators}
+    assert {"aten.addmm", "aten.relu", "aten.threshold_backward"} <= operators
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -113,11 +105,11 @@ def test_compilation_can_be_undone() -> None:
 
 def test_listening_ends() -> None:
     events = _Events({})
-    with _torch.listen(events):
+    with _torch.listen(events.tell):
         pass
     torch.compile(torch.nn.functional.relu, backend="eager")(torch.ones(2))
 
-    assert events.seconds == []
+    assert events == []
 
 
 def test_limits_are_raised_and_restored() -> None:

@@ -12,8 +12,6 @@ from hpu_core import bridge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BACKEND", "is_left_to_eager", "validate_environment", "validate_modules"]
-
 BACKEND: Final = "hpu_backend"
 """The bridge's backend, the only one that compiles for the card."""
 
@@ -37,12 +35,12 @@ def is_left_to_eager(operator: str) -> bool:
     return operator in _EAGER_OPERATORS or operator.partition(".")[0] not in _KNOWN_LIBRARIES
 
 
-def validate_environment() -> None:
-    """Check torch's version and the bridge's mode.
+def validate(modules: Iterable[torch.nn.Module]) -> None:
+    """Check that torch can compile modules for a Gaudi, here.
 
     Raises:
         ModuleNotFoundError: The bridge is not installed.
-        RuntimeError: torch is too old, or the bridge is in lazy mode.
+        RuntimeError: torch is too old, the bridge is in lazy mode, or ZeRO, stage 3, partitions the parameters.
     """
     if not _torch.supports_regions():
         raise RuntimeError(
@@ -54,14 +52,6 @@ def validate_environment() -> None:
             "torch.compile and lazy mode exclude each other, and this process is in lazy mode: set PT_HPU_LAZY_MODE=0 "
             "before it starts, or leave hpu-compile out; HPU graphs (hpu_bucketing.HPUGraphs) are for lazy mode"
         )
-
-
-def validate_modules(modules: Iterable[torch.nn.Module]) -> None:
-    """Check that torch can compile modules.
-
-    Raises:
-        RuntimeError: Their parameters are partitioned by ZeRO, stage 3.
-    """
     if any(hasattr(parameter, "ds_id") for module in modules for parameter in module.parameters()):
         raise RuntimeError(
             "torch.compile does not support ZeRO stage 3, whose hooks gather the parameters of each module "

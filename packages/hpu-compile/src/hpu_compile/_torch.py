@@ -13,29 +13,17 @@ import json
 import logging
 import re
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from types import FrameType
+from hpu_compile.report import GraphBreak
 
-__all__ = [
-    "Call",
-    "CompileEvents",
-    "FrameKey",
-    "compile_module",
-    "find_call",
-    "force_eager",
-    "is_compiled",
-    "listen",
-    "lookup_backend",
-    "patch_config",
-    "restore_module",
-    "supports_regions",
-]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
 
 # frame_id counts code objects, frame_compile_id the compilations of one.
 FrameKey = tuple[int, int]
@@ -153,6 +141,7 @@ def force_eager() -> contextlib.AbstractContextManager[Any] | None:
     return None if set_stance is None else set_stance("force_eager")
 
 
+@dataclass(frozen=True)
 class Call:
     """Call of a region.
 
@@ -161,9 +150,8 @@ class Call:
         line: "file:line" of the call in the program.
     """
 
-    def __init__(self, region: str, line: str) -> None:
-        self.region = region
-        self.line = line
+    region: str
+    line: str
 
 
 def find_call(modules: Mapping[int, str]) -> Call | None:
@@ -191,33 +179,29 @@ def _calling_line(frame: FrameType) -> str:
     return "an unknown line" if outer is None else f"{outer.f_code.co_filename}:{outer.f_lineno}"
 
 
-class CompileEvents(Protocol):
-    """What dynamo tells about compilations. A frame is named by its key."""
+@dataclass(frozen=True)
+class CompileEvent:
+    """What dynamo tells, on the thread that compiles, of the compilation of a frame.
 
-    def on_frame(self, key: FrameKey) -> None:
-        """Note that a frame is being compiled, on this thread."""
+    Attributes:
+        key: The frame.
+        guard: The guard that has made it compile again.
+        graph_break: Line at which its graph ends.
+        operators: Operators, such as "aten.addmm", of a forward or backward graph.
+        seconds: How long it took, once it is complete.
+    """
 
-    def on_recompile(self, key: FrameKey, guard: str) -> None:
-        """Note which guard has made a frame compile again."""
-
-    def on_break(self, key: FrameKey, file: str, line: int, reason: str) -> None:
-        """Note that a graph ends at a line."""
-
-    def on_operators(self, key: FrameKey, names: Sequence[str]) -> None:
-        """Note the operators, such as "aten.addmm", of a forward or backward graph."""
-
-    def on_seconds(self, key: FrameKey, seconds: float) -> None:
-        """Note how long the compilation of a frame took."""
+    key: FrameKey
+    guard: str | None = None
+    graph_break: GraphBreak | None = None
+    operators: Sequence[str] = ()
+    seconds: float = 0.0
 
 
 @contextlib.contextmanager
-def listen(events: CompileEvents) -> Iterator[None]:
-    """Return a context in which the compilations of this process are told.
-
-    Args:
-        events: Receives them.
-    """
-    logger, handler = logging.getLogger("torch.__trace"), _TraceHandler(events)
+def listen(tell: Callable[[CompileEvent], None]) -> Iterator[None]:
+    """Return a context in which `tell` is called with what happens to the compilations of this process."""
+    logger, handler = logging.getLogger("torch.__trace"), _TraceHandler(tell)
     logger.addHandler(handler)
     try:
         yield
@@ -226,36 +210,39 @@ def listen(events: CompileEvents) -> Iterator[None]:
 
 
 class _TraceHandler(logging.Handler):
-    def __init__(self, events: CompileEvents) -> None:
+    def __init__(self, tell: Callable[[CompileEvent], None]) -> None:
         super().__init__()
-        self._events = events
+        self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
         metadata: dict[str, Any] = getattr(record, "metadata", {})
         if metadata.get("frame_id") is None or metadata.get("frame_compile_id") is None:
             return
-        key = (metadata["frame_id"], metadata["frame_compile_id"])
-        self._events.on_frame(key)
+        event = CompileEvent((metadata["frame_id"], metadata["frame_compile_id"]))
         payload: str = getattr(record, "payload", None) or ""
         name = metadata.get("artifact", {}).get("name")
         if name == "recompile_reasons":
-            self._events.on_recompile(key, _first_reason(payload))
+            event = replace(event, guard=_first_reason(payload))
         elif name == "dynamo_graph_break_reason":
             found = _BREAK.search(payload)
             if found is not None:
-                self._events.on_break(key, found["file"], int(found["line"]), _shorten(found["reason"]))
+                event = replace(event, graph_break=_graph_break(found["file"], found["line"], found["reason"]))
         elif "compilation_metrics" in metadata:
-            self._emit_metrics(key, metadata["compilation_metrics"])
+            metrics = metadata["compilation_metrics"]
+            seconds = metrics.get("entire_frame_compile_time_s") or (metrics.get("duration_us") or 0) / 1e6
+            event = replace(event, seconds=float(seconds), graph_break=_failure(metrics))
         elif any(graph in metadata for graph in _AOT_GRAPHS):
-            self._events.on_operators(key, [f"{space}.{op}" for space, op in _OPERATOR.findall(payload)])
+            event = replace(event, operators=[f"{space}.{op}" for space, op in _OPERATOR.findall(payload)])
+        self._tell(event)
 
-    def _emit_metrics(self, key: FrameKey, metrics: Mapping[str, Any]) -> None:
-        seconds = metrics.get("entire_frame_compile_time_s") or (metrics.get("duration_us") or 0) / 1e6
-        self._events.on_seconds(key, float(seconds))
-        if metrics.get("fail_reason"):
-            file = metrics.get("fail_user_frame_filename") or metrics.get("co_filename") or "an unknown file"
-            line = metrics.get("fail_user_frame_lineno") or metrics.get("co_firstlineno") or 0
-            self._events.on_break(key, file, int(line), _shorten(str(metrics["fail_reason"])))
+
+def _failure(metrics: Mapping[str, Any]) -> GraphBreak | None:
+    """Return where a compilation failed, if it did."""
+    if not metrics.get("fail_reason"):
+        return None
+    file = metrics.get("fail_user_frame_filename") or metrics.get("co_filename") or "an unknown file"
+    line = metrics.get("fail_user_frame_lineno") or metrics.get("co_firstlineno") or 0
+    return _graph_break(file, line, str(metrics["fail_reason"]))
 
 
 def _first_reason(payload: str) -> str:
@@ -267,8 +254,8 @@ def _first_reason(payload: str) -> str:
     return re.sub(r"^\d+/\d+: ", "", payload.strip().splitlines()[0]) if payload.strip() else "unknown"
 
 
-def _shorten(reason: str) -> str:
-    """Return the line of a reason that says most."""
+def _graph_break(file: str, line: str | int, reason: str) -> GraphBreak:
+    """Return a break with the line of its reason that says most."""
     found = re.search(r"Explanation: (.*)", reason)
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
-    return inspect.cleandoc(found[1]) if found else (lines or ["unknown"])[0]
+    return GraphBreak(file, int(line), inspect.cleandoc(found[1]) if found else (lines or ["unknown"])[0])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from hpu_compile import _torch
 from hpu_compile._lightning import Callback, LightningModule, Trainer, is_overridden, rank_zero_info
 from hpu_compile.compilation import Compilation
-from hpu_compile.regions import Region, find_regions
+from hpu_compile.regions import find_regions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
@@ -158,9 +158,6 @@ class HPUCompile(Callback):
             return
         _reject_callbacks(trainer)
         whole = self._regions == "whole"
-        regions = (
-            [Region(type(pl_module).__name__, {"": pl_module})] if whole else find_regions(pl_module, self._regions)
-        )
         self._steps = 0
         model: Any = trainer.strategy.model
         self._is_fsdp = pl_module.automatic_optimization and _is_fsdp(model)
@@ -170,7 +167,7 @@ class HPUCompile(Callback):
                 "rank's part: pass `accumulate_grad_batches=1`, or use FSDP2 (strategy='hpu_model_parallel')"
             )
         self._compilation = Compilation(
-            regions,
+            find_regions(pl_module, self._regions),
             shapes=lambda: self._shapes or _count_shapes(trainer),
             on_limit=self._on_limit,
             options=self._options,

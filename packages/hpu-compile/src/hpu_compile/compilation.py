@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from hpu_compile import _requirements, _torch
 from hpu_compile.regions import Region, find_regions
-from hpu_compile.report import CompileReport, GraphBreak, Recompilation, RegionReport
+from hpu_compile.report import CompileReport, Recompilation, RegionReport
 from hpu_core import bridge
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ class Compilation:
     ) -> None:
         if on_limit not in {"warn", "error"}:
             raise ValueError(f"`on_limit` must be 'warn' or 'error', got {on_limit!r}")
-        _requirements.validate_environment()
-        _requirements.validate_modules(module for region in regions for module in region.modules.values())
+        _requirements.validate(module for region in regions for module in region.modules.values())
         self.regions = tuple(regions)
         self.step: int | None = None
         self._options = dict(options or {})
@@ -123,7 +122,7 @@ class Compilation:
         """Compile the regions at their next calls. A module that is compiled already keeps its compilation."""
         with self._starting() as compiler:
             for index, region in enumerate(self.regions):
-                backend = _Backend(self._recorder, index, compiler)
+                backend = _make_backend(self._recorder, index, compiler)
                 for module in region.modules.values():
                     if not _torch.is_compiled(module):
                         _torch.compile_module(module, backend=backend, dynamic=False, **self._options)
@@ -138,7 +137,7 @@ class Compilation:
             eager: Names of methods that these call and that are never compiled.
         """
         with self._starting() as compiler:
-            backend = _Backend(self._recorder, 0, compiler)
+            backend = _make_backend(self._recorder, 0, compiler)
             for name in eager:
                 setattr(module, name, torch.compiler.disable(getattr(module, name)))
                 self._stack.callback(delattr, module, name)
@@ -152,7 +151,7 @@ class Compilation:
     def _starting(self) -> Iterator[Callable[..., Any]]:
         """Yield the compiler, with torch's options set; an error restores everything."""
         try:
-            self._stack.enter_context(_torch.listen(self._recorder))
+            self._stack.enter_context(_torch.listen(self._recorder.on_event))
             self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
             yield _torch.lookup_backend(_requirements.BACKEND)
         except BaseException:
@@ -175,27 +174,20 @@ class Compilation:
         self.restore()
 
 
-class _Backend:
-    """Backend of one region, which counts its graphs."""
+def _make_backend(recorder: _Recorder, region: int, compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the backend of one region, which counts its graphs."""
 
-    def __init__(self, recorder: _Recorder, region: int, compiler: Callable[..., Any]) -> None:
-        self.__name__ = _requirements.BACKEND
-        self._recorder = recorder
-        self._region = region
-        self._compiler = compiler
-
-    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Callable[..., Any]:
+    def compile_graph(graph: Any, inputs: Any, **options: Any) -> Any:
         try:
-            is_compiled = self._recorder.on_graph(self._region)
+            is_compiled = recorder.on_graph(region)
         except RecompileLimitError as error:
             # Raised by the first call, because dynamo wraps errors of a backend into its own.
             return functools.partial(_raise, error)
-        if not is_compiled:
-            # Operator by operator, as without torch.compile.
-            eager: Callable[..., Any] = graph.forward
-            return eager
-        compiled: Callable[..., Any] = self._compiler(graph, inputs, **options)
-        return compiled
+        # Otherwise operator by operator, as without torch.compile.
+        return compiler(graph, inputs, **options) if is_compiled else graph.forward
+
+    compile_graph.__name__ = _requirements.BACKEND
+    return compile_graph
 
 
 def _raise(error: Exception, *inputs: Any) -> Any:
@@ -228,7 +220,6 @@ class _Recorder:
         self._of_code: Counter[tuple[int, int, Mode]] = Counter()
         self._of_module: Counter[tuple[str, int, Mode]] = Counter()
         self._limited: set[tuple[str, Mode]] = set()
-        self._breaks: dict[str, set[tuple[str, int]]] = defaultdict(set)
         self._last_step: int | None = None
 
     def report(self) -> CompileReport:
@@ -289,35 +280,20 @@ class _Recorder:
             self._limited.add((call.region, mode))
             warnings.warn(f"{text}; further shapes run without the compiler", RecompileLimitWarning, stacklevel=2)
 
-    def on_frame(self, key: _torch.FrameKey) -> None:
-        """Note which region is being compiled."""
-        self._key = key
+    def on_event(self, event: _torch.CompileEvent) -> None:
+        """Note which region is being compiled, and add what dynamo tells to its report."""
+        key = self._key = event.key
         if key not in self._calls:
             self._calls[key] = _torch.find_call(self._names) or self._method
-
-    def on_recompile(self, key: _torch.FrameKey, guard: str) -> None:
-        """Note the guard of a recompilation."""
-        self._guards[key] = guard
-
-    def on_break(self, key: _torch.FrameKey, file: str, line: int, reason: str) -> None:
-        """Add a graph break, once."""
-        for report in self._report_of(key):
-            if (file, line) not in self._breaks[report.name]:
-                self._breaks[report.name].add((file, line))
-                report.breaks.append(GraphBreak(file, line, reason))
-
-    def on_operators(self, key: _torch.FrameKey, names: Sequence[str]) -> None:
-        """Count operators that the bridge leaves to eager mode."""
-        for report in self._report_of(key):
-            report.eager_operators.update(name for name in names if _requirements.is_left_to_eager(name))
-
-    def on_seconds(self, key: _torch.FrameKey, seconds: float) -> None:
-        """Add the time of a compilation."""
-        for report in self._report_of(key):
-            report.seconds += seconds
-
-    def _report_of(self, key: _torch.FrameKey) -> Iterator[RegionReport]:
-        """Yield the report of the region that a frame belongs to; none for another program's compilation."""
-        call = self._calls.get(key)
-        if call is not None and call.region in self._region_of:
-            yield self._region_of[call.region]
+        if event.guard is not None:
+            self._guards[key] = event.guard
+        call = self._calls[key]
+        # Another program may compile as well.
+        report = None if call is None else self._region_of.get(call.region)
+        if report is None:
+            return
+        report.seconds += event.seconds
+        report.eager_operators.update(name for name in event.operators if _requirements.is_left_to_eager(name))
+        found = event.graph_break
+        if found is not None and (found.file, found.line) not in {(each.file, each.line) for each in report.breaks}:
+            report.breaks.append(found)
