@@ -12,32 +12,29 @@ from hpu_export._lazy_tensor import Checkpoint, LazyTensor
 
 SUFFIX: Final = ".safetensors"
 INDEX: Final = "model.safetensors.index.json"
-# By the names of the format.
+# By the names of the format; older torch has some of them only.
 DTYPES: Final[dict[str, torch.dtype]] = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "I16": torch.int16,
-    "I32": torch.int32,
-    "I64": torch.int64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "C64": torch.complex64,
-    # Older torch has some of them only.
-    **{
-        name: getattr(torch, dtype)
-        for name, dtype in (
-            ("U16", "uint16"),
-            ("U32", "uint32"),
-            ("U64", "uint64"),
-            ("F8_E4M3", "float8_e4m3fn"),
-            ("F8_E5M2", "float8_e5m2"),
-            ("F8_E8M0", "float8_e8m0fnu"),
-        )
-        if hasattr(torch, dtype)
-    },
+    name: getattr(torch, dtype)
+    for name, dtype in (
+        ("BOOL", "bool"),
+        ("U8", "uint8"),
+        ("I8", "int8"),
+        ("I16", "int16"),
+        ("I32", "int32"),
+        ("I64", "int64"),
+        ("F16", "float16"),
+        ("BF16", "bfloat16"),
+        ("F32", "float32"),
+        ("F64", "float64"),
+        ("C64", "complex64"),
+        ("U16", "uint16"),
+        ("U32", "uint32"),
+        ("U64", "uint64"),
+        ("F8_E4M3", "float8_e4m3fn"),
+        ("F8_E5M2", "float8_e5m2"),
+        ("F8_E8M0", "float8_e8m0fnu"),
+    )
+    if hasattr(torch, dtype)
 }
 
 

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_export.export import ExportOptions, check_target, export_checkpoint
+from hpu_export.export import check_target, export_checkpoint
 from hpu_export.live import on_rank_zero
+from hpu_export.options import ExportOptions
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

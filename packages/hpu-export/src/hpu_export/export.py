@@ -6,10 +6,10 @@ import os
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from tqdm import tqdm
@@ -20,21 +20,12 @@ from hpu_export._lazy_tensor import Checkpoint, LazyTensor
 from hpu_export._safetensors import INDEX
 from hpu_export.model_card import CARD, is_card, write_card
 from hpu_export.names import drop_ignored, drop_tied, strip, unwrap
-from hpu_export.sources import LoadOptions, open_checkpoint
+from hpu_export.options import DTYPES, ExportOptions
+from hpu_export.sources import open_checkpoint
 from hpu_export.target import CONFIG, Target, is_copied, load_target
 from hpu_export.writer import parse_size, plan_files, write_file, write_index
 
-__all__ = ["DTYPES", "ExportOptions", "check_target", "export_checkpoint"]
-
-DTYPES: Final = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
-"""dtypes by the names of the option."""
+__all__ = ["check_target", "export_checkpoint"]
 
 _FILE: Final = ".safetensors"
 _FILES: Final = frozenset({CARD, CONFIG, _peft.CONFIG, INDEX})
@@ -43,61 +34,6 @@ _WEIGHTS: Final = re.compile(r"(model|adapter_model)(-[0-9]{5,}-of-[0-9]{5,})?\.
 _OVERHEAD: Final = 2**24
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """Options of an export; all exports take them as keyword arguments.
-
-    Args:
-        model: Folder or name on the hub of a Hugging Face model, which has configuration, tokenizer and names. None
-            for the names of the module.
-        dtype: dtype of floating-point weights: "float32", "bfloat16" or "float16", or "fp32", "bf16" or "fp16". None
-            for that of the checkpoint.
-        max_shard_size: Largest size of a file in a folder, such as "5GB". A larger tensor has a file of its own.
-        weights: "averaged" for those that Lightning's WeightAveraging has averaged, if the checkpoint has them, or
-            "current" for those of the last step.
-        key: Key of the weights in the checkpoint, if it has several models.
-        prefix: Start of the names to export, which is removed. None to find it: with `model` by the target's names,
-            else "model." if all names have it.
-        ignore: Shell patterns of names to leave out, such as "loss.*".
-        adapter: What to do with an adapter of PEFT: "keep" to export it alone, as PEFT saves it, or "merge".
-        adapter_config: A `peft.PeftConfig`, or the folder or file of its adapter_config.json. None for that in the
-            source.
-        tag: Name of a DeepSpeed save. None for the one that its file `latest` names.
-        overwrite: Whether to replace an earlier export.
-        weights_only: Whether to refuse a checkpoint with objects other than weights and plain values. False unpickles
-            any object, which can run any code that the file contains.
-
-    Raises:
-        ValueError: A value is not one of those above.
-    """
-
-    model: str | os.PathLike[str] | None = None
-    dtype: str | None = None
-    max_shard_size: str = "5GB"
-    weights: Literal["averaged", "current"] = "averaged"
-    key: str | None = None
-    prefix: str | None = None
-    ignore: Sequence[str] = ()
-    adapter: Literal["keep", "merge"] | None = None
-    adapter_config: Any = None
-    tag: str | None = None
-    overwrite: bool = False
-    weights_only: bool = True
-
-    def __post_init__(self) -> None:
-        if self.dtype is not None and self.dtype not in DTYPES:
-            raise ValueError(f"`dtype` must be one of {', '.join(map(repr, DTYPES))}, got {self.dtype!r}")
-        if self.weights not in ("averaged", "current"):
-            raise ValueError(f"`weights` must be 'averaged' or 'current', got {self.weights!r}")
-        if self.adapter not in ("keep", "merge", None):
-            raise ValueError(f"`adapter` must be 'keep', 'merge' or None, got {self.adapter!r}")
-        if self.adapter and self.model is None:
-            raise ValueError(f"`model` must be the adapter's base model with `adapter={self.adapter!r}`, got None")
-        if isinstance(self.ignore, str):
-            raise ValueError(f"`ignore` must be a list of patterns, got {self.ignore!r}")  # noqa: TRY004 - as the others.
-        parse_size(self.max_shard_size)
 
 
 def export_checkpoint(source: str | os.PathLike[str], to: str | os.PathLike[str], **options: Any) -> Path:
@@ -128,8 +64,7 @@ def export_checkpoint(source: str | os.PathLike[str], to: str | os.PathLike[str]
     target: Target | None = None
     if settings.model is not None:
         target = load_target(os.fspath(settings.model), weights=settings.adapter == "merge")
-    load = LoadOptions(settings.weights, settings.key, settings.tag, settings.weights_only)
-    with open_checkpoint(location, load) as checkpoint:
+    with open_checkpoint(location, settings) as checkpoint:
         plan = _make_plan(checkpoint, settings, target, location)
         _check_space(target_path, plan.weights)
         with _replacing(target_path) as partial:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpu_export.export import ExportOptions, check_target, export_checkpoint
+from hpu_export.export import check_target, export_checkpoint
+from hpu_export.options import ExportOptions
 
 __all__ = ["export_model", "on_rank_zero"]
 

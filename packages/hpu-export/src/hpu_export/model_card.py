@@ -31,7 +31,7 @@ def write_card(
     lines = ["---"]
     if library:
         lines.append(f"library_name: {library}")
-    lines += ["tags:", "- hpu-export", "---", "", f"# {folder_title(source)}", ""]
+    lines += ["tags:", "- hpu-export", "---", "", f"# {Path(source).stem}", ""]
     lines += [f"{_SIGNATURE}{__version__}.", "", "| | |", "|---|---|"]
     lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
     (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -43,11 +43,6 @@ def is_card(folder: Path) -> bool:
         return _SIGNATURE in (folder / CARD).read_text(encoding="utf-8")
     except (OSError, UnicodeError):
         return False
-
-
-def folder_title(source: str) -> str:
-    """Return the name of a checkpoint without its folder and suffix."""
-    return Path(source.rstrip("/")).stem
 
 
 def _cell(value: object) -> str:
