@@ -47,30 +47,30 @@ class _Command(click.Command):
 @click.option("--max-buckets", default=16, show_default=True, type=click.IntRange(1), help="Most shapes to consider.")
 @click.option("--buckets", "num_buckets", type=click.IntRange(1), help="Number of shapes. [default: the curve's knee]")
 @click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of cards.")
-@click.option("--random", "is_random", is_flag=True, help="For shuffled batches, not those of a BucketBatchSampler.")
+@click.option(
+    "--random",
+    "grouping",
+    flag_value="random",
+    default="bucket",
+    help="For shuffled batches, not those of a BucketBatchSampler.",
+)
 @click.option("--epochs", default=1, show_default=True, type=click.IntRange(1), help="Number of epochs.")
 @click.option("--tokens-per-second", type=float, help="Speed of a card. With it, the least estimated time decides.")
-@click.option("--compile-seconds", default=25.0, show_default=True, help="Time to compile a graph.")
+@click.option(
+    "--compile-seconds", "seconds_per_compilation", default=25.0, show_default=True, help="Time to compile a graph."
+)
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
 @click.option(
     "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of a table, or write it to a file (--json=FILE)."
 )
-def plan(  # noqa: PLR0913, PLR0917 - one per option
+def plan(  # noqa: PLR0913, PLR0917 - one per option that is not passed on
     file: Path,
     name: str | None,
     keys: tuple[str, ...],
     samples: int,
-    batch_size: int | None,
-    align: int | None,
-    max_buckets: int,
-    num_buckets: int | None,
-    ranks: int,
-    is_random: bool,
-    epochs: int,
-    tokens_per_second: float | None,
-    compile_seconds: float,
     html: Path | None,
     json_to: str | None,
+    **options: Any,
 ) -> None:
     """Choose buckets for the training data of FILE, on any machine.
 
@@ -84,24 +84,13 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option
         loader = load_dataloader(file, name)
         lengths = measure_lengths(loader, keys, samples)
         total = dataset_size(loader, lengths, samples)
-        if total is None and tokens_per_second is not None:
+        if total is None and options["tokens_per_second"] is not None:
             raise click.UsageError(
                 f"`--tokens-per-second` needs the number of samples, which an IterableDataset of more than {samples:,} "
                 "without `__len__` does not have: measure all of them with a larger `--samples`"
             )
-        chosen = BucketPlan.from_lengths(
-            lengths,
-            batch_size or _batch_size(loader),
-            grouping="random" if is_random else "bucket",
-            align=align,
-            max_buckets=max_buckets,
-            num_buckets=num_buckets,
-            ranks=ranks,
-            epochs=epochs,
-            samples=total,
-            seconds_per_compilation=compile_seconds,
-            tokens_per_second=tokens_per_second,
-        )
+        batch_size = options.pop("batch_size") or _batch_size(loader)
+        chosen = BucketPlan.from_lengths(lengths, batch_size, samples=total, **options)
         if html is not None:
             html.write_text(render_html(chosen, lengths[:, 0].tolist()), encoding="utf-8")
         if json_to:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hpu_bucketing.plan.bucket_plan import BucketPlan
 
 __all__ = ["BatchInfo", "BucketBatchSampler"]
+
+_Step: TypeAlias = "tuple[int, NDArray[np.int64]]"
+"""Bucket of a step, and the samples of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +39,6 @@ class BatchInfo:
     samples: int
     tokens: int
     padded_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedule:
-    """Steps of an epoch for all ranks: the bucket of each, and the samples of all ranks."""
-
-    epoch: int
-    num_replicas: int
-    buckets: list[int]
-    samples: list[NDArray[np.int64]]
 
 
 class BucketBatchSampler(RankBatchSampler):
@@ -93,11 +86,12 @@ class BucketBatchSampler(RankBatchSampler):
         self.drop_last = drop_last
         self._buckets = plan.assign(array)
         self._tokens = np.prod(array, axis=1)
-        self._schedule: _Schedule | None = None
+        # Of an epoch and a number of ranks.
+        self._schedule: tuple[tuple[int, int], list[_Step]] | None = None
 
     def __len__(self) -> int:
         """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
-        return len(self._steps().buckets)
+        return len(self._steps())
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the batches of this rank; after `load_state_dict`, those that are left of the epoch."""
@@ -105,9 +99,9 @@ class BucketBatchSampler(RankBatchSampler):
         self.check_state()
         replicas, rank = self._ranks()
         steps = self._steps()
-        for step in range(start, len(steps.buckets)):
+        for step in range(start, len(steps)):
             self.position = step + 1
-            yield steps.samples[step][rank::replicas].tolist()
+            yield steps[step][1][rank::replicas].tolist()
 
     def shape(self) -> dict[str, int]:
         """Return what a position in an epoch depends on, as part of the state."""
@@ -116,9 +110,8 @@ class BucketBatchSampler(RankBatchSampler):
     def batch_info(self, step: int) -> BatchInfo:
         """Return facts about this rank's batch of a step of the epoch."""
         replicas, rank = self._ranks()
-        steps = self._steps()
-        samples = steps.samples[step][rank::replicas]
-        shape = self.plan.shapes[steps.buckets[step]]
+        bucket, of_all_ranks = self._steps()[step]
+        samples, shape = of_all_ranks[rank::replicas], self.plan.shapes[bucket]
         return BatchInfo(shape, len(samples), int(self._tokens[samples].sum()), len(samples) * math.prod(shape))
 
     def samples_of_shapes(self) -> dict[tuple[int, ...], list[int]]:
@@ -127,23 +120,24 @@ class BucketBatchSampler(RankBatchSampler):
         The batches are those of a warm-up. They are the same on all ranks.
         """
         batches = {}
-        for bucket in sorted(set(self._steps().buckets), reverse=True):
+        for bucket in sorted({bucket for bucket, _ in self._steps()}, reverse=True):
             (samples,) = np.nonzero(self._buckets == bucket)
             batches[self.plan.shapes[bucket]] = np.resize(samples, self.batch_sizes[bucket]).tolist()
         return batches
 
-    def _steps(self) -> _Schedule:
-        replicas = self._ranks()[0]
-        if self._schedule is None or self._schedule.epoch != self.epoch or self._schedule.num_replicas != replicas:
-            self._schedule = self._make_schedule(replicas)
-        return self._schedule
+    def _steps(self) -> list[_Step]:
+        """Return the steps of the epoch."""
+        key = (self.epoch, self._ranks()[0])
+        if self._schedule is None or self._schedule[0] != key:
+            self._schedule = (key, self._make_steps(key[1]))
+        return self._schedule[1]
 
-    def _make_schedule(self, replicas: int) -> _Schedule:
+    def _make_steps(self, replicas: int) -> list[_Step]:
         generator = np.random.default_rng((self.seed, self.epoch))
         order = generator.permutation(len(self._buckets)) if self.shuffle else np.arange(len(self._buckets))
         order = order[np.argsort(self._buckets[order], kind="stable")]
         ends = np.cumsum(np.bincount(self._buckets, minlength=len(self.batch_sizes)))
-        steps: list[tuple[int, NDArray[np.int64]]] = []
+        steps: list[_Step] = []
         remainders = []
         for bucket, samples in enumerate(np.split(order, ends[:-1])):
             size = replicas * self.batch_sizes[bucket]
@@ -155,12 +149,9 @@ class BucketBatchSampler(RankBatchSampler):
             remainders = [np.concatenate(remainders[::-1])]
         for samples in remainders:
             steps += self._remainder_steps(samples, replicas)
-        if self.shuffle:
-            steps = [steps[index] for index in generator.permutation(len(steps))]
-        buckets = [bucket for bucket, _ in steps]
-        return _Schedule(self.epoch, replicas, buckets, [samples for _, samples in steps])
+        return [steps[index] for index in generator.permutation(len(steps))] if self.shuffle else steps
 
-    def _remainder_steps(self, samples: NDArray[np.int64], replicas: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    def _remainder_steps(self, samples: NDArray[np.int64], replicas: int) -> Iterator[_Step]:
         """Yield steps for samples that do not fill batches of their own buckets.
 
         Each rank's batch begins with a sample of the step's own bucket, because a collate function pads to the bucket

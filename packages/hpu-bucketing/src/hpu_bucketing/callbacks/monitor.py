@@ -99,7 +99,10 @@ class RecompilationMonitor(Callback):
         after = compilation_count()
         compiled = len(new) > 0 if after is None or self._count is None else after > self._count
         expected = self._optimizer_steps < self._grace_steps or (
-            self._may_add_buckets and bool(new) and _is_bucket(new, plan)
+            # The first batch of a bucket: a size after that of the batch is the plan's.
+            self._may_add_buckets
+            and plan is not None
+            and any(size in _sizes(plan) for _, shape in new for size in shape[1:])
         )
         self._seen.update(new)
         self._batches += 1
@@ -146,12 +149,8 @@ def _explanations(trainer: Trainer) -> list[str]:
     return [text for text in texts if text]
 
 
-def _is_bucket(shapes: Sequence[tuple[str, tuple[int, ...]]], plan: BucketPlan | None) -> bool:
-    """Return whether each new shape has only sizes of the plan after the batch's."""
-    if plan is None:
-        return False
-    limits = {limit for dimension in plan.dimensions for limit in dimension}
-    return any(size in limits for _, shape in shapes for size in shape[1:])
+def _sizes(plan: BucketPlan) -> list[int]:
+    return sorted({limit for dimension in plan.dimensions for limit in dimension})
 
 
 def _describe(
@@ -183,7 +182,7 @@ def _describe(
 def _nearest(shape: tuple[int, ...], plan: BucketPlan | None) -> str:
     if plan is None:
         return "; pad to a few sizes, with a BucketDataLoader and a BucketCollate"
-    limits = sorted({limit for dimension in plan.dimensions for limit in dimension})
+    limits = _sizes(plan)
     sizes = [size for size in shape[1:] if size not in limits]
     if not sizes:
         return "; the number of samples is another one, so leave the last batch out (`drop_last`)"
