@@ -34,15 +34,7 @@ def pytorchjob(job: JobSpec) -> Launch:
     if job.nodes > 1:
         replicas.append(("Worker", job.nodes - 1, "the other machines"))
     lines = [
-        "apiVersion: kubeflow.org/v1",
-        "kind: PyTorchJob",
-        "metadata:",
-        f"  name: {json.dumps(job.job_name)}",
-        *([f"  namespace: {json.dumps(job.namespace)}"] if job.namespace is not None else []),
-        "spec:",
-        "  runPolicy:",
-        f"    backoffLimit: {job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them",
-        "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
+        *_run_policy(f"{job.max_restarts * job.nodes}  # restarts of pods; a failure restarts all of them"),
         "  pytorchReplicaSpecs:",
     ]
     restart = "Never  # a pod that fails ends the job; `--max-restarts` restarts it"
@@ -54,9 +46,9 @@ def pytorchjob(job: JobSpec) -> Launch:
             f"      replicas: {count}",
             f"      restartPolicy: {restart}",
             "      template:",
-            *_pod(job, "pytorch", command, port=True, indent=8),
+            *_pod(job, "pytorch", command, port=True),
         ]
-    return _manifest(job, "pytorchjob", lines)
+    return _manifest(job, "kubeflow.org/v1", "PyTorchJob", lines)
 
 
 def mpijob(job: JobSpec) -> Launch:
@@ -65,8 +57,7 @@ def mpijob(job: JobSpec) -> Launch:
     Raises:
         ValueError: There is no image, or no volume for restarts.
     """
-    # The operator writes the host file of mpirun.
-    # The operator's shell passes its own variables to no other pod.
+    # The operator writes the host file of mpirun. Its shell passes its own variables to no other pod.
     variables = "".join(f"-x {shlex.quote(each)} " for each in job.assignments)
     placement = " ".join(word for words, _ in binding(job) for word in words)
     mpirun = (
@@ -74,29 +65,11 @@ def mpijob(job: JobSpec) -> Launch:
         '-x MASTER_ADDR="$(head -n 1 /etc/mpi/hostfile | cut -d " " -f 1 | cut -d : -f 1)" '
         f'-x MASTER_PORT={job.port} -x HABANA_LOGS={_LOGS} {variables}"$@"'
     )
-    command = [
-        "sh",
-        "-c",
-        mpirun,
-        "sh",
-        "bash",
-        "-c",
-        job.raise_open_files + SET_RANKS,
-        "bash",
-        job.interpreter,
-        *job.program,
-    ]
+    rank = ["bash", "-c", job.raise_open_files + SET_RANKS, "bash", job.interpreter, *job.program]
+    command = ["sh", "-c", mpirun, "sh", *rank]
     lines = [
-        "apiVersion: kubeflow.org/v2beta1",
-        "kind: MPIJob",
-        "metadata:",
-        f"  name: {json.dumps(job.job_name)}",
-        *([f"  namespace: {json.dumps(job.namespace)}"] if job.namespace is not None else []),
-        "spec:",
         f"  slotsPerWorker: {job.devices}  # ranks of a machine, one for each card",
-        "  runPolicy:",
-        f"    backoffLimit: {job.max_restarts}  # how often the launcher starts again after a failure",
-        "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
+        *_run_policy(f"{job.max_restarts}  # how often the launcher starts again after a failure"),
         "  mpiReplicaSpecs:",
         "    Launcher:  # runs mpirun, without a card",
         "      replicas: 1",
@@ -109,9 +82,17 @@ def mpijob(job: JobSpec) -> Launch:
         "    Worker:  # the machines",
         f"      replicas: {job.nodes}",
         "      template:",
-        *_pod(job, "worker", None, port=False, indent=8),
+        *_pod(job, "worker"),
     ]
-    return _manifest(job, "mpijob", lines)
+    return _manifest(job, "kubeflow.org/v2beta1", "MPIJob", lines)
+
+
+def _run_policy(restarts: str) -> list[str]:
+    return [
+        "  runPolicy:",
+        f"    backoffLimit: {restarts}",
+        "    cleanPodPolicy: Running  # a job that has ended leaves no pod that holds cards",
+    ]
 
 
 def _image(job: JobSpec) -> str:
@@ -120,7 +101,7 @@ def _image(job: JobSpec) -> str:
     return json.dumps(job.image)
 
 
-def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, indent: int) -> list[str]:
+def _pod(job: JobSpec, name: str, command: list[str] | None = None, *, port: bool = False) -> list[str]:
     """Return the lines of a pod's template.
 
     Args:
@@ -128,7 +109,6 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         name: Name of the container, which the operator may require.
         command: Command of the container; None for that of the image.
         port: Whether to declare the port of the rendezvous.
-        indent: Number of spaces before each line.
     """
     if job.max_restarts and job.volume is None:
         raise ValueError(
@@ -137,7 +117,8 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         )
     claim, _, path = (job.volume or "").partition(":")
     # In quotes: "null", "yes" and "1e3" are names, too.
-    source = f"persistentVolumeClaim: {{claimName: {json.dumps(claim)}}}"
+    source = f"{{name: checkpoints, persistentVolumeClaim: {{claimName: {json.dumps(claim)}}}}}"
+    mount = f"{{name: checkpoints, mountPath: {json.dumps(path)}}}"
     resources = [
         f"habana.ai/gaudi: {job.devices}",
         f"hugepages-2Mi: {math.ceil(_HUGE_PAGES_MI * job.devices)}Mi",
@@ -162,14 +143,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         "      env:",
         f"        - {{name: HABANA_LOGS, value: {_LOGS}}}  # a card opens only if the bridge can write its logs",
         *(f"        - {{name: {name}, value: {json.dumps(value)}}}" for name, value in quoted.items()),
-        *(
-            [
-                "      volumeMounts:",
-                f"        - {{name: checkpoints, mountPath: {json.dumps(path)}}}  # for `ckpt_path`",
-            ]
-            if claim
-            else []
-        ),
+        *(["      volumeMounts:", f"        - {mount}  # for `ckpt_path`"] if claim else []),
         "      securityContext:",
         '        capabilities: {add: ["SYS_NICE"]}  # as hostIPC',
         "      resources:",
@@ -177,19 +151,16 @@ def _pod(job: JobSpec, name: str, command: list[str] | None, *, port: bool, inde
         *(f"          {line}" for line in resources),
         "        limits:",
         *(f"          {line}" for line in resources),
-        *(
-            [
-                "  volumes:",
-                f"    - {{name: checkpoints, {source}}}  # of all machines",
-            ]
-            if claim
-            else []
-        ),
+        *(["  volumes:", f"    - {source}  # of all machines"] if claim else []),
     ]
-    return [" " * indent + line for line in lines]
+    return [f"        {line}" for line in lines]
 
 
-def _manifest(job: JobSpec, kind: str, lines: list[str]) -> Launch:
-    namespace = f" --namespace={job.namespace}" if job.namespace is not None else ""
-    status = f"kubectl describe {kind}/{job.job_name}{namespace}"
-    return Launch("\n".join(lines), ["kubectl", "apply", "-f", "-"], reads_text=True, status=status)
+def _manifest(job: JobSpec, version: str, kind: str, spec: list[str]) -> Launch:
+    lines = [f"apiVersion: {version}", f"kind: {kind}", "metadata:", f"  name: {json.dumps(job.job_name)}"]
+    status = f"kubectl describe {kind.lower()}/{job.job_name}"
+    if job.namespace is not None:
+        lines.append(f"  namespace: {json.dumps(job.namespace)}")
+        status += f" --namespace={job.namespace}"
+    text = "\n".join([*lines, "spec:", *spec])
+    return Launch(text, ["kubectl", "apply", "-f", "-"], reads_text=True, status=status)
