@@ -208,7 +208,7 @@ class HPUStrategyMixin(_Strategy):
         if self.process_groups is ALONE:
             return state[None]
         try:
-            if self.process_groups.leave_if_failed():
+            if self.process_groups.leave_if_failed("all-gather"):
                 return None
             return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
         except RankFailedError:
@@ -233,14 +233,14 @@ class HPUStrategyMixin(_Strategy):
 
     def broadcast(self, obj: T, src: int = 0) -> T:
         """Return the object of rank `src`; on a rank that has failed and saves alone, its own."""
-        if not self.process_groups.is_joined or (self.saves_alone and self.process_groups.leave_if_failed()):
+        if not self.process_groups.is_joined or (self.saves_alone and self.process_groups.leave_if_failed("broadcast")):
             return obj
         with self.process_groups.wait("broadcast"):
             return collectives.broadcast(obj, src)
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
         """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
-        if not self.process_groups.leave_if_failed() and self.process_groups.is_joined:
+        if not self.process_groups.leave_if_failed("barrier") and self.process_groups.is_joined:
             with self.process_groups.wait("barrier"):
                 collectives.barrier(self.process_groups.wait_for_device)
 

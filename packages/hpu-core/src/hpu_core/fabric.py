@@ -1,8 +1,9 @@
 """Base of Fabric's strategies on HPU, and that for one device."""
 
 import signal
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from hpu_core import _lightning_2_0, _random_states, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
+from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.distributed.launcher import FabricInProcessLauncher
 
@@ -60,8 +62,17 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         """Set the process up as HPUStrategyMixin does; tensors call its device "hpu:0" from then on."""
         super().setup_environment()
         self._has_device = True
+        # Fabric's modules enter it around their forward pass, for which strategies have no hook.
+        self.precision.forward_context = partial(self._forward_step, self.precision)  # type: ignore[method-assign] # Of this object.
         if _lightning_2_0.applies_to(frameworks.current().version):
             _lightning_2_0.route_backward_through_strategy(self, self.precision)
+
+    @contextmanager
+    def _forward_step(self, precision: "Precision") -> Iterator[None]:
+        """Run a forward pass as a step; errors of programs for other devices end with what to write here."""
+        name = "training step" if torch.is_grad_enabled() else "evaluation step"
+        with self.process_groups.step(name), explained(), type(precision).forward_context(precision):
+            yield
 
     def module_to_device(self, module: "Module") -> None:
         """Move a module to the device. Fabric may do so on a single device before it is launched.

@@ -148,7 +148,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
         """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision."""
-        if self.process_groups.leave_if_failed():
+        if self.process_groups.leave_if_failed("all-reduce"):
             return decision
         return bool(super().reduce_boolean_decision(decision, all))
 

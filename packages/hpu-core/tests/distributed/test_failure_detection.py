@@ -317,7 +317,7 @@ def test_a_heartbeat_is_read_as_it_was_written(heartbeat: Heartbeat) -> None:
 
 def test_a_healthy_heartbeat_is_short() -> None:
     """Rank 0 of thousands reads as many of them in each interval."""
-    assert len(Heartbeat(1, 12_345, Progress(*[98_765] * 10), training=True).to_json()) < 160
+    assert len(Heartbeat(1, 12_345, Progress(*[98_765] * 11), training=True).to_json()) < 160
 
 
 def test_a_deadlock_of_many_ranks_names_a_few() -> None:
@@ -379,9 +379,17 @@ def test_a_rank_that_handles_an_error_waits_for_others(peer: RankState) -> None:
     assert _detect(peer, _handles_an_error(1)) is None
 
 
-@pytest.mark.parametrize("where", [{"scope": "backward"}, {"steps": 11, "pending": True}], ids=["in the step", "ahead"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"waits": 3, "scope": "backward"},
+        {"waits": 3, "steps": 11, "pending": True},
+        {"waits": 4, "wait": 1, "call": "all_reduce"},
+    ],
+    ids=["in the step", "ahead", "in another wait"],
+)
 def test_a_rank_that_handles_an_error_while_others_go_on_has_failed(where: dict[str, Any]) -> None:
-    failure = _detect(_rank(0, waits=3, progress=NOW - 2, **where), _handles_an_error(1))
+    failure = _detect(_rank(0, progress=NOW - 2, **where), _handles_an_error(1))
     assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", 1)
 
 
@@ -392,8 +400,9 @@ def test_a_rank_that_handles_an_error_while_others_go_on_has_failed(where: dict[
         ([_handles_an_error(0), _handles_an_error(1)], 4),
         ([_rank(0, waits=4, call="barrier"), _rank(1, waits=4, call="barrier")], 0),
         ([_rank(0, waits=3), _handles_an_error(1)], 0),
+        ([_rank(0, waits=4, wait=1, call="all_reduce"), _handles_an_error(1)], 0),
     ],
-    ids=["the same", "both with an error", "without an error", "behind"],
+    ids=["the same", "both with an error", "without an error", "behind", "another call"],
 )
 def test_a_wait_that_all_ranks_enter_is_confirmed(ranks: list[RankState], expected: int) -> None:
     assert confirm_wait([rank.heartbeat for rank in ranks]) == expected

@@ -140,7 +140,7 @@ def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed:
     try:
         raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
     except ValueError:
-        assert manager.leave_if_failed() is not confirmed
+        assert manager.leave_if_failed("barrier") is not confirmed
 
     assert manager.error == error
 
@@ -152,7 +152,7 @@ def test_an_exception_that_is_no_error_is_not_agreed_on(error: type[BaseExceptio
     try:
         raise error  # noqa: TRY301 - handled as a program does.
     except error:
-        assert not manager.leave_if_failed()
+        assert not manager.leave_if_failed("barrier")
 
     watchdog.confirm.assert_not_called()
 

@@ -106,7 +106,7 @@ def test_what_fails_is_not_counted() -> None:
     clock = StepClock()
     with pytest.raises(KeyError), clock.scope("optimizer step"), clock.scope("training step"):
         raise KeyError
-    with pytest.raises(KeyError), clock.wait():
+    with pytest.raises(KeyError), clock.wait("barrier"):
         raise KeyError
 
     assert (clock.progress.place, clock.progress.scope, clock.progress.waits) == ((0, 0, 0), 0, 0)
@@ -180,7 +180,7 @@ def test_a_function_of_torch_distributed_is_named() -> None:
     exec("def wrapper(function):\n    function()\n", logger)  # noqa: S102 - as torch wraps it.
 
     def train() -> None:
-        with clock.wait():
+        with clock.wait("barrier"):
             logger["wrapper"](namespace["all_reduce"])
 
     thread = threading.Thread(target=train)

@@ -100,7 +100,7 @@ def test_strategies_of_a_process_train_until_the_last_one_ends(watchdog: Watchdo
     assert not [thread for thread in threading.enumerate() if thread.name == "hpu-watchdog"]
 
 
-@pytest.mark.parametrize("enter", [lambda watchdog: watchdog.step("backward"), lambda watchdog: watchdog.wait()])
+@pytest.mark.parametrize("enter", [lambda each: each.step("backward"), lambda each: each.wait("barrier")])
 def test_a_failure_is_raised_at_the_next_step_or_wait(enter: Callable[[Watchdog], Any], watchdog: Watchdog) -> None:
     with enter(watchdog):
         _tell(watchdog, failure=KILLED)
@@ -186,17 +186,17 @@ def test_an_error_that_follows_from_a_peer_is_not_published(watchdog: Watchdog) 
 def test_an_error_that_all_ranks_handle_is_confirmed_once(watchdog: Watchdog) -> None:
     error = KeyboardInterrupt()
     threading.Timer(0.05, lambda: _tell(watchdog, confirmed=1)).start()
-    assert watchdog.confirm(error)
+    assert watchdog.confirm(error, "barrier")
     _tell(watchdog)
 
-    assert watchdog.confirm(error)
+    assert watchdog.confirm(error, "barrier")
     assert _posted(watchdog).pending_error is None
 
 
 def test_an_error_that_a_rank_handles_alone_is_its_failure(watchdog: Watchdog) -> None:
     threading.Timer(0.05, lambda: _tell(watchdog, failure=OWN)).start()
 
-    assert not watchdog.confirm(ValueError("invalid batch"))
+    assert not watchdog.confirm(ValueError("invalid batch"), "barrier")
 
 
 def test_batches_are_counted(watchdog: Watchdog) -> None:

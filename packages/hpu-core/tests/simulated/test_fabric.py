@@ -1,7 +1,9 @@
 """Tests of Fabric on a single simulated device."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -55,3 +57,27 @@ def test_resumed_training_draws_the_numbers_of_an_uninterrupted_one(fabric: Any,
     assert torch.equal(torch.rand(4, device=fabric.device).cpu(), expected)
     assert rest == {}
     assert set(state) == {"module", "optimizer"}
+
+
+def test_a_forward_pass_is_a_step(fabric: Any) -> None:
+    """Ranks may wait for each other in it, and failure detection has to know how far each is."""
+    fabric.launch()
+    module = fabric.setup(torch.nn.Linear(4, 2))
+    with mock.patch.object(type(fabric.strategy.process_groups), "step", return_value=nullcontext()) as step:
+        module(torch.ones(2, 4, device=fabric.device))
+        with torch.no_grad():
+            module(torch.ones(2, 4, device=fabric.device))
+
+    assert step.mock_calls == [mock.call("training step"), mock.call("evaluation step")]
+
+
+def test_an_error_of_a_program_for_cuda_says_what_to_write(fabric: Any) -> None:
+    class Model(torch.nn.Module):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return batch.cuda()
+
+    fabric.launch()
+    module = fabric.setup(Model())
+
+    with pytest.raises(AssertionError, match="On Gaudi: there is no CUDA beside Gaudi"):
+        module(torch.ones(2, 4, device=fabric.device))

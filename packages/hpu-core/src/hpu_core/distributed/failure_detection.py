@@ -72,6 +72,7 @@ class Progress(NamedTuple):
         finished: How many of them the device has reached.
         batches: Training batches that it has taken, in this training.
         evaluated: Batches that it has taken of the evaluation after the last one; 0 in training.
+        wait: Checksum of the name of the last call that waits for all ranks, or of the next one if it handles an error.
     """
 
     moves: int = 0
@@ -84,6 +85,7 @@ class Progress(NamedTuple):
     finished: int = 0
     batches: int = 0
     evaluated: int = 0
+    wait: int = 0
 
     @property
     def taken(self) -> tuple[int, int]:
@@ -170,9 +172,9 @@ class Heartbeat:
         return cls(**{name: _TUPLES[name](*value) if name in _TUPLES else value for name, value in record.items()})
 
     @property
-    def next_wait(self) -> int:
-        """Number of the wait that the rank is in, or enters next if it handles an error."""
-        return self.progress.waits + (self.pending_error is not None)
+    def next_wait(self) -> tuple[int, int]:
+        """Number and name of the wait that the rank is in, or enters next if it handles an error."""
+        return self.progress.waits + (self.pending_error is not None), self.progress.wait
 
 
 _NEW: Final = {each.name: getattr(Heartbeat(), each.name) for each in fields(Heartbeat)}
@@ -308,7 +310,7 @@ def detect_leader_failure(leader: RankState, own: RankState, now: float, timeout
 def confirm_wait(ranks: Sequence[Heartbeat]) -> int:
     """Return the number of the wait that all ranks are in, or enter next although they handle an error; else 0."""
     waits = {rank.next_wait for rank in ranks}
-    return waits.pop() if len(waits) == 1 and any(rank.pending_error is not None for rank in ranks) else 0
+    return waits.pop()[0] if len(waits) == 1 and any(rank.pending_error is not None for rank in ranks) else 0
 
 
 def decide_signals(ranks: Sequence[Heartbeat], last: SignalDecision) -> SignalDecision | None:
@@ -358,13 +360,14 @@ def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
 def _rank_with_error(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     for rank in ranks:
         beat = rank.heartbeat
-        if beat.pending_error is None or beat.next_wait == ranks[0].heartbeat.confirmed:
+        if beat.pending_error is None or beat.next_wait[0] == ranks[0].heartbeat.confirmed:
             continue
         for peer in ranks:
             other = peer.heartbeat
             # A peer that handles the same error may be on its way.
             is_elsewhere = other.pending_error is None and peer.waiting_for(now) > timeouts.heartbeat_interval
-            if is_elsewhere and other.next_wait != beat.next_wait and other.progress.place > beat.progress.place:
+            is_ahead = other.progress.place > beat.progress.place or other.next_wait[0] >= beat.next_wait[0]
+            if is_elsewhere and is_ahead and other.next_wait != beat.next_wait:
                 return RankFailure(f"{rank.name} failed{rank.where}: {beat.pending_error}", rank.rank)
     return None
 
@@ -388,7 +391,8 @@ def _missed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> 
             if waited <= timeouts.heartbeat_interval or (beat.ended and own.epochs != beat.epochs):
                 continue
             is_in_wait = own.call is not None or own.pending_error is not None
-            is_ahead = own.progress.place > beat.progress.place or (is_in_wait and own.next_wait > beat.progress.waits)
+            is_missed = is_in_wait and own.next_wait[0] > beat.progress.waits
+            is_ahead = own.progress.place > beat.progress.place or is_missed
             # Ranks may evaluate different numbers of batches, with or without each other.
             if is_ahead or (peer.is_gone and rank.is_held and waited >= timeouts.stall):
                 return RankFailure(f"{peer.name} {cause}; {rank.name} waits for it{rank.where}", peer.rank)

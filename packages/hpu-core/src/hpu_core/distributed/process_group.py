@@ -87,10 +87,10 @@ class ProcessGroupManager:
             self._leave(error)
             raise
 
-    def leave_if_failed(self) -> bool:
-        """Return whether this rank has failed, so that it must not wait for the others.
+    def leave_if_failed(self, name: str) -> bool:
+        """Return whether this rank has failed, so that it must not wait for the others in the call of this name.
 
-        An error that the program handles counts as well, unless all ranks wait for each other next.
+        An error that the program handles counts as well, unless all ranks enter that call next.
 
         Raises:
             RankFailedError: Another rank has failed.
@@ -100,7 +100,7 @@ class ProcessGroupManager:
         error = sys.exc_info()[1]
         if self.watchdog is None or isinstance(error, (type(None), *_OF_ALL_RANKS, GeneratorExit, StopIteration)):
             return False
-        if self.watchdog.confirm(error):
+        if self.watchdog.confirm(error, name):
             return False
         self._leave(error)
         return True
@@ -201,11 +201,11 @@ class ProcessGroupManager:
             RuntimeError: This rank has failed.
         """
         is_of_all = group in {None, dist.group.WORLD}
-        if self.error is not None or (is_of_all and self.leave_if_failed()):
+        if self.error is not None or (is_of_all and self.leave_if_failed(name)):
             if self.watchdog is not None and self.watchdog.is_peer_failed:
                 self.watchdog.raise_if_failed()
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait()
+        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait(name)
 
     def wait_for_device(self) -> None:
         """Wait until the device has finished all work."""

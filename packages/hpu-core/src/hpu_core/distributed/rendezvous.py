@@ -31,7 +31,7 @@ from hpu_core.distributed.store import (
 )
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 
 # How long rank 0 keeps the store open for the present ranks to read a failure.
 _ACK_TIMEOUT: Final = 5.0

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
@@ -131,7 +132,7 @@ class StepClock:
         if name == "training step":
             batch, stage = batch + 1, 1
         elif name == "backward":
-            # Fabric has no hook around the forward pass.
+            # A program of Fabric may compute its loss without a module of Fabric's.
             batch, stage = batch + (stage != 1), 2
         self._set(moves=before.moves + 1, batch=batch, stage=stage, scope=SCOPES.index(name))
         try:
@@ -146,9 +147,10 @@ class StepClock:
             self.record()
 
     @contextlib.contextmanager
-    def wait(self) -> Iterator[None]:
-        """Count a call in which the host waits for all ranks."""
+    def wait(self, name: str) -> Iterator[None]:
+        """Count a call in which the host waits for all ranks, such as "barrier"."""
         self._thread = threading.get_ident()
+        self.announce_wait(name)
         self._set(moves=self["moves"] + 1, waits=self["waits"] + 1)
         try:
             yield
@@ -157,6 +159,10 @@ class StepClock:
             raise
         finally:
             self["moves"] += 1
+
+    def announce_wait(self, name: str) -> None:
+        """Note what the host waits for next."""
+        self["wait"] = zlib.crc32(name.encode())
 
     def record(self) -> bool:
         """Record an event behind the work that the training thread has launched; return whether the device has one."""

@@ -130,13 +130,13 @@ class Watchdog:
         """
         return self._raising(self.clock.scope(name))
 
-    def wait(self) -> AbstractContextManager[None]:
-        """Return the context of a call in which the host waits for all ranks.
+    def wait(self, name: str) -> AbstractContextManager[None]:
+        """Return the context of a call in which the host waits for all ranks, such as "barrier".
 
         Raises:
             RankFailedError: As in `step`.
         """
-        return self._raising(self.clock.wait())
+        return self._raising(self.clock.wait(name))
 
     @contextlib.contextmanager
     def _raising(self, context: AbstractContextManager[None]) -> Iterator[None]:
@@ -154,8 +154,8 @@ class Watchdog:
                 self._raise_cause(error)
                 raise
 
-    def confirm(self, error: BaseException) -> bool:
-        """Return whether all ranks wait for each other next, before which this one handles an error.
+    def confirm(self, error: BaseException, name: str) -> bool:
+        """Return whether all ranks wait for each other next, in the same call, before which this one handles an error.
 
         What the program catches may have kept this rank alone from a step that the others are in. An error that all
         ranks handle is confirmed once, which takes as long as a few heartbeats.
@@ -165,6 +165,7 @@ class Watchdog:
         """
         if vars(error).get(_CONFIRMED) or self._is_off or not self.detects:
             return True
+        self.clock.announce_wait(name)
         self._post(pending_error=describe_error(error))
         self._wait_until(lambda: self._told.confirmed == self.clock["waits"] + 1)
         self._post(pending_error=None)
@@ -266,9 +267,9 @@ class Watchdog:
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
-            # Fabric's forward pass is in no step, and a rank outside of one waits for no other.
-            is_forward = not self.clock["scope"] and raised_in_wait(error)
-            with self.clock.scope("training step") if is_forward else contextlib.nullcontext():
+            # The program's own collectives are in no step, and a rank outside of one waits for no other.
+            is_outside = not self.clock["scope"] and raised_in_wait(error)
+            with self.clock.scope("training step") if is_outside else contextlib.nullcontext():
                 self._wait_until(lambda: False, self._timeouts.detection_latency)
         if self.is_peer_failed:
             self.raise_if_failed(error)
