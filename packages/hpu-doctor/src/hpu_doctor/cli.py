@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -40,29 +40,30 @@ _NODES_TIMEOUT = timedelta(seconds=120)
 _JSON = "Print the report as JSON, or write it to a file (--json=FILE)."
 
 
-class _Command(click.Command):
-    """Command whose `--json` has a file only after an equals sign."""
+class _Group(click.Group):
+    """Group of commands whose `--json` has a file only after an equals sign."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments."""
+        """Parse arguments, those of the command included."""
         return super().parse_args(ctx, mark_json(args))
-
-
-class _Group(_Command, click.Group):
-    """Group of such commands."""
-
-    command_class = _Command
 
 
 class _CouldNotRunError(click.ClickException):
     exit_code = COULD_NOT_RUN
 
 
+def _json_option(text: str = _JSON) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option `--json`; a command also takes that which stands before its name."""
+    return click.option(
+        "--json", "json_to", metavar="[=FILE]", help=text, callback=lambda context, _, value: value or context.obj
+    )
+
+
 @click.group(cls=_Group, invoke_without_command=True)
 @click.option(
     "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
 )
-@click.option("--json", "json_to", metavar="[=FILE]", help=f"{_JSON[:-1]}; that of one machine is one line.")
+@_json_option(f"{_JSON[:-1]}; that of one machine is one line.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem.")
 @click.version_option(__version__, prog_name="hpu-doctor")
 @click.pass_context
@@ -94,22 +95,20 @@ def main(context: click.Context, all_nodes: bool, json_to: str | None, quiet: bo
 
 @main.command(short_help="Compare machines by their reports.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.File("r", errors="replace"))
-@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
-@click.pass_context
-def compare(context: click.Context, files: tuple[TextIO, ...], json_to: str | None) -> None:
+@_json_option()
+def compare(files: tuple[TextIO, ...], json_to: str | None) -> None:
     """Compare the reports of `hpu-doctor --json` in FILEs, of one machine or more each.
 
     The exit code is 0 if nothing differs and training can start on each machine, and 1 otherwise.
     """
     reports = [report for file in files for report in _read_reports(file)]
-    sys.exit(_print_comparison(reports, json_to or context.obj))
+    sys.exit(_print_comparison(reports, json_to))
 
 
 @main.command(short_help="Explain known errors in a text or a log.")
 @click.argument("message", metavar="[TEXT|FILE]", required=False)
-@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
-@click.pass_context
-def explain(context: click.Context, message: str | None, json_to: str | None) -> None:
+@_json_option()
+def explain(message: str | None, json_to: str | None) -> None:
     """Explain the known errors in TEXT, in a log FILE or, without either, on stdin: cause, cure and source of each.
 
     The most specific error is first. The exit code is 0 if there is one and 1 otherwise.
@@ -118,8 +117,8 @@ def explain(context: click.Context, message: str | None, json_to: str | None) ->
         raise click.UsageError("TEXT or FILE must be given, or a log on stdin")
     with _open(message) as stream:
         explanations = known_errors.explain(stream)
-    if to := json_to or context.obj:
-        _write(known_errors.to_json(explanations), to)
+    if json_to:
+        _write(known_errors.to_json(explanations), json_to)
     elif explanations:
         render_explanations(Console(highlight=False), explanations)
     else:
@@ -142,9 +141,8 @@ def explain(context: click.Context, message: str | None, json_to: str | None) ->
     show_default=True,
     help="Report ranks or links this many times slower than the median.",
 )
-@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
-@click.pass_context
-def check_collectives(context: click.Context, mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
+@_json_option()
+def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
     """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
 
     Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
@@ -155,22 +153,14 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
         devices = discovery.device_count()
         if devices == 0:
             raise _CouldNotRunError("no card of this machine can be used: run `hpu-info`")
-        to = json_to or context.obj
-        arguments = [
-            "--mib",
-            mib,
-            "--timeout",
-            timeout,
-            "--slow-factor",
-            slow_factor,
-            *([f"--json={to}"] if to else []),
-        ]
-        sys.exit(check.run_on_all_devices(devices, ["check-collectives", *map(str, arguments)]))
+        arguments = [f"--mib={mib}", f"--timeout={timeout}", f"--slow-factor={slow_factor}"]
+        arguments += [f"--json={json_to}"] if json_to else []
+        sys.exit(check.run_on_all_devices(devices, ["check-collectives", *arguments]))
     with _report_internal_error(), _stdout_on_stderr():
         report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
     if report is not None:
-        if to := json_to or context.obj:
-            _write(report, to)
+        if json_to:
+            _write(report, json_to)
         else:
             render_collectives(Console(highlight=False), report)
     sys.stdout.flush()
@@ -197,11 +187,8 @@ def check_collectives(context: click.Context, mib: int, timeout: int, slow_facto
 @click.option("--only", "names", multiple=True, metavar="ID", help="Try this assumption only. Repeatable.")
 @click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
 @click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
-@click.option("--json", "json_to", metavar="[=FILE]", help=f"{_JSON[:-1]}; the folder has it anyway.")
-@click.pass_context
-def verify(
-    context: click.Context, /, folder: Path, names: tuple[str, ...], json_to: str | None, **options: Any
-) -> None:
+@_json_option(f"{_JSON[:-1]}; the folder has it anyway.")
+def verify(folder: Path, names: tuple[str, ...], json_to: str | None, **options: Any) -> None:
     """Try what these packages assume about cards, and write a report to attach to an issue.
 
     Each assumption has a program, which runs in a process of its own with a limit of time, one at a time. It opens a
@@ -223,8 +210,8 @@ def verify(
             raise _CouldNotRunError(str(error)) from error
         except OSError as error:
             raise _CouldNotRunError(f"{folder}: {error.strerror}") from error
-    if to := json_to or context.obj:
-        _write(report, to)
+    if json_to:
+        _write(report, json_to)
     else:
         click.echo(f"{command.summarize(report)}\nreport: {folder / 'report.txt'}")
     sys.exit(1 if report["counts"]["differs"] or not command.is_complete(report) else 0)
@@ -233,9 +220,8 @@ def verify(
 @main.command(short_help="Find what a program for CUDA has to change.")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--fix", "is_fixing", is_flag=True, help="Change what keeps its meaning; the files are overwritten.")
-@click.option("--json", "json_to", metavar="[=FILE]", help=_JSON)
-@click.pass_context
-def migrate(context: click.Context, paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> None:
+@_json_option()
+def migrate(paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> None:
     """Find the CUDA idioms in FILEs or folders, and in the modules beside them that they import.
 
     Each line comes with what to write instead; nothing of the program is run. The exit code is 0 if there is none, or
@@ -255,8 +241,8 @@ def migrate(context: click.Context, paths: tuple[Path, ...], is_fixing: bool, js
     except (program.UnreadableFileError, OSError) as error:
         raise _CouldNotRunError(str(error)) from error
     left = sum(len(source.findings) for source in files)
-    if to := json_to or context.obj:
-        _write(program.to_json(files, before - left), to)
+    if json_to:
+        _write(program.to_json(files, before - left), json_to)
     else:
         render_migration(Console(highlight=False, soft_wrap=True), files, before - left, is_fixing=is_fixing)
     sys.exit(FOUND if left else SUCCESS)

@@ -130,8 +130,6 @@ def collect_machine(
     *,
     collect_system: Callable[[], SystemInfo] = collect,
     used_modules: Callable[[], frozenset[int]] = discovery.used_modules,
-    proc: Path = Path("/proc"),
-    net: Path = Path("/sys/class/net"),
 ) -> Machine:
     """Collect the facts.
 
@@ -139,8 +137,6 @@ def collect_machine(
         environ: Environment of the job.
         collect_system: Collects devices and software.
         used_modules: Returns the modules whose memory is in use.
-        proc: Folder of processes.
-        net: Folder of network interfaces.
     """
     # First, because the import of the bridge sets MASTER_ADDR and MASTER_PORT.
     endpoint = find_endpoint(environ)
@@ -150,11 +146,11 @@ def collect_machine(
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
-        boot_id=read_boot_id(proc),
+        boot_id=read_boot_id(),
         is_root=os.geteuid() == 0,
-        holders=discovery.find_holders(proc),
+        holders=discovery.find_holders(),
         used_modules=used_modules() if any(not device.simulated for device in system.devices) else frozenset(),
-        huge_pages=read_huge_pages(proc / "meminfo"),
+        huge_pages=read_huge_pages(Path("/proc/meminfo")),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
         logs=check_folder(logs or str(Path(environ.get("HOME") or Path.home(), DEFAULT_LOGS))),
@@ -162,7 +158,7 @@ def collect_machine(
         recipe_cache=check_folder(cache.partition(",")[0]) if cache else None,
         recipe_cache_config=cache,
         interface_names=environ.get("HCCL_SOCKET_IFNAME"),
-        interfaces=read_interfaces(net),
+        interfaces=read_interfaces(Path("/sys/class/net")),
         endpoint=endpoint,
         rank=launcher_env.global_rank(environ),
         world_size=launcher_env.world_size(environ) or 1,

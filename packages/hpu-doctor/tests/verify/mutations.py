@@ -66,6 +66,18 @@ def wrap(path: str, change: Callable[[Any], Any]) -> None:
     replace(path, functools.wraps(original)(lambda *args, **kwargs: change(original(*args, **kwargs))))
 
 
+def replaces(name: str, path: str, value: Any, *ids: str) -> None:
+    """Add a mutation that is one call of `replace`, and the ids of assumptions that it breaks."""
+    MUTATIONS[name] = ids
+    _FUNCTIONS[name] = functools.partial(replace, path, value)
+
+
+def wraps(name: str, path: str, change: Callable[[Any], Any], *ids: str) -> None:
+    """Add a mutation that is one call of `wrap`, and the ids of assumptions that it breaks."""
+    MUTATIONS[name] = ids
+    _FUNCTIONS[name] = functools.partial(wrap, path, change)
+
+
 BRIDGE = "habana_frameworks.torch"
 HPU = f"{BRIDGE}.hpu:"
 CORE = f"{BRIDGE}.core:"
@@ -110,6 +122,8 @@ _add_names()
 
 
 # Loading
+
+replaces("short-version", "importlib.metadata:version", returning("1.24"), "release-in-metadata")
 
 
 @breaks("import-opens-no-card", "queries-open-no-card/is_available", "calls-open-the-card/init")
@@ -167,11 +181,6 @@ def other_mode() -> None:
     replace(f"{CORE}is_lazy", returning(not lazy))
 
 
-@breaks("release-in-metadata")
-def short_version() -> None:
-    replace("importlib.metadata:version", returning("1.24"))
-
-
 @breaks("state-restores-the-stream/fork_rng")
 def fork_rng_of_the_cpu_only() -> None:
     replace("torch.random:fork_rng", contextlib.nullcontext)
@@ -211,6 +220,13 @@ def other_events() -> None:
 
 # Devices
 
+wraps("current-device-is-1", f"{HPU}current_device", lambda _: 1, "calls-open-the-card/current_device")
+replaces("init-does-nothing", f"{HPU}init", returning(None), "second-process-is-refused", "exit-frees-the-card")
+replaces("set-device-does-nothing", f"{HPU}set_device", returning(None), "set-device-edits-the-module")
+replaces("synchronize-takes-a-device", f"{HPU}synchronize", returning(None), "calls-are-refused/synchronize(0)")
+replaces("no-bf16", f"{HPU}is_bf16_supported", returning(False), "dtypes-that-are-supported/bfloat16")
+replaces("no-peers", f"{HPU}can_device_access_peer", returning(False), "calls-are-refused/can_device_access_peer(0, 0)")
+
 
 @breaks("queries-open-no-card/device_count")
 def device_count_opens() -> None:
@@ -232,19 +248,9 @@ def no_float16() -> None:
     replace(f"{BRIDGE}.utils.experimental:_is_fp16_supported", returning(False))
 
 
-@breaks("calls-open-the-card/current_device")
-def current_device_is_1() -> None:
-    wrap(f"{HPU}current_device", lambda _: 1)
-
-
 @breaks("calls-open-the-card/get_device_name")
 def device_name_is_a_product() -> None:
     replace(f"{HPU}get_device_name", returning("HL-225"))
-
-
-@breaks("second-process-is-refused", "exit-frees-the-card")
-def init_does_nothing() -> None:
-    replace(f"{HPU}init", returning(None))
 
 
 @breaks('calls-are-refused/empty(1, device="hpu:1")', "tensors-are-on-index-0")
@@ -260,11 +266,6 @@ def every_device_is_the_cpu() -> None:
 
 
 @breaks("set-device-edits-the-module")
-def set_device_does_nothing() -> None:
-    replace(f"{HPU}set_device", returning(None))
-
-
-@breaks("set-device-edits-the-module")
 def set_device_follows_the_index() -> None:
     replace(f"{HPU}set_device", lambda index: os.environ.update(HLS_MODULE_ID=str(index)))
 
@@ -274,28 +275,15 @@ def device_name_of_any_device() -> None:
     replace(f"{HPU}get_device_name", returning("GAUDI2"))
 
 
-@breaks("calls-are-refused/synchronize(0)")
-def synchronize_takes_a_device() -> None:
-    replace(f"{HPU}synchronize", returning(None))
-
-
 @breaks("forked-child-gets-no-numbers")
 def fork_is_allowed() -> None:
     # What a child would see if its parent's card were usable.
     replace("hpu_doctor.verify.register.devices:in_fork", lambda function, **_: str([2.0, 2.0, 2.0]))
 
 
-@breaks("dtypes-that-are-supported/bfloat16")
-def no_bf16() -> None:
-    replace(f"{HPU}is_bf16_supported", returning(False))
-
-
-@breaks("calls-are-refused/can_device_access_peer(0, 0)")
-def no_peers() -> None:
-    replace(f"{HPU}can_device_access_peer", returning(False))
-
-
 # Memory
+
+replaces("other-out-of-memory-text", "hpu_core.bridge:_OUT_OF_MEMORY", ("CUDA out of memory",), "out-of-memory-text")
 
 
 @breaks("memory-stats-keys")
@@ -324,11 +312,6 @@ def other_memory_functions() -> None:
 @breaks("limit-of-gaudi2", "limit-of-gaudi3")
 def half_the_memory() -> None:
     wrap(f"{HPU}memory_stats", lambda stats: {**stats, "Limit": stats["Limit"] // 2})
-
-
-@breaks("out-of-memory-text")
-def other_out_of_memory_text() -> None:
-    replace("hpu_core.bridge:_OUT_OF_MEMORY", ("CUDA out of memory",))
 
 
 @breaks("summary-is-a-table")
@@ -395,6 +378,10 @@ def _after_add(change: Callable[[Any], Any]) -> None:
 
 # Random numbers
 
+replaces("rng-state-opens-nothing", f"{HPU}get_rng_state", returning(None), "calls-open-the-card/get_rng_state")
+replaces("seeds-have-no-effect", "torch:manual_seed", returning(None), "state-restores-the-stream/seed")
+replaces("states-have-no-effect", f"{HPU}set_rng_state", returning(None), "state-restores-the-stream/set_rng_state")
+
 
 @breaks(
     "state-restores-the-stream/state", "calls-are-refused/set_rng_state_all([])", "calls-are-refused/get_rng_state(1)"
@@ -411,24 +398,9 @@ def two_generators() -> None:
     random.default_generators = random.default_generators * 2
 
 
-@breaks("calls-open-the-card/get_rng_state")
-def rng_state_opens_nothing() -> None:
-    replace(f"{HPU}get_rng_state", returning(None))
-
-
 @breaks("queries-open-no-card/get_rng_state_all")
 def all_rng_states_open() -> None:
     _opening(f"{HPU}get_rng_state_all")
-
-
-@breaks("state-restores-the-stream/seed")
-def seeds_have_no_effect() -> None:
-    replace("torch:manual_seed", returning(None))
-
-
-@breaks("state-restores-the-stream/set_rng_state")
-def states_have_no_effect() -> None:
-    replace(f"{HPU}set_rng_state", returning(None))
 
 
 @breaks("state-restores-the-stream/dropout")
@@ -442,6 +414,8 @@ def dropout_draws_and_does_not_scale() -> None:
 
 
 # Operators on the CPU, and metrics
+
+replaces("mark-step-returns-a-number", f"{CORE}mark_step", returning(1), "steps-of-lazy-mode/mark_step")
 
 
 @breaks("missing-operator-runs-on-the-cpu")
@@ -486,11 +460,6 @@ def metrics_are_not_written() -> None:
 def closures_run_in_the_other_mode() -> None:
     lazy = module(f"{BRIDGE}.core").is_lazy()
     replace(f"{CORE}add_step_closure", lambda closure, args=(): None if lazy else closure(*args))
-
-
-@breaks("steps-of-lazy-mode/mark_step")
-def mark_step_returns_a_number() -> None:
-    replace(f"{CORE}mark_step", returning(1))
 
 
 @breaks("new-shape-compiles-once/metric_localcontext")
@@ -561,10 +530,7 @@ def clipping_does_nothing() -> None:
 
 # Graphs
 
-
-@breaks("graphs-are-refused-in-eager-mode")
-def graphs_in_eager_mode() -> None:
-    replace(f"{HPU}HPUGraph", object)
+replaces("graphs-in-eager-mode", f"{HPU}HPUGraph", object, "graphs-are-refused-in-eager-mode")
 
 
 @breaks("wrapped-module-agrees/results", "wrapped-module-agrees/shapes")
@@ -795,6 +761,8 @@ def fused_adamw_is_sgd() -> None:
 
 # Collectives
 
+replaces("recv-takes-any-source", "torch.distributed:recv", returning(0), "collectives-are-refused/recv")
+
 
 @breaks(
     "collective-results/SUM",
@@ -883,11 +851,6 @@ def objects_stay() -> None:
 @breaks("barrier-waits-for-all-ranks", "barrier-never-times-out")
 def barriers_do_nothing() -> None:
     replace("torch.distributed:barrier", returning(None))
-
-
-@breaks("collectives-are-refused/recv")
-def recv_takes_any_source() -> None:
-    replace("torch.distributed:recv", returning(0))
 
 
 @breaks("collective-results/neighbors")

@@ -35,18 +35,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _PATH = click.Path(path_type=Path)
 
 
-class _Command(click.Command):
-    """Command whose `--json` has a file only after an equals sign."""
+class _Group(click.Group):
+    """Group of commands whose `--json` has a file only after an equals sign."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments."""
+        """Parse arguments, those of the command included."""
         return super().parse_args(ctx, mark_json(args))
-
-
-class _Group(click.Group):
-    """Group of such commands."""
-
-    command_class = _Command
 
 
 @click.group(cls=_Group)
