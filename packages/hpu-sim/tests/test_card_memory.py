@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from hpu_sim.cli import main
-from hpu_sim.device.config import MEMORY_BYTES, SimConfig, memory_variable
+from hpu_sim.device.config import MEMORY_BYTES, SimConfig
+from hpu_sim.process import activation
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,14 +45,18 @@ def test_the_full_memory_is_not_in_the_environment() -> None:
     assert SimConfig.from_environment(environment) == SimConfig.create(generation="GAUDI")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, None), ("", None), ("1GiB", "1GiB")])
-def test_the_variable_is_read(value: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty variable counts as unset."""
+@pytest.mark.parametrize(("value", "expected"), [(None, 96 << 30), ("", 96 << 30), ("1GiB", 1 << 30)])
+def test_the_variable_is_read(value: str | None, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty variable counts as unset, also for `activate`, which here starts nothing."""
+    machines: list[SimConfig] = []
+    monkeypatch.setattr(activation, "_start", machines.append)
     monkeypatch.delenv("HPU_SIM_MEMORY", raising=False)
     if value is not None:
         monkeypatch.setenv("HPU_SIM_MEMORY", value)
 
-    assert memory_variable() == expected
+    activation.activate()
+
+    assert [each.memory_bytes for each in machines] == [expected]
 
 
 def test_a_full_device_raises_torchs_error(output_of: Callable[..., str]) -> None:

@@ -175,6 +175,24 @@ def test_fabric_may_be_launched_by_its_command_line() -> None:
     assert len(record_call(program, Options(devices=2)).steps) == 3
 
 
+def test_blocks_are_recomputed_of_a_module_that_is_set_up_apart_from_its_optimizer() -> None:
+    def program() -> None:
+        fabric = Fabric(accelerator="hpu", devices=1)
+        blocks = [nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Tanh()) for _ in range(8)]
+        model = fabric.setup_module(nn.Sequential(*blocks))
+        optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters()))
+        for _ in range(3):
+            fabric.backward(model(torch.ones(4096, 16, device="hpu")).sum())
+            optimizer.step()  # type: ignore[union-attr] # of one optimizer
+
+    peaks = [
+        max(sum(each.by_category) for each in record_call(program, Options(checkpoint=count)).steady.samples)
+        for count in (0, 8)
+    ]
+
+    assert peaks[1] < 0.75 * peaks[0]
+
+
 class _Late(_Module):
     """Module whose blocks are made in `configure_model`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -190,13 +189,3 @@ def cpu_placement(value: str) -> frozenset[str] | None:
     """
     names = frozenset(name for name in value.split(",") if name)
     return (frozenset() if "none" in names else names) if names else None
-
-
-def lazy_variable() -> str | None:
-    """Return the value of ``PT_HPU_LAZY_MODE``, or None where it is unset."""
-    return os.environ.get(LAZY_VARIABLE)
-
-
-def memory_variable() -> str | None:
-    """Return the value of ``HPU_SIM_MEMORY``, or None where it is unset or empty."""
-    return os.environ.get(MEMORY_VARIABLE) or None

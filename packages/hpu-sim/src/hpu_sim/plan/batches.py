@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hpu_sim.prediction import torch_tools
 
@@ -16,25 +16,11 @@ if TYPE_CHECKING:
     import torch
 
 
-class StepBatches(NamedTuple):
-    """What a program trained on in a step.
-
-    Attributes:
-        batches: Those of the Trainer, else those of the loader that most were drawn from.
-        seconds: Time in which the host prepares all of them, in the process that trains and in workers; None if it is
-            not known.
-        inputs: Dtype, shape and bytes of each tensor of the first one.
-    """
-
-    batches: int
-    seconds: tuple[float, float] | None
-    inputs: tuple[tuple[str, tuple[int, ...], int], ...]
-
-
 class Batches:
-    """Batches that a program draws from its DataLoaders.
+    """Batches that a program draws from its DataLoaders in a step.
 
     Attributes:
+        inputs: Dtype, shape and bytes of each tensor of the first one.
         was_resized: Whether a batch has got another size.
     """
 
@@ -44,13 +30,13 @@ class Batches:
         self._seconds: dict[int, tuple[float, float] | None] = {}
         self._growth = 1.0
         self._trained = 0
-        self._inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+        self.inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
         self.was_resized = False
 
     def add(self, iterator: Any, batch: Any, indices: Any) -> None:
         """Take a batch that an iterator of a DataLoader has made of indices."""
         if not self._loaded and not self._trained:
-            self._inputs = _describe(batch)
+            self.inputs = _describe(batch)
         self._loaded[id(iterator)] += 1
         if id(iterator) not in self._seconds:
             self._seconds[id(iterator)] = _seconds_of_batch(iterator, indices)
@@ -58,23 +44,28 @@ class Batches:
     def train(self, batch: Any) -> None:
         """Take a batch that the Trainer trains on, whatever loader it is from."""
         if not self._trained:
-            self._inputs = _describe(batch)
+            self.inputs = _describe(batch)
         self._trained += 1
 
-    def end_step(self) -> StepBatches:
-        """Return what was drawn since the last call."""
-        loaded, count, inputs = dict(self._loaded), max(self._loaded.values(), default=0), self._inputs
-        count = self._trained or count
-        self._loaded.clear()
-        self._trained, self._inputs = 0, ()
+    def __len__(self) -> int:
+        """Return the number of those that the Trainer trained on, else of those of the loader that most are from."""
+        return self._trained or max(self._loaded.values(), default=0)
+
+    def seconds(self) -> tuple[float, float] | None:
+        """Return the host's time to prepare them, in the process that trains and in workers; None if not known."""
         here = workers = 0.0
-        for key, number in loaded.items():
+        for key, number in self._loaded.items():
             seconds = self._seconds[key]
             if seconds is None:
-                return StepBatches(count, None, inputs)
+                return None
             here += number * seconds[0] * self._growth
             workers += number * seconds[1] * self._growth
-        return StepBatches(count, (here, workers), inputs)
+        return here, workers
+
+    def clear(self) -> None:
+        """Begin a step, in which none is drawn yet."""
+        self._loaded.clear()
+        self._trained, self.inputs = 0, ()
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.

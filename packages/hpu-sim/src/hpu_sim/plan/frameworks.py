@@ -11,6 +11,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from torch.nn.parallel import DistributedDataParallel
+
 from hpu_sim.common import post_import
 from hpu_sim.plan import blocks, errors, loggers
 from hpu_sim.plan.errors import PlanError
@@ -67,7 +69,7 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
                 "Fabric",
                 __init__=_init,
                 setup=_setup,
-                setup_module=_setup_module,
+                setup_module=_setup,
                 setup_optimizers=_setup_optimizers,
                 _validate_launched=_launch,
             )
@@ -182,25 +184,19 @@ def _once_configured(model: Any, change: Callable[[], Any]) -> None:
     model.configure_model = configure_model
 
 
-def _setup(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *optimizers: Any, **kwargs: Any) -> Any:
-    is_first = not recorder.recording.steps
-    if is_first:
-        _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, recorder)
-        blocks.checkpoint(module, recorder.options.checkpoint)
-    result = original(fabric, module, *optimizers, **kwargs)
-    if optimizers and is_first:
-        _describe_model(module, result[0], recorder)
-        recorder.start()
-    return result
-
-
-def _setup_module(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-    is_first = not recorder.recording.steps
-    if is_first:
-        _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, recorder)
+def _setup(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    """Take the first model, by `setup` with its optimizers, which begins a step, or by `setup_module`."""
+    if recorder.recording.steps:
+        return original(fabric, module, *args, **kwargs)
+    _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, recorder)
+    blocks.checkpoint(module, recorder.options.checkpoint)
     result = original(fabric, module, *args, **kwargs)
-    if is_first:
-        _describe_model(module, result, recorder)
+    has_optimizers = isinstance(result, tuple)
+    wrapper = result[0] if has_optimizers else result
+    recorder.describe_model(module)
+    recorder.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
+    if has_optimizers:
+        recorder.start()
     return result
 
 
@@ -209,13 +205,6 @@ def _setup_optimizers(recorder: PlanRecorder, original: Any, fabric: Any, *optim
     if optimizers and not recorder.recording.steps:
         recorder.start()
     return result
-
-
-def _describe_model(module: Any, wrapper: Any, recorder: PlanRecorder) -> None:
-    from torch.nn.parallel import DistributedDataParallel
-
-    recorder.describe_model(module)
-    recorder.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
 
 
 def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> None:

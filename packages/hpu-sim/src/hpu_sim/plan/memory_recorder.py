@@ -84,9 +84,8 @@ class MemoryRecorder:
                     setattr(tensor, _HOOKED, True)
                     tensor.register_post_accumulate_grad_hook(self._on_gradient)
                 self._mark(tensor, _PARAMETER, name)
-                gradient = _gradient(tensor)
-                if gradient is not None:
-                    self._mark(gradient, _GRADIENT, name)
+                if tensor.is_leaf and tensor.grad is not None:
+                    self._mark(tensor.grad, _GRADIENT, name)
 
     def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
         del inputs
@@ -195,8 +194,3 @@ class MemoryRecorder:
             category, module = self._tags[number]
             found[module, category] += size
         return tuple(ModuleBytes(*key, size) for key, size in found.items())
-
-
-def _gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the gradient of a leaf; None without one."""
-    return tensor.grad if tensor.is_leaf else None

@@ -99,7 +99,7 @@ class PlanRecorder(OperationRecorder):
     def start(self) -> None:
         """Begin the first step, whatever the optimizers of the program did before."""
         self._forget_steps()
-        self.batches.end_step()
+        self.batches.clear()
         self._begin_step()
 
     def _forget_steps(self) -> None:
@@ -125,13 +125,14 @@ class PlanRecorder(OperationRecorder):
         self._take_memory()
         self._is_recording = False
         step = self.recording.steady
-        batches = self.batches.end_step()
-        if batches.seconds is None:
+        seconds = self.batches.seconds()
+        if seconds is None:
             self.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
         else:
-            step.loader_seconds, step.worker_seconds = batches.seconds
-        self.recording.accumulate = max(batches.batches, 1)
-        step.inputs = batches.inputs
+            step.loader_seconds, step.worker_seconds = seconds
+        self.recording.accumulate = max(len(self.batches), 1)
+        step.inputs = self.batches.inputs
+        self.batches.clear()
         # Of earlier steps, a plan needs the memory and the collectives alone.
         for earlier in self.recording.steps[:-1]:
             earlier.operations.clear()

@@ -98,6 +98,11 @@ def _data() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
+def _entries(generation: str) -> dict[str, Any]:
+    """Return the entries of a generation by name: those of all generations, and its own."""
+    return {**_data()["common"], **_data()["generations"][generation]}
+
+
 def _middle(slow: float, fast: float) -> float:
     """Return the geometric middle of a range; the arithmetic one if it begins at 0."""
     return math.sqrt(slow * fast) if slow * fast > 0 else (slow + fast) / 2
@@ -134,8 +139,9 @@ def give_figures(settings: Iterable[str]) -> None:
 
 @functools.cache
 def _names() -> frozenset[str]:
-    entries = {**_data()["common"], **_data()["generations"]["GAUDI2"]}
-    names = (name for name, each in entries.items() if isinstance(each, dict) and {"range", "value"} & each.keys())
+    names = (
+        name for name, each in _entries("GAUDI2").items() if isinstance(each, dict) and {"range", "value"} & each.keys()
+    )
     return frozenset({_MEMORY, *names} - {"unexplained"})
 
 
@@ -167,10 +173,10 @@ def _calibrated(path: str, generation: str) -> Mapping[str, tuple[float, float]]
 
 def from_ranges(generation: str, changed: Mapping[str, tuple[float, float]]) -> Hardware:
     """Return a generation with some figures in place of the file's, by their names in the file."""
-    common, own = _data()["common"], _data()["generations"][generation]
+    entries = _entries(generation)
 
     def end(name: str) -> float:
-        entry = own.get(name) or common[name]
+        entry = entries[name]
         if name in changed:
             return _middle(*changed[name])
         return float(entry["value"]) if "value" in entry else _middle(*entry["range"])
@@ -180,7 +186,7 @@ def from_ranges(generation: str, changed: Mapping[str, tuple[float, float]]) -> 
     efficiency = figures.pop("memory_efficiency")
     return Hardware(
         generation=generation,
-        matrix_flops={dtype: float(entry["value"]) for dtype, entry in own["matrix_flops"].items()},
+        matrix_flops={dtype: float(entry["value"]) for dtype, entry in entries["matrix_flops"].items()},
         matrix_efficiency=end("matrix_efficiency"),
         memory_rate=efficiency * end("memory_bytes_per_second"),
         copy_rate=end("copy_bytes_per_second"),
@@ -196,10 +202,9 @@ def from_ranges(generation: str, changed: Mapping[str, tuple[float, float]]) -> 
 
 def ranges(generation: str) -> dict[str, tuple[float, float]]:
     """Return the ranges of a generation, slow end first, by their names in the file."""
-    entries = {**_data()["common"], **_data()["generations"][generation]}
     return {
         name: (entry["range"][0], entry["range"][1])
-        for name, entry in entries.items()
+        for name, entry in _entries(generation).items()
         if isinstance(entry, dict) and "range" in entry
     }
 
@@ -212,8 +217,7 @@ def uncertain(generation: str) -> dict[str, tuple[float, float]]:
 
 def cause_of(name: str, generation: str) -> str:
     """Return what a figure stands for; the name itself of what is no figure."""
-    entries = {**_data()["common"], **_data()["generations"][generation]}
-    return str(entries.get(name, {}).get("cause", name))
+    return str(_entries(generation).get(name, {}).get("cause", name))
 
 
 def own_figures(generation: str) -> frozenset[str]:

@@ -45,7 +45,6 @@ class Span:
         bound: What limits it: "matrix engine", "vector engines", "memory", "network", "host".
         start: Seconds since the start of the step.
         end: As ``start``.
-        flops: Floating-point operations of a matrix product; 0 for all others.
         bytes: Bytes that this rank contributes to a collective; 0 for all others.
         frame: Line of the program that waits for the device; empty for all others.
         began: When an engine began with a kernel. ``start`` to ``end`` is the part that nothing before it hides, with
@@ -61,7 +60,6 @@ class Span:
     bound: str
     start: float
     end: float
-    flops: int = 0
     bytes: int = 0
     frame: str = ""
     began: float = 0.0
@@ -308,10 +306,9 @@ def _moved(spans: Iterable[Span], begin: float, factor: float) -> tuple[Span, ..
 def _kernel_span(kernel: Kernel, scheduled: _Scheduled, begin: float, ends: tuple[float, float], graph: int) -> Span:
     first, *others = kernel.operations
     name = f"{first.name} and {len(others)} more" if others else first.name
-    flops = sum(each.flops for each in kernel.operations)
     began = min(begin + scheduled[0], ends[1])
     place = first.phase, first.module, scheduled[2], *ends
-    return Span("compute", name, *place, flops, began=began, engine=kernel.engine, graph=graph)
+    return Span("compute", name, *place, began=began, engine=kernel.engine, graph=graph)
 
 
 def _work(kernel: Kernel, device: Hardware) -> _Work:

@@ -17,14 +17,14 @@ from hpu_sim.data import op_support
 from hpu_sim.device import accumulation, features, machine_id, runtime
 from hpu_sim.device.config import (
     DEFAULT_GENERATION,
+    LAZY_VARIABLE,
+    MEMORY_VARIABLE,
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
     SimConfig,
     cpu_placement,
     has_card_numerics,
     is_strict,
-    lazy_variable,
-    memory_variable,
 )
 from hpu_sim.process import import_hooks
 
@@ -62,9 +62,10 @@ def activate(
         RuntimeError: If the simulator is already active as another machine, if a real ``habana_frameworks`` is
             installed, or if the device cannot be built (:class:`hpu_sim.device.build.BuildError`).
     """
-    memory = memory_variable() if memory is None else memory
+    memory = os.environ.get(MEMORY_VARIABLE) or None if memory is None else memory
     strict = is_strict(os.environ) if strict is None else strict
-    _start(SimConfig.create(devices, generation, release, lazy=lazy_variable(), memory=memory, strict=strict))
+    lazy = os.environ.get(LAZY_VARIABLE)
+    _start(SimConfig.create(devices, generation, release, lazy=lazy, memory=memory, strict=strict))
     _register_with_lightning()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.device import runtime
-from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig, is_strict, lazy_variable, memory_variable
+from hpu_sim.device.config import DEFAULT_GENERATION, LAZY_VARIABLE, MEMORY_VARIABLE, SimConfig, is_strict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,13 +52,13 @@ class DeviceRequirements:
         """
         active = runtime.active_config() if runtime.is_active() else None
         if active is None:
-            lazy = lazy_variable() if self.lazy is None else str(int(self.lazy))
+            lazy = os.environ.get(LAZY_VARIABLE) if self.lazy is None else str(int(self.lazy))
             return SimConfig.create(
                 1 if self.devices is None else self.devices,
                 self.generation or DEFAULT_GENERATION,
                 self.release,
                 lazy=lazy,
-                memory=memory_variable(),
+                memory=os.environ.get(MEMORY_VARIABLE) or None,
                 strict=is_strict(os.environ),
             )
         lazy_here = active.lazy if self.lazy is None else self.lazy
