@@ -28,7 +28,7 @@ def draw(plan: Plan) -> str:
     )
     title = (
         f"{each.strategy}, {each.nodes} x {each.devices} {each.generation}: memory of a rank to the last step, 0 to "
-        f"{format_bytes(max(each.memory.moments.values()))} ({plan.disclaimer})"
+        f"{format_bytes(each.memory.peak_bytes)} ({plan.disclaimer})"
     )
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1240 285" font-family="sans-serif" font-size="13">'

@@ -1,4 +1,4 @@
-"""Memory of a recorded step: its peak by category, and the highest memory of each part of the step."""
+"""Memory of recorded steps at its peak, by category and module."""
 
 from __future__ import annotations
 
@@ -27,17 +27,10 @@ def memory_plan(recording: Recording) -> MemoryPlan:
     """
     steps = [recording.setup, *recording.steps]
     step, peak = max(((step, sample) for step in steps for sample in step.samples), key=lambda pair: _total(pair[1]))
-    steady = recording.steady.samples
-    moments = {
-        phase: max((_total(each) for each in steady if each.phase == phase), default=0)
-        for phase in ("forward", "backward", "optimizer")
-    }
-    moments = {"setup": max((_total(each) for each in recording.setup.samples), default=0), **moments}
     return MemoryPlan(
         peak_bytes=_total(peak),
         peak_phase=peak.phase,
         at_peak=dict(zip(CATEGORIES, peak.by_category, strict=True)),
-        moments=moments,
         modules=_modules(step, peak, recording.lines),
     )
 

@@ -36,14 +36,12 @@ class MemoryPlan:
         peak_bytes: Highest memory of the setup and the planned steps.
         peak_phase: Part of the step with the peak.
         at_peak: Bytes by category at the peak.
-        moments: Highest memory of each part of a step after the first.
         modules: Modules with most memory at the peak, then all others.
     """
 
     peak_bytes: int
     peak_phase: str
     at_peak: dict[str, int]
-    moments: dict[str, int]
     modules: tuple[ModuleMemory, ...] = ()
 
 

@@ -57,8 +57,7 @@ def _parts(plan: Plan) -> Iterator[Part]:
     yield _table(plan)
     for each in plan.strategies:
         yield Heading(f"{each.strategy} on {each.generation}{each.settings and f', {each.settings}'}")
-        details = [_limits(each), *_rate(each)]
-        yield from (Text(line, is_brief=is_single or not number) for number, line in enumerate(details))
+        yield Text(_limits(each))
         yield from (Text(line, is_brief=is_single) for line in _sentences(each))
         yield from _tables(each, is_brief=is_single)
         yield _chart(each, plan.memory_categories)
@@ -123,26 +122,14 @@ def _limits(each: StrategyPlan) -> str:
     return f"{each.strategy} on {each.generation}: limited by {limits or 'nothing'}; {collectives} per step"
 
 
-def _rate(each: StrategyPlan) -> Iterator[str]:
-    """Yield the speed of the job, and the time to train."""
+def _sentences(each: StrategyPlan) -> Iterator[str]:
+    """Yield what the table of all plans does not say."""
     rate = each.rate
     if rate.samples:
         batches = f"{each.accumulate} batches" if each.accumulate > 1 else "one batch"
-        tokens = f", {format_rates(rate.tokens_per_second)} tokens/s" if rate.tokens else ""
-        samples = f"{format_rates(rate.samples_per_second)} samples/s{tokens}"
-        yield f"{samples} on all cards: {format_int(rate.samples)} samples per step, {batches} per rank"
+        yield f"{format_int(rate.samples)} samples per step, {batches} per rank"
     if rate.mfu[0]:
-        yield (
-            f"use of the matrix engines by the model (MFU): {format_shares(rate.mfu)} of the stated peak, "
-            f"{format_shares(rate.mfu_of_measured)} of the highest measured rate"
-        )
-    if _hours(each):
-        samples = format_int(rate.planned_samples)
-        cost = f", {format_rates(rate.cost[::-1])} at {rate.price:g} per card hour" if rate.price else ""
-        yield f"{samples} samples: {_hours(each)}, {format_rates(rate.card_hours[::-1])} card hours{cost}"
-
-
-def _sentences(each: StrategyPlan) -> Iterator[str]:
+        yield f"MFU of the highest measured rate, rather than of the stated peak: {format_shares(rate.mfu_of_measured)}"
     batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
     yield (
         f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
@@ -173,7 +160,6 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
     )
     at_peak = {name: size for name, size in each.memory.at_peak.items() if size}
     yield f"memory at the peak ({each.memory.peak_phase}): {_sizes(at_peak)}"
-    yield f"highest memory: {_sizes(each.memory.moments)}"
     for read in each.host_reads:
         assumed = f" (the plan assumed {read.assumed})" if read.assumed else ""
         yield f"{show_location(read.location)} reads a value {read.count} times per step: `{read.source}`{assumed}"
