@@ -171,27 +171,6 @@ def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:
     return (program or [line for line, _ in lines] or [""])[-1]
 
 
-def distinctive_lines(frame: FrameType | None, user: FrameType | None) -> tuple[tuple[str, int], ...]:
-    """Return file and line of the frames that tell one cause of an event from another.
-
-    These are the frames of the program, and those between the event and its line of the program. Frames of frameworks
-    further outside differ from loop to loop.
-
-    Args:
-        frame: Innermost frame of the stack.
-        user: Frame of the program to which the event is attributed; None if there is none.
-    """
-    lines = []
-    is_inside = True
-    while frame is not None:
-        origin = _origin(frame)
-        if origin == "program" or (is_inside and package(frame) != "hpu_sim"):
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-        is_inside = is_inside and frame is not user
-        frame = frame.f_back
-    return tuple(lines)
-
-
 def describe_stack(frame: FrameType | None, target: FrameType | None) -> tuple[tuple[Frame, ...], int | None]:
     """Return up to :data:`MAX_STACK_DEPTH` frames without those of hpu_sim, innermost first, and the target's index.
 

@@ -88,6 +88,17 @@ class Site:
         """The attributed frame; None if the thread ran no Python."""
         return None if self.frame_index is None else self.stack[self.frame_index]
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells the site from others, with the frames of the program, and those between the event and its line.
+
+        Frames of frameworks further outside differ from loop to loop, and from rank to rank.
+        """
+        last = len(self.stack) if self.frame_index is None else self.frame_index
+        lines = tuple((each.file, each.line) for index, each in enumerate(self.stack) if index <= last or each.is_user)
+        has_line = self.frame_index is not None
+        return self.kind, self.op, self.variant, self.backward, self.cause, self.phase, has_line, lines
+
     def add(self, step: int, size: int, detail: str) -> None:
         """Count an event."""
         self.count += 1

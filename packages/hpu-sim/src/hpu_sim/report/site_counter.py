@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hpu_sim.common.formatting import format_dtypes
-from hpu_sim.common.frames import call_path, describe_stack, distinctive_lines, user_frame
+from hpu_sim.common.frames import call_path, describe_stack, user_frame
 from hpu_sim.report.causes import find_cause, find_phase
 from hpu_sim.report.schema import Site
 
@@ -73,14 +73,10 @@ class SiteTable:
         """Return the existing counter of a site, else the new one; None if there are too many."""
         user = user_frame(frame)
         counter.cause, counter.phase = find_cause(frame, user), find_phase(frame)
-        lines = distinctive_lines(frame, user)
-        key = (counter.kind, counter.op, counter.variant, counter.backward, counter.cause, counter.phase, lines)
-        if key not in self._sites:
-            if len(self._sites) >= MAX_SITES:
-                return None
-            counter.stack, counter.frame_index = describe_stack(frame, user)
-            self._sites[key] = counter
-        return self._sites[key]
+        counter.stack, counter.frame_index = describe_stack(frame, user)
+        if len(self._sites) >= MAX_SITES:
+            return self._sites.get(counter.key)
+        return self._sites.setdefault(counter.key, counter)
 
     def sites(self) -> tuple[Site, ...]:
         """Return the sites with events, most frequent first."""

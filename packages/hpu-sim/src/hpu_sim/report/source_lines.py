@@ -149,20 +149,9 @@ def source_lines(report: Report) -> tuple[SourceLine, ...]:
     by_line: dict[tuple[object, ...], list[tuple[RankRecord, Site]]] = {}
     for record in report.ranks:
         for site in record.sites:
-            lines = _distinctive_lines(site)
-            has_line = site.frame_index is not None
-            key = (site.kind, site.op, site.variant, site.cause, site.phase, site.backward, has_line, lines)
-            by_line.setdefault(key, []).append((record, site))
+            by_line.setdefault(site.key, []).append((record, site))
     found = [_merge(sites, len(report.ranks)) for sites in by_line.values()]
     return tuple(sorted(found, key=lambda line: -line.count))
-
-
-def _distinctive_lines(site: Site) -> tuple[tuple[str, int], ...]:
-    # As in `hpu_sim.common.frames`: ranks of one program may have been started differently.
-    if site.frame_index is None:
-        return tuple((frame.file, frame.line) for frame in site.stack)
-    frames = enumerate(site.stack)
-    return tuple((frame.file, frame.line) for index, frame in frames if index <= site.frame_index or frame.is_user)
 
 
 def _merge(sites: list[tuple[RankRecord, Site]], records: int) -> SourceLine:
