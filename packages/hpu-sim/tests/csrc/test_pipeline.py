@@ -54,6 +54,16 @@ def test_a_lost_operator_has_a_result() -> None:
         hpu.synchronize()
 
 
+def test_a_view_has_its_dtype_where_operators_are_lost() -> None:
+    """In a forked process, which has no threads to run them."""
+    x = torch.ones(3, 2, device="hpu")
+    native().set_execution_mode("never")
+    view = torch.view_as_complex(x)
+    native().set_execution_mode("later")
+
+    assert (view.shape, view.dtype) == ((3,), torch.complex64)
+
+
 _JOINS: Final[dict[str, Callable[[], object]]] = {
     "synchronize": hpu.synchronize,
     "item": lambda: torch.zeros(1, device="hpu").item(),

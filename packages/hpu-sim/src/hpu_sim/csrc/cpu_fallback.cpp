@@ -171,7 +171,8 @@ class CpuFallbackCall {
   // Replaces the arguments by the results. The one place that decides when the kernel runs.
   void compute() {
     if (C10_UNLIKELY(mode_ != ExecutionMode::kNow)) {
-      if (mode_ == ExecutionMode::kNever ? infer_results(op_, stack_) : prepare_later()) {
+      // A view needs no kernel.
+      if (!is_view(op_) && (mode_ == ExecutionMode::kNever ? infer_results(op_, stack_) : prepare_later())) {
         return;
       }
       if (has_failed_commit_) {
@@ -242,7 +243,7 @@ class CpuFallbackCall {
   // needs Python, or its results' metadata depends on data.
   bool prepare_later() {
     const std::string& name = op_.operator_name().name;
-    if (has_foreign_memory_ || name.rfind("aten::", 0) != 0 || is_view(op_) || !returns_tensors(op_) ||
+    if (has_foreign_memory_ || name.rfind("aten::", 0) != 0 || !returns_tensors(op_) ||
         name == "aten::_pack_padded_sequence") {
       return false;
     }
