@@ -146,16 +146,6 @@ def test_listed_cards_are_used(tmp_path: Path) -> None:
     ]
 
 
-# hpu-core's tests have the error.
-@pytest.mark.slow
-def test_more_devices_than_available_raise_an_error(run: Run) -> None:
-    done = run("train.py", devices=1)
-
-    assert done.code == 1
-    assert "`devices` must be at most 1, the number of cards that can be used here, got 2" in done.output
-    assert "simulated card" not in done.output
-
-
 # `test_fabric` has the error of the launcher.
 @pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["spawn", "fork"])

@@ -57,26 +57,3 @@ def test_multiple_machines(devices: int, program: Callable[..., Program]) -> Non
     reports = [report for each in done for report in reports_of(each)]
     check_trained(sorted(reports, key=lambda report: int(report["rank"])), 2 * devices)
     assert [report["module_id"] for report in reports] == ["0", "1"][:devices] * 2
-
-
-# hpu-core's tests of the environment have the error.
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_contradictory_environment_raises_one_error_per_rank(rank: int, run: Run) -> None:
-    """The error precedes the rendezvous and the opening of a device."""
-    done = run("train.py", LOCAL_RANK=str(rank), NODE_RANK="1", MASTER_PORT="0")
-
-    assert done.code == 1
-    assert "ValueError: the environment contradicts `devices=2`, `num_nodes=1`: " in done.output
-    assert "MASTER_PORT must be from 1 to 65535, got 0; NODE_RANK must be below `num_nodes`, got 1" in done.output
-    assert "simulated card" not in done.output
-
-
-@pytest.mark.slow
-def test_missing_variables_raise_one_error(run: Run) -> None:
-    """The error precedes the launch."""
-    done = run("train.py", "--num-nodes", "2")
-
-    assert done.code == 1
-    assert "NODE_RANK is not set; MASTER_ADDR is not set; MASTER_PORT is not set. On each machine, set" in done.output
-    assert done.output.count("Traceback") == 1

@@ -1,6 +1,7 @@
 """Tests of op lists: combination with the default lists, and errors."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,32 +68,33 @@ def test_file_and_names_for_one_list_are_rejected() -> None:
         OpLists.create(bf16_ops=["linear"], bf16_file_path="ops.txt")
 
 
-def test_unknown_name_error_suggests_the_closest_one(tmp_path: Path) -> None:
-    """The error names the file and the line."""
-    path = tmp_path / "ops.txt"
-    path.write_text("linear\nsoftmx\n")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"bf16_file_path": "linear\nsoftmx\n"},
+            r"ops\.txt, line 2: torch has no op called 'softmx', did you mean 'softmax'",
+        ),
+        ({"fp32_ops": ["zzzzqqq"]}, r"`fp32_ops`: torch has no op called 'zzzzqqq'$"),
+        (
+            {"bf16_file_path": "relu\nlinear\n", "fp32_ops": ["linear"]},
+            r"in one list only, got 'linear' in .*line 2 \(bf16\) and `fp32_ops` \(fp32",
+        ),
+        (
+            {"bf16_ops": ["div"], "fp32_ops": ["truediv"]},
+            "'div' and 'truediv', which are the same operator in torch",
+        ),
+    ],
+    ids=["unknown name", "without a suggestion", "in both lists", "in both under two names"],
+)
+def test_invalid_names_are_rejected(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """The error has the place of each name; a path is given by the content of the file."""
+    if "bf16_file_path" in options:
+        (tmp_path / "ops.txt").write_text(options["bf16_file_path"])
+        options = {**options, "bf16_file_path": tmp_path / "ops.txt"}
 
-    with pytest.raises(OpListError, match=r"ops\.txt, line 2: torch has no op called 'softmx', did you mean 'softmax'"):
-        OpLists.create(bf16_file_path=path)
-
-
-def test_unknown_name_error_without_suggestion() -> None:
-    with pytest.raises(OpListError, match=r"`fp32_ops`: torch has no op called 'zzzzqqq'$"):
-        OpLists.create(fp32_ops=["zzzzqqq"])
-
-
-def test_op_in_both_lists_is_rejected(tmp_path: Path) -> None:
-    """The error names both locations."""
-    path = tmp_path / "ops.txt"
-    path.write_text("relu\nlinear\n")
-
-    with pytest.raises(OpListError, match=r"in one list only, got 'linear' in .*line 2 \(bf16\) and `fp32_ops` \(fp32"):
-        OpLists.create(bf16_file_path=path, fp32_ops=["linear"])
-
-
-def test_op_in_both_lists_under_two_names_is_rejected() -> None:
-    with pytest.raises(OpListError, match="'div' and 'truediv', which are the same operator in torch"):
-        OpLists.create(bf16_ops=["div"], fp32_ops=["truediv"])
+    with pytest.raises(OpListError, match=message):
+        OpLists.create(**options)
 
 
 def test_level_o1_is_the_default() -> None:

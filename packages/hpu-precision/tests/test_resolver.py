@@ -121,48 +121,35 @@ def test_unknown_precision_is_rejected(value: object, make: Make) -> None:
         make(value)
 
 
-@pytest.mark.usefixtures("files")
-def test_constructor_with_file_paths(make: Make) -> None:
-    """This is one of the two documented forms."""
-    plugin = make(
-        precision=16,
-        opt_level="O1",
-        verbose=False,
-        bf16_file_path="ops_bf16_mnist.txt",
-        fp32_file_path="ops_fp32_mnist.txt",
-    )
-
-    assert _lists(plugin) == _MNIST
+_NAMES = {"bf16_ops": ["linear", "relu"], "fp32_ops": ("cross_entropy", "log_softmax")}
+_PATHS = {"bf16_ops": "ops_bf16_mnist.txt", "fp32_ops": "ops_fp32_mnist.txt"}
 
 
 @pytest.mark.usefixtures("files")
-def test_constructor_with_hmp_params(make: Make) -> None:
-    """This is the other documented form, with the dict created as in the documentation."""
-    hmp_params: dict[str, Any] = dict.fromkeys(["level", "verbose", "bf16_ops", "fp32_ops"])
-    hmp_params["level"] = "O1"
-    hmp_params["verbose"] = False
-    hmp_params["bf16_ops"] = "ops_bf16_mnist.txt"
-    hmp_params["fp32_ops"] = "ops_fp32_mnist.txt"
-
-    assert _lists(make(precision=16, hmp_params=hmp_params)) == _MNIST
-
-
-def test_hmp_params_accept_names(make: Make) -> None:
-    plugin = make("bf16", hmp_params={"bf16_ops": ["linear", "relu"], "fp32_ops": ("cross_entropy", "log_softmax")})
-
-    assert _lists(plugin) == _MNIST
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "bf16_file_path": _PATHS["bf16_ops"],
+            "fp32_file_path": _PATHS["fp32_ops"],
+            "opt_level": "O1",
+            "verbose": False,
+        },
+        {"hmp_params": {"level": "O1", "verbose": False, **_PATHS}},
+        {"hmp_params": _NAMES},
+        _NAMES,
+    ],
+    ids=["files", "hmp_params", "names in hmp_params", "names"],
+)
+def test_ways_to_give_op_lists(options: dict[str, Any], make: Make) -> None:
+    """The first two are the documented forms."""
+    assert _lists(make(16, **options)) == _MNIST
 
 
 def test_none_in_hmp_params_selects_the_default(make: Make) -> None:
     plugin = make("bf16", hmp_params=dict.fromkeys(["level", "verbose", "bf16_ops", "fp32_ops"]))
 
     assert _lists(plugin) == default_op_lists()
-
-
-def test_op_lists_in_python(make: Make) -> None:
-    plugin = make("bf16", bf16_ops=["linear", "relu"], fp32_ops=["cross_entropy", "log_softmax"])
-
-    assert _lists(plugin) == _MNIST
 
 
 @pytest.mark.parametrize("options", [{"bf16_ops": ["linear"]}, {"hmp_params": {"bf16_ops": ["linear"]}}])
@@ -246,41 +233,43 @@ def test_users_scaler_is_used(make: Make) -> None:
     assert make(16, scaler=scaler).state_dict()["scale"] == scaler.state_dict()["scale"]
 
 
-@pytest.mark.parametrize("value", [32, "bf16", "bf16-true", "fp8"])
-def test_scaler_is_rejected_without_fp16(value: int | str, make: Make) -> None:
-    with pytest.raises(ValueError, match="`scaler` must be None unless precision is '16-mixed'"):
-        make(value, scaler=torch.amp.GradScaler("hpu"))
+_SCALER = "`scaler` must be None unless precision is '16-mixed'"
+_TWICE = "`hmp_params` must not be combined with `opt_level`"
 
 
-@pytest.mark.parametrize("value", [32, "bf16-true"])
-def test_op_lists_are_rejected_without_mixed_precision(value: int | str, make: Make) -> None:
-    """They would have no effect."""
-    with pytest.raises(ValueError, match="op lists need a mixed precision such as 'bf16-mixed'"):
-        make(value, bf16_ops=["linear"])
-
-
-def test_op_lists_are_rejected_at_level_o2(make: Make) -> None:
-    """HMP ignores them at this level."""
-    with pytest.raises(ValueError, match="`opt_level` must be 'O1' with op lists, got 'O2'"):
-        make("bf16", opt_level="O2", bf16_ops=["linear"])
+@pytest.mark.parametrize(
+    ("value", "options", "message"),
+    [
+        *((value, {"scaler": _Scaler("hpu")}, _SCALER) for value in (32, "bf16", "bf16-true", "fp8")),
+        *(
+            (value, {"bf16_ops": ["linear"]}, "op lists need a mixed precision such as 'bf16-mixed'")
+            for value in (32, "bf16-true")
+        ),
+        # HMP ignores them at this level.
+        ("bf16", {"opt_level": "O2", "bf16_ops": ["linear"]}, "`opt_level` must be 'O1' with op lists, got 'O2'"),
+        *(
+            (16, {"hmp_params": {"level": "O1"}, **options}, _TWICE)
+            for options in ({"opt_level": "O2"}, {"verbose": True}, {"fp32_ops": ["log"]})
+        ),
+        *(
+            (16, {"hmp_params": {key: None}}, rf"no other keys than level, .*, got '{key}'{hint}")
+            for key, hint in (
+                ("bf16_op", ", did you mean 'bf16_ops'"),
+                ("opt_level", ", did you mean 'level'"),
+                ("zzz", ""),
+            )
+        ),
+    ],
+)
+def test_options_that_contradict_are_rejected(
+    value: int | str, options: dict[str, Any], message: str, make: Make
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(value, **options)
 
 
 def test_level_o2_selects_its_lists(make: Make) -> None:
     assert _lists(make("bf16", opt_level="O2")) == level_op_lists("O2")
-
-
-@pytest.mark.parametrize("options", [{"opt_level": "O2"}, {"verbose": True}, {"fp32_ops": ["log"]}])
-def test_hmp_params_are_rejected_with_equivalent_arguments(options: dict[str, Any], make: Make) -> None:
-    with pytest.raises(ValueError, match="`hmp_params` must not be combined with `opt_level`"):
-        make(16, hmp_params={"level": "O1"}, **options)
-
-
-@pytest.mark.parametrize(
-    ("key", "hint"), [("bf16_op", ", did you mean 'bf16_ops'"), ("opt_level", ", did you mean 'level'"), ("zzz", "")]
-)
-def test_unknown_hmp_params_are_rejected(key: str, hint: str, make: Make) -> None:
-    with pytest.raises(ValueError, match=rf"no other keys than level, .*, got '{key}'{hint}"):
-        make(16, hmp_params={key: None})
 
 
 @pytest.mark.parametrize("name", ["HalfPrecision", "FabricHalfPrecision"])
