@@ -50,31 +50,36 @@ def test_default_schedule_records_three_steps(tmp_path: Path) -> None:
     assert {"aten::addmm", "aten::mm"} <= names
 
 
-def test_schedule_of_the_user_is_followed(tmp_path: Path) -> None:
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, skip_first=3)
-    trainer(tmp_path, HPUProfiler(schedule=schedule)).fit(Model(), loader(8))
+def _unsaved(step: int) -> ProfilerAction:
+    """Return the action of a schedule that never saves, for which torch itself would discard the trace."""
+    return ProfilerAction.RECORD if step in {1, 2} else ProfilerAction.NONE
+
+
+@pytest.mark.parametrize(
+    ("options", "batches", "expected"),
+    [
+        ({"schedule": torch.profiler.schedule(wait=0, warmup=1, active=2, skip_first=3)}, 8, [[4, 5]]),
+        ({"schedule": _unsaved}, 6, [[1, 2]]),
+        ({"schedule": None}, 3, [[0, 1, 2]]),
+        ({"schedule": None, "max_steps_per_trace": 2, "max_traces": 2}, 8, [[4, 5], [6, 7]]),
+    ],
+    ids=["the user's", "without a step to save", "all steps", "newest traces"],
+)
+def test_schedule_is_followed(options: dict[str, Any], batches: int, expected: list[list[int]], tmp_path: Path) -> None:
+    trainer(tmp_path, HPUProfiler(**options)).fit(Model(), loader(batches))
+
+    assert [_steps(trace) for trace in _traces(tmp_path)] == expected
+
+
+@pytest.mark.parametrize(("batches", "options", "expected"), [(7, {}, [2, 3, 4]), (3, {"max_epochs": 10}, [0, 1, 2])])
+def test_default_schedule_of_validate(
+    batches: int, options: dict[str, Any], expected: list[int], tmp_path: Path
+) -> None:
+    """A short run is recorded whole, whatever the number of epochs."""
+    trainer(tmp_path, HPUProfiler(), **options).validate(Model(), loader(batches), verbose=False)
 
     (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [4, 5]
-
-
-def test_schedule_that_does_not_save_loses_nothing(tmp_path: Path) -> None:
-    """Torch itself would warn and discard the trace."""
-
-    def schedule(step: int) -> ProfilerAction:
-        return ProfilerAction.RECORD if step in {1, 2} else ProfilerAction.NONE
-
-    trainer(tmp_path, HPUProfiler(schedule=schedule)).fit(Model(), loader(6))
-
-    (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [1, 2]
-
-
-def test_all_steps_are_recorded_without_a_schedule(tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler(schedule=None)).fit(Model(), loader(3))
-
-    (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [0, 1, 2]
+    assert (trace.stage, _steps(trace)) == ("validate", expected)
 
 
 def test_first_step_includes_data_loading(tmp_path: Path) -> None:
@@ -84,13 +89,6 @@ def test_first_step_includes_data_loading(tmp_path: Path) -> None:
     loading = [span for span in trace.spans if span.name.endswith(".train_dataloader_next")]
     assert len(loading) == 2
     assert trace.steps[0].start <= loading[0].start < loading[0].end <= trace.steps[0].end
-
-
-def test_newest_traces_are_kept(tmp_path: Path) -> None:
-    profiler = HPUProfiler(schedule=None, max_steps_per_trace=2, max_traces=2)
-    trainer(tmp_path, profiler).fit(Model(), loader(8))
-
-    assert [_steps(trace) for trace in _traces(tmp_path)] == [[4, 5], [6, 7]]
 
 
 def test_reached_limit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,20 +106,6 @@ def test_validation_has_its_own_trace(tmp_path: Path) -> None:
         "train": [2, 3, 4],
         "validate": [2, 3, 4],
     }
-
-
-def test_default_schedule_applies_to_validate(tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler()).validate(Model(), loader(7), verbose=False)
-
-    (trace,) = _traces(tmp_path)
-    assert (trace.stage, _steps(trace)) == ("validate", [2, 3, 4])
-
-
-def test_short_validation_is_recorded_whatever_the_number_of_epochs(tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler(), max_epochs=10).validate(Model(), loader(3), verbose=False)
-
-    (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [0, 1, 2]
 
 
 def test_validation_between_recorded_steps_is_in_their_trace(tmp_path: Path) -> None:
