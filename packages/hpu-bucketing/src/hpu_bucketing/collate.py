@@ -92,7 +92,10 @@ class BucketCollate:
         reference = reference_field(rows[0])
         dims = self.dims or self._variable_fields(rows, reference)
         sizes = [self._sizes(row, dims) for row in rows]
-        target = self._target(sizes)
+        longest = [max(column) for column in zip(*sizes, strict=True)]
+        if self.truncate:
+            longest = [min(size, limits[-1]) for size, limits in zip(longest, self.plan.dimensions, strict=True)]
+        target = self.plan.fit(longest)
         batch: dict[Any, Any] = {}
         for field in rows[0]:
             values = [row[field] for row in rows]
@@ -133,12 +136,6 @@ class BucketCollate:
             for tensor_dim, plan_dim in pairs.items():
                 sizes[plan_dim] = max(sizes[plan_dim], row[field].shape[tensor_dim])
         return tuple(sizes)
-
-    def _target(self, sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        longest = [max(column) for column in zip(*sizes, strict=True)]
-        if self.truncate:
-            longest = [min(size, limits[-1]) for size, limits in zip(longest, self.plan.dimensions, strict=True)]
-        return self.plan.fit(longest)
 
     @staticmethod
     def _pad(

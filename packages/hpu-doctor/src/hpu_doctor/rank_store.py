@@ -1,10 +1,11 @@
-"""Exchange of values between the ranks of a job through its store.
+"""Ranks of a job: their variables, and exchange of values between them through the store of the job.
 
 It uses no collective of the devices, so the ranks can report even where those fail.
 """
 
 import contextlib
 import json
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,15 @@ from hpu_core.launcher_env import LauncherEnv
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+
+
+def rank_variables(count: int) -> list[dict[str, str]]:
+    """Return the variables of each rank of a new job on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def connect(env: LauncherEnv, timeout: timedelta) -> "Store":

@@ -29,7 +29,9 @@ def load(path: Path, *, weights_only: bool) -> Any:
     except pickle.UnpicklingError as error:
         if not weights_only or "Weights only load failed" not in str(error):
             raise ValueError(f"{str(path)!r} must be a file of torch.save, got one that is damaged") from error
-        found = _refused(str(error))
+        # The name of the object follows in torch's message.
+        _, _, rest = str(error).partition("GLOBAL ")
+        found = repr(rest.split()[0]) if rest else "other objects"
         raise pickle.UnpicklingError(
             f"{str(path)!r} must have nothing but weights, numbers, strings and containers, got {found}: if you trust "
             "whoever wrote the file, `weights_only=False` (`--no-weights-only`) unpickles it, which can run any code "
@@ -40,12 +42,6 @@ def load(path: Path, *, weights_only: bool) -> Any:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise ValueError(f"{str(path)!r} must be a whole file of torch.save, got one that is damaged") from error
-
-
-def _refused(message: str) -> str:
-    """Return the name of the object that torch's message is about."""
-    _, _, rest = message.partition("GLOBAL ")
-    return repr(rest.split()[0]) if rest else "other objects"
 
 
 def open_file(path: Path, *, weights: str, key: str | None, weights_only: bool) -> Checkpoint:

@@ -107,11 +107,8 @@ def _is_export(folder: Path) -> bool:
     names = {entry.name for entry in folder.iterdir() if entry.is_file() and not entry.is_symlink()}
     if len(names) != sum(1 for _ in folder.iterdir()):
         return False
-    return not names or (is_card(folder) and all(map(_is_part, names)))
-
-
-def _is_part(name: str) -> bool:
-    return name in _FILES or bool(_WEIGHTS.fullmatch(name)) or is_copied(name)
+    own = (name in _FILES or _WEIGHTS.fullmatch(name) or is_copied(name) for name in names)
+    return not names or (is_card(folder) and all(own))
 
 
 @dataclass(frozen=True)

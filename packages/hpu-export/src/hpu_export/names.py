@@ -139,7 +139,7 @@ def match(weights: Mapping[str, LazyTensor], target: TargetNames, prefix: str | 
         for name, shape in target.shapes.items()
         if name in found and found[name].shape != shape
     }
-    unexpected = [name for name in unexpected if not _is_ignored(name, target.ignored)]
+    unexpected = [name for name in unexpected if not any(re.search(each, name) for each in target.ignored)]
     if missing or unexpected or misshaped:
         raise StateDictMismatchError(target.description, missing, unexpected, misshaped)
     for group in target.tied:
@@ -185,10 +185,6 @@ def _find_prefix(names: Collection[str], wanted: Collection[str]) -> str:
             if ".".join(parts[count:]) in wanted:
                 votes[".".join([*parts[:count], ""])] += 1
     return min(votes, key=lambda prefix: (-votes[prefix], len(prefix)), default="")
-
-
-def _is_ignored(name: str, patterns: Sequence[str]) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
 
 
 def _equal(first: LazyTensor, second: LazyTensor) -> bool:

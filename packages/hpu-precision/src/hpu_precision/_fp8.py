@@ -147,7 +147,9 @@ def _replace_linear(
     replaced[module] = module
     # Excludes subclasses, which compute something else or whose attributes other modules read, as attention does.
     if type(module) is nn.Linear:
-        if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE or _is_sharded(module.weight):
+        # The engine's layers take no DTensor.
+        is_sharded = hasattr(module.weight, "device_mesh")
+        if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE or is_sharded:
             unfit.append(name or "the module")
             return module
         layer: Any = engine.Linear(
@@ -172,11 +174,6 @@ def _replace_linear(
             full_name = f"{name}.{child_name}" if name else child_name
             setattr(module, child_name, _replace_linear(child, engine, replaced, full_name, unfit))
     return module
-
-
-def _is_sharded(weight: torch.Tensor) -> bool:
-    """Return whether a weight is a DTensor, which the engine's layers do not take."""
-    return hasattr(weight, "device_mesh")
 
 
 def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) -> dict[str, Any]:

@@ -167,15 +167,11 @@ def _input_dtypes(args: Sequence[Any]) -> Iterator[torch.dtype]:
             yield from _input_dtypes(value)
 
 
-def _promoted_dtype(args: Sequence[Any]) -> torch.dtype | None:
-    # float32 represents both of any two different dtypes.
-    return torch.float32 if len(set(_input_dtypes(args))) > 1 else None
-
-
 _TARGET_DTYPES: Final[dict[Policy, Callable[[Sequence[Any]], torch.dtype | None]]] = {
     "lower": lambda _: _torch_2_3.autocast_dtype(),
     "fp32": lambda _: torch.float32,
-    "promote": _promoted_dtype,
+    # float32 represents both of any two different dtypes.
+    "promote": lambda args: torch.float32 if len(set(_input_dtypes(args))) > 1 else None,
 }
 
 

@@ -62,7 +62,7 @@ class StepSchedule:
         self.max_steps_per_trace = max_steps_per_trace
         self.is_finished = False
         self.was_limited = False
-        self._schedule = schedule or _record_all
+        self._schedule = schedule or (lambda _: ProfilerAction.RECORD)
         self._repeat = repeat
         self._recorded = 0
         self._last_action = ProfilerAction.NONE
@@ -95,7 +95,3 @@ class StepSchedule:
     def first_recorded_step(self) -> int | None:
         """Return the number of the first recorded step; None if there is none."""
         return next((step for step in range(_MAX_LOOKAHEAD) if self._schedule(step) in RECORD_ACTIONS), None)
-
-
-def _record_all(_: int) -> ProfilerAction:
-    return ProfilerAction.RECORD

@@ -53,7 +53,9 @@ class TraceWriter:
         file_name = f"{name}.{time.time_ns()}{_SUFFIX}"
         path = self._try_write(self._directory, file_name, export) if self._directory is not None else None
         if path is None:
-            path = self._try_write(self._get_temp_dir(), file_name, export)
+            if self._temp_dir is None:
+                self._temp_dir = Path(tempfile.mkdtemp(prefix="hpu-profiler-"))
+            path = self._try_write(self._temp_dir, file_name, export)
             if path is not None and self._directory is not None:
                 self.errors.append(f"The trace was written to {path} instead.")
         if path is not None:
@@ -100,11 +102,6 @@ class TraceWriter:
             self.add_error(f"the trace {path}", error)
             return None
         return path
-
-    def _get_temp_dir(self) -> Path:
-        if self._temp_dir is None:
-            self._temp_dir = Path(tempfile.mkdtemp(prefix="hpu-profiler-"))
-        return self._temp_dir
 
 
 def _check_complete(path: Path) -> None:

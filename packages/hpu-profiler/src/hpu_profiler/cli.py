@@ -25,7 +25,7 @@ from hpu_profiler.trace.reader import find_traces, read_trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpu_profiler.trace.model import Trace, TraceInfo
+    from hpu_profiler.trace.model import Trace
 
 __all__ = ["diff", "export", "main", "report"]
 
@@ -112,14 +112,10 @@ def export(traces: tuple[Path, ...], perfetto: Path) -> None:
     with _one_line_errors():
         job = analyze_job(_read(find_traces(traces)))
         write_perfetto(perfetto, [(trace.path, trace.rank) for trace in job.traces], clock_offsets(job))
-    _print_notes(job.traces)
-    click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
-
-
-def _print_notes(traces: Sequence[TraceInfo]) -> None:
-    for trace in traces:
+    for trace in job.traces:
         for note in trace.notes:
             click.echo(f"{trace.path}: {note}", err=True)
+    click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
 
 
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:

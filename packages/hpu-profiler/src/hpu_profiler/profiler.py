@@ -228,7 +228,7 @@ class HPUProfiler(PyTorchProfiler):
         parts = []
         for trace in self._read_traces():
             infos.append(trace.info)
-            parts.append(operator_stats([trace], group_by_shapes=self._group_by_input_shapes))
+            parts.append(operator_stats(trace, group_by_shapes=self._group_by_input_shapes))
         if infos:
             table = format_table(
                 infos, merge_operator_stats(parts), sort_by=self._summary_sort_key, row_limit=self._row_limit

@@ -18,7 +18,7 @@ def test_calls_of_an_operator_are_added_up(builder: TraceBuilder, make_trace: Ca
         builder.device_event("gemm", 11, 3, external_id=2),
     )
 
-    (row,) = operator_stats([trace])
+    (row,) = operator_stats(trace)
 
     assert (row.name, row.calls, row.cpu_time, row.self_cpu_time) == ("aten::mm", 2, 10, 10)
     assert (row.device_time, row.device_events) == (5, 2)
@@ -34,7 +34,7 @@ def test_each_device_event_counts_once(builder: TraceBuilder, make_trace: Callab
         builder.device_event("fused", 20, 4),
     )
 
-    rows = {row.name: (row.calls, row.device_time) for row in operator_stats([trace])}
+    rows = {row.name: (row.calls, row.device_time) for row in operator_stats(trace)}
 
     assert rows == {"aten::matmul": (1, 1), "aten::mm": (1, 2), "fused": (1, 4)}
     assert sum(time for _, time in rows.values()) == sum(event.duration for event in trace.device_events)
@@ -46,4 +46,4 @@ def test_calls_can_be_grouped_by_shapes(
 ) -> None:
     trace = make_trace(*(builder.operator("aten::mm", 10 * i, 4, i, shapes=[[i, 2]]) for i in (1, 2)))
 
-    assert len(operator_stats([trace], group_by_shapes=group_by_shapes)) == rows
+    assert len(operator_stats(trace, group_by_shapes=group_by_shapes)) == rows

@@ -98,7 +98,7 @@ def test_trace_is_accepted_by_perfetto(fit: Callable[..., Trace]) -> None:
 def test_summary_has_the_device_time_of_the_trace(fit: Callable[..., Trace]) -> None:
     trace = fit(HPUProfiler(filename="perf-logs", row_limit=-1))
 
-    rows = operator_stats([trace])
+    rows = operator_stats(trace)
     text = next(trace.path.parent.glob("*.txt")).read_text()
     assert sum(row.device_time for row in rows) == pytest.approx(sum(event.duration for event in trace.device_events))
     names = {line.split()[0] for line in text.splitlines() if line.strip()}

@@ -1,7 +1,6 @@
 """Check of the collectives in one rank, and its start on all devices of a machine. It opens devices."""
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ from hpu_core import bridge, hccl
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.findings import find_faults, to_json
 from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
-from hpu_doctor.rank_store import connect, gather
+from hpu_doctor.rank_store import connect, gather, rank_variables
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -66,14 +65,10 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
 
 def run_on_all_devices(devices: int, arguments: Sequence[str]) -> int:
     """Run the command in one process for each device of this machine, and return the largest exit code of a rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(devices)}
     command = [sys.executable, "-m", "hpu_doctor", *arguments]
     ranks = [
-        subprocess.Popen(command, env={**os.environ, **job, "RANK": str(rank), "LOCAL_RANK": str(rank)})  # noqa: S603 - this program.
-        for rank in range(devices)
+        subprocess.Popen(command, env={**os.environ, **variables})  # noqa: S603 - this program.
+        for variables in rank_variables(devices)
     ]
     return max(abs(process.wait()) for process in ranks)
 

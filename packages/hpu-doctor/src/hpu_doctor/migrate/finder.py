@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,9 +67,8 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 # `import torch.nn` binds "torch".
-                names[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                package = alias.name.partition(".")[0]
+                names[alias.asname or package] = alias.name if alias.asname else package
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return names
@@ -99,8 +97,9 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name = self._full_name(node.func)
         last = getattr(node.func, "attr", "") or name.rpartition(".")[2] or getattr(node.func, "id", "")
-        if name in NAMES or (rule_of(name) and not self._is_method(node.func)):
-            self._check_call(node, name)
+        rule = rule_of(name)
+        if rule is not None:
+            self._check_call(node, name, rule)
         elif last == "cuda" and isinstance(node.func, ast.Attribute):
             self._check_cuda_method(node, node.func)
         elif (
@@ -115,8 +114,8 @@ class _Finder(ast.NodeVisitor):
             self._done.add(id(node.args[0]))
             edit = Edit((node.args[0].lineno, node.args[0].col_offset), _end(node.args[1]), '"hpu"')
             self._add(node, ast.unparse(node), _NO_INDEX, edit)
-        for argument in self._device_arguments(node, last):
-            self._check_device(argument)
+        if last in _DEVICE_CALLS and node.args:
+            self._check_device(node.args[0])
         for keyword in node.keywords:
             self._check_keyword(keyword, last)
         if last == "init_process_group" and node.args:
@@ -159,9 +158,7 @@ class _Finder(ast.NodeVisitor):
         if id(node) not in self._done and _is_device_text(node):
             self._add(node, 'f"cuda:..."', _NO_INDEX)
 
-    def _check_call(self, node: ast.Call, name: str) -> None:
-        rule = rule_of(name)
-        assert rule is not None  # noqa: S101 - the caller has found it.
+    def _check_call(self, node: ast.Call, name: str, rule: Rule) -> None:
         self._cover(node.func)
         has_arguments = bool(node.args or node.keywords)
         if rule.call is not None and not has_arguments and name in NAMES:
@@ -210,7 +207,9 @@ class _Finder(ast.NodeVisitor):
 
     def _check_keyword(self, keyword: ast.keyword, function: str) -> None:
         value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-        if keyword.arg == "accelerator" and value in _ACCELERATORS:
+        if keyword.arg in _DEVICE_KEYWORDS:
+            self._check_device(keyword.value)
+        elif keyword.arg == "accelerator" and value in _ACCELERATORS:
             self._done.add(id(keyword.value))
             self._add(keyword.value, f"accelerator={value!r}", '"auto", or "hpu"', _edit(keyword.value, '"auto"'))
         elif keyword.arg in _BACKENDS:
@@ -218,11 +217,7 @@ class _Finder(ast.NodeVisitor):
         elif keyword.arg == "pin_memory_device" and value == "cuda":
             self._done.add(id(keyword.value))
             self._add(keyword.value, "pin_memory_device='cuda'", '"hpu"', _edit(keyword.value, '"hpu"'))
-        elif (
-            keyword.arg == "precision"
-            and str(value) in {"16", "16-mixed", "16-true"}
-            and function in {"Trainer", "Fabric"}
-        ):
+        elif keyword.arg == "precision" and str(value) in _HALF and function in {"Trainer", "Fabric"}:
             self._add(keyword.value, f"precision={value!r}", '"bf16-mixed": bfloat16 needs no gradient scaling')
         elif keyword.arg == "sync_batchnorm" and value is True:
             self._add(keyword.value, "sync_batchnorm=True", NAMES["torch.nn.SyncBatchNorm"].advice)
@@ -233,11 +228,6 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node, ast.Constant) and node.value == "nccl":
             self._done.add(id(node))
             self._add(node, "'nccl'", '"hccl"', _edit(node, '"hccl"'))
-
-    def _device_arguments(self, node: ast.Call, last: str) -> Iterator[ast.expr]:
-        if last in _DEVICE_CALLS:
-            yield from node.args[:1]
-        yield from (keyword.value for keyword in node.keywords if keyword.arg in _DEVICE_KEYWORDS)
 
     def _check_device(self, node: ast.expr) -> None:
         """Note a device, where its text is replaced without a doubt."""
@@ -264,9 +254,6 @@ class _Finder(ast.NodeVisitor):
             start = self._full_name(node.value)
             return f"{start}.{node.attr}" if start else ""
         return ""
-
-    def _is_method(self, node: ast.expr) -> bool:
-        return not self._full_name(node)
 
     def _cover(self, node: ast.expr) -> None:
         """Mark a name and its parts, "torch.cuda" of "torch.cuda.synchronize"."""

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal
 
 from hpu_core import discovery
 from hpu_core.info import SystemInfo
+from hpu_doctor.rank_store import rank_variables
 from hpu_doctor.verify import program
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
 
@@ -132,10 +132,12 @@ def _try(assumption: Assumption, target: Target, folder: Path, base: Mapping[str
     folder.mkdir(exist_ok=True)
     for name, text in assumption.files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    environ = {**base, **_mode_variables(assumption), **assumption.variables}
+    mode = {} if assumption.mode is None else {"PT_HPU_LAZY_MODE": "1" if assumption.mode == "lazy" else "0"}
+    environ = {**base, **mode, **assumption.variables}
     ranks: list[subprocess.Popen[bytes]] = []
     try:
-        for rank, variables in enumerate(_rank_variables(assumption, target)):
+        module = {} if target.module is None else {"HLS_MODULE_ID": str(target.module)}
+        for rank, variables in enumerate(rank_variables(target.cards) if assumption.ranks else [module]):
             with _output_file(folder, rank).open("wb") as output:
                 process = subprocess.Popen(  # noqa: S603 - this package's own module.
                     (*_COMMAND, assumption.id),
@@ -223,20 +225,6 @@ def _program_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str
     for folder in folders.values():
         Path(folder).mkdir(exist_ok=True)
     return {**kept, **folders, "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _mode_variables(assumption: Assumption) -> dict[str, str]:
-    return {} if assumption.mode is None else {"PT_HPU_LAZY_MODE": "1" if assumption.mode == "lazy" else "0"}
-
-
-def _rank_variables(assumption: Assumption, target: Target) -> list[dict[str, str]]:
-    if not assumption.ranks:
-        return [{} if target.module is None else {"HLS_MODULE_ID": str(target.module)}]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(target.cards)}
-    return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(target.cards)]
 
 
 def _read_result(file: Path) -> dict[str, Any]:

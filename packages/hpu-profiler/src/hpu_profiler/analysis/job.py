@@ -102,11 +102,6 @@ class JobAnalysis:
     traces: tuple[TraceInfo, ...]
 
     @property
-    def has_device(self) -> bool:
-        """Whether any trace has device events."""
-        return any(stage.has_device for stage in self.stages)
-
-    @property
     def is_simulated(self) -> bool:
         """Whether any device was simulated."""
         return any(trace.simulated for trace in self.traces)
@@ -150,7 +145,7 @@ def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
         infos.append(trace.info)
         for part in split_stages(trace):
             with paused_gc():
-                by_stage.setdefault(part.stage, []).append((analyze_trace(part, ""), operator_stats([part])))
+                by_stage.setdefault(part.stage, []).append((analyze_trace(part, ""), operator_stats(part)))
         # The next trace is read while these names still hold this one.
         del trace, part
     infos.sort(key=_order)

@@ -36,7 +36,7 @@ class OperatorStats:
     self_memory: int = 0
 
 
-def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) -> list[OperatorStats]:
+def operator_stats(trace: Trace, *, group_by_shapes: bool = False) -> list[OperatorStats]:
     """Return the totals of each operator, the one with the most device time first.
 
     Each device event counts once, for the operator that launched it. The device time of all operators is therefore the
@@ -50,20 +50,19 @@ def operator_stats(traces: Iterable[Trace], *, group_by_shapes: bool = False) ->
             rows[key] = OperatorStats(*key)
         return rows[key]
 
-    for trace in traces:
-        for operator in trace.operators:
-            stats = row(operator.name, operator.shapes)
-            stats.calls += 1
-            stats.cpu_time += operator.duration
-            stats.self_cpu_time += operator.self_time
-            stats.self_memory += operator.self_memory
-        for event in trace.device_events:
-            launcher = event.operator
-            stats = row(launcher.name, launcher.shapes) if launcher else row(event.name, "")
-            stats.device_time += event.duration
-            stats.device_events += 1
-            # A kernel without an operator has no calls on the host; count its runs.
-            stats.calls += launcher is None
+    for operator in trace.operators:
+        stats = row(operator.name, operator.shapes)
+        stats.calls += 1
+        stats.cpu_time += operator.duration
+        stats.self_cpu_time += operator.self_time
+        stats.self_memory += operator.self_memory
+    for event in trace.device_events:
+        launcher = event.operator
+        stats = row(launcher.name, launcher.shapes) if launcher else row(event.name, "")
+        stats.device_time += event.duration
+        stats.device_events += 1
+        # A kernel without an operator has no calls on the host; count its runs.
+        stats.calls += launcher is None
     return _sorted(rows.values())
 
 

@@ -62,7 +62,8 @@ def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offset
         OSError: The file cannot be written; what was there before is unchanged.
         ValueError: The file is one of the traces.
     """
-    _check_target(path, [source for source, _ in traces])
+    if path.resolve() in {source.resolve() for source, _ in traces}:
+        raise ValueError(f"the output must be another file than the traces, got {str(path)!r}")
     with _replacing(path) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[')
         separator = ""
@@ -72,11 +73,6 @@ def write_perfetto(path: Path, traces: Sequence[tuple[Path, int | None]], offset
                 file.write(separator + json.dumps(event, separators=(",", ":")))
                 separator = ",\n"
         file.write("]}\n")
-
-
-def _check_target(path: Path, sources: Iterable[Path]) -> None:
-    if path.resolve() in {source.resolve() for source in sources}:
-        raise ValueError(f"the output must be another file than the traces, got {str(path)!r}")
 
 
 @contextlib.contextmanager
