@@ -123,7 +123,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return milliseconds_between(device_event(start), device_event(end));
   }
 #endif
-#if HPU_SIM_TORCH >= 205
+#if HPU_SIM_TORCH >= 206
   void synchronizeDevice(c10::DeviceIndex /*index*/) const override { synchronize_device(); }
 #endif
 };

@@ -1,9 +1,9 @@
-// Accelerator hooks of torch >= 2.5: generator, pinned memory and device count.
+// Accelerator hooks of torch >= 2.6: generator, pinned memory and device count.
 #include "hooks.h"
 
 #include "torch_compat.h"
 
-#if HPU_SIM_TORCH >= 205
+#if HPU_SIM_TORCH >= 206
 #include <memory>
 
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -20,7 +20,7 @@
 #define HPU_SIM_LAST_TORCH_WITH_CUDA 215
 
 namespace hpu_sim {
-#if HPU_SIM_TORCH >= 205
+#if HPU_SIM_TORCH >= 206
 namespace {
 
 class HPUHooks final : public at::HPUHooksInterface {

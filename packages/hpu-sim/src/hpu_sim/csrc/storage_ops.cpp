@@ -145,8 +145,8 @@ at::Tensor& set_empty(at::Tensor& self) {
 // No stream has pending work that could need the memory.
 void record_stream(at::Tensor& /*self*/, c10::Stream /*stream*/) {}
 
-#if HPU_SIM_TORCH < 205
-// From 2.5 on, torch implements both for every accelerator through its hooks.
+#if HPU_SIM_TORCH < 206
+// From 2.6 on, torch implements both for this device through its hooks.
 bool is_pinned_kernel(const at::Tensor& self, Optional<c10::Device> /*device*/) {
   return is_pinned(self.storage().data());
 }
@@ -175,6 +175,14 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_pin_memory", &pin_memory);
 #endif
 }
+
+#if HPU_SIM_TORCH == 205
+// 2.5 chooses the kernels by the tensor, not by the device that is named, and its own know no hooks of this device.
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("is_pinned", &is_pinned_kernel);
+  m.impl("_pin_memory", &pin_memory);
+}
+#endif
 
 }  // namespace
 }  // namespace hpu_sim
