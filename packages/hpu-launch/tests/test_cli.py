@@ -33,6 +33,7 @@ MACHINES = {
     }.items()
 }
 SCRIPT = ("train.py", "--learning rate", "0.1")
+_KUBERNETES = ["kubernetes", "kubernetes-mpi"]
 
 
 def _print(*arguments: str) -> str:
@@ -59,6 +60,18 @@ def _refuse(*arguments: str) -> str:
 
 def _manifest(engine: str, *arguments: str) -> Any:
     return yaml.safe_load(_print(*MACHINES[engine], *arguments, *SCRIPT))
+
+
+def _pod(engine: str, *arguments: str, replica: str = "Worker") -> Any:
+    """Return the pod of a manifest's replica."""
+    kind = {"kubernetes": "pytorch", "kubernetes-mpi": "mpi"}[engine]
+    return _manifest(engine, *arguments)["spec"][f"{kind}ReplicaSpecs"][replica]["template"]["spec"]
+
+
+def _launcher_command(*arguments: str) -> list[str]:
+    (container,) = _pod("kubernetes-mpi", *arguments, replica="Launcher")["containers"]
+    command: list[str] = container["command"]
+    return command
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "mpirun", "ray"])
@@ -99,44 +112,42 @@ def test_mpirun_names_the_hosts_and_the_first_ones_port() -> None:
     assert {"MASTER_ADDR=node-1", "MASTER_PORT=29500"} <= set(words)
 
 
-def test_mpirun_takes_host_names_as_slurm_lists_them() -> None:
-    hosts = ("--nodes", "132", "--hosts", "node-[001-128,130].net,login,gpu[7-8]x")
-    words = _words(_print("--engine", "mpirun", *hosts, "train.py"))
+@pytest.mark.parametrize(
+    ("hosts", "names"),
+    [
+        ("a,b", ["a", "b"]),
+        ("node-[098-100,130].net,login", ["node-098.net", "node-099.net", "node-100.net", "node-130.net", "login"]),
+        ("r[1-2]n[1-2,10]x", ["r1n1x", "r1n2x", "r1n10x", "r2n1x", "r2n2x", "r2n10x"]),
+    ],
+)
+def test_mpirun_has_a_machine_for_each_host(hosts: str, names: list[str]) -> None:
+    """Host names are written as SLURM lists them."""
+    words = _words(_print("--engine", "mpirun", "--hosts", hosts, "train.py"))
 
-    found = words[words.index("--host") + 1].split(",")
-    assert found[:2] == ["node-001.net:8", "node-002.net:8"]
-    assert found[127:] == ["node-128.net:8", "node-130.net:8", "login:8", "gpu7x:8", "gpu8x:8"]
-
-
-def test_slurm_has_the_clusters_names() -> None:
-    text = _print("--engine", "slurm", "--partition", "gaudi", "--account", "lab", "--qos", "high", "train.py")
-
-    assert {"#SBATCH --partition=gaudi", "#SBATCH --account=lab", "#SBATCH --qos=high"} <= set(text.splitlines())
+    assert words[words.index("-np") + 1] == str(8 * len(names))
+    assert words[words.index("--host") + 1].split(",") == [f"{name}:8" for name in names]
 
 
 def test_kubernetes_has_namespace_and_machines() -> None:
     options = ("--namespace", "lab", "--node-selector", "gaudi=3", "--node-selector", "zone=null")
-    for engine, kind in (("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")):
-        manifest = _manifest(engine, *options)
-        replicas = manifest["spec"][f"{kind}ReplicaSpecs"]
-
-        assert manifest["metadata"]["namespace"] == "lab"
-        assert replicas["Worker"]["template"]["spec"]["nodeSelector"] == {"gaudi": "3", "zone": "null"}
+    for engine in _KUBERNETES:
+        assert _manifest(engine, *options)["metadata"]["namespace"] == "lab"
+        assert _pod(engine, *options)["nodeSelector"] == {"gaudi": "3", "zone": "null"}
 
 
 @pytest.mark.parametrize("engine", list(MACHINES))
 def test_ranks_get_variables(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without a value have that of this process."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    text = _print(*MACHINES[engine], "--env", "A=1 $B", "--env", "WANDB_MODE", *SCRIPT)
+    options = ("--env", "A=1 $B", "--env", "WANDB_MODE")
+    text = _print(*MACHINES[engine], *options, *SCRIPT)
 
     expected = {"A": "1 $B", "WANDB_MODE": "offline"}
     if engine == "kubernetes":
-        pod = yaml.safe_load(text)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-        assert expected.items() <= {each["name"]: each["value"] for each in pod["containers"][0]["env"]}.items()
+        variables = _pod(engine, *options)["containers"][0]["env"]
+        assert expected.items() <= {each["name"]: each["value"] for each in variables}.items()
     elif engine == "kubernetes-mpi":
-        (launcher,) = yaml.safe_load(text)["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
-        assert {"A=1 $B", "WANDB_MODE=offline"} <= set(shlex.split(launcher["command"][2]))
+        assert {"A=1 $B", "WANDB_MODE=offline"} <= set(shlex.split(_launcher_command(*options)[2]))
     elif engine == "ray":
         (option,) = [word for word in _words(text) if word.startswith("--runtime-env-json=")]
         assert json.loads(option.partition("=")[2]) == {"env_vars": expected}
@@ -217,20 +228,6 @@ def test_submitted_job_has_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (result.exit_code, "`squeue --me --name=train`" in result.output) == (0, True)
 
 
-def test_mpirun_has_a_machine_for_each_host() -> None:
-    words = _words(_print("--engine", "mpirun", "--hosts", "a,b", "train.py"))
-
-    assert words[words.index("-np") + 1] == "16"
-    assert words[words.index("--host") + 1] == "a:8,b:8"
-
-
-def test_mpirun_takes_several_ranges_of_a_name() -> None:
-    words = _words(_print("--engine", "mpirun", "--hosts", "r[1-2]n[1-2,10],login", "train.py"))
-
-    names = words[words.index("--host") + 1].split(",")
-    assert names == [f"{name}:8" for name in ("r1n1", "r1n2", "r1n10", "r2n1", "r2n2", "r2n10", "login")]
-
-
 @pytest.mark.parametrize(
     ("hosts", "message"),
     [
@@ -245,7 +242,7 @@ def test_damaged_host_list_is_refused(hosts: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("script", ["null.py", "yes.py", "off.py", "y.py", "true.py"])
-@pytest.mark.parametrize("engine", ["kubernetes", "kubernetes-mpi"])
+@pytest.mark.parametrize("engine", _KUBERNETES)
 def test_name_of_a_manifest_is_text(engine: str, script: str) -> None:
     manifest = yaml.safe_load(_print(*MACHINES[engine], "--volume", "null:/data", script))
 
@@ -304,9 +301,34 @@ def test_slurm_starts_a_task_for_each_card() -> None:
     assert _words(text.splitlines()[-1])[-4:] == ["python", *SCRIPT]
 
 
-def test_slurm_ends_all_ranks_if_one_fails() -> None:
-    """By default, the others wait until the job's time limit."""
-    assert "--kill-on-bad-exit=1" in _words(_print("--engine", "slurm", "train.py").splitlines()[-1])
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        # By default, the others wait until the job's time limit if a rank fails.
+        ((), ["--kill-on-bad-exit=1"]),
+        # Otherwise SLURM would give the same cards to several jobs, and a job a part of the memory.
+        ((), ["#SBATCH --exclusive", "#SBATCH --mem=0"]),
+        # For a job that was requeued.
+        ((), ["#SBATCH --open-mode=append"]),
+        (
+            ("--partition", "gaudi", "--account", "lab", "--qos", "high"),
+            ["#SBATCH --partition=gaudi\n", "#SBATCH --account=lab\n", "#SBATCH --qos=high\n"],
+        ),
+        (("--gres", "gpu:HL-225:8"), ["#SBATCH --gres=gpu:HL-225:8"]),
+    ],
+)
+def test_lines_of_a_batch_script(options: tuple[str, ...], lines: list[str]) -> None:
+    text = _print("--engine", "slurm", *options, "train.py")
+
+    assert [line for line in lines if line not in text] == []
+
+
+@pytest.mark.parametrize("options", [("--share",), ("--gres", "gpu:HL-225:8")])
+def test_slurm_gives_no_whole_machines_where_cards_are_isolated(options: tuple[str, ...]) -> None:
+    text = _print("--engine", "slurm", *options, "train.py")
+
+    assert "--exclusive" not in text
+    assert "--mem=0" not in text
 
 
 @pytest.mark.parametrize(
@@ -318,25 +340,9 @@ def test_slurm_gives_ranks_their_cores(options: tuple[str, ...], expected: str) 
     assert expected in _words(_print("--engine", "slurm", "--devices", "4", *options, "train.py").splitlines()[-1])
 
 
-def test_slurm_gives_whole_machines_with_their_memory() -> None:
-    assert "#SBATCH --mem=0" in _print("--engine", "slurm", "train.py")
-    assert "#SBATCH --mem=0" not in _print("--engine", "slurm", "--share", "train.py")
-
-
-def test_slurm_keeps_the_output_of_a_requeued_job() -> None:
-    assert "#SBATCH --open-mode=append" in _print("--engine", "slurm", "train.py")
-
-
-def test_slurm_isolates_cards_by_gres_or_by_machine() -> None:
-    """Without a name for the cards, SLURM would give the same ones to several jobs."""
-    assert "--exclusive" in _print("--engine", "slurm", "train.py")
-    assert "--exclusive" not in _print("--engine", "slurm", "--gres", "gpu:HL-225:8", "train.py")
-
-
 def test_slurm_on_shared_machines_takes_free_cards() -> None:
     text = _print("--engine", "slurm", "--share", *SCRIPT)
 
-    assert "--exclusive" not in text
     assert _words(text.splitlines()[-1])[-6:] == ["python", "-m", "hpu_launch.slurm_task", *SCRIPT]
 
 
@@ -355,11 +361,11 @@ def test_agent_starts_with_more_open_files(engine: str, tmp_path: Path) -> None:
     agent = tmp_path / "torchrun"
     agent.write_text("#!/bin/sh\nulimit -n\n")
     agent.chmod(0o755)
-    text = _print(*MACHINES[engine], *_machines(engine, 17), *SCRIPT)
-    words = _words(text)
+    options = _machines(engine, 17)
     if engine == "kubernetes":
-        (container,) = yaml.safe_load(text)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-        words = container["command"]
+        words = _pod(engine, *options)["containers"][0]["command"]
+    else:
+        words = _words(_print(*MACHINES[engine], *options, *SCRIPT))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     done = subprocess.run(
         ["/bin/sh", "-c", f'ulimit -S -n {min(soft, 256)}; exec "$@"', "sh", *words],
@@ -402,26 +408,19 @@ def test_mpijob_has_a_launcher_without_cards() -> None:
 
 
 def test_mpijob_binds_ranks_to_the_given_cores() -> None:
-    replicas = _manifest("kubernetes-mpi", "--cpus", "6")["spec"]["mpiReplicaSpecs"]
-    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
-
-    assert "--map-by ppr:4:node:PE=6 --bind-to core --rank-by slot" in launcher["command"][2]
+    assert "--map-by ppr:4:node:PE=6 --bind-to core --rank-by slot" in _launcher_command("--cpus", "6")[2]
 
 
-@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
-def test_pods_get_their_share_of_a_machine(engine: str, replicas: str) -> None:
-    manifest = _manifest(engine, "--cpus", "6")
-
-    (container,) = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize("engine", _KUBERNETES)
+def test_pods_get_their_share_of_a_machine(engine: str) -> None:
+    (container,) = _pod(engine, "--cpus", "6")["containers"]
     expected = {"habana.ai/gaudi": 4, "hugepages-2Mi": "47500Mi", "memory": "205Gi", "cpu": 24}
     assert container["resources"] == {"requests": expected, "limits": expected}
 
 
-@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
-def test_pod_with_all_cards_of_a_machine_is_that_of_intels_quick_start(engine: str, replicas: str) -> None:
-    manifest = _manifest(engine, "--devices", "8")
-
-    pod = manifest["spec"][f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]
+@pytest.mark.parametrize("engine", _KUBERNETES)
+def test_pod_with_all_cards_of_a_machine_is_that_of_intels_quick_start(engine: str) -> None:
+    pod = _pod(engine, "--devices", "8")
     (container,) = pod["containers"]
     expected = {"habana.ai/gaudi": 8, "hugepages-2Mi": "95000Mi", "memory": "409Gi"}
     assert container["resources"] == {"requests": expected, "limits": expected}
@@ -441,11 +440,9 @@ def test_pytorchjob_that_fails_by_a_bug_ends(restarts: int, policy: str, limit: 
         assert "--max-restarts=0" in replica["template"]["spec"]["containers"][0]["command"][2]
 
 
-@pytest.mark.parametrize(("engine", "replicas"), [("kubernetes", "pytorch"), ("kubernetes-mpi", "mpi")])
-def test_pods_write_logs_and_checkpoints(engine: str, replicas: str) -> None:
-    spec = _manifest(engine, "--volume", "claim:/data", "--memory", "800Gi")["spec"]
-
-    pod = spec[f"{replicas}ReplicaSpecs"]["Worker"]["template"]["spec"]
+@pytest.mark.parametrize("engine", _KUBERNETES)
+def test_pods_write_logs_and_checkpoints(engine: str) -> None:
+    pod = _pod(engine, "--volume", "claim:/data", "--memory", "800Gi")
     (container,) = pod["containers"]
     assert container["env"] == [{"name": "HABANA_LOGS", "value": "/tmp/habana_logs"}]  # noqa: S108 - the pod's own.
     assert container["resources"]["limits"]["memory"] == "800Gi"
@@ -464,10 +461,7 @@ def test_pytorchjob_serves_the_rendezvous_at_the_declared_port() -> None:
 
 
 def test_mpijob_serves_the_rendezvous_at_the_given_port() -> None:
-    replicas = _manifest("kubernetes-mpi", "--port", "1234")["spec"]["mpiReplicaSpecs"]
-    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
-
-    assert "-x MASTER_PORT=1234" in launcher["command"][2]
+    assert "-x MASTER_PORT=1234" in _launcher_command("--port", "1234")[2]
 
 
 @pytest.mark.parametrize(
