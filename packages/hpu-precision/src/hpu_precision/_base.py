@@ -1,21 +1,27 @@
 """Shared part of the Trainer's and Fabric's precision plugins."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
 
 from hpu_core import frameworks
 from hpu_precision import _resolver
+from hpu_precision._autocast import AutocastPolicy
 from hpu_precision._fp8 import QuantConfig
 from hpu_precision._lightning import rank_zero_info, rank_zero_warn
 
 if TYPE_CHECKING:
-    import torch
     from lightning.fabric.plugins import Precision
     from torch.nn import Module
+
+
+# That of other precisions is bfloat16.
+_COMPUTE_DTYPES: Final = {"32-true": torch.float32, "16-mixed": torch.float16, "16-true": torch.float16}
 
 
 class _PrecisionError(ValueError, AssertionError):
@@ -55,12 +61,14 @@ class HPUPrecisionBase:
         self.precision: Any = self._resolved.name
 
     @property
-    def compute_dtype(self) -> "torch.dtype":
+    def compute_dtype(self) -> torch.dtype:
         """Dtype of matrix products, from which Lightning's ThroughputMonitor derives the peak throughput.
 
         With "fp8" it is `torch.float8_e4m3fn`, or bfloat16 on torch 2.0, which has no 8-bit dtypes.
         """
-        return self._resolved.compute_dtype
+        if self._resolved.fp8 is not None:
+            return getattr(torch, "float8_e4m3fn", torch.bfloat16)
+        return _COMPUTE_DTYPES.get(self._resolved.name, torch.bfloat16)
 
     @abstractmethod
     def _make_delegate(self, resolved: _resolver.ResolvedPrecision) -> "Precision":
@@ -132,7 +140,15 @@ class HPUPrecisionBase:
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Return the context manager for a module's step; with "32-true" it does nothing."""
-        return self._resolved.forward_context() or self._delegate.forward_context()
+        autocast = self._resolved.autocast
+        if autocast is None:
+            return self._delegate.forward_context()
+        return autocast.enabled() if self._resolved.fp8 is None else self._enable_both(autocast)
+
+    @contextmanager
+    def _enable_both(self, autocast: AutocastPolicy) -> Iterator[None]:
+        with autocast.enabled(), self.fp8_context():
+            yield
 
     def fp8_context(self) -> AbstractContextManager[Any]:
         """Return the context of fp8 alone, without autocast, for a module whose other layers are in bf16."""

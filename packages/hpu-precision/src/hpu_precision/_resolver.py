@@ -1,8 +1,7 @@
 """Resolution of a precision argument for this SynapseAI release, Gaudi generation and torch."""
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Final, Literal, get_args
@@ -63,26 +62,6 @@ class ResolvedPrecision:
     autocast: AutocastPolicy | None = None
     scaler: "torch.amp.GradScaler | None" = None
     fp8: FP8Converter | None = None
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """Dtype of matrix products."""
-        if self.fp8 is not None:
-            return getattr(torch, "float8_e4m3fn", torch.bfloat16)
-        dtypes = {"32-true": torch.float32, "16-mixed": torch.float16, "16-true": torch.float16}
-        return dtypes.get(self.name, torch.bfloat16)
-
-    def forward_context(self) -> AbstractContextManager[Any] | None:
-        """Return the context manager for a module's forward pass; None if nothing is cast."""
-        if self.autocast is None:
-            return None
-        return self.autocast.enabled() if self.fp8 is None else _enable_both(self.autocast, self.fp8)
-
-
-@contextmanager
-def _enable_both(autocast: AutocastPolicy, fp8: FP8Converter) -> Iterator[None]:
-    with autocast.enabled(), fp8.enabled():
-        yield
 
 
 def resolve(
