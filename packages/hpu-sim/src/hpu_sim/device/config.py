@@ -16,6 +16,7 @@ DEVICES_VARIABLE: Final = "HPU_SIM_DEVICES"
 GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
+#: Whether the device is as asynchronous as a card, and whether sums round as on one.
 ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
 NUMERICS_VARIABLE: Final = "HPU_SIM_NUMERICS"
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
@@ -131,7 +132,7 @@ class SimConfig:
                 environment.get(RELEASE_VARIABLE) or None,
                 lazy=environment.get(LAZY_VARIABLE),
                 memory=environment.get(MEMORY_VARIABLE) or None,
-                strict=is_strict(environment),
+                strict=is_on(environment, STRICT_VARIABLE),
             )
         except ValueError as error:
             # `devices` is HPU_SIM_DEVICES, and so on.
@@ -166,19 +167,9 @@ def _parse_devices(devices: int | str) -> int:
     return count
 
 
-def is_strict(environment: Mapping[str, str]) -> bool:
-    """Return whether ``HPU_SIM_STRICT`` makes the device strict."""
-    return environment.get(STRICT_VARIABLE, "") not in {"", "0"}
-
-
-def is_asynchronous(environment: Mapping[str, str]) -> bool:
-    """Return whether ``HPU_SIM_ASYNC`` makes the device as asynchronous as a card."""
-    return environment.get(ASYNC_VARIABLE, "") not in {"", "0"}
-
-
-def has_card_numerics(environment: Mapping[str, str]) -> bool:
-    """Return whether ``HPU_SIM_NUMERICS`` makes sums round as on a card."""
-    return environment.get(NUMERICS_VARIABLE, "") not in {"", "0"}
+def is_on(environment: Mapping[str, str], variable: str) -> bool:
+    """Return whether a variable such as ``HPU_SIM_STRICT`` is set to anything but 0."""
+    return environment.get(variable, "") not in {"", "0"}
 
 
 def cpu_placement(value: str) -> frozenset[str] | None:

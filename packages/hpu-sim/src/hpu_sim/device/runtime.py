@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpu_sim.device import device_lock, memory_rules
-from hpu_sim.device.config import is_asynchronous
+from hpu_sim.device.config import ASYNC_VARIABLE, is_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ def acquire_device() -> None:
 def set_strict(native: Native, generation: str, *, enabled: bool) -> None:
     """Make a device of a generation strict, and thereby asynchronous, or end that."""
     native.wait_for_device()
-    native.set_execution_mode("later" if enabled or is_asynchronous(os.environ) else "now")
+    native.set_execution_mode("later" if enabled or is_on(os.environ, ASYNC_VARIABLE) else "now")
     native.set_strict(
         enabled,
         memory_rules.ALIGNMENT[generation],
@@ -141,7 +141,7 @@ def _acquire_device() -> None:
     config = active_config()
     _state.lock = device_lock.acquire(config.devices, os.environ)
     native().set_acquired(True)
-    if config.strict or is_asynchronous(os.environ):
+    if config.strict or is_on(os.environ, ASYNC_VARIABLE):
         native().exit_at_interrupt()
     _set_checkpoint_device_type()
     if _state.on_acquired is not None:

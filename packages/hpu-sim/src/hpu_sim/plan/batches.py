@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.bridge_kernels import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,26 +114,25 @@ def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None
 def observed(batches: Batches, new_size: Callable[[], int | None], on_draw: Callable[[], None]) -> Iterator[None]:
     """Observe what is drawn from every DataLoader, and resize it unless ``new_size`` returns None."""
     loader_iterator: Any = torch_tools.loader_iterator_class()
-    originals = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - the indices have no public name
+    next_batch, next_indices = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - no public name
     last_indices: dict[int, Any] = {}
 
     def next_index(self: Any) -> Any:
-        last_indices[id(self)] = indices = originals[1](self)
+        last_indices[id(self)] = indices = next_indices(self)
         return indices
 
     def draw(self: Any) -> Any:
         on_draw()
-        batch = originals[0](self)
+        batch = next_batch(self)
         if (size := new_size()) is not None:
             batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
         batches.add(self, batch, last_indices.get(id(self)))
         return batch
 
-    loader_iterator.__next__, loader_iterator._next_index = draw, next_index  # noqa: SLF001 - as above
-    try:
+    with contextlib.ExitStack() as stack:
+        replace(stack, loader_iterator, "__next__", draw)
+        replace(stack, loader_iterator, "_next_index", next_index)
         yield
-    finally:
-        loader_iterator.__next__, loader_iterator._next_index = originals  # noqa: SLF001 - as above
 
 
 def _resize(value: Any, before: int, size: int) -> Any:

@@ -1,4 +1,4 @@
-"""Take-over of Lightning's Trainer and Fabric.
+"""Take-over of Lightning's Trainer and Fabric, and of their loggers.
 
 ``Trainer.fit`` runs the planned steps, then the program ends. With Fabric, a step ends with that of the optimizer.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.nn.parallel import DistributedDataParallel
 
 from hpu_sim.common import post_import
-from hpu_sim.plan import blocks, errors, loggers
+from hpu_sim.plan import blocks, errors
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.recorder import is_compiled
 from hpu_sim.prediction import bridge_kernels, zero
@@ -41,6 +41,8 @@ _DROPPED: Final = (
     "SaveConfigCallback",
     "Timer",
 )
+# Methods of a logger that write.
+_WRITING: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 
 
 @contextlib.contextmanager
@@ -105,7 +107,7 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
             raise
         raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
     for logger in self.loggers:
-        loggers.silence(logger)
+        _silence(logger)
 
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -275,3 +277,39 @@ def _resize_batches(trainer: Any, recorder: PlanRecorder, size: int) -> None:
         return recorder.batches.resize(original(batch, *args, **kwargs), size, before)
 
     trainer.strategy.batch_to_device = batch_to_device
+
+
+def _silence(logger: Any) -> None:
+    """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
+    cls: Any = type(logger)
+    logger.__class__ = _silent(cls)
+
+
+@functools.cache
+def _silent(cls: Any) -> type[Any]:
+    methods = {name: _do_nothing for name in _WRITING if hasattr(cls, name)}
+    return type(cls.__name__, (cls,), {**methods, "experiment": _Sink()})
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+
+
+class _Sink:
+    """Experiment of a logger, with every attribute and every method, that keeps nothing of its arguments."""
+
+    def __getattr__(self, name: str) -> _Sink:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Sink:
+        del args, kwargs
+        return self
+
+    def __getitem__(self, key: object) -> _Sink:
+        del key
+        return self
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Keep nothing."""

@@ -19,12 +19,13 @@ from hpu_sim.device.config import (
     DEFAULT_GENERATION,
     LAZY_VARIABLE,
     MEMORY_VARIABLE,
+    NUMERICS_VARIABLE,
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
+    STRICT_VARIABLE,
     SimConfig,
     cpu_placement,
-    has_card_numerics,
-    is_strict,
+    is_on,
 )
 from hpu_sim.process import import_hooks
 
@@ -63,7 +64,7 @@ def activate(
             installed, or if the device cannot be built (:class:`hpu_sim.device.build.BuildError`).
     """
     memory = os.environ.get(MEMORY_VARIABLE) or None if memory is None else memory
-    strict = is_strict(os.environ) if strict is None else strict
+    strict = is_on(os.environ, STRICT_VARIABLE) if strict is None else strict
     lazy = os.environ.get(LAZY_VARIABLE)
     _start(SimConfig.create(devices, generation, release, lazy=lazy, memory=memory, strict=strict))
     _register_with_lightning()
@@ -116,7 +117,7 @@ def _initialize(config: SimConfig) -> None:
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
     runtime.set_strict(native, config.generation, enabled=config.strict)
-    native.set_accumulation(accumulation.RULES[config.generation] if has_card_numerics(os.environ) else {})
+    native.set_accumulation(accumulation.RULES[config.generation] if is_on(os.environ, NUMERICS_VARIABLE) else {})
     if config.strict and not faulthandler.is_enabled():
         # A host that reads device memory dies; this prints its line.
         faulthandler.enable()

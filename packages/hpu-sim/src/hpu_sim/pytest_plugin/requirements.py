@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.device import runtime
-from hpu_sim.device.config import DEFAULT_GENERATION, LAZY_VARIABLE, MEMORY_VARIABLE, SimConfig, is_strict
+from hpu_sim.device.config import DEFAULT_GENERATION, LAZY_VARIABLE, MEMORY_VARIABLE, STRICT_VARIABLE, SimConfig, is_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ class DeviceRequirements:
                 self.release,
                 lazy=lazy,
                 memory=os.environ.get(MEMORY_VARIABLE) or None,
-                strict=is_strict(os.environ),
+                strict=is_on(os.environ, STRICT_VARIABLE),
             )
         lazy_here = active.lazy if self.lazy is None else self.lazy
         return SimConfig.create(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.document import Document, Entries, Finding, Heading, Part, Table, Text
@@ -160,10 +161,7 @@ def _clocks(report: Report) -> Iterator[Part]:
 
 def _leniences(report: Report) -> Iterator[Text]:
     """Yield a line that counts what strict mode refuses or changes."""
-    total: dict[str, int] = {}
-    for record in report.ranks:
-        for name, count in record.leniences.items():
-            total[name] = total.get(name, 0) + count
+    total = sum((Counter(record.leniences) for record in report.ranks), Counter[str]())
     shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
     if shown:
         yield Text(f"--strict would refuse or change: {shown}")

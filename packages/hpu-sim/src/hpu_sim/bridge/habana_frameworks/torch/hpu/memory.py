@@ -67,9 +67,7 @@ def memory_reserved(device: Any = None) -> int:
     return _stats(device)["limit"]
 
 
-def max_memory_reserved(device: Any = None) -> int:
-    """Return the memory of the device, in bytes."""
-    return memory_reserved(device)
+max_memory_reserved = memory_reserved
 
 
 def memory_cached(device: Any = None) -> int:
@@ -83,7 +81,7 @@ def max_memory_cached(device: Any = None) -> int:
     warnings.warn(
         "torch.hpu.max_memory_cached has been renamed to torch.hpu.max_memory_reserved", FutureWarning, stacklevel=2
     )
-    return max_memory_reserved(device)
+    return memory_reserved(device)
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -92,9 +90,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return stats["limit"] - stats["in_use"], stats["limit"]
 
 
-def memory_usage(device: Any = None) -> int:
-    """Return the memory in use, in bytes; an alias of :func:`memory_allocated`."""
-    return memory_allocated(device)
+memory_usage = memory_allocated
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
