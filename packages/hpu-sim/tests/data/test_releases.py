@@ -21,12 +21,12 @@ def test_the_default_is_the_default_of_the_table() -> None:
 
 @pytest.mark.parametrize("row", _TABLE["releases"], ids=lambda row: row["release"])
 def test_a_row_becomes_a_release(row: dict[str, Any]) -> None:
-    """Unknown facts are None, empty or eager mode."""
+    """Unknown facts are None, False or eager mode."""
     expected = releases.Release(
         version=row["release"],
         build=row["build"],
         lazy=row["mode"] == "lazy",
-        generations=tuple(row["generations"] or ()),
+        hmp=row.get("hmp") is True,
     )
 
     assert releases.find(row["release"]) == expected

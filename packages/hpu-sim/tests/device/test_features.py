@@ -16,11 +16,11 @@ from hpu_sim.device import features, runtime
         ("1.12.1", {"hmp", "hmp_float16", "media_uses_getargspec"}),
         ("1.13.0", {"hmp_float16", "media_uses_getargspec"}),
         ("1.18.0", {"hmp_float16"}),
-        ("1.19.2", {"hmp_float16", "entry_point", "separate_transformer_engine"}),
-        ("1.20.0", {"hmp_float16", "entry_point", "separate_transformer_engine", "after_1_19"}),
+        ("1.19.2", {"hmp_float16", "from_1_19"}),
+        ("1.20.0", {"hmp_float16", "from_1_19", "after_1_19"}),
         (
             "1.24.2",
-            {"hmp_float16", "entry_point", "separate_transformer_engine", "after_1_19", "mixed_resnet_iterator"},
+            {"hmp_float16", "from_1_19", "after_1_19", "mixed_resnet_iterator"},
         ),
     ],
 )
@@ -31,7 +31,12 @@ def test_a_release_has_its_features(release: str, names: set[str]) -> None:
 
 
 def test_hmp_is_in_the_releases_that_are_known_to_have_it() -> None:
-    assert [v for v in releases._table()[1] if releases.has_hmp(v)] == ["1.10.0", "1.11.0", "1.12.0", "1.12.1"]
+    assert [version for version, release in releases._table()[1].items() if release.hmp] == [
+        "1.10.0",
+        "1.11.0",
+        "1.12.0",
+        "1.12.1",
+    ]
 
 
 def test_the_process_has_the_features_of_its_release() -> None:

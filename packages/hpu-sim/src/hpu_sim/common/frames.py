@@ -76,11 +76,6 @@ class Frame:
     source: str
     is_user: bool
 
-    @property
-    def place(self) -> str:
-        """Name of the file and line, for people."""
-        return f"{Path(self.file).name}:{self.line}"
-
 
 class _SavedFrame(NamedTuple):
     """Position of a frame, with the attributes of a frame that this package reads, but none of its variables."""

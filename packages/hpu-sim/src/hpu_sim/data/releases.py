@@ -6,7 +6,6 @@ import functools
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, cast
 
 
 @dataclass(frozen=True)
@@ -17,33 +16,28 @@ class Release:
         version: The SynapseAI release, such as ``"1.24.1"``.
         build: Version of the release's ``habana-torch-plugin`` distribution; None if unknown.
         lazy: Whether lazy mode is the default. If that is unknown, the release is eager, as adjacent releases are.
-        generations: Device generations that the release supports; empty if unknown.
+        hmp: Whether it is known to have ``hpex.hmp``.
     """
 
     version: str
     build: str | None
     lazy: bool
-    generations: tuple[str, ...]
-
-
-@functools.cache
-def _data() -> dict[str, Any]:
-    text = resources.files("hpu_sim.data").joinpath("releases.json").read_text(encoding="utf-8")
-    return cast("dict[str, Any]", json.loads(text))
+    hmp: bool
 
 
 @functools.cache
 def _table() -> tuple[str, dict[str, Release]]:
+    data = json.loads(resources.files("hpu_sim.data").joinpath("releases.json").read_text(encoding="utf-8"))
     releases = {
         row["release"]: Release(
             version=row["release"],
             build=row.get("build"),
             lazy=row.get("mode") == "lazy",
-            generations=tuple(row.get("generations") or ()),
+            hmp=row.get("hmp") is True,
         )
-        for row in _data()["releases"]
+        for row in data["releases"]
     }
-    return _data()["default"], releases
+    return data["default"], releases
 
 
 def find(version: str | None = None) -> Release:
@@ -62,8 +56,3 @@ def find(version: str | None = None) -> Release:
             f"`release` must be a SynapseAI release that the simulator knows ({', '.join(releases)}), got {key!r}"
         )
     return releases[key]
-
-
-def has_hmp(version: str) -> bool:
-    """Return whether a release is known to have the HMP module."""
-    return any(row["release"] == version and row.get("hmp") is True for row in _data()["releases"])

@@ -21,9 +21,8 @@ class Features:
         hmp: ``hpex.hmp``, mixed precision before autocast.
         hmp_float16: ``hmp.convert`` has ``fp16_file_path`` and ``low_precision_type``, and the long list of float32
             operators. It is the last known form, so the last release with HMP, 1.12, has it.
-        entry_point: The distribution declares an entry point of ``torch.backends``, from 1.19 on.
-        separate_transformer_engine: ``hpex.experimental.transformer_engine`` re-exports the package
-            ``intel_transformer_engine``, from 1.19 on.
+        from_1_19: The distribution declares an entry point of ``torch.backends``, and
+            ``hpex.experimental.transformer_engine`` re-exports the package ``intel_transformer_engine``.
         after_1_19: The later state of the sources: a version module, ``hpu_inference_set_env``, torch's own
             ``ProfilerActivity``, ``init_process_group`` and ``new_group``, HPU graphs that can be imported in eager
             mode, philox contexts of random numbers; no ``hpex.optimizers.Adam``, no ``load_habana_profiler``.
@@ -34,8 +33,7 @@ class Features:
 
     hmp: bool
     hmp_float16: bool
-    entry_point: bool
-    separate_transformer_engine: bool
+    from_1_19: bool
     after_1_19: bool
     media_uses_getargspec: bool
     mixed_resnet_iterator: bool
@@ -50,10 +48,9 @@ def features_of(version: str) -> Features:
     """
     line = tuple(int(part) for part in version.split("."))[:2]
     return Features(
-        hmp=releases.has_hmp(version),
+        hmp=releases.find(version).hmp,
         hmp_float16=line >= (1, 12),
-        entry_point=line >= (1, 19),
-        separate_transformer_engine=line >= (1, 19),
+        from_1_19=line >= (1, 19),
         after_1_19=line > (1, 19),
         media_uses_getargspec=line <= (1, 17),
         mixed_resnet_iterator=line >= (1, 22),

@@ -172,14 +172,14 @@ def seconds(product: Product, dtype: str, item: int, generation: str, valid: flo
     return placement.cycles(inner, written) / engines.clock
 
 
-def share_of_peak(product: Product, dtype: str, item: int, generation: str, valid: float = 0.0) -> float:
+def share_of_peak(product: Product, dtype: str, item: int, generation: str) -> float:
     """Return the share of the peak of its dtype that a product reaches.
 
     >>> from hpu_sim.prediction.recording import Product
     >>> share_of_peak(Product(1, 4096, 4096, 128), "bfloat16", 2, "GAUDI2")
     0.5
     """
-    return math.prod(product[:4]) / peak(dtype, generation) / seconds(product, dtype, item, generation, valid)
+    return math.prod(product[:4]) / peak(dtype, generation) / seconds(product, dtype, item, generation, 0.0)
 
 
 def peak(dtype: str, generation: str) -> float:

@@ -164,7 +164,7 @@ def _raise_if_real_bridge() -> None:
 def _add_bridge_to_path(config: SimConfig) -> None:
     # On sys.path instead of in sys.modules: `find_spec`, pickling and tracebacks then work as for any package.
     folders = [import_hooks.BRIDGE_FOLDER]
-    if features.features_of(config.release.version).separate_transformer_engine:
+    if features.features_of(config.release.version).from_1_19:
         folders.append(import_hooks.BRIDGE_FOLDER / "_from_1_19")
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
     importlib.invalidate_caches()

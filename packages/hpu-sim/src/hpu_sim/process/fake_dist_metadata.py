@@ -42,7 +42,7 @@ class _PluginDistribution(importlib.metadata.Distribution):
             ),
             "top_level.txt": "habana_frameworks\n",
         }
-        if features.features_of(release.version).entry_point:
+        if features.features_of(release.version).from_1_19:
             self._files["entry_points.txt"] = (
                 "[torch.backends]\ndevice_backend = habana_frameworks.autoload:__autoload\n"
             )

@@ -7,7 +7,7 @@ import importlib
 
 from hpu_sim.device.features import features
 
-if features().separate_transformer_engine:
+if features().from_1_19:
     importlib.import_module("intel_transformer_engine")
 
 from habana_frameworks.torch.hpex.experimental._te_impl import Linear, fp8_autocast
