@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,9 +12,8 @@ import torch
 
 import hpu_sim
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
-from hpu_ddp import FabricHPUDDPStrategy, FabricHPUParallelStrategy
+from hpu_ddp import FabricHPUDDPStrategy
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher
-from hpu_ddp._lightning import FabricDDPStrategy
 from hpu_testing.modules import BATCHES, parameter_bytes
 
 from .conftest import OnRanks, Run
@@ -25,15 +22,6 @@ from .modules import make_loader
 
 _lightning = frameworks.current()
 _MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
-
-
-@pytest.fixture
-def clean_environment() -> Iterator[None]:
-    """Remove the variables of distributed jobs from the environment; restore it afterwards."""
-    with mock.patch.dict(os.environ):
-        for name in ("LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"):
-            os.environ.pop(name, None)
-        yield
 
 
 def _fabric(**options: Any) -> Any:
@@ -217,24 +205,6 @@ def test_error_on_one_rank_raises_on_the_others(run: Run) -> None:
     assert re.search(rf"RankFailedError: {RANK.format(rank=1)} failed: KeyError: 'missing feature'", done.output)
 
 
-@pytest.mark.parametrize("name", ["hpu_parallel", "hpu_ddp"])
-def test_strategy_registry(name: str) -> None:
-    registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
-
-    FabricHPUDDPStrategy.register_strategies(registry)
-
-    assert type(registry.get(name)) is FabricHPUDDPStrategy
-    assert issubclass(FabricHPUDDPStrategy, FabricDDPStrategy)
-    assert FabricHPUParallelStrategy is FabricHPUDDPStrategy
-
-
-def test_defaults() -> None:
-    strategy = FabricHPUDDPStrategy()
-
-    assert strategy.process_group_backend == "hccl"
-    assert isinstance(strategy.checkpoint_io, HPUCheckpointIO)
-
-
 def test_checkpoint_io_is_kept() -> None:
     plugin = HPUCheckpointIO()
     strategy = FabricHPUDDPStrategy()
@@ -242,42 +212,6 @@ def test_checkpoint_io_is_kept() -> None:
 
     assert strategy.checkpoint_io is plugin
     assert FabricHPUDDPStrategy(checkpoint_io=plugin).checkpoint_io is plugin
-
-
-@pytest.mark.usefixtures("clean_environment")
-def test_other_accelerator_raises_an_error() -> None:
-    strategy = FabricHPUDDPStrategy(parallel_devices=[torch.device("hpu")])
-    strategy.accelerator = _lightning.fabric("accelerators").CPUAccelerator()
-
-    with pytest.raises(_MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
-        strategy.setup_environment()
-
-
-def test_other_devices_raise_an_error() -> None:
-    with pytest.raises(ValueError, match="FabricHPUDDPStrategy trains on HPUs only"):
-        FabricHPUDDPStrategy().parallel_devices = [torch.device("cpu")]
-
-
-@pytest.mark.usefixtures("clean_environment")
-def test_launching_process_opens_no_device() -> None:
-    """`init_module` in the launching process would occupy a rank's device."""
-    strategy = FabricHPUDDPStrategy(start_method="spawn", parallel_devices=[torch.device("hpu")] * 2)
-    strategy.cluster_environment = _lightning.fabric("plugins.environments").LightningEnvironment()
-    strategy._configure_launcher()
-
-    for context in (strategy.tensor_init_context, strategy.module_init_context):
-        with pytest.raises(RuntimeError, match=r"launches the ranks \(start_method='spawn'\)"):
-            context()
-
-
-@pytest.mark.usefixtures("clean_environment")
-def test_launcher_is_interactive_compatible() -> None:
-    strategy = FabricHPUDDPStrategy(start_method="spawn", parallel_devices=[torch.device("hpu")] * 2)
-    strategy.cluster_environment = _lightning.fabric("plugins.environments").LightningEnvironment()
-    strategy._configure_launcher()
-
-    assert isinstance(strategy.launcher, FabricHPUMultiProcessingLauncher)
-    assert strategy.launcher.is_interactive_compatible
 
 
 def test_launch_with_an_open_device_raises_an_error() -> None:
@@ -297,8 +231,3 @@ def test_collectives_return_their_input_before_rendezvous() -> None:
     assert strategy.all_reduce(tensor) is tensor
     assert strategy.all_gather(tensor) is tensor
     assert strategy.broadcast("text", 1) == "text"
-
-
-def test_repr_names_the_framework() -> None:
-    """Lightning prints the repr when it rejects a strategy of the other framework."""
-    assert repr(FabricHPUDDPStrategy()).startswith(f"<FabricHPUDDPStrategy of {_lightning.name} ")

@@ -1,4 +1,4 @@
-"""The Trainer's strategies before the rendezvous."""
+"""The strategies of the Trainer and of Fabric before the rendezvous."""
 
 import os
 import pickle
@@ -12,10 +12,11 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
+from hpu_core.fabric import FabricHPUStrategy
 from hpu_core.strategy import HPUStrategy
-from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy, HPUParallelStrategy
-from hpu_ddp._launchers import HPUMultiProcessingLauncher
-from hpu_ddp._lightning import DDPStrategy
+from hpu_ddp import FabricHPUDDPStrategy, FabricHPUParallelStrategy, HPUDDPStrategy, HPUParallelStrategy
+from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, HPUMultiProcessingLauncher
+from hpu_ddp._lightning import DDPStrategy, FabricDDPStrategy
 
 _lightning = frameworks.current()
 _MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
@@ -30,34 +31,45 @@ def _clean_environment() -> Any:
         yield
 
 
-def _connect(strategy: HPUParallelStrategy, devices: int = 2) -> HPUParallelStrategy:
-    """Set up a strategy as the Trainer's accelerator connector does."""
+_each_kind = pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
+
+
+def _connect(strategy: Any, devices: int = 2) -> Any:
+    """Set up a strategy as the Trainer's accelerator connector, or Fabric's, does."""
     strategy.cluster_environment = _lightning.fabric("plugins.environments").LightningEnvironment()
     strategy.parallel_devices = [torch.device("hpu")] * devices
-    strategy.set_world_ranks()
+    strategy._set_rank()
     strategy._configure_launcher()
     return strategy
 
 
+@_each_kind
 @pytest.mark.parametrize("name", ["hpu_parallel", "hpu_ddp"])
-def test_strategy_registry(name: str) -> None:
+def test_strategy_registry(name: str, kind: Any) -> None:
     """Registration replaces Lightning's own strategies of these names."""
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
     registry.register(name, DDPStrategy, description="Lightning 2.0's own")
 
-    HPUDDPStrategy.register_strategies(registry)
+    kind.register_strategies(registry)
 
-    assert type(registry.get(name)) is HPUDDPStrategy
-
-
-def test_base_classes() -> None:
-    assert issubclass(HPUDDPStrategy, DDPStrategy)
-    assert issubclass(HPUDDPStrategy, HPUStrategy)
-    assert HPUParallelStrategy is HPUDDPStrategy
+    assert type(registry.get(name)) is kind
 
 
-def test_default_checkpoint_io() -> None:
-    assert isinstance(HPUDDPStrategy().checkpoint_io, HPUCheckpointIO)
+@pytest.mark.parametrize(
+    ("kind", "bases", "other_name"),
+    [
+        (HPUDDPStrategy, (DDPStrategy, HPUStrategy), HPUParallelStrategy),
+        (FabricHPUDDPStrategy, (FabricDDPStrategy, FabricHPUStrategy), FabricHPUParallelStrategy),
+    ],
+)
+def test_base_classes(kind: type, bases: tuple[type, ...], other_name: type) -> None:
+    assert all(issubclass(kind, base) for base in bases)
+    assert other_name is kind
+
+
+@_each_kind
+def test_default_checkpoint_io(kind: Any) -> None:
+    assert isinstance(kind().checkpoint_io, HPUCheckpointIO)
 
 
 def test_positional_arguments_are_in_lightnings_order() -> None:
@@ -69,11 +81,12 @@ def test_positional_arguments_are_in_lightnings_order() -> None:
     assert (strategy.num_processes, strategy.cluster_environment, strategy.checkpoint_io) == (3, cluster, plugin)
 
 
-def test_default_backend_is_hccl() -> None:
-    assert HPUDDPStrategy(process_group_backend=None).process_group_backend == "hccl"
+@_each_kind
+def test_default_backend_is_hccl(kind: Any) -> None:
+    assert kind(process_group_backend=None).process_group_backend == "hccl"
 
 
-@pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
+@_each_kind
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -96,14 +109,18 @@ def test_cpu_backend_raises_an_error() -> None:
         HPUDDPStrategy(process_group_backend="gloo")
 
 
-def test_other_devices_raise_an_error() -> None:
+@_each_kind
+def test_other_devices_raise_an_error(kind: Any) -> None:
     """The Trainer assigns CPU devices if it was not given the accelerator."""
-    with pytest.raises(ValueError, match=r"HPUDDPStrategy trains on HPUs only.*accelerator=hpu_core\.HPUAccelerator"):
-        HPUDDPStrategy().parallel_devices = [torch.device("cpu")] * 2
+    message = rf"^{kind.__name__} trains on HPUs only.*accelerator=hpu_core\.HPUAccelerator"
+
+    with pytest.raises(ValueError, match=message):
+        kind().parallel_devices = [torch.device("cpu")] * 2
 
 
-def test_other_accelerator_raises_an_error() -> None:
-    strategy = _connect(HPUDDPStrategy())
+@_each_kind
+def test_other_accelerator_raises_an_error(kind: Any) -> None:
+    strategy = _connect(kind())
     strategy.accelerator = _lightning.pytorch("accelerators").CPUAccelerator()
 
     with pytest.raises(_MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
@@ -131,22 +148,31 @@ def test_launcher_without_failure_detection_leaves_ranks_to_lightnings_observer(
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_launcher_is_interactive_compatible(method: Any) -> None:
-    launcher = _connect(HPUDDPStrategy(start_method=method)).launcher
+@pytest.mark.parametrize(
+    ("kind", "launcher_class"),
+    [(HPUDDPStrategy, HPUMultiProcessingLauncher), (FabricHPUDDPStrategy, FabricHPUMultiProcessingLauncher)],
+)
+def test_launcher_is_interactive_compatible(kind: Any, launcher_class: type, method: str) -> None:
+    launcher: Any = _connect(kind(start_method=method)).launcher
 
-    assert isinstance(launcher, HPUMultiProcessingLauncher)
+    assert isinstance(launcher, launcher_class)
     assert launcher.is_interactive_compatible
 
 
-def test_launching_process_opens_no_device() -> None:
+@pytest.mark.parametrize(
+    ("kind", "context"),
+    [
+        (HPUDDPStrategy, "tensor_init_context"),
+        (FabricHPUDDPStrategy, "tensor_init_context"),
+        (FabricHPUDDPStrategy, "module_init_context"),
+    ],
+)
+def test_launching_process_opens_no_device(kind: Any, context: str) -> None:
     """`init_module` in the launching process would occupy a rank's device."""
-    strategy = _connect(HPUDDPStrategy(start_method="spawn"))
+    strategy = _connect(kind(start_method="spawn"))
 
-    with (
-        pytest.raises(RuntimeError, match=r"launches the ranks \(start_method='spawn'\).*`configure_model`"),
-        strategy.tensor_init_context(),
-    ):
-        pass
+    with pytest.raises(RuntimeError, match=r"launches the ranks \(start_method='spawn'\).*`configure_model`"):
+        getattr(strategy, context)()
 
 
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
@@ -183,6 +209,7 @@ def test_strategy_is_picklable() -> None:
     assert strategy.num_processes == 2
 
 
-def test_repr_names_the_framework() -> None:
+@_each_kind
+def test_repr_names_the_framework(kind: Any) -> None:
     """Lightning prints the repr when it rejects a strategy of the other framework."""
-    assert repr(HPUDDPStrategy()).startswith(f"<HPUDDPStrategy of {_lightning.name} ")
+    assert repr(kind()).startswith(f"<{kind.__name__} of {_lightning.name} ")
