@@ -69,8 +69,8 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     @contextmanager
     def _forward_step(self, precision: "Precision") -> Iterator[None]:
-        """Run a forward pass as a step; errors of programs for other devices end with what to write here."""
-        name = "training step" if torch.is_grad_enabled() else "evaluation step"
+        """Run a forward pass as a part of a step; errors of programs for other devices end with what to write here."""
+        name = "training step" if torch.is_grad_enabled() else "evaluation forward"
         with self.process_groups.step(name), explained(), type(precision).forward_context(precision):
             yield
 

@@ -49,6 +49,11 @@ def _manual(clock: StepClock) -> None:
                 pass
 
 
+def _evaluate_with_fabric(clock: StepClock) -> None:
+    with clock.scope("evaluation forward"):
+        pass
+
+
 def _evaluate(clock: StepClock) -> None:
     with clock.scope("evaluation step"):
         pass
@@ -58,16 +63,18 @@ def _evaluate(clock: StepClock) -> None:
     ("calls", "place", "recorded"),
     [
         ([_automatic, _automatic], (2, 0, 0), 2),
-        ([_accumulate, _accumulate], (0, 2, 2), 4),
-        ([_accumulate, _automatic], (1, 0, 0), 3),
+        ([_accumulate, _accumulate], (0, 2, 2), 2),
+        ([_accumulate, _automatic], (1, 0, 0), 2),
         ([_manual], (2, 0, 0), 1),
         ([_automatic, _evaluate, _evaluate], (1, 0, 0), 3),
+        ([_automatic, _evaluate_with_fabric], (1, 0, 0), 1),
     ],
-    ids=["automatic", "without an optimizer", "accumulation", "two optimizers", "evaluation"],
+    ids=["automatic", "without an optimizer", "accumulation", "two optimizers", "evaluation", "evaluation with Fabric"],
 )
 def test_steps_are_counted_and_an_event_follows_the_outermost_scope(
     calls: list[Callable[[StepClock], None]], place: tuple[int, int, int], recorded: int
 ) -> None:
+    """Not a forward pass alone: in lazy mode, an event ends its graph."""
     clock = StepClock(_Event)
     for call in calls:
         call(clock)

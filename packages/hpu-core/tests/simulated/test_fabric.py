@@ -68,7 +68,7 @@ def test_a_forward_pass_is_a_step(fabric: Any) -> None:
         with torch.no_grad():
             module(torch.ones(2, 4, device=fabric.device))
 
-    assert step.mock_calls == [mock.call("training step"), mock.call("evaluation step")]
+    assert step.mock_calls == [mock.call("training step"), mock.call("evaluation forward")]
 
 
 def test_an_error_of_a_program_for_cuda_says_what_to_write(fabric: Any) -> None:

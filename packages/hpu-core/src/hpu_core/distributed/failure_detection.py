@@ -30,7 +30,7 @@ _LEFT: Final = "left the job (its data may have ended earlier)"
 FROZEN: Final = "its threads stand still"
 STOPPED: Final = "its process is stopped"
 
-SCOPES: Final = ("", "setup", "training step", "backward", "optimizer step", "evaluation step")
+SCOPES: Final = ("", "setup", "training step", "backward", "optimizer step", "evaluation step", "evaluation forward")
 """What the host of a rank may be in; a heartbeat has the index."""
 
 

@@ -125,7 +125,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Note that the training thread is in one of `SCOPES`; behind the outermost one, record an event."""
+        """Note that the training thread is in one of `SCOPES`; behind the outermost, complete one, record an event."""
         self._thread = threading.get_ident()
         before = self.progress
         _, batch, stage = before.place
@@ -143,7 +143,9 @@ class StepClock:
         if name == "optimizer step":
             self._set(steps=self["steps"] + 1, batch=0, stage=0)
         self._set(moves=self["moves"] + 1, scope=before.scope)
-        if not before.scope:
+        # In lazy mode, an event would end the graph of a forward pass, which goes on in the backward pass.
+        is_open = name == "evaluation forward" or (name == "training step" and self["stage"] == 1)
+        if not before.scope and not is_open:
             self.record()
 
     @contextlib.contextmanager
