@@ -152,8 +152,8 @@ def test_launcher_without_failure_detection_leaves_ranks_to_lightnings_observer(
     ("kind", "launcher_class"),
     [(HPUDDPStrategy, HPUMultiProcessingLauncher), (FabricHPUDDPStrategy, FabricHPUMultiProcessingLauncher)],
 )
-def test_launcher_is_interactive_compatible(kind: Any, launcher_class: type, method: str) -> None:
-    launcher: Any = _connect(kind(start_method=method)).launcher
+def test_launcher_is_interactive_compatible(kind: Any, launcher_class: Any, method: str) -> None:
+    launcher = _connect(kind(start_method=method)).launcher
 
     assert isinstance(launcher, launcher_class)
     assert launcher.is_interactive_compatible
