@@ -68,7 +68,6 @@ class RecipeStats:
         events: Number of device events.
         busy_time: Time in which any of them ran, in microseconds.
         top_kernel: Name with most time.
-        start: Start of the first of them.
     """
 
     recipe: int
@@ -77,7 +76,6 @@ class RecipeStats:
     events: int
     busy_time: float
     top_kernel: str
-    start: float
 
 
 def engine_name(event: DeviceEvent) -> str:
@@ -101,8 +99,8 @@ def recipe_stats(events: Iterable[DeviceEvent], names: Mapping[int, str]) -> tup
     for recipe, group in grouped((event.recipe, event) for event in events if event.recipe).items():
         launches = {id(event.launch) for event in group if event.launch is not None}
         (top, _), *_ = _longest(group)
-        busy, start = busy_time(group), min(event.start for event in group)
-        stats.append(RecipeStats(recipe, names.get(recipe, ""), len(launches), len(group), busy, top, start))
+        busy = busy_time(group)
+        stats.append(RecipeStats(recipe, names.get(recipe, ""), len(launches), len(group), busy, top))
     return tuple(sorted(stats, key=lambda each: -each.busy_time))
 
 

@@ -1,28 +1,13 @@
-"""Difference between two jobs: steps, host work, engines, graphs and operators, per step, for runs of any length.
-
-A predicted step names torch's operators. To compare it with a card, whose kernels are the compiler's, both get plain
-names: without dtypes and numbers, and with torch's word where the compiler has another one.
-"""
+"""Difference between two jobs: steps, host work and operators, per step so that runs of any length compare."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
     from hpu_profiler.trace.model import Stage
-
-    # Name, time and calls.
-    _Rows = Iterable[tuple[str, float, int]]
-    _NameOf = Callable[[str], str]
-
-_NOISE: Final = re.compile(r"(_(fwd|bwd|f32|f16|bf16|i32|i8|u8|hf8|f8)|\d+|_)+$")
-# Names of the compiler's nodes, and the operators of torch.
-_NODES: Final = {"gemm": "mm", "batch_gemm": "bmm", "spatial_convolution": "convolution", "mult": "mul"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +39,23 @@ class StageDiff:
     """Differences in one stage.
 
     Attributes:
-        stage: The stage; empty if neither job shows it.
+        stage: The stage.
         times: Step time and its parts, in a fixed order.
-        engines: Engines with a different time, largest difference first.
-        graphs: Graphs with a different time, by their number in the order in which they first run.
         operators: Operators with a different time or number of calls, largest difference first.
     """
 
     stage: Stage
     times: tuple[Change, ...]
-    engines: tuple[Change, ...]
-    graphs: tuple[Change, ...]
     operators: tuple[Change, ...]
 
 
 def diff_jobs(before: JobAnalysis, after: JobAnalysis) -> tuple[StageDiff, ...]:
-    """Return the differences in each stage that both jobs have.
-
-    Where a job shows no stage, as a trace of torch's profiler, its only one is compared with the other's first one.
-    """
+    """Return the differences in each stage that both jobs have."""
     others = {stage.stage: stage for stage in after.stages}
-    pairs = [(stage, others[stage.stage]) for stage in before.stages if stage.stage in others]
-    firsts = list(zip(before.stages[:1], after.stages[:1], strict=False))
-    if not pairs and any(not (one.stage and other.stage) for one, other in firsts):
-        pairs = firsts
-    name_of = str if before.is_predicted is after.is_predicted else _plain_name
     return tuple(
-        StageDiff(
-            one.stage or other.stage,
-            _times(one, other),
-            _changes(one, other, _engines),
-            _changes(one, other, _graphs),
-            _changes(one, other, _operators, name_of),
-        )
-        for one, other in pairs
+        StageDiff(stage.stage, _times(stage, others[stage.stage]), _operators(stage, others[stage.stage]))
+        for stage in before.stages
+        if stage.stage in others
     )
 
 
@@ -109,11 +77,8 @@ def _time_by_name(stage: StageAnalysis) -> dict[str, float]:
     return {name: time for name, time in times.items() if time}
 
 
-def _changes(
-    before: StageAnalysis, after: StageAnalysis, rows_of: Callable[[StageAnalysis], _Rows], name_of: _NameOf = str
-) -> tuple[Change, ...]:
-    """Return the differences of rows by their names, the largest first."""
-    one, other = _totals(before, rows_of(before), name_of), _totals(after, rows_of(after), name_of)
+def _operators(before: StageAnalysis, after: StageAnalysis) -> tuple[Change, ...]:
+    one, other = _operators_by_name(before), _operators_by_name(after)
     nothing = (0.0, 0.0)
     changes = []
     for name in {**one, **other}:
@@ -123,40 +88,12 @@ def _changes(
     return tuple(sorted(changed, key=lambda each: -abs(each.difference)))
 
 
-def _totals(stage: StageAnalysis, rows: _Rows, name_of: _NameOf) -> dict[str, tuple[float, float]]:
-    """Return the times and calls per step of rows with the same name."""
+def _operators_by_name(stage: StageAnalysis) -> dict[str, tuple[float, float]]:
     steps = _steps(stage)
-    totals: dict[str, tuple[float, float]] = {}
-    for name, time, calls in rows:
-        total = totals.get(name_of(name), (0.0, 0.0))
-        totals[name_of(name)] = total[0] + time / steps, total[1] + calls / steps
-    return totals
-
-
-def _engines(stage: StageAnalysis) -> _Rows:
-    return ((row.engine, row.time, row.events) for each in stage.traces for row in each.engines)
-
-
-def _graphs(stage: StageAnalysis) -> _Rows:
-    for each in stage.traces:
-        for number, graph in enumerate(sorted(each.recipes, key=lambda graph: graph.start), 1):
-            yield f"graph {number}", graph.busy_time, graph.launches
-
-
-def _operators(stage: StageAnalysis) -> _Rows:
-    for row in stage.operators:
-        yield row.name, row.device_time if stage.has_device else row.self_cpu_time, row.calls
-
-
-def _plain_name(name: str) -> str:
-    """Return the operator that a kernel or an operator of torch is.
-
-    >>> _plain_name("aten::_softmax"), _plain_name("softmax_fwd_bf16_12"), _plain_name("gemm")
-    ('softmax', 'softmax', 'mm')
-    """
-    last = name.partition(" and ")[0].rpartition(":")[2].lower()
-    plain = _NOISE.sub("", last) or last
-    return _NODES.get(plain, plain.strip("_"))
+    return {
+        row.name: ((row.device_time if stage.has_device else row.self_cpu_time) / steps, row.calls / steps)
+        for row in stage.operators
+    }
 
 
 def _steps(stage: StageAnalysis) -> int:

@@ -84,13 +84,8 @@ def print_diff(console: Console, stages: Iterable[StageDiff], *, row_limit: int)
     for stage in stages:
         title = f"Stage {stage.stage or 'recorded time'}: time per step"
         print_table(console, tables.Table(title, _DIFF_COLUMNS, [_cells(each) for each in stage.times]))
-        columns = (*_DIFF_COLUMNS, "calls")
-        for name, changes in (("Engines", stage.engines), ("Graphs", stage.graphs), ("Operators", stage.operators)):
-            if changes:
-                rows = [
-                    (*_cells(each), f"{each.calls_before:g} -> {each.calls_after:g}") for each in changes[:row_limit]
-                ]
-                print_table(console, tables.Table(f"{name}: time per step", columns, rows))
+        operators = [(*_cells(each), f"{each.calls_before:g} -> {each.calls_after:g}") for each in stage.operators]
+        print_table(console, tables.Table("Operators: time per step", (*_DIFF_COLUMNS, "calls"), operators[:row_limit]))
 
 
 def _cells(each: Change) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The commands `hpu-sim plan` and `hpu-sim plan calibrate`."""
+"""The commands `hpu-sim plan`, `hpu-sim plan calibrate` and `hpu-sim plan diff`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mark_json(arguments: Sequence[str]) -> list[str]:
 
 
 class PlanCommand(click.Command):
-    """`hpu-sim plan SCRIPT`, and its subcommand where no script of that name exists.
+    """`hpu-sim plan SCRIPT`, and its subcommands where no script of their name exists.
 
     Options may follow a recording, which has no arguments of its own, but not a script.
     """
@@ -50,8 +50,9 @@ class PlanCommand(click.Command):
         """Parse the arguments of the command that the first one names."""
         from hpu_sim.prediction import recording_file
 
-        if args and args[0] == calibrate.name and not Path(args[0]).exists():
-            return calibrate.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        if args and args[0] in _COMMANDS and not Path(args[0]).exists():
+            name, *rest = args
+            return _COMMANDS[name].make_context(f"{info_name} {name}", mark_json(rest), parent, **extra)
         if args and Path(args[0]).is_file() and recording_file.is_recording(Path(args[0])):
             # A recording has no arguments of its own: what follows are options of the plan.
             args = [*args[1:], args[0]]
@@ -326,3 +327,29 @@ def _row(each: CalibratedRange) -> tuple[str, ...]:
     note = "outside of the range of all cards" if each.is_outside else ""
     before, after = ("{:.3g} to {:.3g}".format(*sorted(ends)) for ends in (each.before, each.after))
     return each.name, before, after, str(each.points), note
+
+
+@click.command()
+@click.argument("trace", type=_FILE)
+@click.argument("predicted", type=_FILE)
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="Rows of a table.")
+@click.option("--json", "json_to", default=None, metavar="[=FILE]", help=_JSON)
+def diff(trace: Path, predicted: Path, rows: int, json_to: str | None) -> None:
+    """Compare the TRACE of a card with the PREDICTED one of `hpu-sim plan --trace`, of the same program.
+
+    The seconds of each engine, graph and operator, the largest differences first: what to correct with `--set`.
+    """
+    from hpu_sim.plan import diff as traces
+
+    try:
+        found = traces.compare(trace, predicted)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if json_to is not None:
+        with click.open_file(json_to, "w", encoding="utf-8") as file:
+            file.write(traces.to_json(found))
+    if json_to != "-":
+        click.echo(traces.to_text(found, rows), nl=False)
+
+
+_COMMANDS: Final = {"calibrate": calibrate, "diff": diff}

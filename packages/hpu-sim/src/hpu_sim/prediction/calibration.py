@@ -3,7 +3,7 @@
 They are points that ``hpu-doctor verify`` measures on the card: objects with ``id``, ``kind`` (see :data:`KINDS`),
 ``dtype``, ``shape`` (M, K and N of a product) or ``bytes`` (of a copied tensor, or of each rank's tensor of a
 collective), ``ranks``, ``seconds``, and ``simulated`` if no card was measured. The schema of the points is
-``hpu_sim/data/calibration.schema.json``. What a trace of a real step says of each rule, ``hpu-profiler diff`` shows.
+``hpu_sim/data/calibration.schema.json``. A trace of a real step shows which rule is wrong (:mod:`hpu_sim.plan.diff`).
 """
 
 from __future__ import annotations
