@@ -12,9 +12,10 @@
 #include <c10/util/Exception.h>
 
 #include "events.h"
+#include "execution.h"
 #include "fork_safety.h"
-#include "never.h"
 #include "released_later.h"
+#include "reserving_allocator.h"
 #include "strict.h"
 #include "torch_compat.h"
 

@@ -9,13 +9,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/macros/Macros.h>
 
 namespace hpu_sim {
 
 enum class ExecutionMode : uint8_t {
   kNow,    // on the calling thread, before its call returns
   kLater,  // as asynchronous as a card
-  kNever,  // a forked child in strict mode, which has none of the threads that run operators on a card; see never.h too
+  kNever,  // a forked child in strict mode, which has none of the threads that run operators on a card
 };
 
 inline std::atomic<ExecutionMode> current_execution_mode{ExecutionMode::kNow};
@@ -26,6 +27,13 @@ inline ExecutionMode execution_mode() {
 
 inline void set_execution_mode(ExecutionMode mode) {
   current_execution_mode = mode;
+}
+
+inline std::atomic<bool> never_enabled{false};
+
+// Returns whether kernels never run: in a plan, see never.h.
+inline bool is_never() {
+  return C10_UNLIKELY(never_enabled.load(std::memory_order_relaxed));
 }
 
 // What a Meta kernel has made of a call.

@@ -1,7 +1,5 @@
 #include "never.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -15,7 +13,6 @@
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_native.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/library.h>
@@ -29,45 +26,17 @@
 #include "execution.h"
 #include "graph.h"
 #include "ivalue_tensors.h"
-#include "torch_compat.h"
+#include "reserving_allocator.h"
 
 namespace hpu_sim {
 namespace {
 
-// Smaller memory is malloc's, which does not touch it either.
-constexpr size_t kMappedBytes = size_t{1} << 18;
 // Larger tensors that a module makes on the host have no memory, and copies to the host are not filled.
 constexpr int64_t kLargeBytes = int64_t{1} << 20;
 // Memory whose values an operator computes with: that of one number, or that of indices, lengths and masks, which the
 // host wrote and by which a program chooses what it runs. Of what the host wrote, this much keeps its values.
 constexpr size_t kKnownBytes = 8;
 constexpr size_t kKeptBytes = size_t{1} << 16;
-
-struct Mapping {
-  void* data;
-  size_t bytes;
-};
-
-void unmap(void* context) {
-  const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(context));
-  munmap(mapping->data, mapping->bytes);
-}
-
-class ReservingAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
-    if (bytes < kMappedBytes) {
-      return c10::GetDefaultCPUAllocator()->allocate(bytes);
-    }
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    TORCH_CHECK(data != MAP_FAILED, "the addresses of this process do not suffice for ", bytes, " more bytes");
-    return {data, new Mapping{data, bytes}, &unmap, c10::Device(c10::DeviceType::CPU)};
-  }
-
-#if HPU_SIM_TORCH >= 203
-  void copy_data(void* /*destination*/, const void* /*source*/, size_t /*bytes*/) const override {}
-#endif
-};
 
 std::function<bool()>& host_callback = *new std::function<bool()>();
 
@@ -508,11 +477,6 @@ void fill_with(const at::Tensor& target, const at::Scalar& value) {
 }
 
 }  // namespace
-
-c10::Allocator* reserving_allocator() {
-  static auto* instance = new ReservingAllocator();
-  return instance;
-}
 
 void set_never(bool enabled, std::function<bool()> is_reserved_on_host) {
   // Not destroyed at exit, when torch's dispatcher may be gone.

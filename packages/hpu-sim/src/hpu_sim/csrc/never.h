@@ -8,27 +8,16 @@
 //   device is the CPU, and its dispatch key the device's, so that no kernel of the CPU runs on it.
 #pragma once
 
-#include <atomic>
 #include <functional>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
-#include <c10/core/Allocator.h>
 
 namespace hpu_sim {
 
-inline std::atomic<bool> never_enabled{false};
-
-inline bool is_never() {
-  return C10_UNLIKELY(never_enabled.load(std::memory_order_relaxed));
-}
-
 // Starts or ends the mode. `is_reserved_on_host` decides whether a large CPU tensor that is being made has no memory.
 void set_never(bool enabled, std::function<bool()> is_reserved_on_host);
-
-// Allocator of host memory that takes no memory before it is touched; reads give zeros.
-c10::Allocator* reserving_allocator();
 
 // Returns whether a tensor on the CPU has no memory; see above.
 bool is_reserved_on_host(const at::Tensor& tensor);
