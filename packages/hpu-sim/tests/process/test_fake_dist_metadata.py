@@ -78,7 +78,7 @@ def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest
     finders: list[object] = []
     monkeypatch.setattr("sys.meta_path", finders)
 
-    fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True))
+    fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True, hmp=True))
 
     assert finders == []
 
