@@ -385,11 +385,13 @@ def test_a_rank_that_handles_an_error_waits_for_others(peer: RankState) -> None:
         {"waits": 3, "scope": "backward"},
         {"waits": 3, "steps": 11, "pending": True},
         {"waits": 4, "wait": 1, "call": "all_reduce"},
+        {"waits": 3, "call": "broadcast_object_list", "progress": NOW - 8},
+        {"waits": 4, "pending_error": "KeyboardInterrupt"},
     ],
-    ids=["in the step", "ahead", "in another wait"],
+    ids=["in the step", "ahead", "in another wait", "in the rest of the last wait", "with an error at another wait"],
 )
 def test_a_rank_that_handles_an_error_while_others_go_on_has_failed(where: dict[str, Any]) -> None:
-    failure = _detect(_rank(0, progress=NOW - 2, **where), _handles_an_error(1))
+    failure = _detect(_rank(0, **{"progress": NOW - 2, **where}), _handles_an_error(1))
     assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", 1)
 
 

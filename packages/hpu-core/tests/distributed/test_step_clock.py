@@ -109,6 +109,15 @@ def test_a_backward_pass_alone_is_a_batch() -> None:
     assert clock.progress.place == (0, 2, 2)
 
 
+def test_a_wait_that_is_interrupted_is_counted() -> None:
+    """Python raises a KeyboardInterrupt when the call has ended."""
+    clock = StepClock()
+    with pytest.raises(KeyboardInterrupt), clock.wait("all-gather"):
+        raise KeyboardInterrupt
+
+    assert clock.progress.waits == 1
+
+
 def test_what_fails_is_not_counted() -> None:
     clock = StepClock()
     with pytest.raises(KeyError), clock.scope("optimizer step"), clock.scope("training step"):
@@ -182,7 +191,8 @@ def test_a_function_of_torch_distributed_is_named() -> None:
     lock = threading.Lock()
     lock.acquire()
     namespace = {"__name__": "torch.distributed.distributed_c10d", "lock": lock}
-    exec("def all_reduce():\n    lock.acquire(timeout=60)\n", namespace)  # noqa: S102 - a function of that module.
+    code = compile("def all_reduce():\n    lock.acquire(timeout=60)\n", "/opt/torch/distributed_c10d.py", "exec")
+    exec(code, namespace)  # noqa: S102 - a function of that module, which need not be where Python's other modules are.
     logger: dict[str, Any] = {"__name__": "torch.distributed.c10d_logger"}
     exec("def wrapper(function):\n    function()\n", logger)  # noqa: S102 - as torch wraps it.
 

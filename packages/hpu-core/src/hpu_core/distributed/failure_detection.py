@@ -358,16 +358,20 @@ def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
 
 
 def _rank_with_error(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    confirmed = ranks[0].heartbeat.confirmed
     for rank in ranks:
         beat = rank.heartbeat
-        if beat.pending_error is None or beat.next_wait[0] == ranks[0].heartbeat.confirmed:
+        if beat.pending_error is None or beat.next_wait[0] == confirmed:
             continue
         for peer in ranks:
-            other = peer.heartbeat
-            # A peer that handles the same error may be on its way.
-            is_elsewhere = other.pending_error is None and peer.waiting_for(now) > timeouts.heartbeat_interval
+            other, waited = peer.heartbeat, peer.waiting_for(now)
+            # Another one that handles an error waits as well, but for the call that is confirmed.
+            is_waiting = other.pending_error is None or other.next_wait[0] != confirmed
+            is_elsewhere = is_waiting and waited > timeouts.heartbeat_interval
             is_ahead = other.progress.place > beat.progress.place or other.next_wait[0] >= beat.next_wait[0]
-            if is_elsewhere and is_ahead and other.next_wait != beat.next_wait:
+            # In the rest of a call that this rank has left; its own device has nothing to wait for.
+            is_left = other.call is not None and not beat.progress.is_pending and waited > timeouts.exit_grace
+            if is_elsewhere and (is_ahead or is_left) and other.next_wait != beat.next_wait:
                 return RankFailure(f"{rank.name} failed{rank.where}: {beat.pending_error}", rank.rank)
     return None
 

@@ -156,7 +156,8 @@ class StepClock:
         self._set(moves=self["moves"] + 1, waits=self["waits"] + 1)
         try:
             yield
-        except BaseException:
+        except Exception:
+            # A KeyboardInterrupt is raised when the call has ended, and the other ranks have gone on.
             self["waits"] -= 1
             raise
         finally:
@@ -194,7 +195,11 @@ class StepClock:
         """Return the function of torch.distributed that the training thread is in, and its line of the program."""
         frame = self._frame()
         frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
-        own = (each for each in frames if not each.f_code.co_filename.startswith((*_LIBRARIES, "<")))
+        own = (
+            each
+            for each in frames
+            if not each.f_code.co_filename.startswith((*_LIBRARIES, "<")) and not _is_of_torch(each)
+        )
         return _waiting_call(frames), _describe(next(own, frame))
 
     def beat(self) -> None:
@@ -223,13 +228,17 @@ def _waiting_call(frames: Iterable[FrameType]) -> str | None:
     """Return the function that waits for other ranks among torch's frames, the innermost of which comes first."""
     call = None
     for frame in frames:
-        name = str(frame.f_globals.get("__name__"))
-        if not name.startswith(("torch.", "contextlib")):
+        if not _is_of_torch(frame):
             break
+        name = str(frame.f_globals.get("__name__"))
         # torch wraps its collectives to log them.
         if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
             call = frame.f_code.co_name
     return call
+
+
+def _is_of_torch(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(("torch.", "contextlib"))
 
 
 def _describe(frame: FrameType | None) -> str | None:
