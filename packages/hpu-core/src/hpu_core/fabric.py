@@ -63,7 +63,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         super().setup_environment()
         self._has_device = True
         # Fabric's modules enter it around their forward pass, for which strategies have no hook.
-        self.precision.forward_context = partial(self._forward_step, self.precision)  # type: ignore[method-assign] # Of this object.
+        self.precision.forward_context = partial(self._forward_step, self.precision)  # type: ignore[method-assign] # This plugin's alone.
         if _lightning_2_0.applies_to(frameworks.current().version):
             _lightning_2_0.route_backward_through_strategy(self, self.precision)
 

@@ -100,7 +100,7 @@ def test_inside_a_step_of_training_the_host_is_further_than_between_steps() -> N
 
 
 def test_a_backward_pass_alone_is_a_batch() -> None:
-    """Fabric has no hook around the forward pass."""
+    """A program of Fabric may compute its loss without a module of Fabric's."""
     clock = StepClock()
     for _ in range(2):
         with clock.scope("backward"):

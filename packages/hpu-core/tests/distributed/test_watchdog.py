@@ -156,7 +156,7 @@ def test_a_collective_that_fails_outside_of_a_step_is_of_the_forward_pass(
 ) -> None:
     """Fabric has no hook around it; any other error outside of a step misses no rank."""
     namespace: dict[str, Any] = {"__name__": module}
-    exec("def forward():\n    raise RuntimeError('connection closed by peer')\n", namespace)  # noqa: S102 - of that module.
+    exec("def forward():\n    raise RuntimeError('connection closed by peer')\n", namespace)  # noqa: S102 - in that module.
     with pytest.raises(RuntimeError) as raised:
         namespace["forward"]()
     seen = []

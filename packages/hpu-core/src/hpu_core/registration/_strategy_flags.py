@@ -74,6 +74,7 @@ def replace(strategy: Any, base: Any, kind: type) -> Any:
         return base.from_lightning(strategy)
     subclass = _derive(users, base)
     attributes = vars(subclass.from_lightning(strategy))
+    # Lightning keeps those of DistributedDataParallel in one attribute.
     arguments = {*inspect.signature(base).parameters, "ddp_kwargs"}
     # The subclass may have set attributes of Lightning's. Those of arguments are in the new instance already, as the
     # classes for HPU keep them.
