@@ -6,7 +6,14 @@ from typing import Any
 
 from torch.utils.data import DistributedSampler, RandomSampler
 
-from hpu_data import DataLoader, ImageFolderDataModule
+from hpu_core import plugins
+
+try:
+    from hpu_data import DataLoader, ImageFolderDataModule
+except ModuleNotFoundError as error:
+    if error.name != "hpu_data":
+        raise
+    raise plugins.not_installed_error("`HPUDataModule`", "hpu-data") from None
 
 __all__ = ["HPUDataModule", "MediaApiDataLoader"]
 

@@ -50,12 +50,12 @@ def load(target: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        # The data module of this package needs the second. Others raise for their own requirements.
-        if error.name not in {package, "hpu_data"}:
+        if error.name != package:
+            # The package itself is installed and raises for one of its own requirements.
             raise
         from hpu_core import plugins
 
-        raise plugins.not_installed_error(f"`{name}`", error.name.replace("_", "-")) from None
+        raise plugins.not_installed_error(f"`{name}`", package.replace("_", "-")) from None
 
 
 def attributes(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
