@@ -100,6 +100,20 @@ def test_strategies_of_a_process_train_until_the_last_one_ends(watchdog: Watchdo
     assert not [thread for thread in threading.enumerate() if thread.name == "hpu-watchdog"]
 
 
+def test_rank_0_leaves_as_soon_as_the_others_have_left(watchdog: Watchdog) -> None:
+    """Its guard reads again and again for it, not with the next heartbeat."""
+    others = iter([2, 2, 1, 0])
+
+    def read() -> None:
+        _read(watchdog)
+        watchdog.clock["others"] = next(others)
+
+    with mock.patch.object(watchdog.clock, "wake", side_effect=read):
+        watchdog.close()
+
+    assert next(others, None) is None
+
+
 @pytest.mark.parametrize("enter", [lambda each: each.step("backward"), lambda each: each.wait("barrier")])
 def test_a_failure_is_raised_at_the_next_step_or_wait(enter: Callable[[Watchdog], Any], watchdog: Watchdog) -> None:
     with enter(watchdog):

@@ -380,8 +380,13 @@ class Watchdog:
             return
         if self._beat.error is None:
             # Others may wait for this rank in vain.
-            self._wait_until(lambda: not self.clock["others"], self._timeouts.detection_latency)
+            self._wait_until(self._is_alone, self._timeouts.detection_latency, self._timeouts.wait_interval)
         if not self._is_read and (self.failure is not None or self._beat.error is not None):
             # They have yet to read of it.
             time.sleep(2 * self._timeouts.heartbeat_interval)
             self._is_read = True
+
+    def _is_alone(self) -> bool:
+        """Return whether no other rank trains; have the guard read again, which it does once a heartbeat otherwise."""
+        self.clock.wake()
+        return not self.clock["others"]
