@@ -38,13 +38,15 @@ _BATCHES = 4
 # Epochs of a job that is ended from outside: no rank finishes them before. And of the others.
 _LONG, _SHORT = 100, 4
 # A machine that runs this may have fewer cores than ranks; Open MPI 4 and 5 spell it differently. Ray's own limit is
-# too short for a busy machine. SLURM would write where the job starts, and anew at each start.
+# too short for a busy machine, and Ray would listen on all addresses. SLURM would write where the job starts, and anew
+# at each start.
 _VARIABLES = {
     "PT_HPU_LAZY_MODE": "0",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_agent_register_timeout_ms": "300000",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "SBATCH_EXPORT": "ALL",
     "SBATCH_OPEN_MODE": "append",
 }

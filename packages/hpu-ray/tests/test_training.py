@@ -38,6 +38,8 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             "RAY_USAGE_STATS_ENABLED": "0",
             # Ray's own limit is too short for a busy machine.
             "RAY_agent_register_timeout_ms": "300000",
+            # It would listen on all addresses.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "HPU_RAY_TEST": str(tmp_path),
         }
         environment = os.environ | machine_env(2, tmp_path, **variables)

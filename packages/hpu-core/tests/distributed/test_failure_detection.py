@@ -359,40 +359,81 @@ def test_a_heartbeat_that_was_read_before_is_not_new() -> None:
     assert state.last_heartbeat_time == 0
 
 
-def _handles_an_error(rank: int, steps: int = 10) -> RankState:
-    return _rank(rank, steps, waits=3, pending_error="ValueError: no", progress=NOW - 2)
+def _handles_an_error(rank: int, steps: int = 10, **more: Any) -> RankState:
+    return _rank(rank, steps, **{"waits": 3, "pending_error": "ValueError: no", "progress": NOW - 2, **more})
+
+
+_LEADS: dict[str, dict[str, Any]] = {
+    "behind": {"steps": 9},
+    "at the same step": {},
+    "in the next step": {"batch": 1, "stage": 2, "scope": "backward"},
+    "a step ahead": {"steps": 11},
+}
+_CALLS: dict[str, dict[str, Any]] = {
+    "its device has work": {"waits": 3, "pending": True},
+    "works for itself": {"waits": 3},
+    "in the rest of the last call": {"waits": 3, "call": "broadcast_object_list"},
+    "at the end of the epoch": {"waits": 3, "ended": 4},
+    "in the same call": {"waits": 4, "call": "barrier"},
+    "handles an error before the same call": {"waits": 3, "pending_error": "KeyboardInterrupt"},
+    "in another call of this number": {"waits": 4, "wait": 1, "call": "all_reduce"},
+    "past another call of this number": {"waits": 4, "wait": 1, "pending": True},
+    "handles an error before a later call": {"waits": 4, "pending_error": "KeyboardInterrupt"},
+}
+# Rank 1 handles an error at step 10, before its fourth call. How many seconds rank 0 may wait before it has failed.
+_LIMITS: dict[str, tuple[int | None, ...]] = {
+    # behind, at the same step, in the next step, a step ahead
+    "its device has work": (None, None, 1, 1),
+    "works for itself": (None, None, 1, None),
+    "in the rest of the last call": (5, 5, 1, 1),
+    "at the end of the epoch": (5, 5, 1, 1),
+    "in the same call": (None, None, None, None),
+    "handles an error before the same call": (None, None, None, None),
+    "in another call of this number": (1, 1, 1, 1),
+    "past another call of this number": (1, 1, 1, 1),
+    "handles an error before a later call": (1, 1, 1, 1),
+}
 
 
 @pytest.mark.parametrize(
-    "peer",
+    ("lead", "call", "limit"),
     [
-        _rank(0, 10, "training step", waits=3),
-        _rank(0, 9, pending=True, waits=3, progress=NOW - 2),
-        _rank(0, 10, waits=4, call="barrier", progress=NOW - 2),
-        _handles_an_error(0),
-        _handles_an_error(0, 11),
-        _rank(0, 11, "backward", confirmed=4, progress=NOW - 2),
+        pytest.param(_LEADS[lead], _CALLS[call], limit, id=f"{lead}, {call}")
+        for call, limits in _LIMITS.items()
+        for lead, limit in zip(_LEADS, limits, strict=True)
     ],
-    ids=["works", "behind", "in the same wait", "with an error", "ahead with an error", "confirmed"],
 )
-def test_a_rank_that_handles_an_error_waits_for_others(peer: RankState) -> None:
-    assert _detect(peer, _handles_an_error(1)) is None
+def test_a_rank_that_handles_an_error_has_failed_once_another_waits_elsewhere(
+    lead: dict[str, Any], call: dict[str, Any], limit: int | None
+) -> None:
+    """Else the ranks meet in the call, and handle the error together."""
+
+    def detect(seconds: int) -> RankFailure | None:
+        return _detect(_rank(0, **{**lead, **call}, progress=NOW - seconds), _handles_an_error(1, progress=NOW))
+
+    assert detect(limit or 99) is None
+    if limit is not None:
+        failure = detect(limit + 1)
+        assert failure is not None
+        assert failure.rank == 1
+        assert failure.message.startswith(f"{_name(1)} failed: ValueError: no; {_name(0)} waits for it")
 
 
 @pytest.mark.parametrize(
-    "where",
+    ("leader", "rank"),
     [
-        {"waits": 3, "scope": "backward"},
-        {"waits": 3, "steps": 11, "pending": True},
-        {"waits": 4, "wait": 1, "call": "all_reduce"},
-        {"waits": 3, "call": "broadcast_object_list", "progress": NOW - 8},
-        {"waits": 4, "pending_error": "KeyboardInterrupt"},
+        (_rank(0, 11, "backward", confirmed=4, progress=NOW - 2), _handles_an_error(1)),
+        (_handles_an_error(0, 11, confirmed=4), _handles_an_error(1, waits=4)),
     ],
-    ids=["in the step", "ahead", "in another wait", "in the rest of the last wait", "with an error at another wait"],
+    ids=["the rank", "the other"],
 )
-def test_a_rank_that_handles_an_error_while_others_go_on_has_failed(where: dict[str, Any]) -> None:
-    failure = _detect(_rank(0, **{"progress": NOW - 2, **where}), _handles_an_error(1))
-    assert failure == RankFailure(f"{_name(1)} failed: ValueError: no", 1)
+def test_a_rank_whose_call_is_confirmed_goes_on(leader: RankState, rank: RankState) -> None:
+    """Before the others read that."""
+    assert _detect(leader, rank) is None
+
+
+def test_a_rank_that_handles_an_error_is_not_one_that_has_more_batches() -> None:
+    assert _detect(_rank(0, ended=4, progress=NOW - 4), _handles_an_error(1, 11)) is None
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,22 @@ def test_all_ranks_learn_before_which_batch_they_stop(ranks: list[Rank]) -> None
     }
 
 
+def test_a_rank_goes_on_while_another_has_yet_to_learn_that_all_handle_an_error(
+    ranks: list[Rank], now: list[float]
+) -> None:
+    for rank in ranks:
+        rank.post(pending_error="KeyboardInterrupt")
+    _exchange(ranks)
+    assert [rank.clock.told.read().confirmed for rank in ranks] == [1, 1]
+
+    ranks[1].post(pending_error=None)
+    ranks[1].clock["waits"] = 2
+    with ranks[1].clock.scope("training step"):
+        _pass(ranks, now, 3)
+
+    assert [rank.failure for rank in ranks] == [None, None]
+
+
 def test_without_detection_ranks_agree_on_signals_only(now: list[float]) -> None:
     store = HashStore()
     ranks = [Rank(rank, store, detects=False) for rank in range(2)]
@@ -332,17 +348,27 @@ def broken(ranks: list[Rank], monkeypatch: pytest.MonkeyPatch) -> Iterator[mock.
         yield is_refused
 
 
-def test_a_closed_store_is_the_exit_of_rank_0_for_a_rank_that_waits(
-    ranks: list[Rank], now: list[float], broken: mock.Mock
-) -> None:
-    ranks[1].guard.exchange()
-    assert ranks[1].failure is None
-
-    ranks[1].post(call="all_reduce")
-    now[0] += 2
+def test_a_closed_store_is_the_exit_of_rank_0(ranks: list[Rank], broken: mock.Mock) -> None:
     ranks[1].guard.exchange()
 
     assert ranks[1].failure == RankFailure("rank 0 (pid 100 on node) exited: its store closed", 0)
+
+
+def test_a_closed_store_of_rank_0_that_has_left_is_a_failure_for_a_rank_that_waits(
+    ranks: list[Rank], now: list[float], broken: mock.Mock
+) -> None:
+    ranks[1].guard.ranks[0].heartbeat.training = False
+    ranks[1].guard.exchange()
+    failures = [ranks[1].failure]
+    with ranks[1].clock.scope("training step"):
+        ranks[1].guard.exchange()
+        now[0] += 2
+        ranks[1].guard.exchange()
+    failures.append(ranks[1].failure)
+
+    left = "rank 0 (pid 100 on node) left the job (its data may have ended earlier)"
+    message = f"{left}; rank 1 (pid 101 on node) waits for it during training step"
+    assert failures == [None, RankFailure(message, 0)]
 
 
 def test_a_store_out_of_reach_is_a_failure_after_the_stall_timeout(

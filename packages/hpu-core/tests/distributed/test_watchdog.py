@@ -142,7 +142,7 @@ def test_a_broken_collective_is_the_failure_of_a_peer(watchdog: Watchdog) -> Non
 
 
 def test_a_rank_is_in_the_step_that_failed_until_the_cause_is_known(watchdog: Watchdog) -> None:
-    """The guard looks whether rank 0's store is closed only for a rank that may wait for it."""
+    """Else it would not wait for a rank that has left."""
     scopes: list[int] = []
     looks = mock.patch.object(
         watchdog, "_wait_until", side_effect=lambda *_: scopes.append(watchdog.clock.progress.scope)
@@ -162,23 +162,6 @@ def test_the_first_error_of_a_rank_is_published_and_printed(
 
     assert _posted(watchdog).error == "ValueError: invalid batch"
     assert capsys.readouterr().err == "[rank 0] failed: ValueError: invalid batch\n"
-
-
-@pytest.mark.parametrize(("module", "stage"), [("torch.distributed.fsdp", 1), ("train", 0)])
-def test_a_collective_that_fails_outside_of_a_step_is_of_the_forward_pass(
-    module: str, stage: int, watchdog: Watchdog
-) -> None:
-    """Fabric has no hook around it; any other error outside of a step misses no rank."""
-    namespace: dict[str, Any] = {"__name__": module}
-    exec("def forward():\n    raise RuntimeError('connection closed by peer')\n", namespace)  # noqa: S102 - in that module.
-    with pytest.raises(RuntimeError) as raised:
-        namespace["forward"]()
-    seen = []
-    with mock.patch.object(watchdog, "_wait_until", side_effect=lambda *_: seen.append(watchdog.clock.progress)):
-        watchdog.report_failure(raised.value)
-
-    assert (seen[0].place, seen[0].scope) == ((0, stage, stage), SCOPES.index("training step" if stage else ""))
-    assert watchdog.clock["scope"] == 0
 
 
 def test_the_other_ranks_have_time_to_read_of_a_failure_once(watchdog: Watchdog) -> None:

@@ -290,21 +290,16 @@ class Timeouts:
 def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the first failure found, or None.
 
-    Checked in order of certainty: a dead process, a rank that handles an error while the others go on, a rank that
-    waits for one that failed, left or had fewer batches, a job that stands still. Without proof that a rank is gone,
-    nothing is reported as long as any rank makes progress.
+    Checked in order of certainty: a dead process, a rank that waits for one that left, handles an error or had fewer
+    batches, a job that stands still. Without proof that a rank is gone, nothing is reported as long as any rank makes
+    progress.
     """
-    return (
-        _dead_rank(ranks, now)
-        or _rank_with_error(ranks, now, timeouts)
-        or _missed_rank(ranks, now, timeouts)
-        or _stalled_job(ranks, now, timeouts)
-    )
+    return _dead_rank(ranks, now) or _missed_rank(ranks, ranks, now, timeouts) or _stalled_job(ranks, now, timeouts)
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the failure of rank 0, which observes all others, as seen by one of them; None while there is none."""
-    return _dead_rank([leader], now) or _missed_rank([leader, own], now, timeouts)
+    return _dead_rank([leader], now) or _missed_rank([leader], [own], now, timeouts)
 
 
 def confirm_wait(ranks: Sequence[Heartbeat]) -> int:
@@ -357,50 +352,47 @@ def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
     return None
 
 
-def _rank_with_error(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    confirmed = ranks[0].heartbeat.confirmed
-    for rank in ranks:
-        beat = rank.heartbeat
-        if beat.pending_error is None or beat.next_wait[0] == confirmed:
-            continue
-        for peer in ranks:
-            other, waited = peer.heartbeat, peer.waiting_for(now)
-            # Another one that handles an error waits as well, but for the call that is confirmed.
-            is_waiting = other.pending_error is None or other.next_wait[0] != confirmed
-            is_elsewhere = is_waiting and waited > timeouts.heartbeat_interval
-            is_ahead = other.progress.place > beat.progress.place or other.next_wait[0] >= beat.next_wait[0]
-            # In the rest of a call that this rank has left; its own device has nothing to wait for.
-            is_left = other.call is not None and not beat.progress.is_pending and waited > timeouts.exit_grace
-            if is_elsewhere and (is_ahead or is_left) and other.next_wait != beat.next_wait:
-                return RankFailure(f"{rank.name} failed{rank.where}: {beat.pending_error}", rank.rank)
-    return None
-
-
-def _missed_rank(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    """Return the failure of a rank that left, failed or had fewer batches, once another one waits for it.
-
-    Ranks that all fail, or all finish, do not wait for each other. Those that accumulate may have different numbers of
-    batches, but not of steps.
-    """
-    for peer in ranks:
+def _missed_rank(
+    peers: Sequence[RankState], ranks: Sequence[RankState], now: float, timeouts: Timeouts
+) -> RankFailure | None:
+    """Return the failure of a peer for which one of `ranks` waits in vain. Ranks that all left wait for no other."""
+    confirmed = peers[0].heartbeat.confirmed
+    for peer in peers:
         beat = peer.heartbeat
         if peer.is_gone:
             cause = _LEFT if beat.error is None else f"failed: {beat.error}"
         elif beat.ended:
             cause = f"had fewer batches: its epoch ended after {beat.ended}"
+        elif beat.pending_error is not None and beat.next_wait[0] != confirmed:
+            cause = f"failed{peer.where}: {beat.pending_error}"
         else:
             continue
         for rank in ranks:
-            own, waited = rank.heartbeat, rank.waiting_for(now)
-            if waited <= timeouts.heartbeat_interval or (beat.ended and own.epochs != beat.epochs):
-                continue
-            is_in_wait = own.call is not None or own.pending_error is not None
-            is_missed = is_in_wait and own.next_wait[0] > beat.progress.waits
-            is_ahead = own.progress.place > beat.progress.place or is_missed
-            # Ranks may evaluate different numbers of batches, with or without each other.
-            if is_ahead or (peer.is_gone and rank.is_held and waited >= timeouts.stall):
+            own = rank.heartbeat
+            # It goes on, and has yet to say so; or is itself why the others wait at the end of the epoch.
+            is_excused = own.pending_error is not None and (own.next_wait[0] == confirmed or beat.ended > 0)
+            if not is_excused and _misses(rank, peer, now, timeouts):
                 return RankFailure(f"{peer.name} {cause}; {rank.name} waits for it{rank.where}", peer.rank)
     return None
+
+
+def _misses(rank: RankState, peer: RankState, now: float, timeouts: Timeouts) -> bool:
+    """Return whether a rank waits where a peer does not come that left, handles an error, or has no batch left.
+
+    That is in a later step, or in a wait that the peer has not entered, unless the peer's error makes it the next one.
+    Ranks that accumulate may have different numbers of batches, but not of steps.
+    """
+    own, beat, waited = rank.heartbeat, peer.heartbeat, rank.waiting_for(now)
+    if beat.pending_error is not None and own.next_wait == beat.next_wait:
+        return False
+    if own.progress.place > beat.progress.place or own.next_wait[0] > beat.progress.waits:
+        return waited > timeouts.heartbeat_interval and (own.epochs == beat.epochs or not beat.ended)
+    if peer.is_gone:
+        # Ranks may evaluate different numbers of batches, with or without each other.
+        return rank.is_held and waited >= timeouts.stall
+    # At the end of the epoch, or in the rest of a call that the peer has left, whose device has nothing to wait for.
+    is_left = beat.pending_error is not None and not beat.progress.is_pending
+    return is_left and (own.ended > 0 or own.call is not None) and waited > timeouts.exit_grace
 
 
 def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:

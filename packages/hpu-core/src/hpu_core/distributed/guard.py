@@ -303,7 +303,9 @@ class Guard:
             failure=self.failure,
         )
         if self._detects and self.failure is None:
-            self._leader.failure = detect_failure([*self.ranks.values()], now, self._timeouts)
+            leader = replace(self._own, heartbeat=self._leader)
+            states = [leader if state is self._own else state for state in self.ranks.values()]
+            self._leader.failure = detect_failure(states, now, self._timeouts)
         idle = Heartbeat()
         news = replace(self._leader, **{name: getattr(idle, name) for name in _ROUTINE})
         if news != self._news:
@@ -349,14 +351,11 @@ class Guard:
                 state.exit_reason = reason
 
     def _closed_store(self) -> RankFailure | None:
-        """Return the failure of rank 0 whose store is closed; a broken connection does not prove it.
-
-        Rank 0 may have finished, so that only a rank that waits for it has a reason to fail.
-        """
-        leader, waited = self.ranks[0], self._own.waiting_for(time.monotonic())
-        if waited <= self._timeouts.heartbeat_interval or not (leader.exit_reason or is_refused(self._job.config)):
-            return None
-        return RankFailure(f"{leader.name} exited{leader.where}: {leader.exit_reason or 'its store closed'}", 0)
+        """Return the failure of rank 0 if its store is closed; a broken connection does not prove it."""
+        leader = self.ranks[0]
+        if leader.exit_reason is None and is_refused(self._job.config):
+            leader.exit_reason = "its store closed"
+        return detect_leader_failure(leader, self._own, time.monotonic(), self._timeouts)
 
     def _learn(self, failure: RankFailure | None, *, is_local: bool = False) -> None:
         """Take over the first failure, and print it unless the rank itself does."""

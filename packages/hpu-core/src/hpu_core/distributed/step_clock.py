@@ -6,6 +6,7 @@ training thread records events, because recording takes part in the launch of wo
 # hpu-doctor verify: barrier-never-times-out
 
 import contextlib
+import itertools
 import mmap
 import os
 import sys
@@ -14,7 +15,7 @@ import threading
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final
 
@@ -195,12 +196,18 @@ class StepClock:
         """Return the function of torch.distributed that the training thread is in, and its line of the program."""
         frame = self._frame()
         frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
+        call = None
+        for each in itertools.takewhile(_is_of_torch, frames):
+            name = str(each.f_globals.get("__name__"))
+            # torch wraps its collectives to log them.
+            if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
+                call = each.f_code.co_name
         own = (
             each
             for each in frames
             if not each.f_code.co_filename.startswith((*_LIBRARIES, "<")) and not _is_of_torch(each)
         )
-        return _waiting_call(frames), _describe(next(own, frame))
+        return call, _describe(next(own, frame))
 
     def beat(self) -> None:
         """Note that Python's threads run, and the place in the code, which changes if the training thread runs it."""
@@ -216,25 +223,6 @@ class StepClock:
     def _set(self, **values: int) -> None:
         for name, value in values.items():
             self[name] = value
-
-
-def raised_in_wait(error: BaseException) -> bool:
-    """Return whether a function of torch that waits for other ranks raised an error."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return _waiting_call(reversed(frames)) is not None
-
-
-def _waiting_call(frames: Iterable[FrameType]) -> str | None:
-    """Return the function that waits for other ranks among torch's frames, the innermost of which comes first."""
-    call = None
-    for frame in frames:
-        if not _is_of_torch(frame):
-            break
-        name = str(frame.f_globals.get("__name__"))
-        # torch wraps its collectives to log them.
-        if name.startswith(_WAITING) and name != "torch.distributed.c10d_logger":
-            call = frame.f_code.co_name
-    return call
 
 
 def _is_of_torch(frame: FrameType) -> bool:

@@ -28,7 +28,7 @@ from hpu_core.distributed.failure_detection import Heartbeat, RankFailure, Timeo
 from hpu_core.distributed.guard import WITH_STACKS, start_guard
 from hpu_core.distributed.launcher import LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.step_clock import StepClock, raised_in_wait
+from hpu_core.distributed.step_clock import StepClock
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +77,6 @@ class Watchdog:
         self._beat = Heartbeat()
         self.run = 0
         self._users = 0
-        # Whether the other ranks have had the time to read of a failure.
-        self._is_read = False
         self._pid = os.getpid()
         self._devnull = os.open(os.devnull, os.O_WRONLY)
         self._stop = threading.Event()
@@ -100,7 +98,6 @@ class Watchdog:
         self._post()
         if self._users > 1:
             return
-        self._is_read = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._pulse, args=(self._stop,), name="hpu-watchdog", daemon=True)
         self._thread.start()
@@ -146,7 +143,7 @@ class Watchdog:
             RankFailedError: It cannot, which may be why the body failed.
         """
         self.raise_if_failed()
-        # Within the context: the guard asks whether the store is closed for a rank that is in a step.
+        # Within the context: the guard looks whether a rank in a step waits for one that has left.
         with context:
             try:
                 yield
@@ -167,8 +164,10 @@ class Watchdog:
             return True
         self.clock.announce_wait(name)
         self._post(pending_error=describe_error(error))
-        self._wait_until(lambda: self._told.confirmed == self.clock["waits"] + 1)
-        self._post(pending_error=None)
+        try:
+            self._wait_until(lambda: self._told.confirmed == self.clock["waits"] + 1)
+        finally:
+            self._post(pending_error=None)
         if self.failure is None:
             vars(error)[_CONFIRMED] = True
         elif not self.is_peer_failed:
@@ -267,10 +266,7 @@ class Watchdog:
         is_new = _AWAITED not in vars(error)
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
-            # The program's own collectives are in no step, and a rank outside of one waits for no other.
-            is_outside = not self.clock["scope"] and raised_in_wait(error)
-            with self.clock.scope("training step") if is_outside else contextlib.nullcontext():
-                self._wait_until(lambda: False, self._timeouts.detection_latency)
+            self._wait_until(lambda: False, self._timeouts.detection_latency)
         if self.is_peer_failed:
             self.raise_if_failed(error)
 
@@ -281,6 +277,8 @@ class Watchdog:
             return
         self._post(training=False)
         self._flush()
+        if self.job.config.hosts_store:
+            self._keep_store()
         self._stop.set()
         if self._thread is not threading.current_thread() and self._thread is not None:
             self._thread.join(self._timeouts.exit_grace)
@@ -371,20 +369,20 @@ class Watchdog:
             time.sleep(interval)
 
     def _flush(self) -> None:
-        """Wait until the heartbeat is in the store; if that closes with this process, until no other rank needs it."""
+        """Wait until the heartbeat is in the store."""
         version = self.clock.posted.version
         deadline = time.monotonic() + self._timeouts.detection_latency
         while self.clock["read"] < version and time.monotonic() < deadline and not self._is_off:
             time.sleep(_LOOK_INTERVAL)
-        if not self.job.config.hosts_store:
-            return
+
+    def _keep_store(self) -> None:
+        """Wait until no other rank needs the store, which closes with this process."""
         if self._beat.error is None:
             # Others may wait for this rank in vain.
             self._wait_until(self._is_alone, self._timeouts.detection_latency, self._timeouts.wait_interval)
-        if not self._is_read and (self.failure is not None or self._beat.error is not None):
+        if self.failure is not None or self._beat.error is not None:
             # They have yet to read of it.
             time.sleep(2 * self._timeouts.heartbeat_interval)
-            self._is_read = True
 
     def _is_alone(self) -> bool:
         """Return whether no other rank trains; have the guard read again, which it does once a heartbeat otherwise."""
