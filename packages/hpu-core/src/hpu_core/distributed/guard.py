@@ -339,16 +339,14 @@ class Guard:
             state.update(beat, now)
             if rank == 0:
                 self._leader = beat
-            if beat.exited and now - state.last_heartbeat_time > self._timeouts.silence:
-                # Its launcher knows why, if it is ours.
-                state.exit_reason = state.exit_reason or _ENDED
-        exits = {int(number): why for state in [*self.ranks.values()] for number, why in state.heartbeat.exits.items()}
-        for number, reason in exits.items():
-            state = self.ranks.get(number, self._own)
-            # It may have finished, and its last words may come later than its exit code.
-            is_last = state.heartbeat.exited or now - state.last_heartbeat_time > self._timeouts.silence
-            if is_last and state is not self._own:
-                state.exit_reason = reason
+        exits = {number: why for state in self.ranks.values() for number, why in state.heartbeat.exits.items()}
+        for rank in ranks:
+            state = self.ranks[rank]
+            has_exited, is_silent = state.heartbeat.exited, now - state.last_heartbeat_time > self._timeouts.silence
+            if has_exited or is_silent:
+                # Its launcher knows why, if it is ours. Its last words, that it has finished, may come later than that.
+                reason = exits.get(str(rank)) or (_ENDED if has_exited and is_silent else None)
+                state.exit_reason = reason or state.exit_reason
 
     def _closed_store(self) -> RankFailure | None:
         """Return the failure of rank 0 if its store is closed; a broken connection does not prove it."""

@@ -202,8 +202,8 @@ class ProcessGroupManager:
         """
         is_of_all = group in {None, dist.group.WORLD}
         if self.error is not None or (is_of_all and self.leave_if_failed(name)):
-            if self.watchdog is not None and self.watchdog.is_peer_failed:
-                self.watchdog.raise_if_failed()
+            if self.watchdog is not None:
+                self.watchdog.raise_if_peer_failed()
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
         return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait(name)
 
@@ -233,8 +233,7 @@ def _find_watchdog(job: RendezvousResult, launched: LaunchedRanks, *, detects: b
         # Not as in the store: the guard may not have published the last one.
         run = _watchdog.run if is_same else 0
         _watchdog.dismiss()
-    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects)
-    _watchdog.run = run
+    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects, run=run)
     return _watchdog
 
 

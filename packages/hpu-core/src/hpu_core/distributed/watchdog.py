@@ -50,10 +50,8 @@ class Watchdog:
         launched: The ranks that this process launched.
         clock: The clock of this process.
         detects: Whether to detect failures; else ranks only agree on signals.
+        run: Number of the last training of another watchdog in this process group.
         guard: Starts the guard, and returns its process id; 0 if it is a thread.
-
-    Attributes:
-        run: Number of the last training in this process group, the same on all ranks.
     """
 
     def __init__(
@@ -63,6 +61,7 @@ class Watchdog:
         clock: StepClock,
         *,
         detects: bool = True,
+        run: int = 0,
         guard: Callable[..., int] = start_guard,
     ) -> None:
         config = job.config
@@ -74,8 +73,7 @@ class Watchdog:
         self._timeouts = Timeouts.from_timeout(config.timeout.total_seconds(), config.world_size)
         # The training thread and the one below post it.
         self._lock = threading.RLock()
-        self._beat = Heartbeat()
-        self.run = 0
+        self._beat = Heartbeat(run=run)
         self._users = 0
         self._pid = os.getpid()
         self._devnull = os.open(os.devnull, os.O_WRONLY)
@@ -93,8 +91,7 @@ class Watchdog:
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
         leader = Heartbeat.from_json(self.job.store().get("heartbeat/0"))
         self.clock.reset()
-        self.run = max(leader.run, self.run + 1)
-        self._beat = Heartbeat(run=self.run, training=True)
+        self._beat = Heartbeat(run=max(leader.run, self._beat.run + 1), training=True)
         self._post()
         if self._users > 1:
             return
@@ -108,9 +105,9 @@ class Watchdog:
         return self._told.failure
 
     @property
-    def is_peer_failed(self) -> bool:
-        """Whether the job cannot continue, and not because of this rank."""
-        return self.failure is not None and self.failure.rank != self._rank
+    def run(self) -> int:
+        """Number of the last training in this process group, the same on all ranks."""
+        return self._beat.run
 
     def raise_if_failed(self, cause: BaseException | None = None) -> None:
         """Raise a RankFailedError if the job cannot continue."""
@@ -118,6 +115,11 @@ class Watchdog:
             error = RankFailedError(failure.message)
             error.is_reported = not self.job.config.reports
             raise error from cause
+
+    def raise_if_peer_failed(self, cause: BaseException | None = None) -> None:
+        """Raise a RankFailedError if the job cannot continue, and not because of this rank."""
+        if self.failure is not None and self.failure.rank != self._rank:
+            self.raise_if_failed(cause)
 
     def step(self, name: str) -> AbstractContextManager[None]:
         """Return the context of a step, one of `failure_detection.SCOPES`.
@@ -168,12 +170,9 @@ class Watchdog:
             self._wait_until(lambda: self._told.confirmed == self.clock["waits"] + 1)
         finally:
             self._post(pending_error=None)
-        if self.failure is None:
-            vars(error)[_CONFIRMED] = True
-        elif not self.is_peer_failed:
-            return False
-        self.raise_if_failed()
-        return True
+        self.raise_if_peer_failed()
+        vars(error)[_CONFIRMED] = self.failure is None
+        return self.failure is None
 
     def wait_for_device(self) -> None:
         """Wait until the device has finished all work that the training thread has launched.
@@ -267,8 +266,7 @@ class Watchdog:
         vars(error)[_AWAITED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
             self._wait_until(lambda: False, self._timeouts.detection_latency)
-        if self.is_peer_failed:
-            self.raise_if_failed(error)
+        self.raise_if_peer_failed(error)
 
     def close(self) -> None:
         """Publish that this rank trains no more, unless another strategy of this process does."""
