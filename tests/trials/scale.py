@@ -3,7 +3,7 @@
 A rank is its rendezvous, its guard, and a loop that enters a step once a second; the classes are those of a
 training. A machine is a network namespace. Each rank is a process; above a number of ranks, those of all machines but
 the first and the last are threads, each with open files and a network of its own. All start to join at once. The last
-rank or the last machine fails. What waits in a collective is held there, as by HCCL.
+rank or the last machine fails. What waits in a collective is blocked there, as by HCCL.
 
     python tests/trials/scale.py [--ranks 8 64] [--only killed] [--delay 0.1 --loss 0.01] [--json after.json]
 
@@ -344,7 +344,7 @@ class Job:
                         continue
                     if not is_alone:
                         os._exit(1)
-                    # Of two ranks, one is told by its collective, and one is held.
+                    # Of two ranks, one fails in its collective, and one is blocked.
                     if first % 2:
                         raise RuntimeError("Connection closed by peer")
                     time.sleep(_FOREVER)

@@ -110,7 +110,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         self._received_sigterm = True
         if self.process_groups.watchdog is not None:
-            self.process_groups.watchdog.announce_signal(signum)
+            self.process_groups.watchdog.notify_signal(signum)
 
     def is_training_state(self, state: Mapping[str, Any]) -> bool:
         """Return whether there is an optimizer, or DeepSpeed's engine, which has one."""

@@ -17,13 +17,13 @@ from hpu_core.distributed.failure_detection import (
     RankState,
     SignalDecision,
     Timeouts,
-    confirm_wait,
     decide_signals,
     detect_failure,
     detect_leader_failure,
+    find_common_wait,
 )
 
-TIMEOUTS = Timeouts(stall=100, exit_grace=5, heartbeat_interval=1)
+TIMEOUTS = Timeouts(progress_limit=100, exit_period=5, heartbeat_interval=1)
 NOW = 1000.0
 
 
@@ -40,14 +40,14 @@ def _rank(
         pending: Whether its device has work left.
         **more: Of its heartbeat, `Progress` or `RankState`.
     """
-    heard, exit_reason = more.pop("heard", NOW), more.pop("exit_reason", None)
+    last_heartbeat, exit_reason = more.pop("last_heartbeat", NOW), more.pop("exit_reason", None)
     fields = {name: more.pop(name) for name in Progress._fields if name in more}
     stage = {"training step": 1, "backward": 2}.get(scope, 0)
     place = {"steps": steps, "batch": int(stage > 0), "stage": stage, "scope": SCOPES.index(scope)}
     heartbeat = Heartbeat(
         progress=Progress(**{**place, "recorded": int(pending), **fields}), **{"training": True, **more}
     )
-    return RankState(rank, _name(rank), heartbeat, progress, heard, exit_reason)
+    return RankState(rank, _name(rank), heartbeat, progress, last_heartbeat, exit_reason)
 
 
 def _detect(*ranks: RankState) -> RankFailure | None:
@@ -65,23 +65,23 @@ def _name(rank: int) -> str:
         [_rank(0, progress=0), _rank(1, progress=0)],
         [_rank(0, 11, pending=True, progress=NOW - 99), _rank(1, progress=0)],
         [_rank(0, 11, pending=True, progress=0), _rank(1, progress=NOW - 1)],
-        [_rank(0, 11, pending=True), _rank(1, heard=0, progress=0)],
-        [_rank(0, 11, "backward"), *(_rank(rank, pending=True, progress=0, heard=0) for rank in (1, 2))],
+        [_rank(0, 11, pending=True), _rank(1, last_heartbeat=0, progress=0)],
+        [_rank(0, 11, "backward"), *(_rank(rank, pending=True, progress=0, last_heartbeat=0) for rank in (1, 2))],
         [_rank(0), _rank(1, exit_reason="exit code 0", training=False)],
         [_rank(0, pending=True, progress=NOW - 99), _rank(1, training=False)],
         [_rank(0, scope="evaluation step", progress=0), _rank(1, training=False)],
         [_rank(0, error="ValueError: no"), _rank(1, error="ValueError: no")],
         [_rank(0, 11, "backward"), _rank(1, error="ValueError: no")],
         [_rank(0, 10, "optimizer step", progress=0), _rank(1, 11, training=False)],
-        [_rank(0, 11, "backward", progress=NOW - 2, epochs=1), _rank(1, ended=4)],
-        [_rank(0, 9, "backward", batch=5, progress=NOW - 2), _rank(1, ended=4)],
+        [_rank(0, 11, "backward", progress=NOW - 2, epochs=1), _rank(1, epoch_batches=4)],
+        [_rank(0, 9, "backward", batch=5, progress=NOW - 2), _rank(1, epoch_batches=4)],
     ],
     ids=[
         "ahead",
         "idle together, as in a notebook",
         "stands still for less than the limit",
         "one works",
-        "silent while another makes progress",
+        "without heartbeats while another makes progress",
         "a machine that cannot reach the store",
         "finished",
         "has finished, while the other's device ends its last step",
@@ -142,10 +142,12 @@ def test_a_rank_that_left_is_named_when_the_device_of_another_waits_in_an_evalua
     assert failure == RankFailure(f"{_name(1)} {_LEFT}; {_name(0)} waits for it", rank=1)
 
 
-@pytest.mark.parametrize("waiting", [{"scope": "backward"}, {"ended": 6}], ids=["in a step", "its device has work"])
+@pytest.mark.parametrize(
+    "waiting", [{"scope": "backward"}, {"epoch_batches": 6}], ids=["in a step", "its device has work"]
+)
 def test_a_rank_with_fewer_batches_is_named(waiting: dict[str, Any]) -> None:
     """Before it pairs its next epoch with the rest of this one."""
-    failure = _detect(_rank(0, progress=NOW - 2, ended=4), _rank(1, 11, progress=NOW - 2, **waiting))
+    failure = _detect(_rank(0, progress=NOW - 2, epoch_batches=4), _rank(1, 11, progress=NOW - 2, **waiting))
 
     where = " during backward" if "scope" in waiting else ""
     message = f"{_name(0)} had fewer batches: its epoch ended after 4; {_name(1)} waits for it{where}"
@@ -165,7 +167,7 @@ _STILL = "has made no progress for 102 s"
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
-        # Defect A1: on a card, the hosts are ahead of their devices, and no call of a collective holds them.
+        # Defect A1: on a card, the hosts are ahead of their devices, and no call of a collective blocks them.
         (
             [_rank(0, 13, pending=True, progress=NOW - 101), _rank(1, progress=NOW - 102, **_AT)],
             f"{_STILL} at train.py:7 in load; {_name(0)} waits for it",
@@ -190,7 +192,7 @@ _STILL = "has made no progress for 102 s"
         (
             [
                 _rank(0, 11, pending=True, progress=NOW - 101),
-                _rank(1, 11, pending=True, progress=NOW - 102, heard=NOW - 60),
+                _rank(1, 11, pending=True, progress=NOW - 102, last_heartbeat=NOW - 60),
             ],
             f"{_STILL} and has sent no heartbeat for 60 s; {_name(0)} waits for it",
         ),
@@ -214,12 +216,12 @@ _STILL = "has made no progress for 102 s"
         "the device of the other has work",
         "the other is in a barrier",
         "the other is in its step",
-        "behind in the same step",
+        "lagging in the same step",
         "clipping by norm",
-        "silent",
+        "without heartbeats",
         "frozen",
         "stopped in the same step",
-        "of two that work, the one behind",
+        "of two that work, the lagging one",
     ],
 )
 def test_a_rank_that_hangs_is_named_after_the_stall_timeout(ranks: list[RankState], message: str | None) -> None:
@@ -237,7 +239,7 @@ def test_a_rank_that_hangs_is_named_after_the_stall_timeout(ranks: list[RankStat
     [
         [_rank(0, call="barrier", progress=NOW - 105, **_AT), _rank(1, call="broadcast", progress=NOW - 101)],
         [_rank(0, scope="backward", progress=NOW - 105), _rank(1, scope="backward", progress=NOW - 101)],
-        # Defect A3: ranks that accumulate different numbers of batches are not behind one another.
+        # Defect A3: ranks that accumulate different numbers of batches do not lag.
         [
             _rank(0, scope="backward", batch=2, progress=NOW - 105),
             _rank(1, scope="backward", batch=3, progress=NOW - 101),
@@ -294,8 +296,8 @@ def test_ranks_of_a_large_job_send_heartbeats_less_often(world_size: int) -> Non
 
     assert world_size / timeouts.heartbeat_interval <= 1400
     assert world_size / timeouts.wait_interval <= 2560
-    # A held rank keeps the store open for as long as others may take to read of a failure.
-    assert 2 * timeouts.heartbeat_interval <= timeouts.exit_grace
+    # A blocked rank keeps the store open for as long as others may take to read of a failure.
+    assert 2 * timeouts.heartbeat_interval <= timeouts.exit_period
 
 
 def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
@@ -306,8 +308,10 @@ def test_a_killed_rank_of_thousands_is_known_everywhere_in_15_s() -> None:
     "heartbeat",
     [
         Heartbeat(),
-        Heartbeat(3, 7, Progress(9, 8), "barrier", training=True, waiting=(7, 2), batches=math.inf, epochs=1, ended=4),
-        Heartbeat(failure=RankFailure("rank 1 exited", 1), decision=SignalDecision((4, 0), (15,)), confirmed=3),
+        Heartbeat(
+            3, 7, Progress(9, 8), "barrier", training=True, waiting=(7, 2), batches=math.inf, epochs=1, epoch_batches=4
+        ),
+        Heartbeat(failure=RankFailure("rank 1 exited", 1), decision=SignalDecision((4, 0), (15,)), common_wait=3),
     ],
     ids=["new", "of a rank", "of rank 0"],
 )
@@ -345,15 +349,15 @@ def test_a_deadlock_of_many_ranks_names_a_few() -> None:
     ],
 )
 def test_progress_is_that_of_the_device_while_it_has_work(before: Progress, after: Progress, is_progress: bool) -> None:
-    state = _rank(1, progress=0, heard=0)
+    state = _rank(1, progress=0, last_heartbeat=0)
     state.heartbeat.progress = before
-    state.update(replace(state.heartbeat, beat=1, progress=after), NOW)
+    state.update(replace(state.heartbeat, sequence=1, progress=after), NOW)
 
     assert (state.last_progress_time, state.last_heartbeat_time) == (NOW if is_progress else 0, NOW)
 
 
 def test_a_heartbeat_that_was_read_before_is_not_new() -> None:
-    state = _rank(1, heard=0)
+    state = _rank(1, last_heartbeat=0)
     state.update(replace(state.heartbeat), NOW)
 
     assert state.last_heartbeat_time == 0
@@ -364,7 +368,7 @@ def _handles_an_error(rank: int, steps: int = 10, **more: Any) -> RankState:
 
 
 _LEADS: dict[str, dict[str, Any]] = {
-    "behind": {"steps": 9},
+    "lagging": {"steps": 9},
     "at the same step": {},
     "in the next step": {"batch": 1, "stage": 2, "scope": "backward"},
     "a step ahead": {"steps": 11},
@@ -373,7 +377,7 @@ _CALLS: dict[str, dict[str, Any]] = {
     "its device has work": {"waits": 3, "pending": True},
     "works for itself": {"waits": 3},
     "in the rest of the last call": {"waits": 3, "call": "broadcast_object_list"},
-    "at the end of the epoch": {"waits": 3, "ended": 4},
+    "at the end of the epoch": {"waits": 3, "epoch_batches": 4},
     "in the same call": {"waits": 4, "call": "barrier"},
     "handles an error before the same call": {"waits": 3, "pending_error": "KeyboardInterrupt"},
     "in another call of this number": {"waits": 4, "wait": 1, "call": "all_reduce"},
@@ -382,7 +386,7 @@ _CALLS: dict[str, dict[str, Any]] = {
 }
 # Rank 1 handles an error at step 10, before its fourth call. How many seconds rank 0 may wait before it has failed.
 _LIMITS: dict[str, tuple[int | None, ...]] = {
-    # behind, at the same step, in the next step, a step ahead
+    # lagging, at the same step, in the next step, a step ahead
     "its device has work": (None, None, 1, 1),
     "works for itself": (None, None, 1, None),
     "in the rest of the last call": (5, 5, 1, 1),
@@ -422,8 +426,8 @@ def test_a_rank_that_handles_an_error_has_failed_once_another_waits_elsewhere(
 @pytest.mark.parametrize(
     ("leader", "rank"),
     [
-        (_rank(0, 11, "backward", confirmed=4, progress=NOW - 2), _handles_an_error(1)),
-        (_handles_an_error(0, 11, confirmed=4), _handles_an_error(1, waits=4)),
+        (_rank(0, 11, "backward", common_wait=4, progress=NOW - 2), _handles_an_error(1)),
+        (_handles_an_error(0, 11, common_wait=4), _handles_an_error(1, waits=4)),
     ],
     ids=["the rank", "the other"],
 )
@@ -433,7 +437,7 @@ def test_a_rank_whose_call_is_confirmed_goes_on(leader: RankState, rank: RankSta
 
 
 def test_a_rank_that_handles_an_error_is_not_one_that_has_more_batches() -> None:
-    assert _detect(_rank(0, ended=4, progress=NOW - 4), _handles_an_error(1, 11)) is None
+    assert _detect(_rank(0, epoch_batches=4, progress=NOW - 4), _handles_an_error(1, 11)) is None
 
 
 @pytest.mark.parametrize(
@@ -445,10 +449,10 @@ def test_a_rank_that_handles_an_error_is_not_one_that_has_more_batches() -> None
         ([_rank(0, waits=3), _handles_an_error(1)], 0),
         ([_rank(0, waits=4, wait=1, call="all_reduce"), _handles_an_error(1)], 0),
     ],
-    ids=["the same", "both with an error", "without an error", "behind", "another call"],
+    ids=["the same", "both with an error", "without an error", "lagging", "another call"],
 )
 def test_a_wait_that_all_ranks_enter_is_confirmed(ranks: list[RankState], expected: int) -> None:
-    assert confirm_wait([rank.heartbeat for rank in ranks]) == expected
+    assert find_common_wait([rank.heartbeat for rank in ranks]) == expected
 
 
 def _takes(training: int, evaluation: int = 0, of: float = 0) -> Heartbeat:
@@ -496,20 +500,20 @@ ALL = math.inf
         "no rank waits",
         "before the first batch",
         "all wait",
-        "one is behind",
+        "one lags",
         "one is in the batch",
         "one has taken the next",
         "one is ahead by several",
         "one waits before the next",
         "a rank that stopped looks like one that took it",
-        "a batch that one rank was told to take is taken by all",
+        "a batch that one rank had to take is taken by all",
         "a decision for a later batch lets earlier ones pass",
         "all wait before the next batch",
         "all wait in an evaluation",
         "one is not yet in the evaluation",
         "one is in the batch of the evaluation",
         "one is ahead in the evaluation",
-        "one is behind the evaluation",
+        "one has ended the evaluation",
         "an evaluation with other numbers of batches ends first",
         "an evaluation of unknown length ends first",
     ],

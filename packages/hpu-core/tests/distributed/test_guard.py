@@ -35,13 +35,13 @@ class Rank:
     """A rank that trains, and its guard.
 
     Attributes:
-        beat: Its heartbeat.
+        heartbeat: Its heartbeat.
     """
 
     def __init__(self, rank: int, store: HashStore, **options: Any) -> None:
         config = RendezvousConfig("127.0.0.1", 1, rank, 2, timedelta(seconds=_TIMEOUT))
         names = {number: f"rank {number} (pid {100 + number} on node)" for number in range(2)}
-        self.clock, self.beat = StepClock(), Heartbeat(run=1, training=True)
+        self.clock, self.heartbeat = StepClock(), Heartbeat(run=1, training=True)
         store.set(f"heartbeat/{rank}", Heartbeat().to_json())
         job = RendezvousResult(config, cast("TCPStore", store), 1, names)
         self.guard = Guard(job, self.clock, 100 + rank, **options)
@@ -49,14 +49,14 @@ class Rank:
         self.post()
 
     def post(self, **changes: Any) -> None:
-        """Post a heartbeat."""
-        self.beat = replace(self.beat, **changes)
-        self.clock.posted.write(self.beat)
+        """Send a heartbeat."""
+        self.heartbeat = replace(self.heartbeat, **changes)
+        self.clock.from_rank.write(self.heartbeat)
 
     @property
     def failure(self) -> RankFailure | None:
-        """The failure that the rank is told."""
-        return self.clock.told.read().failure
+        """The failure that the rank receives."""
+        return self.clock.from_guard.read().failure
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def _exchange(ranks: list[Rank]) -> None:
 def _kill(ranks: list[Rank]) -> None:
     """Have rank 1 be killed, which rank 0 launched."""
     ranks[0].post(exits={"1": "killed by signal 9"})
-    ranks[1].guard._has_ended = True
+    ranks[1].guard._has_exited = True
 
 
 def _pass(ranks: list[Rank], now: list[float], seconds: int, *frozen: Rank) -> None:
@@ -101,19 +101,19 @@ def _pass(ranks: list[Rank], now: list[float], seconds: int, *frozen: Rank) -> N
         now[0] += 1
         for rank in ranks:
             if rank not in frozen:
-                rank.clock.beat()
+                rank.clock.record_activity()
             rank.guard._watch(now[0])
         _exchange(ranks)
 
 
-def test_healthy_ranks_are_told_nothing(ranks: list[Rank], now: list[float]) -> None:
+def test_healthy_ranks_have_no_failure(ranks: list[Rank], now: list[float]) -> None:
     _pass(ranks, now, 5)
 
     assert [rank.failure for rank in ranks] == [None, None]
     assert [rank.clock["others"] for rank in ranks] == [1, 1]
 
 
-def test_the_error_of_a_rank_is_told_to_those_that_wait_for_it(
+def test_the_error_of_a_rank_reaches_those_that_wait_for_it(
     ranks: list[Rank], now: list[float], capfd: pytest.CaptureFixture[str]
 ) -> None:
     ranks[1].post(error="ValueError: no")
@@ -137,13 +137,15 @@ def test_a_process_that_died_is_named_with_its_signal(ranks: list[Rank]) -> None
     assert ranks[0].failure == KILLED
 
 
-def test_a_process_that_finished_may_exit_before_its_last_words_arrive(ranks: list[Rank], now: list[float]) -> None:
+def test_a_process_that_finished_may_exit_before_its_last_heartbeat_arrives(
+    ranks: list[Rank], now: list[float]
+) -> None:
     ranks[0].post(exits={"1": "exit code 0"})
     ranks[0].guard.exchange()
     assert ranks[0].failure is None
 
     ranks[1].post(training=False)
-    ranks[1].guard._has_ended = True
+    ranks[1].guard._has_exited = True
     _exchange(ranks)
     _pass(ranks, now, 9)
     assert ranks[0].failure is None
@@ -159,7 +161,7 @@ def test_a_process_of_another_launcher_has_ended(
         monkeypatch.setattr(RendezvousResult, "store", lambda *_, store=guard._store: store)
         monkeypatch.setattr(module, "open_store", mock.Mock())
         guard._store = None
-    guard._has_ended = True
+    guard._has_exited = True
     ranks[1].guard.exchange(is_last=True)
     for _ in range(4):
         now[0] += 1
@@ -170,7 +172,7 @@ def test_a_process_of_another_launcher_has_ended(
 
 def test_a_process_that_has_left_may_end(ranks: list[Rank], now: list[float]) -> None:
     ranks[1].post(training=False)
-    ranks[1].guard._has_ended = True
+    ranks[1].guard._has_exited = True
     ranks[1].guard.exchange(is_last=True)
     for _ in range(9):
         now[0] += 1
@@ -191,15 +193,15 @@ def test_a_rank_in_the_next_training_has_left(ranks: list[Rank]) -> None:
 def test_all_ranks_learn_before_which_batch_they_stop(ranks: list[Rank]) -> None:
     ranks[1].clock["signals"] |= 1 << signal.SIGTERM
     _exchange(ranks)
-    assert all(rank.clock.told.read().is_signalled for rank in ranks)
+    assert all(rank.clock.from_guard.read().has_signals for rank in ranks)
 
     for rank in ranks:
         rank.post(waiting=(4, 0))
     _exchange(ranks)
 
-    assert {(rank.clock.told.read().decision.batch, rank.clock.told.read().decision.signals) for rank in ranks} == {
-        ((4, 0), (signal.SIGTERM,))
-    }
+    assert {
+        (rank.clock.from_guard.read().decision.batch, rank.clock.from_guard.read().decision.signals) for rank in ranks
+    } == {((4, 0), (signal.SIGTERM,))}
 
 
 def test_a_rank_goes_on_while_another_has_yet_to_learn_that_all_handle_an_error(
@@ -208,7 +210,7 @@ def test_a_rank_goes_on_while_another_has_yet_to_learn_that_all_handle_an_error(
     for rank in ranks:
         rank.post(pending_error="KeyboardInterrupt")
     _exchange(ranks)
-    assert [rank.clock.told.read().confirmed for rank in ranks] == [1, 1]
+    assert [rank.clock.from_guard.read().common_wait for rank in ranks] == [1, 1]
 
     ranks[1].post(pending_error=None)
     ranks[1].clock["waits"] = 2
@@ -226,7 +228,7 @@ def test_without_detection_ranks_agree_on_signals_only(now: list[float]) -> None
     ranks[1].clock["signals"] |= 1 << signal.SIGTERM
     _exchange(ranks)
 
-    assert (ranks[0].failure, ranks[0].clock.told.read().is_signalled) == (None, True)
+    assert (ranks[0].failure, ranks[0].clock.from_guard.read().has_signals) == (None, True)
 
 
 def test_a_frozen_rank_is_no_failure_while_it_loads(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
@@ -276,27 +278,27 @@ def _orders(rank: Rank, ranks: list[Rank], now: list[float], seconds: int) -> in
     return rank.clock["order"]
 
 
-def test_a_held_rank_has_a_grace_period(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
+def test_a_blocked_rank_has_a_grace_period(ranks: list[Rank], now: list[float], kill: mock.Mock) -> None:
     _kill(ranks)
     ranks[0].post(call="all_reduce")
 
     assert [_orders(ranks[0], ranks, now, seconds) for seconds in (6, 2)] == [0, QUIET]
-    # The rank obeys, or holds the GIL.
+    # The rank exits, or keeps the GIL.
     _pass(ranks, now, 3)
     kill.assert_called_with(100, signal.SIGKILL)
 
 
-def test_a_held_rank_whose_python_runs_may_go_on(ranks: list[Rank], now: list[float]) -> None:
+def test_a_blocked_rank_whose_python_runs_may_go_on(ranks: list[Rank], now: list[float]) -> None:
     """A callback may write a file while the device waits."""
     _kill(ranks)
     ranks[0].clock["recorded"] = 1
     for second in range(60):
-        with mock.patch.object(ranks[0].clock, "beat", lambda second=second: _move(ranks[0].clock, second)):
+        with mock.patch.object(ranks[0].clock, "record_activity", lambda second=second: _move(ranks[0].clock, second)):
             assert _orders(ranks[0], ranks, now, 1) == 0
 
 
 def _move(clock: StepClock, place: int) -> None:
-    clock["place"], clock["beats"] = place, clock["beats"] + 1
+    clock["instruction"], clock["activity"] = place, clock["activity"] + 1
 
 
 def test_a_rank_that_works_for_itself_has_the_timeout(ranks: list[Rank], now: list[float]) -> None:
@@ -326,13 +328,13 @@ def test_a_rank_that_hangs_prints_its_stacks(ranks: list[Rank], now: list[float]
 
 def test_a_message_alone_ends_no_rank(ranks: list[Rank], now: list[float]) -> None:
     """A rank that knows that it has moved raises instead."""
-    ranks[1].guard._learn(RankFailure("rank 1 has made no progress", 1))
+    ranks[1].guard._set_failure(RankFailure("rank 1 has made no progress", 1))
 
     assert _orders(ranks[1], ranks, now, 20) == 0
 
 
 def test_stacks_are_printed_if_no_single_rank_is_at_fault(ranks: list[Rank], now: list[float]) -> None:
-    ranks[0].guard._learn(RankFailure("no rank has made progress for 9 s"))
+    ranks[0].guard._set_failure(RankFailure("no rank has made progress for 9 s"))
     ranks[0].post(call="barrier")
 
     assert _orders(ranks[0], ranks, now, 7) == WITH_STACKS
@@ -340,7 +342,7 @@ def test_stacks_are_printed_if_no_single_rank_is_at_fault(ranks: list[Rank], now
 
 @pytest.fixture
 def broken(ranks: list[Rank], monkeypatch: pytest.MonkeyPatch) -> Iterator[mock.Mock]:
-    """Have the store of the ranks be gone, and return whether its port refuses connections."""
+    """Close the store of the ranks, and return whether its port refuses connections."""
     monkeypatch.setattr(module, "open_store", mock.Mock(side_effect=RuntimeError("no store")))
     for rank in ranks:
         rank.guard._store = None
@@ -386,7 +388,7 @@ def test_a_store_out_of_reach_is_a_failure_after_the_stall_timeout(
     assert ranks[1].failure.message.endswith("; rank 1 (pid 101 on node) waits for it during all_reduce")
 
 
-def test_a_silent_rank_0_is_no_failure_for_a_rank_that_does_not_wait(
+def test_rank_0_without_heartbeats_is_no_failure_for_a_rank_that_does_not_wait(
     ranks: list[Rank], now: list[float], broken: mock.Mock
 ) -> None:
     for _ in range(590):
@@ -413,7 +415,7 @@ def test_a_new_training_forgets_the_last(ranks: list[Rank], now: list[float]) ->
     assert ranks[0].failure is not None
 
     for rank in ranks:
-        rank.beat = Heartbeat(run=2, training=True)
+        rank.heartbeat = Heartbeat(run=2, training=True)
         rank.post()
     _pass(ranks, now, 5)
 

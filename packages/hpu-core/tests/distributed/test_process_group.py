@@ -132,15 +132,15 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
         manager.wait("all-gather")
 
 
-@pytest.mark.parametrize(("confirmed", "error"), [(True, None), (False, "ValueError: invalid batch")])
-def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(confirmed: bool, error: str | None) -> None:
+@pytest.mark.parametrize(("is_common", "error"), [(True, None), (False, "ValueError: invalid batch")])
+def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(is_common: bool, error: str | None) -> None:
     manager = ProcessGroupManager(None, None)
     manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
-    watchdog.confirm.return_value = confirmed
+    watchdog.confirm.return_value = is_common
     try:
         raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
     except ValueError:
-        assert manager.leave_if_failed("barrier") is not confirmed
+        assert manager.leave_if_failed("barrier") is not is_common
 
     assert manager.error == error
 
@@ -246,11 +246,11 @@ def test_another_watchdog_goes_on_counting_trainings(attempt: int, run: int, mon
         job: Any = RendezvousResult(config, store, number, {})  # type: ignore[arg-type] # A store without a server.
         watchdog = process_group._find_watchdog(job, LaunchedRanks(), detects=detects)
         watchdog.open()
-        found = watchdog.clock.posted.read().run
+        found = watchdog.clock.from_rank.read().run
         watchdog._is_off = True
         watchdog.close()
 
-    watchdog.dismiss()
+    watchdog.shutdown()
     assert found == run
 
 

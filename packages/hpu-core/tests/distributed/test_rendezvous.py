@@ -13,7 +13,7 @@ import pytest
 from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
+from hpu_core.distributed.store import RendezvousConfig, open_store, put_record, try_get
 from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
@@ -135,7 +135,7 @@ def test_missing_ranks_in_a_row_are_named_by_the_first_and_the_last() -> None:
 
 def test_of_many_ranks_a_few_print_that_one_is_missing() -> None:
     store = HashStore()
-    module._publish_outcome(store, RankFailedError("rank 9 did not join"))
+    module._put_outcome(store, RankFailedError("rank 9 did not join"))
     reported = []
     for rank in range(1, 33):
         with pytest.raises(RankFailedError, match="rank 9 did not join") as error:
@@ -165,7 +165,7 @@ def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
 def test_ranks_of_a_large_job_ask_the_store_less_often(
     world_size: int, least: float, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else their polls would hold up rank 0, which needs the same store."""
+    """Else their polls would delay rank 0, which needs the same store."""
     server = open_store(_config(port, 0, world_size), server=True)
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
@@ -225,7 +225,7 @@ def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) 
 
     def join_another_version(store: PrefixStore, config: RendezvousConfig, own: str) -> None:
         if config.rank == 1:
-            publish(store, "leader", {"protocol": 0, "world_size": 2})
+            put_record(store, "leader", {"protocol": 0, "world_size": 2})
         join(store, config, own)
 
     monkeypatch.setattr(module, "_join", join_another_version)

@@ -18,7 +18,7 @@ _pytorch = frameworks.current().pytorch()
 
 @pytest.fixture
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A Trainer on the CPU whose launcher records what it is told."""
+    """A Trainer on the CPU whose launcher records the signals that it sends."""
     trainer = _pytorch.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True)
     launcher = mock.create_autospec(HPUSubprocessScriptLauncher, instance=True)
     monkeypatch.setattr(trainer.strategy, "_launcher", launcher)
@@ -52,7 +52,7 @@ def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog
         trainer._signal_connector.teardown()
         signal.signal(signal.SIGTERM, previous)
 
-    watchdog.announce_signal.assert_called_once_with(signal.SIGTERM)
+    watchdog.notify_signal.assert_called_once_with(signal.SIGTERM)
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
@@ -110,11 +110,11 @@ def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> 
     assert trainer.received_sigterm
 
 
-@pytest.mark.parametrize(("is_unequal", "expected"), [(False, 5), (True, math.inf)])
-def test_an_agreed_stop_ends_an_evaluation(is_unequal: bool, expected: float, trainer: Any, watchdog: Any) -> None:
+@pytest.mark.parametrize(("may_differ", "expected"), [(False, 5), (True, math.inf)])
+def test_an_agreed_stop_ends_an_evaluation(may_differ: bool, expected: float, trainer: Any, watchdog: Any) -> None:
     """Where some ranks may have no batch at all, the ranks do not wait for each other."""
     module = _pytorch.LightningModule()
-    module.allow_zero_length_dataloader_with_multiple_devices = is_unequal
+    module.allow_zero_length_dataloader_with_multiple_devices = may_differ
     trainer.strategy.connect(module)
     watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
 
@@ -129,7 +129,7 @@ def test_a_requeue_waits_for_an_agreed_batch(trainer: Any, watchdog: Any) -> Non
         SignalCoordinator(trainer, watchdog)
         getattr(trainer._signal_connector, REQUEUER)(signal.SIGUSR1, None)
 
-    watchdog.announce_signal.assert_called_once_with(signal.SIGUSR1)
+    watchdog.notify_signal.assert_called_once_with(signal.SIGUSR1)
     requeue.assert_not_called()
 
 

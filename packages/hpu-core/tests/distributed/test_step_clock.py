@@ -13,7 +13,7 @@ from hpu_core.distributed.step_clock import StepClock
 
 
 class _Event:
-    """Event of a device that finishes what it is told."""
+    """Event of a device whose work a test finishes."""
 
     def __init__(self) -> None:
         self.is_finished = False
@@ -140,10 +140,10 @@ def test_events_finish_in_order() -> None:
         clock.record()
     before = clock.progress
     made[0].is_finished = made[2].is_finished = True
-    clock.ask()
+    clock.query_events()
     between = clock.progress
     made[1].is_finished = True
-    clock.ask()
+    clock.query_events()
 
     assert [each.finished for each in (before, between, clock.progress)] == [0, 1, 3]
     assert [each.is_pending for each in (before, between, clock.progress)] == [True, True, False]
@@ -171,11 +171,11 @@ def test_the_line_of_the_program_is_that_of_the_training_thread() -> None:
     thread = threading.Thread(target=train)
     thread.start()
     is_in.wait(60)
-    call, line = clock.locate()
+    call, line = clock.find_call()
     places = set()
     for _ in range(3):
-        clock.beat()
-        places.add(clock["place"])
+        clock.record_activity()
+        places.add(clock["instruction"])
     may_end.set()
     thread.join()
 
@@ -203,9 +203,9 @@ def test_a_function_of_torch_distributed_is_named() -> None:
     thread = threading.Thread(target=train)
     thread.start()
     deadline = time.monotonic() + 60
-    while clock.locate()[0] is None and time.monotonic() < deadline:
+    while clock.find_call()[0] is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    call, line = clock.locate()
+    call, line = clock.find_call()
     lock.release()
     thread.join()
 
@@ -217,45 +217,45 @@ def test_a_new_clock_has_no_progress() -> None:
     assert StepClock().progress == Progress()
 
 
-def test_what_is_posted_is_read_as_it_was() -> None:
-    clock, beat = StepClock(), Heartbeat(error="ValueError: " + "x" * 2000, waiting=(3, 0))
-    clock.posted.write(Heartbeat(training=True))
-    clock.posted.write(beat)
+def test_what_is_sent_is_read_as_it_was() -> None:
+    clock, heartbeat = StepClock(), Heartbeat(error="ValueError: " + "x" * 2000, waiting=(3, 0))
+    clock.from_rank.write(Heartbeat(training=True))
+    clock.from_rank.write(heartbeat)
 
-    assert clock.posted.read() == beat
-    assert clock.told.read() == Heartbeat()
+    assert clock.from_rank.read() == heartbeat
+    assert clock.from_guard.read() == Heartbeat()
 
 
-def test_what_is_posted_again_is_not_read_again() -> None:
+def test_what_is_sent_again_is_not_read_again() -> None:
     clock = StepClock()
-    clock.posted.write(Heartbeat(run=1))
-    version = clock.posted.version
-    clock.posted.write(Heartbeat(run=1))
+    clock.from_rank.write(Heartbeat(run=1))
+    version = clock.from_rank.version
+    clock.from_rank.write(Heartbeat(run=1))
 
-    assert clock.posted.version == version
+    assert clock.from_rank.version == version
 
 
 def test_what_changes_is_read_as_it_was_before() -> None:
     """Another process may write at any moment."""
     clock = StepClock()
-    clock.posted.write(Heartbeat(run=1))
-    first = clock.posted.read()
-    clock.posted._cells[0] += 1
+    clock.from_rank.write(Heartbeat(run=1))
+    first = clock.from_rank.read()
+    clock.from_rank._cells[0] += 1
 
-    assert clock.posted.read() == first == Heartbeat(run=1)
+    assert clock.from_rank.read() == first == Heartbeat(run=1)
 
 
-def test_signals_are_told_by_a_handler() -> None:
+def test_a_handler_sends_signals() -> None:
     clock = StepClock()
     for signum in (15, 10):
         clock["signals"] |= 1 << signum
-    clock.wake()
+    clock.notify_guard()
 
     assert clock.signals == (10, 15)
-    assert os.read(clock.woken, 9) == b"\0"
+    assert os.read(clock.wakeup_reader, 9) == b"\0"
 
 
-def test_a_guard_that_does_not_read_holds_no_rank_up() -> None:
+def test_a_guard_that_does_not_read_blocks_no_rank() -> None:
     clock = StepClock()
     for _ in range(70_000):
-        clock.wake()
+        clock.notify_guard()

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from hpu_core.distributed import store as module
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.store import RendezvousConfig, open_store, publish, try_get
+from hpu_core.distributed.store import RendezvousConfig, open_store, put_record, try_get
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _config(port: int, rank: int = 0, seconds: float = 60) -> RendezvousConfig:
 )
 def test_another_server_at_the_port_is_no_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch's client waits forever for the answer of a server that is not a store."""
-    monkeypatch.setattr(module, "_ATTEMPT_GRACE", 0.0)
+    monkeypatch.setattr(module, "_ATTEMPT_MARGIN", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = _config(server.getsockname()[1], rank=1, seconds=1)
         with pytest.raises(RankFailedError, match="found no rank 0"):
@@ -173,7 +173,7 @@ def test_a_store_that_breaks_prints_no_trace(port: int, capfd: pytest.CaptureFix
     server = open_store(_config(port), server=True)
     client = open_store(_config(port, rank=1), server=False)
     del server
-    with module.silence(), pytest.raises(RuntimeError):
+    with module.quiet_logs(), pytest.raises(RuntimeError):
         client.get("key")
 
     assert capfd.readouterr().err == ""
@@ -182,7 +182,7 @@ def test_a_store_that_breaks_prints_no_trace(port: int, capfd: pytest.CaptureFix
 def test_torch_has_the_level_of_its_log() -> None:
     level = ctypes.c_int.in_dll(ctypes.CDLL(torch._C.__file__), module.CPP_LOG_LEVEL)
     before = level.value
-    with module.silence():
+    with module.quiet_logs():
         assert level.value == (3 if before == 1 else before)
 
     assert level.value == before
@@ -214,8 +214,8 @@ def test_a_key_that_was_never_published_is_none() -> None:
 
 def test_a_published_key_has_its_last_value() -> None:
     store = PrefixStore("prefix", HashStore())
-    publish(store, "key", {"value": 1})
-    publish(store, "key", {"value": 2})
+    put_record(store, "key", {"value": 1})
+    put_record(store, "key", {"value": 2})
 
     assert try_get(store, "key") == {"value": 2}
 

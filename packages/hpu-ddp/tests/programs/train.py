@@ -94,7 +94,7 @@ class FailingClassifier(Classifier):
             if self.how == "signalled":
                 # Else the training may end before all ranks know.
                 watchdog = self.trainer.strategy.process_groups.watchdog
-                while not watchdog._told.is_signalled:
+                while not watchdog._from_guard.has_signals:
                     time.sleep(0.01)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:

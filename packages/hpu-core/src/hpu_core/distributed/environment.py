@@ -69,7 +69,7 @@ def _cluster_env_problems(environment: ClusterEnvironment, devices: int, num_nod
     name, world_size = type(environment).__name__, devices * num_nodes
     try:
         local_rank, node_rank = environment.local_rank(), environment.node_rank()
-        # As Lightning does next. An environment that is told by its launcher ignores both.
+        # As Lightning does next. An environment that its launcher sets ignores both.
         environment.set_global_rank(node_rank * devices + local_rank)
         environment.set_world_size(world_size)
         rank, counted = environment.global_rank(), environment.world_size()

@@ -1,8 +1,8 @@
 """Failure detection: pure functions from the ranks' last heartbeats to the failure, if any.
 
-A collective on the device does not hold the host, so a rank that hangs is found by progress, not by calls: all ranks
-have stopped, and the device of the one at fault has nothing left to do, or its host is behind. Nothing here waits,
-connects or exits.
+A collective on the device does not block the host, so a rank that hangs is found by progress, not by calls: all ranks
+have stopped, and the device of the one at fault has nothing left to do, or its host has done fewer steps. Nothing here
+waits, connects or exits.
 """
 
 import json
@@ -68,7 +68,7 @@ class Progress(NamedTuple):
         stage: 0 before the forward pass of training, 1 in it, 2 from the backward pass on.
         scope: Index in `SCOPES`.
         waits: How many calls that wait for all ranks, such as barriers, it has entered.
-        recorded: Events that it has recorded behind its steps.
+        recorded: Events that it has recorded after its steps.
         finished: How many of them the device has reached.
         batches: Training batches that it has taken, in this training.
         evaluated: Batches that it has taken of the evaluation after the last one; 0 in training.
@@ -102,15 +102,15 @@ class Progress(NamedTuple):
         """Whether the device has not finished the steps of the host."""
         return self.finished < self.recorded
 
-    def is_behind(self, other: "Progress") -> bool:
-        """Return whether the host is surely behind another one; ranks may accumulate different numbers of batches."""
+    def is_before(self, other: "Progress") -> bool:
+        """Return whether another host is surely further; ranks may accumulate different numbers of batches."""
         if self.steps != other.steps:
             return self.steps < other.steps
         return self.stage < other.stage if self.batch == other.batch else self.batch == 0
 
 
 _START: Final = Progress()
-_UNDECIDED: Final = SignalDecision()
+_NO_DECISION: Final = SignalDecision()
 
 
 @dataclass(slots=True)
@@ -119,9 +119,9 @@ class Heartbeat:
 
     Attributes:
         run: Number of the training that the rank is in; a process may train several times in one process group.
-        beat: Number of heartbeats published so far.
+        sequence: Number of heartbeats published so far.
         progress: How far it is.
-        call: Function of torch.distributed that has held its host for some seconds; None if none.
+        call: Function of torch.distributed that has blocked its host for some seconds; None if none.
         line: Line of the program where its host has been for some seconds: "train.py:31 in load"; None if it moves.
         frozen: Why its Python threads stand still, `FROZEN` or `STOPPED`; None if they run.
         training: Whether the rank takes part in a training.
@@ -131,17 +131,17 @@ class Heartbeat:
         waiting: Batch before which it waits for a `SignalDecision`, as in `Progress.taken`; None if it does not.
         batches: Number of batches of the evaluation that it is in; infinite if unknown.
         epochs: Number of training epochs that all ranks have ended, as far as it knows.
-        ended: Number of batches that it had in an epoch, while it waits for the others to end it; else 0.
+        epoch_batches: Number of batches that it had in an epoch, while it waits for the others to end it; else 0.
         exited: Whether its process has ended.
         exits: Ranks that this rank launched and that have exited, and why, such as "killed by signal 9".
         failure: Rank 0 only: why the job cannot continue; None while it can.
-        is_signalled: Rank 0 only: whether a rank received a signal, so that all wait for a decision before each batch.
+        has_signals: Rank 0 only: whether a rank received a signal, so that all wait for a decision before each batch.
         decision: Rank 0 only: the last decision.
-        confirmed: Rank 0 only: number of the last wait that all ranks enter although one handles an error.
+        common_wait: Rank 0 only: number of the last wait that all ranks enter although one handles an error.
     """
 
     run: int = 0
-    beat: int = 0
+    sequence: int = 0
     progress: Progress = _START
     call: str | None = None
     line: str | None = None
@@ -153,13 +153,13 @@ class Heartbeat:
     waiting: tuple[int, float] | None = None
     batches: float = 0
     epochs: int = 0
-    ended: int = 0
+    epoch_batches: int = 0
     exited: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     failure: RankFailure | None = None
-    is_signalled: bool = False
-    decision: SignalDecision = _UNDECIDED
-    confirmed: int = 0
+    has_signals: bool = False
+    decision: SignalDecision = _NO_DECISION
+    common_wait: int = 0
 
     def to_json(self) -> str:
         """Return what differs from a new heartbeat; of thousands of ranks, all else would be most of what is read."""
@@ -197,7 +197,7 @@ class RankState:
         heartbeat: Its last heartbeat.
         last_progress_time: When its device last finished a step, or, with an idle device, when its host last moved.
         last_heartbeat_time: When its last heartbeat arrived.
-        exit_reason: Why its process is known to be gone, such as "killed by signal 9"; None while it runs.
+        exit_reason: Why its process is known to have ended, such as "killed by signal 9"; None while it runs.
     """
 
     rank: int
@@ -210,34 +210,34 @@ class RankState:
     def update(self, heartbeat: Heartbeat, now: float) -> None:
         """Take over a heartbeat that was read at `now`."""
         last, new = self.heartbeat.progress, heartbeat.progress
-        if heartbeat.beat != self.heartbeat.beat:
+        if heartbeat.sequence != self.heartbeat.sequence:
             self.last_heartbeat_time = now
-        # A host may run ahead of a device that stands still.
+        # A host may run ahead of a device that makes no progress.
         if new.finished != last.finished or (new.moves != last.moves and not (new.is_pending and last.is_pending)):
             self.last_progress_time = now
         self.heartbeat = heartbeat
 
     @property
-    def is_gone(self) -> bool:
+    def has_left(self) -> bool:
         """Whether the rank has left the training."""
-        beat = self.heartbeat
-        return self.exit_reason is not None or beat.error is not None or not beat.training
+        heartbeat = self.heartbeat
+        return self.exit_reason is not None or heartbeat.error is not None or not heartbeat.training
 
     @property
-    def is_held(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether the rank waits for its device, in a function of torch.distributed, or for all ranks."""
-        beat = self.heartbeat
-        waits = beat.call is not None or beat.waiting is not None or beat.pending_error is not None
-        return beat.progress.is_pending or waits or beat.ended > 0
+        heartbeat = self.heartbeat
+        waits = heartbeat.call is not None or heartbeat.waiting is not None or heartbeat.pending_error is not None
+        return heartbeat.progress.is_pending or waits or heartbeat.epoch_batches > 0
 
     @property
     def is_in_step(self) -> bool:
-        """Whether the host is in a step, where its device may hold it before there is an event."""
+        """Whether the host is in a step, where its device may block it before there is an event."""
         return self.heartbeat.progress.scope > 0 or self.heartbeat.frozen is not None
 
     def waiting_for(self, now: float) -> float:
         """Return for how many seconds the rank may have waited for another one; 0 if it works for itself."""
-        return now - self.last_progress_time if not self.is_gone and (self.is_held or self.is_in_step) else 0.0
+        return now - self.last_progress_time if not self.has_left and (self.is_blocked or self.is_in_step) else 0.0
 
     @property
     def where(self) -> str:
@@ -247,7 +247,7 @@ class RankState:
 
     @property
     def line(self) -> str:
-        """The line where its host stands, for messages."""
+        """The line where its host is, for messages."""
         return f" at {self.heartbeat.line}" if self.heartbeat.line else ""
 
 
@@ -256,14 +256,14 @@ class Timeouts:
     """Limits in seconds, derived from the strategy's `timeout` and the number of ranks.
 
     Attributes:
-        stall: How long the job may make no progress.
-        exit_grace: How long a rank may take to exit after a failure is reported.
+        progress_limit: How long the job may make no progress.
+        exit_period: How long a rank may take to exit after a failure is reported.
         heartbeat_interval: Time between two heartbeats.
         wait_interval: Time between two heartbeats while ranks wait for each other's.
     """
 
-    stall: float
-    exit_grace: float
+    progress_limit: float
+    exit_period: float
     heartbeat_interval: float
     wait_interval: float = _WAIT_INTERVAL
 
@@ -272,29 +272,33 @@ class Timeouts:
         """Return the limits with which every rank has exited `timeout` seconds after it stopped making progress."""
         interval = min(max(1.0, world_size / _HEARTBEAT_RATE), timeout / 20)
         # Rank 0 keeps the store for two intervals, in which the others read of a failure.
-        exit_grace = min(max(5.0, 2 * interval), timeout / 6)
-        # One grace period each for the main thread to raise, for what cleans up behind it, and for the process to exit.
-        return cls(timeout - 3 * exit_grace, exit_grace, interval, max(_WAIT_INTERVAL, world_size / _WAIT_RATE))
+        exit_period = min(max(5.0, 2 * interval), timeout / 6)
+        # One period each for the main thread to raise, for what cleans up after it, and for the process to exit.
+        return cls(timeout - 3 * exit_period, exit_period, interval, max(_WAIT_INTERVAL, world_size / _WAIT_RATE))
 
     @property
-    def silence(self) -> float:
+    def heartbeat_timeout(self) -> float:
         """Time without a heartbeat after which a rank whose connections are closed is dead."""
         return 2 * self.heartbeat_interval
 
     @property
     def detection_latency(self) -> float:
-        """Time from the death of a rank to the moment every rank has read of it: silence, and two exchanges at most."""
-        return self.silence + 3 * self.heartbeat_interval
+        """Time from the death of a rank until every rank has read of it: the timeout, and two exchanges at most."""
+        return self.heartbeat_timeout + 3 * self.heartbeat_interval
 
 
 def detect_failure(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
     """Return the first failure found, or None.
 
     Checked in order of certainty: a dead process, a rank that waits for one that left, handles an error or had fewer
-    batches, a job that stands still. Without proof that a rank is gone, nothing is reported as long as any rank makes
+    batches, a job without progress. Without proof that a rank has left, nothing is reported as long as any rank makes
     progress.
     """
-    return _dead_rank(ranks, now) or _missed_rank(ranks, ranks, now, timeouts) or _stalled_job(ranks, now, timeouts)
+    return (
+        _dead_rank(ranks, now)
+        or _missed_rank(ranks, ranks, now, timeouts)
+        or _job_without_progress(ranks, now, timeouts)
+    )
 
 
 def detect_leader_failure(leader: RankState, own: RankState, now: float, timeouts: Timeouts) -> RankFailure | None:
@@ -302,7 +306,7 @@ def detect_leader_failure(leader: RankState, own: RankState, now: float, timeout
     return _dead_rank([leader], now) or _missed_rank([leader], [own], now, timeouts)
 
 
-def confirm_wait(ranks: Sequence[Heartbeat]) -> int:
+def find_common_wait(ranks: Sequence[Heartbeat]) -> int:
     """Return the number of the wait that all ranks are in, or enter next although they handle an error; else 0."""
     waits = {rank.next_wait for rank in ranks}
     return waits.pop()[0] if len(waits) == 1 and any(rank.pending_error is not None for rank in ranks) else 0
@@ -345,8 +349,8 @@ def _dead_rank(ranks: Sequence[RankState], now: float) -> RankFailure | None:
         if heartbeat.error is not None:
             return RankFailure(f"{rank.name} failed{rank.where}: {heartbeat.error}", rank.rank)
         if heartbeat.training:
-            stood_still = heartbeat.progress.is_pending and now - rank.last_progress_time
-            is_synapse = rank.exit_reason == describe_exit(-9) and stood_still > SYNAPSE_TIMEOUT - _SYNAPSE_MARGIN
+            idle = heartbeat.progress.is_pending and now - rank.last_progress_time
+            is_synapse = rank.exit_reason == describe_exit(-9) and idle > SYNAPSE_TIMEOUT - _SYNAPSE_MARGIN
             by = f" ({SYNAPSE_EXIT})" if is_synapse else ""
             return RankFailure(f"{rank.name} exited{rank.where}: {rank.exit_reason}{by}", rank.rank)
     return None
@@ -356,22 +360,22 @@ def _missed_rank(
     peers: Sequence[RankState], ranks: Sequence[RankState], now: float, timeouts: Timeouts
 ) -> RankFailure | None:
     """Return the failure of a peer for which one of `ranks` waits in vain. Ranks that all left wait for no other."""
-    confirmed = peers[0].heartbeat.confirmed
+    common_wait = peers[0].heartbeat.common_wait
     for peer in peers:
-        beat = peer.heartbeat
-        if peer.is_gone:
-            cause = _LEFT if beat.error is None else f"failed: {beat.error}"
-        elif beat.ended:
-            cause = f"had fewer batches: its epoch ended after {beat.ended}"
-        elif beat.pending_error is not None and beat.next_wait[0] != confirmed:
-            cause = f"failed{peer.where}: {beat.pending_error}"
+        other = peer.heartbeat
+        if peer.has_left:
+            cause = _LEFT if other.error is None else f"failed: {other.error}"
+        elif other.epoch_batches:
+            cause = f"had fewer batches: its epoch ended after {other.epoch_batches}"
+        elif other.pending_error is not None and other.next_wait[0] != common_wait:
+            cause = f"failed{peer.where}: {other.pending_error}"
         else:
             continue
         for rank in ranks:
             own = rank.heartbeat
-            # It goes on, and has yet to say so; or is itself why the others wait at the end of the epoch.
-            is_excused = own.pending_error is not None and (own.next_wait[0] == confirmed or beat.ended > 0)
-            if not is_excused and _misses(rank, peer, now, timeouts):
+            # It goes on, which has yet to be read; or is itself why the others wait at the end of the epoch.
+            is_skipped = own.next_wait[0] == common_wait or other.epoch_batches > 0
+            if not (own.pending_error is not None and is_skipped) and _misses(rank, peer, now, timeouts):
                 return RankFailure(f"{peer.name} {cause}; {rank.name} waits for it{rank.where}", peer.rank)
     return None
 
@@ -382,55 +386,56 @@ def _misses(rank: RankState, peer: RankState, now: float, timeouts: Timeouts) ->
     That is in a later step, or in a wait that the peer has not entered, unless the peer's error makes it the next one.
     Ranks that accumulate may have different numbers of batches, but not of steps.
     """
-    own, beat, waited = rank.heartbeat, peer.heartbeat, rank.waiting_for(now)
-    if beat.pending_error is not None and own.next_wait == beat.next_wait:
+    own, other, seconds = rank.heartbeat, peer.heartbeat, rank.waiting_for(now)
+    if other.pending_error is not None and own.next_wait == other.next_wait:
         return False
-    if own.progress.place > beat.progress.place or own.next_wait[0] > beat.progress.waits:
-        return waited > timeouts.heartbeat_interval and (own.epochs == beat.epochs or not beat.ended)
-    if peer.is_gone:
+    if own.progress.place > other.progress.place or own.next_wait[0] > other.progress.waits:
+        is_same_epoch = own.epochs == other.epochs or not other.epoch_batches
+        return is_same_epoch and seconds > timeouts.heartbeat_interval
+    if peer.has_left:
         # Ranks may evaluate different numbers of batches, with or without each other.
-        return rank.is_held and waited >= timeouts.stall
+        return rank.is_blocked and seconds >= timeouts.progress_limit
     # At the end of the epoch, or in the rest of a call that the peer has left, whose device has nothing to wait for.
-    is_left = beat.pending_error is not None and not beat.progress.is_pending
-    return is_left and (own.ended > 0 or own.call is not None) and waited > timeouts.exit_grace
+    is_left = other.pending_error is not None and not other.progress.is_pending
+    return is_left and (own.epoch_batches > 0 or own.call is not None) and seconds > timeouts.exit_period
 
 
-def _stalled_job(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
-    """Return the failure of a job in which nothing has moved for `timeouts.stall`, and some rank waits for another."""
-    active = [rank for rank in ranks if not rank.is_gone]
-    if len(active) < 2 or any(now - rank.last_progress_time < timeouts.stall for rank in active):  # noqa: PLR2004 - a rank and the one it waits for.
+def _job_without_progress(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
+    """Return the failure of a job without progress for `progress_limit`, in which some rank waits for another."""
+    active = [rank for rank in ranks if not rank.has_left]
+    if len(active) < 2 or any(now - rank.last_progress_time < timeouts.progress_limit for rank in active):  # noqa: PLR2004 - a rank and the one it waits for.
         return None
-    silent = [rank for rank in active if now - rank.last_heartbeat_time > timeouts.detection_latency]
-    silent = silent or [rank for rank in active if rank.heartbeat.frozen == STOPPED]
-    present = [rank for rank in active if rank not in silent]
-    working = [rank for rank in present if not rank.is_held and not rank.is_in_step]
+    inactive = [rank for rank in active if now - rank.last_heartbeat_time > timeouts.detection_latency]
+    inactive = inactive or [rank for rank in active if rank.heartbeat.frozen == STOPPED]
+    present = [rank for rank in active if rank not in inactive]
+    working = [rank for rank in present if not rank.is_blocked and not rank.is_in_step]
     waiting = max((rank for rank in present if rank not in working), key=_place, default=None)
     if waiting is None:
-        # Each works for itself, or its device holds it where there is no event yet.
+        # Each works for itself, or its device blocks it where there is no event yet.
         waiting = max(present, key=_place, default=None)
-        if waiting is None or not any(_is_behind(rank, waiting) for rank in active):
+        if waiting is None or not any(_is_before(rank, waiting) for rank in active):
             return None
-    behind = [rank for rank in present if rank is not waiting and _is_behind(rank, waiting)]
-    for suspects in (silent, working, behind):
-        first = min(suspects, key=_place, default=None)
+    stragglers = [rank for rank in present if rank is not waiting and _is_before(rank, waiting)]
+    for candidates in (inactive, working, stragglers):
+        first = min(candidates, key=_place, default=None)
         if first is None:
             continue
-        if suspects is silent or all(rank is first or _is_behind(first, rank) for rank in suspects):
-            return _blame(first, waiting, now, timeouts)
+        if candidates is inactive or all(rank is first or _is_before(first, rank) for rank in candidates):
+            return _no_progress_failure(first, waiting, now, timeouts)
         # More than one may be at fault.
         break
-    waited = min(now - rank.last_progress_time for rank in active)
-    listed = [*working, *(rank for rank in active if rank not in working)]
-    places = ", ".join(f"{rank.name}{rank.where}{rank.line}" for rank in listed[:_MAX_PLACES])
-    places += f", and {len(listed) - _MAX_PLACES} more" if len(listed) > _MAX_PLACES else ""
-    return RankFailure(f"no rank has made progress for {waited:.0f} s: {places}")
+    seconds = min(now - rank.last_progress_time for rank in active)
+    ordered = [*working, *(rank for rank in active if rank not in working)]
+    places = ", ".join(f"{rank.name}{rank.where}{rank.line}" for rank in ordered[:_MAX_PLACES])
+    places += f", and {len(ordered) - _MAX_PLACES} more" if len(ordered) > _MAX_PLACES else ""
+    return RankFailure(f"no rank has made progress for {seconds:.0f} s: {places}")
 
 
-def _blame(rank: RankState, waiting: RankState, now: float, timeouts: Timeouts) -> RankFailure:
-    stood_still, silent = now - rank.last_progress_time, now - rank.last_heartbeat_time
-    heard = f" and has sent no heartbeat for {silent:.0f} s" if silent > timeouts.detection_latency else ""
-    heard = heard if rank.heartbeat.frozen is None else f" and {rank.heartbeat.frozen}"
-    message = f"{rank.name} has made no progress for {stood_still:.0f} s{rank.where}{rank.line}{heard}"
+def _no_progress_failure(rank: RankState, waiting: RankState, now: float, timeouts: Timeouts) -> RankFailure:
+    idle, inactive = now - rank.last_progress_time, now - rank.last_heartbeat_time
+    suffix = f" and has sent no heartbeat for {inactive:.0f} s" if inactive > timeouts.detection_latency else ""
+    suffix = suffix if rank.heartbeat.frozen is None else f" and {rank.heartbeat.frozen}"
+    message = f"{rank.name} has made no progress for {idle:.0f} s{rank.where}{rank.line}{suffix}"
     return RankFailure(f"{message}; {waiting.name} waits for it{waiting.where}", rank.rank)
 
 
@@ -438,5 +443,5 @@ def _place(rank: RankState) -> tuple[tuple[int, int, int], float]:
     return rank.heartbeat.progress.place, rank.last_heartbeat_time
 
 
-def _is_behind(rank: RankState, other: RankState) -> bool:
-    return rank.heartbeat.progress.is_behind(other.heartbeat.progress)
+def _is_before(rank: RankState, other: RankState) -> bool:
+    return rank.heartbeat.progress.is_before(other.heartbeat.progress)

@@ -3,7 +3,7 @@
 `torch.hpu.synchronize` keeps Python's lock while it waits for the device, so no thread of the rank could learn why it
 waits in vain. The guard is a fork, as the workers of a DataLoader are: it uses no device, and the rank's memory but for
 what they share. Every guard publishes its rank's heartbeat in the job's store. That of rank 0 reads all in one request;
-its heartbeat has the first failure and all decisions, and the others read it when a counter says that it has news.
+its heartbeat has the first failure and all decisions, and the others read it when a counter shows that it has news.
 """
 
 import contextlib
@@ -31,10 +31,10 @@ from hpu_core.distributed.failure_detection import (
     RankFailure,
     RankState,
     Timeouts,
-    confirm_wait,
     decide_signals,
     detect_failure,
     detect_leader_failure,
+    find_common_wait,
 )
 from hpu_core.distributed.rendezvous import RendezvousResult
 from hpu_core.distributed.step_clock import StepClock
@@ -50,16 +50,16 @@ _STDERR: Final = 2
 _LEADER: Final = "news"
 _NEWS: Final = 1 << 32
 # Fields of rank 0's heartbeat that no other rank needs at once.
-_ROUTINE: Final = ("beat", "progress", "call", "line", "frozen", "waiting", "batches", "exits")
-_ENDED: Final = "its process has ended"
-# Seconds that the last words of a rank may take on a broken network.
-_LAST_WORDS: Final = 5
+_OWN_FIELDS: Final = ("sequence", "progress", "call", "line", "frozen", "waiting", "batches", "exits")
+_EXITED: Final = "its process has ended"
+# Seconds that the last exchange of a rank may take on a broken network.
+_LAST_EXCHANGE: Final = 5
 
 
 def start_guard(job: RendezvousResult, clock: StepClock, *, detects: bool) -> int:
     """Fork the guard of this process, and return its process id; it ends with this process."""
     guard = Guard(job, clock, os.getpid(), detects=detects)
-    # Before the fork, which may run when this process is gone.
+    # Before the fork, which may run when this process has ended.
     guard.process = os.pidfd_open(os.getpid())
     with warnings.catch_warnings():
         # Python warns of a fork beside threads. The child uses no lock of this process but malloc's.
@@ -71,7 +71,7 @@ def start_guard(job: RendezvousResult, clock: StepClock, *, detects: bool) -> in
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(signum, signal.SIG_IGN)
         for entry in list(Path("/proc/self/fd").iterdir()):
-            if int(entry.name) not in {_STDERR, clock.woken, guard.process}:
+            if int(entry.name) not in {_STDERR, clock.wakeup_reader, guard.process}:
                 # Also the store's socket, at which the guard of rank 0 would seem to listen.
                 with contextlib.suppress(OSError):
                     os.close(int(entry.name))
@@ -123,9 +123,9 @@ class Guard:
         self._store: Store | None = None
         self._is_lost = False
         self._run = 0
-        self._has_ended = False
+        self._has_exited = False
         self._error: Exception | None = None
-        self._woken = threading.Event()
+        self._wakeup = threading.Event()
         self._begin(now)
 
     def _begin(self, now: float) -> None:
@@ -136,7 +136,7 @@ class Guard:
         self.failure: RankFailure | None = None
         self._failed_at = self._ordered_at = 0.0
         self._leader = Heartbeat()
-        # What rank 0 last had to say, on rank 0; its counter, on the others.
+        # What rank 0 published last, on rank 0; its counter, on the others.
         self._news: Heartbeat | None = None
         self._count = -1
         # What the rank did when its time was limited, and since when.
@@ -146,25 +146,25 @@ class Guard:
         """Measure all times from now on."""
         for state in self.ranks.values():
             state.last_heartbeat_time = state.last_progress_time = now
-        self._beats = (-1, now)
-        self._looked_at = now
+        self._activity = (-1, now)
+        self._checked_at = now
 
     def run(self) -> None:
         """Watch until the rank has ended."""
         exchange = threading.Thread(target=self._exchange_forever, daemon=True)
         exchange.start()
         # `select` takes no descriptors from 1024 on, and the program may have as many open files.
-        awaited = select.poll()
-        awaited.register(self.process, select.POLLIN)
-        awaited.register(self._clock.woken, select.POLLIN)
+        poll = select.poll()
+        poll.register(self.process, select.POLLIN)
+        poll.register(self._clock.wakeup_reader, select.POLLIN)
         try:
             while self._error is None:
-                ready = {descriptor for descriptor, _ in awaited.poll(1000 * self._timeouts.heartbeat_interval)}
+                ready = {descriptor for descriptor, _ in poll.poll(1000 * self._timeouts.heartbeat_interval)}
                 if self.process in ready:
                     break
                 if ready:
-                    os.read(self._clock.woken, 1 << 10)
-                    self._woken.set()
+                    os.read(self._clock.wakeup_reader, 1 << 10)
+                    self._wakeup.set()
                 self._watch(time.monotonic())
         except Exception as error:  # noqa: BLE001 - as of the other thread.
             self._error = error
@@ -172,134 +172,137 @@ class Guard:
         if self._error is not None:
             self._print(f"failure detection is off on rank {self._rank}: {describe_error(self._error)}")
             return
-        self._has_ended = True
-        self._woken.set()
-        if self._clock.posted.read().training:
-            # Who has left has said so.
-            exchange.join(_LAST_WORDS)
+        self._has_exited = True
+        self._wakeup.set()
+        if self._clock.from_rank.read().training:
+            # A rank that has left has published that.
+            exchange.join(_LAST_EXCHANGE)
 
     def _watch(self, now: float) -> None:
         """Limit how long the rank may take without an answer of rank 0, or after a failure."""
-        if now - self._looked_at > self._timeouts.stall / 2:
+        if now - self._checked_at > self._timeouts.progress_limit / 2:
             # The machine was suspended, or the whole job stopped.
             self._resume(now)
-        self._looked_at = now
-        posted = self._clock.posted.read()
-        if posted.run != self._run:
+        self._checked_at = now
+        from_rank = self._clock.from_rank.read()
+        if from_rank.run != self._run:
             # The other thread begins with a training, for it may be reading the heartbeats of the last one.
             return
-        self._observe_own(posted, now)
+        self._observe_own(from_rank, now)
         leader, own = self.ranks[0], self._own
-        silent = now - leader.last_heartbeat_time
+        seconds = now - leader.last_heartbeat_time
         # As long as rank 0 answers, it is the one to name the rank at fault.
-        if min(silent, own.waiting_for(now)) >= self._timeouts.stall:
-            message = f"{leader.name} has sent no heartbeat for {silent:.0f} s; {own.name} waits for it{own.where}"
-            self._learn(RankFailure(message, 0), is_local=True)
+        if min(seconds, own.waiting_for(now)) >= self._timeouts.progress_limit:
+            message = f"{leader.name} has sent no heartbeat for {seconds:.0f} s; {own.name} waits for it{own.where}"
+            self._set_failure(RankFailure(message, 0), is_local=True)
         if not self._ordered_at and (order := self._order(now)):
             self._ordered_at, self._clock["order"] = now, order
-        is_late = own.heartbeat.frozen is not None or now - self._ordered_at > self._timeouts.silence
-        if self._ordered_at and is_late:
+        is_expired = own.heartbeat.frozen is not None or now - self._ordered_at > self._timeouts.heartbeat_timeout
+        if self._ordered_at and is_expired:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def _order(self, now: float) -> int:
         """Return the order to a rank whose time is over, and 0 to any other.
 
-        A host that its device, or a call, holds has the grace period, as long as Python does not run there: a callback
+        A host that its device, or a call, blocks has the exit period, as long as Python does not run there: a callback
         may write a file while the device waits. One that works for itself has the timeout.
         """
-        grace, own = self._timeouts.exit_grace, self._own
-        beat, since = own.heartbeat, now - self._failed_at
-        if self.failure is None or not beat.training or beat.error is not None:
+        period, own = self._timeouts.exit_period, self._own
+        heartbeat, seconds = own.heartbeat, now - self._failed_at
+        if self.failure is None or not heartbeat.training or heartbeat.error is not None:
             return 0
         if self.failure.rank == self._rank:
             # Checked against what this process knows: a message alone ends no rank. The others have yet to read it.
-            hangs = beat.pending_error is None and now - own.last_progress_time > self._timeouts.stall / 2
-            return WITH_STACKS if hangs and since > self._timeouts.silence else 0
-        is_held = own.is_held or own.is_in_step
-        doing = (is_held, beat.progress.moves, self._clock["place"]) if is_held else None
-        if doing != self._limited[0]:
-            self._limited = doing, now
-        if (is_held and now - self._limited[1] > grace) or since > self._job.config.timeout.total_seconds() - grace:
-            is_known = self.failure.rank is not None or not self._job.config.reports
-            return QUIET if is_known else WITH_STACKS
-        return 0
+            limit = self._timeouts.progress_limit / 2
+            is_idle = heartbeat.pending_error is None and now - own.last_progress_time > limit
+            return WITH_STACKS if is_idle and seconds > self._timeouts.heartbeat_timeout else 0
+        is_blocked = own.is_blocked or own.is_in_step
+        activity = (is_blocked, heartbeat.progress.moves, self._clock["instruction"]) if is_blocked else None
+        if activity != self._limited[0]:
+            self._limited = activity, now
+        is_expired = is_blocked and now - self._limited[1] > period
+        if not is_expired and seconds <= self._job.config.timeout.total_seconds() - period:
+            return 0
+        is_known = self.failure.rank is not None or not self._job.config.reports
+        return QUIET if is_known else WITH_STACKS
 
-    def _observe_own(self, posted: Heartbeat, now: float) -> Heartbeat:
-        """Return the heartbeat of the rank, which has posted a part of it."""
-        beats = self._clock["beats"]
-        if beats != self._beats[0]:
-            self._beats = beats, now
+    def _observe_own(self, from_rank: Heartbeat, now: float) -> Heartbeat:
+        """Return the heartbeat of the rank, a part of which is `from_rank`."""
+        activity = self._clock["activity"]
+        if activity != self._activity[0]:
+            self._activity = activity, now
         frozen = None
-        if posted.training and beats > 0 and now - self._beats[1] > self._timeouts.silence:
+        if from_rank.training and activity > 0 and now - self._activity[1] > self._timeouts.heartbeat_timeout:
             frozen = STOPPED if _is_stopped(self._pid) else FROZEN
-        beat = replace(
-            posted,
-            beat=self._own.heartbeat.beat + 1,
+        heartbeat = replace(
+            from_rank,
+            sequence=self._own.heartbeat.sequence + 1,
             progress=self._clock.progress,
             signals=self._clock.signals,
             frozen=frozen,
-            exited=self._has_ended,
+            exited=self._has_exited,
         )
-        if self._has_ended:
-            self._own.exit_reason = _ENDED
-        self._own.update(beat, now)
-        return beat
+        if self._has_exited:
+            self._own.exit_reason = _EXITED
+        self._own.update(heartbeat, now)
+        return heartbeat
 
     def _exchange_forever(self) -> None:
         try:
             while True:
-                is_last = self._has_ended
+                is_last = self._has_exited
                 self.exchange(is_last=is_last)
                 if is_last:
                     return
-                beat = self._own.heartbeat
-                waits = self._leader.is_signalled or beat.waiting is not None or beat.pending_error is not None
-                is_urgent = waits and self.failure is None
-                self._woken.wait(self._timeouts.wait_interval if is_urgent else self._timeouts.heartbeat_interval)
-                self._woken.clear()
+                heartbeat = self._own.heartbeat
+                waits = self._leader.has_signals or heartbeat.waiting is not None or heartbeat.pending_error is not None
+                is_waiting = waits and self.failure is None
+                self._wakeup.wait(self._timeouts.wait_interval if is_waiting else self._timeouts.heartbeat_interval)
+                self._wakeup.clear()
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy run.
             self._error = error
 
     def exchange(self, *, is_last: bool = False) -> None:
-        """Publish the rank's heartbeat, read the others', and tell the rank what follows."""
-        version, now, posted = self._clock.posted.version, time.monotonic(), self._clock.posted.read()
-        if posted.run == 0:
+        """Publish the rank's heartbeat, read the others', and send the rank what follows."""
+        version, now, from_rank = self._clock.from_rank.version, time.monotonic(), self._clock.from_rank.read()
+        if from_rank.run == 0:
             # What an earlier guard of the rank has published stays until then: a training is numbered by it.
             return
-        if posted.run != self._run:
-            self._run = posted.run
+        if from_rank.run != self._run:
+            self._run = from_rank.run
             self._begin(now)
-        beat = self._observe_own(posted, now)
+        heartbeat = self._observe_own(from_rank, now)
         try:
             if self._is_lost and is_last:
                 return
             if self._store is None:
-                limit = timedelta(seconds=self._timeouts.silence)
+                limit = timedelta(seconds=self._timeouts.heartbeat_timeout)
                 config = replace(self._job.config, timeout=limit, check=lambda: None)
                 self._store, self._is_lost = self._job.store(open_store(config, server=False)), False
-            failure = (self._lead if self._rank == 0 else self._follow)(self._store, beat)
+            exchange = self._exchange_with_all if self._rank == 0 else self._exchange_with_leader
+            failure = exchange(self._store, heartbeat)
             self._clock["read"] = version
         except RuntimeError:
             self._store, self._is_lost = None, True
             # The store closes some seconds after a failure.
             failure = None if is_last else self._leader.failure or self._closed_store()
-        self._learn(failure)
+        self._set_failure(failure)
         # A rank may be in the next training already.
-        here = [state for state in self.ranks.values() if state.heartbeat.run <= beat.run and not state.is_gone]
+        here = [state for state in self.ranks.values() if state.heartbeat.run <= heartbeat.run and not state.has_left]
         self._clock["others"] = sum(state is not self._own for state in here)
-        self._clock.told.write(replace(self._leader, run=beat.run, failure=self.failure))
+        self._clock.from_guard.write(replace(self._leader, run=heartbeat.run, failure=self.failure))
 
-    def _lead(self, store: Store, own: Heartbeat) -> RankFailure | None:
+    def _exchange_with_all(self, store: Store, own: Heartbeat) -> RankFailure | None:
         """Read all heartbeats, and publish what follows, if it is news."""
         now = time.monotonic()
         self._read(store, self.ranks.keys() - {0}, own.run, now)
-        beats = [state.heartbeat for state in self.ranks.values()]
+        heartbeats = [state.heartbeat for state in self.ranks.values()]
         self._leader = replace(
             own,
-            is_signalled=any(beat.signals for beat in beats),
-            decision=decide_signals(beats, self._leader.decision) or self._leader.decision,
-            confirmed=confirm_wait(beats) or self._leader.confirmed,
+            has_signals=any(heartbeat.signals for heartbeat in heartbeats),
+            decision=decide_signals(heartbeats, self._leader.decision) or self._leader.decision,
+            common_wait=find_common_wait(heartbeats) or self._leader.common_wait,
             failure=self.failure,
         )
         if self._detects and self.failure is None:
@@ -307,15 +310,15 @@ class Guard:
             states = [leader if state is self._own else state for state in self.ranks.values()]
             self._leader.failure = detect_failure(states, now, self._timeouts)
         idle = Heartbeat()
-        news = replace(self._leader, **{name: getattr(idle, name) for name in _ROUTINE})
+        news = replace(self._leader, **{name: getattr(idle, name) for name in _OWN_FIELDS})
         if news != self._news:
             store.set(_key(0), self._leader.to_json())
         store.add(_LEADER, 1 if news == self._news else 1 + _NEWS)
         self._news = news
         return self._leader.failure
 
-    def _follow(self, store: Store, own: Heartbeat) -> RankFailure | None:
-        """Publish the own heartbeat, and read what rank 0 has to say, if it is news."""
+    def _exchange_with_leader(self, store: Store, own: Heartbeat) -> RankFailure | None:
+        """Publish the own heartbeat, and read that of rank 0, if it has news."""
         now, leader = time.monotonic(), self.ranks[0]
         store.set(_key(self._rank), own.to_json())
         count = store.add(_LEADER, 0)
@@ -332,20 +335,21 @@ class Guard:
         """Read the heartbeats of ranks, as far as they are of this training."""
         ranks = [*ranks]
         texts = _torch_2_0.get_many(store, [*map(_key, ranks)])
-        for rank, beat in zip(ranks, map(Heartbeat.from_json, texts), strict=True):
+        for rank, heartbeat in zip(ranks, map(Heartbeat.from_json, texts), strict=True):
             state = self.ranks[rank]
-            if beat.run < run:
+            if heartbeat.run < run:
                 continue
-            state.update(beat, now)
+            state.update(heartbeat, now)
             if rank == 0:
-                self._leader = beat
+                self._leader = heartbeat
         exits = {number: why for state in self.ranks.values() for number, why in state.heartbeat.exits.items()}
         for rank in ranks:
             state = self.ranks[rank]
-            has_exited, is_silent = state.heartbeat.exited, now - state.last_heartbeat_time > self._timeouts.silence
-            if has_exited or is_silent:
-                # Its launcher knows why, if it is ours. Its last words, that it has finished, may come later than that.
-                reason = exits.get(str(rank)) or (_ENDED if has_exited and is_silent else None)
+            is_inactive = now - state.last_heartbeat_time > self._timeouts.heartbeat_timeout
+            # It may have finished, and its last heartbeat may come later than its exit code.
+            if state.heartbeat.exited or is_inactive:
+                # Its launcher knows why, if it is ours.
+                reason = exits.get(str(rank)) or (_EXITED if state.heartbeat.exited and is_inactive else None)
                 state.exit_reason = reason or state.exit_reason
 
     def _closed_store(self) -> RankFailure | None:
@@ -355,13 +359,13 @@ class Guard:
             leader.exit_reason = "its store closed"
         return detect_leader_failure(leader, self._own, time.monotonic(), self._timeouts)
 
-    def _learn(self, failure: RankFailure | None, *, is_local: bool = False) -> None:
+    def _set_failure(self, failure: RankFailure | None, *, is_local: bool = False) -> None:
         """Take over the first failure, and print it unless the rank itself does."""
         if failure is None or self.failure is not None or not self._detects:
             return
-        self.failure, self._failed_at, beat = failure, time.monotonic(), self._own.heartbeat
-        is_told = is_local or self._job.config.reports or failure.rank == self._rank
-        if is_told and beat.training and beat.error is None and not beat.exited:
+        self.failure, self._failed_at, heartbeat = failure, time.monotonic(), self._own.heartbeat
+        is_printed = is_local or self._job.config.reports or failure.rank == self._rank
+        if is_printed and heartbeat.training and heartbeat.error is None and not heartbeat.exited:
             self._print(f"[rank {self._rank}] aborting: {failure.message}")
 
     def _print(self, message: str) -> None:

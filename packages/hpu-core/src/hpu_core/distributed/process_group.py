@@ -19,7 +19,7 @@ from hpu_core.distributed.errors import RankFailedError, describe_error, install
 from hpu_core.distributed.launcher import LAUNCHED, LaunchedRanks
 from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
 from hpu_core.distributed.step_clock import StepClock
-from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store, silence
+from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store, quiet_logs
 from hpu_core.distributed.watchdog import Watchdog
 from hpu_core.launcher_env import LAUNCHER_PID
 
@@ -162,16 +162,16 @@ class ProcessGroupManager:
     def _join(self, config: RendezvousConfig, timeout: timedelta) -> RendezvousResult:
         """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
         root = _job.root if _job is not None and _job.config.endpoint == config.endpoint else None
-        joining = replace(config, timeout=timeout)
+        attempt = replace(config, timeout=timeout)
         try:
-            with silence():
-                root = open_store(joining, server=config.hosts_store) if root is None else root
+            with quiet_logs():
+                root = open_store(attempt, server=config.hosts_store) if root is None else root
         except RuntimeError:
             # The ranks that this process launched would wait for the same store, until their own timeout.
             for process in self.launched.values():
                 process.kill()
             raise
-        return replace(rendezvous(joining, root), config=config)
+        return replace(rendezvous(attempt, root), config=config)
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
         """Create the default process group, unless the program made one, which must take hpu tensors."""
@@ -232,8 +232,9 @@ def _find_watchdog(job: RendezvousResult, launched: LaunchedRanks, *, detects: b
             return _watchdog
         # Not as in the store: the guard may not have published the last one.
         run = _watchdog.run if is_same else 0
-        _watchdog.dismiss()
-    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects, run=run)
+        _watchdog.shutdown()
+    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects)
+    _watchdog.run = run
     return _watchdog
 
 

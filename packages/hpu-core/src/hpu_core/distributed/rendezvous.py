@@ -1,7 +1,7 @@
 """Rendezvous: every rank joins the same attempt, or learns which rank is missing.
 
 The job's store may outlive an attempt (torchrun restarts ranks, a program destroys its process group and makes
-another), so it can hold keys of ranks that are gone. Rank 0 therefore numbers the attempts, and process group and
+another), so it can hold keys of ranks that have exited. Rank 0 therefore numbers the attempts, and process group and
 guards use the store under that number alone. The others join the last attempt that has no outcome, and the next one
 as soon as there is one.
 
@@ -25,16 +25,16 @@ from hpu_core.distributed.store import (
     Store,
     TCPStore,
     open_store,
-    publish,
-    silence,
+    put_record,
+    quiet_logs,
     try_get,
 )
 
 # Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 
 # How long rank 0 keeps the store open for the present ranks to read a failure.
-_ACK_TIMEOUT: Final = 5.0
+_READ_TIMEOUT: Final = 5.0
 _POLL_INTERVAL: Final = 0.02
 # Polls per second of all waiting ranks together, which must not delay rank 0's own requests to the store.
 _MAX_POLL_RATE: Final = 2000
@@ -72,11 +72,11 @@ def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> Rendez
         ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
             version of hpu-core wrote to the store.
     """
-    with silence():
+    with quiet_logs():
         root = open_store(config, server=config.hosts_store) if root is None else root
         own = f"rank {config.rank} (pid {os.getpid()} on {socket.gethostname()})"
         try:
-            attempt, ranks = (_lead if config.rank == 0 else _follow)(root, config, own)
+            attempt, ranks = (_join_as_leader if config.rank == 0 else _join_leader)(root, config, own)
         except RuntimeError as error:
             if isinstance(error, RankFailedError):
                 raise
@@ -85,11 +85,11 @@ def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> Rendez
     return RendezvousResult(config, root, attempt, ranks)
 
 
-def _lead(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
+def _join_as_leader(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
     """Begin an attempt on rank 0, wait until every rank has joined it, and publish the outcome."""
     attempt = root.add(_ATTEMPTS, 1)
     store = _attempt_store(root, attempt)
-    publish(store, "leader", {"protocol": PROTOCOL, "world_size": config.world_size})
+    put_record(store, "leader", {"protocol": PROTOCOL, "world_size": config.world_size})
     deadline = time.monotonic() + config.timeout.total_seconds()
     try:
         _join(store, config, own)
@@ -98,7 +98,7 @@ def _lead(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping
             _read_outcome(store, config)
             if (latest := root.add(_ATTEMPTS, 0)) != attempt:
                 error = _duplicate_error(own, "another process")
-                _publish_outcome(_attempt_store(root, latest), error)
+                _put_outcome(_attempt_store(root, latest), error)
                 raise error
             config.check()
             if time.monotonic() > deadline:
@@ -106,20 +106,20 @@ def _lead(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping
             time.sleep(_POLL_INTERVAL)
         ranks = {rank: _name(store, rank) for rank in range(config.world_size)}
     except (RankFailedError, ValueError) as error:
-        _publish_outcome(store, error)
+        _put_outcome(store, error)
         # Keep the store open until the present ranks have read why.
-        deadline = time.monotonic() + _ACK_TIMEOUT
+        deadline = time.monotonic() + _READ_TIMEOUT
         while time.monotonic() < deadline and store.add("outcome_read", 0) < store.add("present", 0) - 1:
             time.sleep(_POLL_INTERVAL)
         raise
-    _publish_outcome(store, None)
+    _put_outcome(store, None)
     return attempt, ranks
 
 
-def _follow(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
+def _join_leader(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
     """Join rank 0's attempt, and wait for its outcome."""
     # Rank 0 may join last, and then waits as long for the others.
-    deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _ACK_TIMEOUT
+    deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _READ_TIMEOUT
     interval = max(_POLL_INTERVAL, config.world_size / _MAX_POLL_RATE)
     joined = 0
     while time.monotonic() < deadline:
@@ -129,7 +129,7 @@ def _follow(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mappi
         if attempt == joined:
             if attempt and _read_outcome(store, config):
                 return attempt, {0: _name(store, 0), config.rank: own}
-        # Rank 0 numbers an attempt before it writes what it is; one that has an outcome is of ranks that are gone.
+        # Rank 0 numbers an attempt before it writes what it is; one that has an outcome is of earlier ranks.
         elif try_get(store, "leader") is not None and try_get(store, "outcome") is None:
             _join(store, config, own)
             joined = attempt
@@ -161,10 +161,10 @@ def _join(store: Store, config: RendezvousConfig, own: str) -> None:
         is_known = try_get(store, f"join/{config.rank}") is not None
         problem = _duplicate_error(_name(store, config.rank) if is_known else "another process", own)
     if problem is not None:
-        return _publish_outcome(store, problem)
+        return _put_outcome(store, problem)
     # A first heartbeat, so that no reader of it has to wait.
     store.set(f"heartbeat/{config.rank}", Heartbeat().to_json())
-    publish(store, f"join/{config.rank}", {"name": own})
+    put_record(store, f"join/{config.rank}", {"name": own})
     store.add("joined", 1)
     return None
 
@@ -173,8 +173,8 @@ def _name(store: Store, rank: int) -> str:
     return str((try_get(store, f"join/{rank}") or {}).get("name"))
 
 
-def _publish_outcome(store: Store, error: Exception | None) -> None:
-    publish(store, "outcome", {"error": error and str(error), "is_value_error": isinstance(error, ValueError)})
+def _put_outcome(store: Store, error: Exception | None) -> None:
+    put_record(store, "outcome", {"error": error and str(error), "is_value_error": isinstance(error, ValueError)})
 
 
 def _read_outcome(store: Store, config: RendezvousConfig) -> bool:

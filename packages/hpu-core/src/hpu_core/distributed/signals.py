@@ -37,7 +37,7 @@ class SignalCoordinator:
         # On the instances: the classes stay as they are.
         self._replaced: list[tuple[object, str, Any]] = [
             (connector, NOTIFIER, self._notify),
-            (connector, REQUEUER, self._announce),
+            (connector, REQUEUER, self._share_signal),
             (loop, "advance", self._advance),
         ]
         if hasattr(loop, SYNCHRONIZER):
@@ -52,9 +52,9 @@ class SignalCoordinator:
 
     def before_evaluation_batch(self, batches: Iterable[float]) -> None:
         """Handle the signals that all ranks handle before a batch of an evaluation, which has `batches` by loader."""
-        # Some ranks may have no batch, and wait for the others behind the evaluation.
-        is_unequal = self._trainer.lightning_module.allow_zero_length_dataloader_with_multiple_devices
-        self._handle(self._watchdog.signals_before_batch(math.inf if is_unequal else sum(batches)))
+        # Some ranks may have no batch, and wait for the others after the evaluation.
+        may_differ = self._trainer.lightning_module.allow_zero_length_dataloader_with_multiple_devices
+        self._handle(self._watchdog.signals_before_batch(math.inf if may_differ else sum(batches)))
 
     def _advance(self, *args: Any) -> None:
         """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched.
@@ -86,7 +86,7 @@ class SignalCoordinator:
         if launcher is not None and not self._has_passed_on:
             self._has_passed_on = True
             launcher.kill(signum)
-        self._announce(signum, frame)
+        self._share_signal(signum, frame)
 
-    def _announce(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        self._watchdog.announce_signal(signum)
+    def _share_signal(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        self._watchdog.notify_signal(signum)

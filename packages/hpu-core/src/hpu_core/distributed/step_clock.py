@@ -1,6 +1,6 @@
 """Clock of one rank's progress, in memory that it shares with its guard.
 
-On a card a collective is enqueued, and the host goes on; only an event tells when the device has finished a step. The
+On a card a collective is enqueued, and the host goes on; only an event shows when the device has finished a step. The
 training thread records events, because recording takes part in the launch of work; any thread may ask an event.
 """
 # hpu-doctor verify: barrier-never-times-out
@@ -21,17 +21,17 @@ from typing import Any, Final
 
 from hpu_core.distributed.failure_detection import SCOPES, Heartbeat, Progress
 
-# Cells of the shared memory: the progress, then what rank and guard tell each other.
+# Cells of the shared memory: the progress, then what rank and guard send each other.
 _CELLS: Final = {
     name: index
-    for index, name in enumerate((*Progress._fields, "signals", "beats", "place", "order", "read", "others"))
+    for index, name in enumerate((*Progress._fields, "signals", "activity", "instruction", "order", "read", "others"))
 }
 _CELL_BYTES: Final = 1 << 10
 _MAX_TEXT: Final = 1 << 15
 _LIBRARIES: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 # Modules of torch whose functions wait for other ranks.
 _WAITING: Final = ("torch.distributed.", "torch.nn.parallel.")
-# What a step that fails does not change, so that its rank is behind those that go on.
+# What a step that fails does not change, so that the place of its rank is before those that go on.
 _RESTORED: Final = ("steps", "batch", "stage", "scope")
 
 
@@ -80,21 +80,21 @@ class StepClock:
         make_event: Makes an event of the device; None where there is no device.
 
     Attributes:
-        posted: What the rank has to say, but for its progress and its signals.
-        told: What the guard has to say: the heartbeat of rank 0, of this training.
-        wake: Write to it to have the guard read what is posted.
+        from_rank: What the rank sends, but for its progress and its signals.
+        from_guard: What the guard sends: the heartbeat of rank 0, of this training.
+        wakeup_reader: Descriptor that is readable when the guard has to read what the rank sends.
     """
 
     def __init__(self, make_event: Callable[[], Any] | None = None) -> None:
         memory = mmap.mmap(-1, _CELL_BYTES + 2 * _MAX_TEXT)
         self._cells = memoryview(memory)[:_CELL_BYTES].cast("q")
-        self.posted, self.told = Slot(memory, _CELL_BYTES), Slot(memory, _CELL_BYTES + _MAX_TEXT)
-        self.woken, self._wake = os.pipe()
-        for descriptor in (self.woken, self._wake):
+        self.from_rank, self.from_guard = Slot(memory, _CELL_BYTES), Slot(memory, _CELL_BYTES + _MAX_TEXT)
+        self.wakeup_reader, self._wakeup_writer = os.pipe()
+        for descriptor in (self.wakeup_reader, self._wakeup_writer):
             os.set_blocking(descriptor, False)
         self._make_event = make_event
         self._pending: deque[Any] = deque()
-        self._asking = threading.Lock()
+        self._query_lock = threading.Lock()
         self._thread: int | None = None
 
     def __getitem__(self, name: str) -> int:
@@ -119,14 +119,14 @@ class StepClock:
         for name in _CELLS:
             self[name] = 0
 
-    def wake(self) -> None:
+    def notify_guard(self) -> None:
         """Have the guard read what is here. A signal handler may call this."""
         with contextlib.suppress(BlockingIOError):
-            os.write(self._wake, b"\0")
+            os.write(self._wakeup_writer, b"\0")
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Note that the training thread is in one of `SCOPES`; behind the outermost, complete one, record an event."""
+        """Note that the training thread is in one of `SCOPES`; after the outermost, complete one, record an event."""
         self._thread = threading.get_ident()
         before = self.progress
         _, batch, stage = before.place
@@ -153,7 +153,7 @@ class StepClock:
     def wait(self, name: str) -> Iterator[None]:
         """Count a call in which the host waits for all ranks, such as "barrier"."""
         self._thread = threading.get_ident()
-        self.announce_wait(name)
+        self.set_wait(name)
         self._set(moves=self["moves"] + 1, waits=self["waits"] + 1)
         try:
             yield
@@ -164,12 +164,12 @@ class StepClock:
         finally:
             self["moves"] += 1
 
-    def announce_wait(self, name: str) -> None:
+    def set_wait(self, name: str) -> None:
         """Note what the host waits for next."""
         self["wait"] = zlib.crc32(name.encode())
 
     def record(self) -> bool:
-        """Record an event behind the work that the training thread has launched; return whether the device has one."""
+        """Record an event after the work that the training thread has launched; return whether the device has one."""
         if self._make_event is None:
             return False
         try:
@@ -179,20 +179,20 @@ class StepClock:
             # What the device refuses is for the training to report.
             self._make_event = None
             return False
-        with self._asking:
+        with self._query_lock:
             self._pending.append(event)
         self["recorded"] += 1
-        self.ask()
+        self.query_events()
         return True
 
-    def ask(self) -> None:
+    def query_events(self) -> None:
         """Ask which events the device has reached."""
-        with self._asking:
+        with self._query_lock:
             while self._pending and self._pending[0].query():
                 self._pending.popleft()
                 self["finished"] += 1
 
-    def locate(self) -> tuple[str | None, str | None]:
+    def find_call(self) -> tuple[str | None, str | None]:
         """Return the function of torch.distributed that the training thread is in, and its line of the program."""
         frame = self._frame()
         frames = [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
@@ -209,12 +209,12 @@ class StepClock:
         )
         return call, _describe(next(own, frame))
 
-    def beat(self) -> None:
+    def record_activity(self) -> None:
         """Note that Python's threads run, and the place in the code, which changes if the training thread runs it."""
         frame = self._frame()
         # CPython makes another frame object for each look.
-        self["place"] = hash(None if frame is None else (frame.f_code, frame.f_lasti))
-        self["beats"] += 1
+        self["instruction"] = hash(None if frame is None else (frame.f_code, frame.f_lasti))
+        self["activity"] += 1
 
     def _frame(self) -> FrameType | None:
         # CPython's only way to the frames of another thread.

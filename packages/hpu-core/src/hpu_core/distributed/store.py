@@ -40,7 +40,7 @@ _FATAL: Final = 3
 # Timeout of an attempt to connect. torch's client takes twice as long, and longer if a program that took the connection
 # ends without an answer: an interpreter that exits while the constructor raises in another thread aborts.
 _ATTEMPT: Final = timedelta(seconds=1)
-_ATTEMPT_GRACE: Final = 5.0
+_ATTEMPT_MARGIN: Final = 5.0
 _POLL_INTERVAL: Final = 0.05
 # How long a host may take to refuse a connection.
 _REFUSAL_TIMEOUT: Final = 1.0
@@ -133,7 +133,7 @@ def is_refused(config: RendezvousConfig) -> bool:
     return False
 
 
-def publish(store: Store, key: str, value: Mapping[str, Any]) -> None:
+def put_record(store: Store, key: str, value: Mapping[str, Any]) -> None:
     """Write a JSON object that `try_get` reads."""
     store.set(key, json.dumps(value))
     store.add(f"{key}/published", 1)
@@ -163,7 +163,7 @@ def try_get(store: Store, key: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def silence() -> Iterator[None]:
+def quiet_logs() -> Iterator[None]:
     """Print nothing of torch's C++ code meanwhile, unless TORCH_CPP_LOG_LEVEL asks for another level than the default.
 
     torch's store prints a trace of 26 lines of each request and connection that fails. It raises an error as well.
@@ -211,7 +211,7 @@ def _connect(config: RendezvousConfig, server: bool, deadline: float) -> TCPStor
             outcome.put(error)
 
     threading.Thread(target=construct, name="hpu-store-connect", daemon=True).start()
-    while time.monotonic() < deadline + _ATTEMPT_GRACE:
+    while time.monotonic() < deadline + _ATTEMPT_MARGIN:
         config.check()
         with contextlib.suppress(queue.Empty):
             store = outcome.get(timeout=1)

@@ -1,9 +1,9 @@
 """Watchdog: what a rank itself does for failure detection.
 
-HCCL collectives never time out, so a collective that one rank does not enter holds the devices of all others forever,
-and their hosts where they next read. The rank notes where it is in memory that it shares with its guard, raises
-`RankFailedError` at its next step or wait when the guard knows of a failure, and exits when the guard orders it. One
-thread shows that Python runs, and looks where the host stands.
+HCCL collectives never time out, so a collective that one rank does not enter blocks the devices of all others forever,
+and their hosts where they next read. The rank records its place in memory that it shares with its guard, raises
+`RankFailedError` at its next step or wait when the guard has found a failure, and exits when the guard orders it. One
+thread records that Python runs, and the line where an idle host is.
 """
 # hpu-doctor verify: barrier-never-times-out
 
@@ -33,13 +33,13 @@ from hpu_core.distributed.step_clock import StepClock
 _log = logging.getLogger(__name__)
 
 _STDERR: Final = 2
-# Seconds between two looks at the device, and at what the guard has to say.
+# Seconds between two looks at the device, and at what the guard sends.
 _DEVICE_INTERVAL: Final = 0.001
 _LOOK_INTERVAL: Final = 0.01
-# Attributes of an error: all ranks entered the same wait with it; it was waited whether another rank has failed.
+# Attributes of an error: all ranks entered the same wait with it; it has waited for the failure of another rank.
 # A reference would keep the frames of its traceback, and another error may have its id.
-_CONFIRMED: Final = "_hpu_is_confirmed"
-_AWAITED: Final = "_hpu_is_awaited"
+_COMMON: Final = "_hpu_is_common"
+_CAUSE_CHECKED: Final = "_hpu_cause_checked"
 
 
 class Watchdog:
@@ -50,8 +50,10 @@ class Watchdog:
         launched: The ranks that this process launched.
         clock: The clock of this process.
         detects: Whether to detect failures; else ranks only agree on signals.
-        run: Number of the last training of another watchdog in this process group.
         guard: Starts the guard, and returns its process id; 0 if it is a thread.
+
+    Attributes:
+        run: Number of the last training in this process group, the same on all ranks.
     """
 
     def __init__(
@@ -61,7 +63,6 @@ class Watchdog:
         clock: StepClock,
         *,
         detects: bool = True,
-        run: int = 0,
         guard: Callable[..., int] = start_guard,
     ) -> None:
         config = job.config
@@ -71,9 +72,10 @@ class Watchdog:
         self._rank = config.rank
         self._launched = launched
         self._timeouts = Timeouts.from_timeout(config.timeout.total_seconds(), config.world_size)
-        # The training thread and the one below post it.
+        # The training thread and the one below change it.
         self._lock = threading.RLock()
-        self._beat = Heartbeat(run=run)
+        self._heartbeat = Heartbeat()
+        self.run = 0
         self._users = 0
         self._pid = os.getpid()
         self._devnull = os.open(os.devnull, os.O_WRONLY)
@@ -91,7 +93,8 @@ class Watchdog:
         # Number this run, so keys of the previous one are ignored. A rank that did not get as far as rank 0 catches up.
         leader = Heartbeat.from_json(self.job.store().get("heartbeat/0"))
         self.clock.reset()
-        self._beat = Heartbeat(run=max(leader.run, self._beat.run + 1), training=True)
+        self.run = max(leader.run, self.run + 1)
+        self._heartbeat = Heartbeat(run=self.run, training=True)
         self._post()
         if self._users > 1:
             return
@@ -102,12 +105,7 @@ class Watchdog:
     @property
     def failure(self) -> RankFailure | None:
         """Why the job cannot continue; None while it can."""
-        return self._told.failure
-
-    @property
-    def run(self) -> int:
-        """Number of the last training in this process group, the same on all ranks."""
-        return self._beat.run
+        return self._from_guard.failure
 
     def raise_if_failed(self, cause: BaseException | None = None) -> None:
         """Raise a RankFailedError if the job cannot continue."""
@@ -127,7 +125,7 @@ class Watchdog:
         Raises:
             RankFailedError: The job cannot continue, which may be why the body failed.
         """
-        return self._raising(self.clock.scope(name))
+        return self._guarded(self.clock.scope(name))
 
     def wait(self, name: str) -> AbstractContextManager[None]:
         """Return the context of a call in which the host waits for all ranks, such as "barrier".
@@ -135,10 +133,10 @@ class Watchdog:
         Raises:
             RankFailedError: As in `step`.
         """
-        return self._raising(self.clock.wait(name))
+        return self._guarded(self.clock.wait(name))
 
     @contextlib.contextmanager
-    def _raising(self, context: AbstractContextManager[None]) -> Iterator[None]:
+    def _guarded(self, context: AbstractContextManager[None]) -> Iterator[None]:
         """Return a context that enters another one, unless the job cannot continue.
 
         Raises:
@@ -162,16 +160,16 @@ class Watchdog:
         Raises:
             RankFailedError: Another rank has failed.
         """
-        if vars(error).get(_CONFIRMED) or self._is_off or not self.detects:
+        if vars(error).get(_COMMON) or self._is_off or not self.detects:
             return True
-        self.clock.announce_wait(name)
+        self.clock.set_wait(name)
         self._post(pending_error=describe_error(error))
         try:
-            self._wait_until(lambda: self._told.confirmed == self.clock["waits"] + 1)
+            self._wait_until(lambda: self._from_guard.common_wait == self.clock["waits"] + 1)
         finally:
             self._post(pending_error=None)
         self.raise_if_peer_failed()
-        vars(error)[_CONFIRMED] = self.failure is None
+        vars(error)[_COMMON] = self.failure is None
         return self.failure is None
 
     def wait_for_device(self) -> None:
@@ -187,17 +185,17 @@ class Watchdog:
         while self.clock.progress.is_pending:
             self.raise_if_failed()
             time.sleep(_DEVICE_INTERVAL)
-            self.clock.ask()
+            self.clock.query_events()
 
-    def announce_signal(self, signum: int) -> None:
+    def notify_signal(self, signum: int) -> None:
         """Have all ranks handle a signal before the same batch. A signal handler may call this."""
         self.clock["signals"] |= 1 << signum
-        self.clock.wake()
+        self.clock.notify_guard()
 
     def signals_before_batch(self, batches: float | None = None) -> tuple[int, ...]:
         """Count a batch that is about to start; return the signals that all ranks handle before it.
 
-        Returns at once unless some rank has announced one. SIGTERM stands: a loop may ask again.
+        Returns at once unless some rank has received one. SIGTERM stands: a loop may ask again.
 
         Args:
             batches: Number of batches of the evaluation, infinite if unknown; None before a training batch.
@@ -205,24 +203,24 @@ class Watchdog:
         taken, evaluated = self.clock.progress.taken
         taken, evaluated = (taken + 1, 0) if batches is None else (taken, evaluated + 1)
         batch: tuple[int, float] = taken, evaluated
-        if self._told.is_signalled and batch >= self._told.decision.batch:
+        if self._from_guard.has_signals and batch >= self._from_guard.decision.batch:
             # All ranks wait here, or read which batch a rank has taken.
             self._post(waiting=batch, batches=batches or 0)
-            self._wait_until(lambda: self._told.decision.batch >= batch)
+            self._wait_until(lambda: self._from_guard.decision.batch >= batch)
             self.raise_if_failed()
-        decision = self._told.decision
+        decision = self._from_guard.decision
         signals = self.clock.signals if self._is_off else decision.signals if decision.batch == batch else ()
         self.clock["batches"], self.clock["evaluated"] = taken, evaluated
         for signum in {*signals} - {signal.SIGTERM}:
             self.clock["signals"] &= ~(1 << signum)
-        if self._beat.waiting or self._beat.batches != (batches or 0):
+        if self._heartbeat.waiting or self._heartbeat.batches != (batches or 0):
             self._post(waiting=None, batches=batches or 0)
         return signals
 
     def end_epoch(self, batches: int) -> None:
         """Wait until all ranks have ended an epoch of training, or a rank would pair its next one with this one's rest.
 
-        The ranks count in the store: a rank whose guard has died holds up no other one.
+        The ranks count in the store: a rank whose guard has died delays no other one.
 
         Args:
             batches: Number of batches that this rank had in the epoch.
@@ -233,14 +231,14 @@ class Watchdog:
         if not self.detects:
             return
         key, store, ranks = f"epochs/{self.run}", self.job.store(), self.job.config.world_size
-        with self._raising(contextlib.nullcontext()):
-            self._post(ended=batches)
+        with self._guarded(contextlib.nullcontext()):
+            self._post(epoch_batches=batches)
             try:
                 last = -(-store.add(key, 1) // ranks) * ranks
                 self._wait_until(lambda: store.add(key, 0) >= last, interval=self._timeouts.wait_interval / 5)
                 self.raise_if_failed()
             finally:
-                self._post(ended=0, epochs=self._beat.epochs + 1)
+                self._post(epoch_batches=0, epochs=self._heartbeat.epochs + 1)
 
     def report_failure(self, error: BaseException) -> None:
         """Publish that this rank cannot continue, unless another rank is the reason.
@@ -250,9 +248,9 @@ class Watchdog:
         """
         self._raise_cause(error)
         # What is raised after the first error follows from it.
-        if self._beat.training and self._beat.error is None and not isinstance(error, RankFailedError):
+        if self._heartbeat.training and self._heartbeat.error is None and not isinstance(error, RankFailedError):
             self._post(error=describe_error(error))
-            print_line(f"[rank {self._rank}] failed: {self._beat.error}")
+            print_line(f"[rank {self._rank}] failed: {self._heartbeat.error}")
             self._flush()
 
     def _raise_cause(self, error: BaseException) -> None:
@@ -262,8 +260,8 @@ class Watchdog:
         """
         if isinstance(error, RankFailedError):
             return
-        is_new = _AWAITED not in vars(error)
-        vars(error)[_AWAITED] = True
+        is_new = _CAUSE_CHECKED not in vars(error)
+        vars(error)[_CAUSE_CHECKED] = True
         if isinstance(error, RuntimeError) and is_new and self.detects:
             self._wait_until(lambda: False, self._timeouts.detection_latency)
         self.raise_if_peer_failed(error)
@@ -279,9 +277,9 @@ class Watchdog:
             self._keep_store()
         self._stop.set()
         if self._thread is not threading.current_thread() and self._thread is not None:
-            self._thread.join(self._timeouts.exit_grace)
+            self._thread.join(self._timeouts.exit_period)
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """End the guard: another watchdog follows."""
         self._stop.set()
         self._is_off = True
@@ -306,43 +304,43 @@ class Watchdog:
             self.close()
         if self.failure is not None:
             # The bridge destroys its process groups, which waits for dead peers. This timer does not need the GIL.
-            faulthandler.dump_traceback_later(self._timeouts.exit_grace, exit=True, file=self._devnull)
+            faulthandler.dump_traceback_later(self._timeouts.exit_period, exit=True, file=self._devnull)
 
     @property
-    def _told(self) -> Heartbeat:
-        """What the guard had to say in this training."""
-        told = self.clock.told.read()
-        return told if told.run == self.run else Heartbeat()
+    def _from_guard(self) -> Heartbeat:
+        """What the guard has sent in this training."""
+        from_guard = self.clock.from_guard.read()
+        return from_guard if from_guard.run == self.run else Heartbeat()
 
     def _post(self, **changes: object) -> None:
         """Change the heartbeat, and have the guard read it."""
         with self._lock:
-            self._beat = replace(self._beat, **changes)  # type: ignore[arg-type] # Its fields.
-            self.clock.posted.write(self._beat)
-        self.clock.wake()
+            self._heartbeat = replace(self._heartbeat, **changes)  # type: ignore[arg-type] # Its fields.
+            self.clock.from_rank.write(self._heartbeat)
+        self.clock.notify_guard()
 
     def _pulse(self, stop: threading.Event) -> None:
         try:
             moves = -1
             while not stop.wait(self._timeouts.heartbeat_interval):
-                self._look(is_still=moves == self.clock["moves"])
+                self._look(is_idle=moves == self.clock["moves"])
                 moves = self.clock["moves"]
         except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy run.
             self._is_off = True
             _log.warning("failure detection is off on rank %d", self._rank, exc_info=True)
-            self.dismiss()
+            self.shutdown()
 
-    def _look(self, *, is_still: bool) -> None:
-        """Show that Python runs, and where a host stands that has not moved since the last look."""
+    def _look(self, *, is_idle: bool) -> None:
+        """Record that Python runs, and the line of a host that has not moved since the last look."""
         call = line = None
-        if is_still:
-            # The training thread asks itself while it moves. Beside a host in `Event.synchronize`, asking blocks.
-            self.clock.ask()
-            call, line = self.clock.locate()
+        if is_idle:
+            # The training thread queries them itself while it moves. Beside a host in `Event.synchronize`, that blocks.
+            self.clock.query_events()
+            call, line = self.clock.find_call()
         exits = {str(rank): reason for rank, reason in self._launched.exit_reasons().items()}
-        if (call, line, exits) != (self._beat.call, self._beat.line, self._beat.exits):
+        if (call, line, exits) != (self._heartbeat.call, self._heartbeat.line, self._heartbeat.exits):
             self._post(call=call, line=line, exits=exits)
-        self.clock.beat()
+        self.clock.record_activity()
         if order := self.clock["order"]:
             try:
                 if order == WITH_STACKS:
@@ -368,21 +366,21 @@ class Watchdog:
 
     def _flush(self) -> None:
         """Wait until the heartbeat is in the store."""
-        version = self.clock.posted.version
+        version = self.clock.from_rank.version
         deadline = time.monotonic() + self._timeouts.detection_latency
         while self.clock["read"] < version and time.monotonic() < deadline and not self._is_off:
             time.sleep(_LOOK_INTERVAL)
 
     def _keep_store(self) -> None:
         """Wait until no other rank needs the store, which closes with this process."""
-        if self._beat.error is None:
+        if self._heartbeat.error is None:
             # Others may wait for this rank in vain.
-            self._wait_until(self._is_alone, self._timeouts.detection_latency, self._timeouts.wait_interval)
-        if self.failure is not None or self._beat.error is not None:
+            self._wait_until(self._has_no_peer, self._timeouts.detection_latency, self._timeouts.wait_interval)
+        if self.failure is not None or self._heartbeat.error is not None:
             # They have yet to read of it.
             time.sleep(2 * self._timeouts.heartbeat_interval)
 
-    def _is_alone(self) -> bool:
+    def _has_no_peer(self) -> bool:
         """Return whether no other rank trains; have the guard read again, which it does once a heartbeat otherwise."""
-        self.clock.wake()
+        self.clock.notify_guard()
         return not self.clock["others"]
