@@ -415,15 +415,11 @@ def _job_without_progress(ranks: Sequence[RankState], now: float, timeouts: Time
         waiting = max(present, key=_place, default=None)
         if waiting is None or not any(_is_before(rank, waiting) for rank in active):
             return None
-    stragglers = [rank for rank in present if rank is not waiting and _is_before(rank, waiting)]
-    for candidates in (inactive, working, stragglers):
-        first = min(candidates, key=_place, default=None)
-        if first is None:
-            continue
-        if candidates is inactive or all(rank is first or _is_before(first, rank) for rank in candidates):
-            return _no_progress_failure(first, waiting, now, timeouts)
-        # More than one may be at fault.
-        break
+    candidates = inactive or working or [rank for rank in present if _is_before(rank, waiting)]
+    first = min(candidates, key=_place, default=None)
+    # Else more than one may be at fault.
+    if first and (inactive or all(rank is first or _is_before(first, rank) for rank in candidates)):
+        return _no_progress_failure(first, waiting, now, timeouts)
     seconds = min(now - rank.last_progress_time for rank in active)
     ordered = [*working, *(rank for rank in active if rank not in working)]
     places = ", ".join(f"{rank.name}{rank.where}{rank.line}" for rank in ordered[:_MAX_PLACES])
