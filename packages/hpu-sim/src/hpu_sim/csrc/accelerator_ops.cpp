@@ -7,7 +7,7 @@
 #include <ATen/ops/complex.h>
 #include <ATen/ops/complex_native.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <torch/library.h>
 
 #include "alias.h"
@@ -21,31 +21,15 @@
 namespace hpu_sim {
 namespace {
 
-// Returns the elements that a mask keeps, with their mean, and the mask. By the formula of the CPU's kernel, for the
-// same numbers.
-std::tuple<at::Tensor, at::Tensor> drop(const at::Tensor& input, const at::Tensor& mask, double keep) {
-  return {input.mul(mask).mul_(keep == 0 ? 0 : 1 / keep), mask};
-}
-
-// The CPU's kernel takes no generator and would draw from the CPU's default one.
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, Optional<bool> train) {
-  const auto mask_options = input.options().dtype(at::kBool);
-  if (input.numel() == 0) {
-    return {input, at::empty_like(input)};
-  }
-  if (!train.value_or(true)) {
-    return {input.clone(), at::ones_like(input, mask_options)};
-  }
-  return drop(input, at::empty_like(input, mask_options).bernoulli_(1 - p), 1 - p);
+// By the formula of the CPU's kernel of dropout, for the same numbers.
+at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
+  return self.mul(mask).mul_(scale);
 }
 
 std::tuple<at::Tensor, at::Tensor> fused_dropout(
     const at::Tensor& self, double keep, Optional<at::Generator> generator) {
-  return drop(self, at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator), keep);
-}
-
-at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
-  return self.mul(mask).mul_(scale);
+  const auto mask = at::empty_like(self, self.options().dtype(at::kByte)).bernoulli_(keep, generator);
+  return {masked_scale(self, mask, keep == 0 ? 0 : 1 / keep), mask};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
@@ -113,7 +97,8 @@ void unique2(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
-  m.impl("native_dropout", &native_dropout);
+  // In parts, which draw from the device's generator; in one, it would draw from the CPU's default one.
+  m.impl("native_dropout", &at::native::native_dropout_cpu);
   m.impl("_fused_dropout", &fused_dropout);
   m.impl("_masked_scale", &masked_scale);
   m.impl("complex", &complex);

@@ -227,7 +227,7 @@ class DeviceAllocator final : public AllocatorBase {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
-    released_later().release();
+    destroy_released();
     if (is_strict()) {
       return make_device_ptr(make_handle(bytes));
     }
@@ -310,7 +310,7 @@ void throw_out_of_memory(int64_t bytes) {
 }
 
 MemoryStats memory_stats() {
-  released_later().release();
+  destroy_released();
   MemoryStats result;
   result.limit = stats.limit;
   result.in_use = stats.in_use;
@@ -402,6 +402,25 @@ void set_pending_event(const c10::Storage& hpu, const StreamEvent& event) {
     block.pending = event;
     block.is_pending = true;
   }
+}
+
+void wait_for_memory(c10::ArrayRef<c10::Storage> memory) {
+  if (execution_mode() == ExecutionMode::kLater) {
+    const auto stream = current_stream();
+    for (const auto& storage : memory) {
+      stream->wait_for(pending_event(storage));
+    }
+  }
+}
+
+StreamEvent launch_on_memory(
+    const char* op, c10::ArrayRef<c10::Storage> memory, std::function<void()> work, WorkKind kind) {
+  wait_for_memory(memory);
+  const auto event = current_stream()->push(op, std::move(work), kind);
+  for (const auto& storage : memory) {
+    set_pending_event(storage, event);
+  }
+  return event;
 }
 
 bool is_foreign(const c10::Storage& hpu) {

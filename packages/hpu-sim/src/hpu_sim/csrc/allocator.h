@@ -83,6 +83,15 @@ void store_in_half(const c10::Storage& hpu);
 StreamEvent pending_event(const c10::Storage& hpu);
 void set_pending_event(const c10::Storage& hpu, const StreamEvent& event);
 
+// If kernels run later: makes the current stream wait for the last work that uses the memory of these storages of the
+// device, or launches more in it, which then is the last.
+void wait_for_memory(c10::ArrayRef<c10::Storage> memory);
+StreamEvent launch_on_memory(
+    const char* op,
+    c10::ArrayRef<c10::Storage> memory,
+    std::function<void()> work,
+    WorkKind kind = WorkKind::kKernel);
+
 // Returns whether the memory of a storage was not allocated here.
 bool is_foreign(const c10::Storage& hpu);
 

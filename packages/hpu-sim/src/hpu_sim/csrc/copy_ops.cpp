@@ -13,15 +13,12 @@
 #include "graph.h"
 #include "never.h"
 #include "pinned_allocator.h"
-#include "recipe_key.h"
 #include "released_later.h"
 #include "stream.h"
 #include "strict.h"
 
 namespace hpu_sim {
 namespace {
-
-constexpr uint64_t kCopyOpHash = 0x68707563;
 
 int64_t num_bytes(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.numel() * tensor.element_size());
@@ -31,8 +28,12 @@ const char* direction(const at::Tensor& source, const at::Tensor& target) {
   return !is_hpu_tensor(source) ? "h2d" : is_hpu_tensor(target) ? "d2d" : "d2h";
 }
 
-void notify_of_copy(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+const c10::OperatorHandle& copy_operator() {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  return op;
+}
+
+void notify_of_copy(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   const bool is_on_device = is_hpu_tensor(source) && is_hpu_tensor(self);
   Event event{is_on_device ? "operator" : direction(source, self), "aten::copy_"};
   if (!is_on_device) {
@@ -41,7 +42,7 @@ void notify_of_copy(const at::Tensor& self, const at::Tensor& source, bool non_b
     event.bytes = num_bytes(source);
   }
   if (is_recorded()) {
-    event.op = &op;
+    event.op = &copy_operator();
     event.arguments = {self, source, non_blocking};
     event.results = {self};
   } else if (is_on_device) {
@@ -50,21 +51,11 @@ void notify_of_copy(const at::Tensor& self, const at::Tensor& source, bool non_b
   notify(event);
 }
 
-// Makes the current stream wait for work that uses the memory of a tensor.
-void order(const at::Tensor& tensor) {
-  if (execution_mode() == ExecutionMode::kLater && is_hpu_tensor(tensor)) {
-    current_stream()->wait_for(pending_event(tensor.storage()));
-  }
-}
-
 void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const bool from_device = is_hpu_tensor(source);
   if (from_device && is_hpu_tensor(target)) {
     if (graph_recorder().lazy()) {
-      static const std::string name = "aten::copy_";
-      const auto describe_both = [&] { return describe(target) + ", " + describe(source); };
-      graph_recorder().add(
-          {kCopyOpHash, hash_combine(hash_metadata(target), hash_metadata(source)), name, describe_both});
+      graph_recorder().add_call(copy_operator(), {target, source, false});
     }
   } else if (from_device) {
     ++counters().d2h_copies;
@@ -73,7 +64,7 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     if (non_blocking && (is_pinned(target.storage().data()) || execution_mode() == ExecutionMode::kLater)) {
       graph_recorder().flush();
     } else {
-      order(source);
+      wait_for_memory(source.storage());
       record_host_sync("copy to host");
     }
   } else {
@@ -101,16 +92,14 @@ void write_to_device(const at::Tensor& target, const at::Tensor& source) {
 // Launches a copy in the current stream.
 void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   static_cast<void>(source.expand(self.sizes()));  // Throws if the shapes do not match.
-  order(self);
-  order(source);
-  const auto push = [&](WorkKind kind, std::function<void()> work) {
-    const auto event = current_stream()->push("aten::copy_", std::move(work), kind);
-    for (const auto& tensor : {self, source}) {
-      if (is_hpu_tensor(tensor)) {
-        set_pending_event(tensor.storage(), event);
-      }
+  std::vector<c10::Storage> memory;
+  for (const auto& tensor : {self, source}) {
+    if (is_hpu_tensor(tensor)) {
+      memory.push_back(tensor.storage());
     }
-    return event;
+  }
+  const auto push = [&memory](WorkKind kind, std::function<void()> work) {
+    return launch_on_memory("aten::copy_", memory, std::move(work), kind);
   };
   if (!is_hpu_tensor(self)) {
     const auto staging = at::empty(source.sizes(), source.options().device(at::kCPU));
@@ -125,7 +114,7 @@ void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_block
     // The host may change the source until the copy has run.
     push(WorkKind::kCopy, [target, from = source.detach()]() mutable {
       write_to_device(target, from);
-      released_later().keep(ReleasedLater::Object::reclaim(from.unsafeReleaseTensorImpl()));
+      release_later(c10::intrusive_ptr<c10::TensorImpl>::reclaim(from.unsafeReleaseTensorImpl()));
     });
   } else {
     push(WorkKind::kKernel, [target, from = source.clone()] { write_to_device(target, from); });
@@ -195,7 +184,7 @@ void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blockin
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters().d2h_copies;
   counters().d2h_bytes += static_cast<int64_t>(self.element_size());
-  order(self);
+  wait_for_memory(self.storage());
   const auto planned = is_never() ? std::make_optional(read_element(self)) : std::nullopt;
   record_host_sync(
       "aten::_local_scalar_dense", "host_sync", planned ? torch::jit::Stack{*planned} : torch::jit::Stack{});

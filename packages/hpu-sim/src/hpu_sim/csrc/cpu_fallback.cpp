@@ -197,9 +197,8 @@ class CpuFallbackCall {
   // Blocks until all that the arguments depend on has run.
   void wait_for_arguments() {
     if (execution_mode() == ExecutionMode::kLater && !is_view(op_)) {
-      const auto stream = current_stream();
-      order(*stream);
-      wait_on_host(stream->record());
+      wait_for_memory(memory_of_arguments());
+      wait_on_host(current_stream()->record());
     }
   }
 
@@ -282,29 +281,26 @@ class CpuFallbackCall {
   }
 
   void enqueue() {
-    const auto stream = current_stream();
-    order(*stream);
-    const auto event = stream->push(op_.operator_name().name.c_str(), std::move(later_));
-    for (const auto& arg : aliased_args_) {
-      set_pending_event(arg.hpu.storage(), event);
-    }
+    auto memory = memory_of_arguments();
     for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size(); ++i) {
-      for_each_tensor(stack_[i], [&event](const at::Tensor& result) {
+      for_each_tensor(stack_[i], [&memory](const at::Tensor& result) {
         if (is_hpu_tensor(result)) {
-          set_pending_event(result.storage(), event);
+          memory.push_back(result.storage());
         }
       });
     }
+    const auto event = launch_on_memory(op_.operator_name().name.c_str(), memory, std::move(later_));
     if (generator_.defined()) {
       set_last_draw(generator_, event);
     }
   }
 
-  void order(Stream& stream) {
-    for (const auto& event : pending_) {
-      stream.wait_for(event);
+  std::vector<c10::Storage> memory_of_arguments() const {
+    std::vector<c10::Storage> memory;
+    for (const auto& arg : aliased_args_) {
+      memory.push_back(arg.hpu.storage());
     }
-    pending_.clear();
+    return memory;
   }
 
   // A result of a strict device is contiguous.
@@ -384,10 +380,6 @@ class CpuFallbackCall {
     }
     if (C10_UNLIKELY(mode_ == ExecutionMode::kLater)) {
       has_foreign_memory_ |= is_foreign(tensor.storage());
-      auto pending = pending_event(tensor.storage());
-      if (!pending.is_reached()) {
-        pending_.push_back(std::move(pending));
-      }
     }
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
@@ -523,7 +515,6 @@ class CpuFallbackCall {
   size_t cpu_index_ = 0;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
-  c10::SmallVector<StreamEvent, 2> pending_;
   std::function<void()> later_;
   at::Generator generator_;
   const c10::Argument* cpu_argument_ = nullptr;

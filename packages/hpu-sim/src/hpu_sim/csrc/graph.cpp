@@ -9,15 +9,20 @@ constexpr size_t kMaxPrefixes = 1'000'000;
 
 }  // namespace
 
-void GraphRecorder::add(const GraphNode& node) {
+void GraphRecorder::add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  if (!lazy()) {
+    return;
+  }
+  const uint64_t op_hash = std::hash<c10::OperatorName>()(op.operator_name());
+  const uint64_t argument_hash = hash_arguments(op, arguments);
   std::optional<Event> miss;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++num_ops_;
-    op_hash_ = hash_combine(op_hash_, node.op_hash);
-    graph_hash_ = hash_combine(hash_combine(graph_hash_, node.op_hash), node.argument_hash);
+    op_hash_ = hash_combine(op_hash_, op_hash);
+    graph_hash_ = hash_combine(hash_combine(graph_hash_, op_hash), argument_hash);
     if (is_observed()) {
-      miss = detect_cache_miss(node);
+      miss = detect_cache_miss(op, arguments);
     }
   }
   if (miss.has_value()) {
@@ -25,26 +30,19 @@ void GraphRecorder::add(const GraphNode& node) {
   }
 }
 
-void GraphRecorder::add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
-  if (lazy()) {
-    const auto& name = op.operator_name();
-    const auto describe = [&] { return describe_arguments(op, arguments); };
-    add({std::hash<c10::OperatorName>()(name), hash_arguments(op, arguments), name.name, describe});
-  }
-}
-
-std::optional<Event> GraphRecorder::detect_cache_miss(const GraphNode& node) {
+std::optional<Event> GraphRecorder::detect_cache_miss(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   if (known_prefixes_.size() >= kMaxPrefixes || !known_prefixes_.insert(graph_hash_).second) {
     return std::nullopt;
   }
-  std::string arguments = node.describe_arguments();
+  std::string text = describe_arguments(op, arguments);
   std::string& last = last_arguments_[op_hash_];
   std::optional<Event> miss;
   if (!has_reported_miss_) {
     has_reported_miss_ = true;
-    miss = Event{"cache_miss", node.name, last.empty() ? arguments : last + " -> " + arguments};
+    miss = Event{"cache_miss", op.operator_name().name, last.empty() ? text : last + " -> " + text};
   }
-  last = std::move(arguments);
+  last = std::move(text);
   return miss;
 }
 

@@ -9,21 +9,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <c10/util/FunctionRef.h>
-
 #include "events.h"
 #include "fork_safety.h"
 #include "recipe_key.h"
 
 namespace hpu_sim {
-
-// An operator call in a graph.
-struct GraphNode {
-  uint64_t op_hash;
-  uint64_t argument_hash;  // see recipe_key.h
-  const std::string& name;
-  c10::function_ref<std::string()> describe_arguments;  // called for a listener only
-};
 
 // The graph and the recipe cache of the process. Not per thread, because autograd adds the backward pass of a graph
 // from its own thread.
@@ -32,8 +22,6 @@ class GraphRecorder {
   // In eager mode nothing is recorded, and all totals stay 0.
   void set_lazy(bool lazy) { lazy_.store(lazy); }
   bool lazy() const { return lazy_.load(std::memory_order_relaxed); }
-
-  void add(const GraphNode& node);
 
   // Adds the call of an operator, in lazy mode.
   void add_call(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
@@ -54,7 +42,7 @@ class GraphRecorder {
  private:
   // Returns a diagnostic for the first operator at which the graph differs from all earlier ones: the cause of the
   // recipe cache miss. Called while the operator is added, because its Python line is on the stack only then.
-  std::optional<Event> detect_cache_miss(const GraphNode& node);
+  std::optional<Event> detect_cache_miss(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
   std::atomic<bool> lazy_{false};
   mutable ForkSafeMutex mutex_;

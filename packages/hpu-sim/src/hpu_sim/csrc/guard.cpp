@@ -61,7 +61,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 #endif
 
-  c10::Stream getStream(c10::Device /*device*/) const HPU_SIM_STREAM_NOEXCEPT override {
+  c10::Stream getStream(c10::Device /*device*/) const noexcept override {
     return c10::Stream(c10::Stream::UNSAFE, kDevice, current_id);
   }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override {
@@ -75,7 +75,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     return getStreamFromGlobalPool(device, false);
   }
 #endif
-  c10::Stream exchangeStream(c10::Stream stream) const HPU_SIM_STREAM_NOEXCEPT override {
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     const auto previous = getStream(kDevice);
     current_id = stream.id();
     return previous;

@@ -120,7 +120,6 @@ class HcclBackend final : public c10d::Backend {
   const std::string getBackendName() const override { return "hccl"; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    const OddBytePadding padding(tensors);
     return exchange(
         {c10d::OpType::BROADCAST, "broadcast", tensors},
         tensors,
@@ -128,7 +127,7 @@ class HcclBackend final : public c10d::Backend {
         [options](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
           return gloo.broadcast(received, options);
         },
-        &padding);
+        /*pads=*/true);
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -163,7 +162,6 @@ class HcclBackend final : public c10d::Backend {
         give_value(output, inputs[i]);
       }
     }
-    const OddBytePadding padding(concat_lists({concat_lists(outputs), inputs}));
     return exchange(
         {c10d::OpType::ALLGATHER, "allgather", inputs},
         outputs,
@@ -171,57 +169,22 @@ class HcclBackend final : public c10d::Backend {
         [options](c10d::Backend& gloo, TensorLists& received, Tensors& sent) {
           return gloo.allgather(received, sent, options);
         },
-        &padding);
+        /*pads=*/true);
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     if (is_planned() && !is_hpu_tensor(output) && output.numel() == input.numel() * getSize()) {
       output.view({getSize(), -1}).copy_(as_values(input).reshape({1, -1}).expand({getSize(), -1}));
     }
-    return exchange(
-        {c10d::OpType::_ALLGATHER_BASE, "allgather_base", {input}},
-        Tensors{output},
-        Tensors{input},
-        [options, size = getSize()](c10d::Backend& gloo, const Tensors& outputs, const Tensors& inputs) {
-          auto received = as_rows(outputs.front());
-          auto sent = as_rows(inputs.front());
-#if HPU_SIM_TORCH >= 202
-          static_cast<void>(size);
-          return gloo._allgather_base(received, sent, options);
-#else
-          // Gloo has it from torch 2.2 on; before, allgather.
-          TensorLists parts{received.chunk(size)};
-          Tensors whole{sent};
-          return gloo.allgather(parts, whole, options);
-#endif
-        });
+    return allgather_into(
+        {c10d::OpType::_ALLGATHER_BASE, "allgather_base", {input}}, Tensors{output}, Tensors{input}, options);
   }
 
 #if HPU_SIM_TORCH >= 201
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    return exchange(
-        {c10d::OpType::COALESCED, "allgather_into_tensor_coalesced", inputs},
-        outputs,
-        inputs,
-        [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
-          auto received = map_tensors(to, &as_rows);
-          auto sent = map_tensors(from, &as_rows);
-#if HPU_SIM_TORCH >= 204
-          static_cast<void>(size);
-          return gloo.allgather_into_tensor_coalesced(received, sent, options);
-#else
-          // Gloo of older torch does not have it; it gathers lists of tensors by rank.
-          TensorLists parts(size);
-          for (const auto& whole : received) {
-            const auto chunks = whole.chunk(size);
-            for (size_t rank = 0; rank < parts.size(); ++rank) {
-              parts[rank].push_back(chunks[rank]);
-            }
-          }
-          return gloo.allgather_coalesced(parts, sent, options);
-#endif
-        });
+    return allgather_into(
+        {c10d::OpType::COALESCED, "allgather_into_tensor_coalesced", inputs}, outputs, inputs, options);
   }
 #endif
 
@@ -313,7 +276,6 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
-    const OddBytePadding padding(tensors);
     return exchange(
         {c10d::OpType::SEND, "send", tensors},
         Tensors{},
@@ -321,11 +283,10 @@ class HcclBackend final : public c10d::Backend {
         [destination, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& /*received*/, Tensors& sent) {
           return gloo.send(sent, destination, tag);
         },
-        &padding);
+        /*pads=*/true);
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
-    const OddBytePadding padding(tensors);
     return exchange(
         {c10d::OpType::RECV, "recv", tensors},
         tensors,
@@ -333,7 +294,7 @@ class HcclBackend final : public c10d::Backend {
         [source, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
           return gloo.recv(received, source, tag);
         },
-        &padding);
+        /*pads=*/true);
   }
 
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override {
@@ -433,20 +394,38 @@ class HcclBackend final : public c10d::Backend {
   static Tensors all_of(const TensorLists& lists) { return concat_lists(lists); }
 
   // Launches a collective that copies bits, lists of tensors or lists of these. `run` starts it on gloo, with what it
-  // receives and sends as bytes.
+  // receives and sends as bytes. `pads`: see `grow_odd_bytes`.
   template <typename To, typename From, typename Run>
-  WorkPtr exchange(Call call, const To& outputs, const From& inputs, Run run, const OddBytePadding* padding = nullptr) {
+  WorkPtr exchange(Call call, const To& outputs, const From& inputs, Run run, bool pads = false) {
     call.outputs = all_of(outputs);
     call.inputs = all_of(inputs);
+    const auto padded = pads && is_strict() ? grow_odd_bytes(concat_lists({call.outputs, call.inputs})) : Tensors{};
     auto to = as_aliases(call.name, outputs);
     auto from = as_aliases(call.name, inputs);
-    call.on_waited = padding == nullptr ? nullptr : padding->add();
+    call.on_waited = pad_odd_bytes(padded);
     return launch(call, [to, from, run](c10d::Backend& gloo) mutable {
       OutputBuffers buffers;
       auto received = map_tensors(to, [&](const at::Tensor& tensor) { return buffers.add(as_bytes(tensor)); });
       auto sent = map_tensors(from, &as_input_bytes);
       return Started{run(gloo, received, sent), buffers.copy_back()};
     });
+  }
+
+  // Gloo's collectives into one tensor, where a release of torch has them, gather lists of tensors by rank as well.
+  WorkPtr allgather_into(
+      const Call& call, const Tensors& outputs, const Tensors& inputs, const c10d::AllgatherOptions& options) {
+    return exchange(
+        call, outputs, inputs, [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
+          auto sent = map_tensors(from, &as_rows);
+          TensorLists received(size);
+          for (const auto& whole : to) {
+            const auto parts = as_rows(whole).chunk(size);
+            for (size_t rank = 0; rank < received.size(); ++rank) {
+              received[rank].push_back(parts[rank]);
+            }
+          }
+          return gloo.allgather_coalesced(received, sent, options);
+        });
   }
 
   // Returns the work of `call`, which `start` starts.

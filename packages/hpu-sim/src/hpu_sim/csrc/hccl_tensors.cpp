@@ -181,28 +181,27 @@ std::function<void()> OutputBuffers::copy_back() const {
   };
 }
 
-OddBytePadding::OddBytePadding(const Tensors& tensors) {
-  if (!is_strict()) {
-    return;
-  }
+Tensors grow_odd_bytes(const Tensors& tensors) {
+  Tensors padded;
   for (const auto& tensor : tensors) {
     if (is_hpu_tensor(tensor) && tensor.element_size() == 1 && tensor.numel() % 2 == 1 && tensor.is_contiguous()) {
       grow_storage(tensor.storage(), static_cast<size_t>(tensor.storage_offset() + tensor.numel() + 1));
-      padded_.push_back(tensor);
+      padded.push_back(tensor);
     }
   }
+  return padded;
 }
 
-std::function<void()> OddBytePadding::add() const {
-  if (padded_.empty()) {
+std::function<void()> pad_odd_bytes(const Tensors& tensors) {
+  if (tensors.empty()) {
     return nullptr;
   }
   std::vector<std::vector<int64_t>> sizes;
-  for (const auto& tensor : padded_) {
+  for (const auto& tensor : tensors) {
     sizes.push_back(tensor.sizes().vec());
     tensor.unsafeGetTensorImpl()->set_sizes_contiguous({tensor.numel() + 1});
   }
-  return [padded = padded_, sizes = std::move(sizes)] {
+  return [padded = tensors, sizes = std::move(sizes)] {
     for (size_t i = 0; i < padded.size(); ++i) {
       padded[i].unsafeGetTensorImpl()->set_sizes_contiguous(sizes[i]);
     }

@@ -70,18 +70,11 @@ class OutputBuffers {
   Tensors buffers_;
 };
 
-// In strict mode, the element that the bridge adds to tensors with an odd number of one-byte elements until their
-// collective is waited for. To be constructed before the tensors are aliased.
-class OddBytePadding {
- public:
-  explicit OddBytePadding(const Tensors& tensors);
-
-  // Adds the elements. Returns a function that restores the sizes; empty if there are none.
-  std::function<void()> add() const;
-
- private:
-  Tensors padded_;
-};
+// The element that the bridge adds to tensors with an odd number of one-byte elements until their collective is waited
+// for. The first function grows their memory, before the tensors are aliased, and returns them; the second one adds the
+// elements, and returns a function that restores the sizes; empty if there are none.
+Tensors grow_odd_bytes(const Tensors& tensors);
+std::function<void()> pad_odd_bytes(const Tensors& tensors);
 
 // The dtypes that HCCL reduces without conversion.
 enum class NativeReduceDtypes {

@@ -131,7 +131,7 @@ void RunningCollective::finish() {
     futures.swap(futures_);
   }
   for (auto& [future, outputs] : futures) {
-    released_later().keep(future);
+    release_later(future);
     complete_now(future, std::move(outputs));
   }
 }
@@ -166,7 +166,7 @@ WorkPtr make_hccl_work(
     const StreamEvent& event,
     std::shared_ptr<RunningCollective> running,
     std::function<void()> on_waited) {
-  released_later().release();
+  destroy_released();
   return c10::make_intrusive<HcclWork>(type, std::move(outputs), event, std::move(running), std::move(on_waited));
 }
 

@@ -3,36 +3,22 @@
 #pragma once
 
 #include <atomic>
-#include <vector>
 
 #include <c10/util/intrusive_ptr.h>
 
-#include "fork_safety.h"
-
 namespace hpu_sim {
 
-class ReleasedLater {
- public:
-  using Object = c10::intrusive_ptr<c10::intrusive_ptr_target>;
+void release_later(c10::intrusive_ptr<c10::intrusive_ptr_target> object);
 
-  void keep(Object object);
+inline std::atomic<size_t> num_released_later{0};
+void destroy_unshared();
 
-  // Destroys the objects that nobody else holds any more. Device memory that they hold is free before it is counted or
-  // allocated. Without objects it costs an atomic load.
-  void release() {
-    if (C10_UNLIKELY(size_.load(std::memory_order_acquire) != 0)) {
-      release_unshared();
-    }
+// Destroys the objects that nobody else holds any more. Device memory that they hold is free before it is counted or
+// allocated. Without objects it costs an atomic load.
+inline void destroy_released() {
+  if (C10_UNLIKELY(num_released_later.load(std::memory_order_acquire) != 0)) {
+    destroy_unshared();
   }
-
- private:
-  void release_unshared();
-
-  ForkSafeMutex mutex_;
-  std::vector<Object> objects_;
-  std::atomic<size_t> size_{0};
-};
-
-ReleasedLater& released_later();
+}
 
 }  // namespace hpu_sim

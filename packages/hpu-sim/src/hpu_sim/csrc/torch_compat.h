@@ -17,13 +17,6 @@
 #define HPU_SIM_ALLOCATE_CONST const
 #endif
 
-// 2.9: the stream queries of DeviceGuardImplInterface lost their noexcept.
-#if HPU_SIM_TORCH >= 209
-#define HPU_SIM_STREAM_NOEXCEPT
-#else
-#define HPU_SIM_STREAM_NOEXCEPT noexcept
-#endif
-
 // 2.9: torch.accelerator reads memory statistics from the allocator.
 #if HPU_SIM_TORCH >= 209
 #define HPU_SIM_ACCELERATOR_MEMORY
