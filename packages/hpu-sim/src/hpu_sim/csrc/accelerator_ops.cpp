@@ -1,22 +1,18 @@
 // Operators that the bridge has and the CPU lacks, so that no fallback serves them, and those whose results, dtypes or
 // random numbers on the bridge differ from those of the CPU.
-#include <array>
-#include <tuple>
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/complex.h>
 #include <ATen/ops/complex_native.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_dropout_native.h>
-#include <torch/library.h>
 
 #include "alias.h"
-#include "counters.h"
+#include "common.h"
 #include "cpu_fallback.h"
 #include "dtypes.h"
+#include "events.h"
 #include "graph.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

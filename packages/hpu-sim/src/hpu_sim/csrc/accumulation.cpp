@@ -1,10 +1,6 @@
 #include "accumulation.h"
 
-#include <algorithm>
 #include <cfenv>
-#include <mutex>
-#include <unordered_map>
-#include <vector>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>

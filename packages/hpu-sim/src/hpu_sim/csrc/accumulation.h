@@ -2,15 +2,7 @@
 // `hpu_sim.device.accumulation`.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <string>
-#include <tuple>
-#include <utility>
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
+#include "common.h"
 
 namespace hpu_sim {
 

@@ -1,7 +1,5 @@
 #include "alias.h"
 
-#include <sstream>
-
 #include <ATen/EmptyTensor.h>
 #include <c10/core/TensorImpl.h>
 

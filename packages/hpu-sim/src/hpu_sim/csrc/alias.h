@@ -1,9 +1,7 @@
 // CPU and hpu tensors over the same memory. Nothing here copies data.
 #pragma once
 
-#include <string>
-
-#include <ATen/core/Tensor.h>
+#include "common.h"
 
 namespace hpu_sim {
 
@@ -14,6 +12,11 @@ inline bool is_hpu_tensor(const at::Tensor& tensor) {
 // Returns a CPU tensor over the memory of `hpu` with its sizes, strides, dtype, and conj and neg bits, but without its
 // autograd history. Commits its memory. Throws if the storage was resized below the tensor.
 at::Tensor as_cpu_alias(const at::Tensor& hpu, bool commits = true);
+
+// Returns a tensor of the host as it is.
+inline at::Tensor as_cpu(const at::Tensor& tensor) {
+  return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
+}
 
 // Returns the hpu tensor for the result `cpu` of a CPU kernel. `storage` is the storage of an argument if the result is
 // a view of it, else `wrap_cpu_storage(cpu.storage())`.

@@ -1,23 +1,13 @@
 #include "allocator.h"
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <mutex>
-#include <optional>
-#include <utility>
-
 #include <c10/core/CPUAllocator.h>
-#include <c10/util/Exception.h>
 
 #include "events.h"
 #include "execution.h"
 #include "fork_safety.h"
+#include "host_allocators.h"
 #include "released_later.h"
-#include "reserving_allocator.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -42,12 +32,9 @@ void atomic_max(std::atomic<int64_t>& maximum, int64_t value) {
   }
 }
 
-// Called before host memory is allocated, because the host may run out of memory where the device must.
-void check_capacity(int64_t bytes) {
-  if (!is_never() &&
-      bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed)) {
-    throw_out_of_memory(bytes);
-  }
+bool exceeds_limit(int64_t bytes) {
+  return !is_never() &&
+         bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed);
 }
 
 // The number of allocations until one fails; see `fail_allocation`.
@@ -83,11 +70,7 @@ std::optional<Charge> find_memory(int64_t bytes) {
     const auto block = strict_pool.pool.allocate(bytes);
     return block.has_value() ? std::make_optional(Charge{block->bytes, block->id}) : std::nullopt;
   }
-  if (!is_never() &&
-      stats.in_use.load(std::memory_order_relaxed) + bytes > stats.limit.load(std::memory_order_relaxed)) {
-    return std::nullopt;
-  }
-  return Charge{bytes, 0};
+  return exceeds_limit(bytes) ? std::nullopt : std::make_optional(Charge{bytes, 0});
 }
 
 // Returns none, and records nothing, beyond the limit.
@@ -231,7 +214,9 @@ class DeviceAllocator final : public AllocatorBase {
     if (is_strict()) {
       return make_device_ptr(make_handle(bytes));
     }
-    check_capacity(static_cast<int64_t>(bytes));
+    if (exceeds_limit(static_cast<int64_t>(bytes))) {
+      throw_out_of_memory(static_cast<int64_t>(bytes));  // Before the host runs out of memory.
+    }
     c10::DataPtr result = make_device_ptr(make_cpu_storage(bytes));
     block_of(result).commit();
     return result;
@@ -254,25 +239,24 @@ class DeviceAllocator final : public AllocatorBase {
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex /*device*/) override {
     constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    const MemoryStats now = memory_stats();
+    auto now = memory_stats();
     c10::CachingDeviceAllocator::DeviceStats result;
     for (auto* bytes : {&result.allocated_bytes, &result.active_bytes, &result.requested_bytes}) {
-      (*bytes)[kAll].current = now.in_use;
-      (*bytes)[kAll].peak = now.max_in_use;
+      (*bytes)[kAll].current = now["in_use"];
+      (*bytes)[kAll].peak = now["max_in_use"];
     }
     // The bridge reserves all memory of the device.
-    result.reserved_bytes[kAll].current = result.reserved_bytes[kAll].peak = now.limit;
-    result.allocation[kAll].current = now.num_allocs - now.num_frees;
-    result.allocation[kAll].allocated = now.num_allocs;
-    result.allocation[kAll].freed = now.num_frees;
+    result.reserved_bytes[kAll].current = result.reserved_bytes[kAll].peak = now["limit"];
+    result.allocation[kAll].current = now["num_allocs"] - now["num_frees"];
+    result.allocation[kAll].allocated = now["num_allocs"];
+    result.allocation[kAll].freed = now["num_frees"];
     return result;
   }
 
   // An override from torch 2.10 on.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex /*device*/) {  // NOLINT(modernize-use-override)
     ensure_acquired();
-    const MemoryStats now = memory_stats();
-    return {static_cast<size_t>(now.limit - now.in_use), static_cast<size_t>(now.limit)};
+    return {static_cast<size_t>(stats.limit - stats.in_use), static_cast<size_t>(stats.limit)};
   }
 #endif
 };
@@ -309,24 +293,22 @@ void throw_out_of_memory(int64_t bytes) {
       " bytes in use.");
 }
 
-MemoryStats memory_stats() {
+std::map<std::string, int64_t> memory_stats() {
   destroy_released();
-  MemoryStats result;
-  result.limit = stats.limit;
-  result.in_use = stats.in_use;
-  result.max_in_use = stats.peak;
-  result.lifetime_max_in_use = std::max(stats.peak.load(), stats.lifetime_peak.load());
-  result.num_allocs = stats.num_allocs;
-  result.num_frees = stats.num_frees;
-  result.max_alloc_size = stats.max_alloc_size;
-  result.largest_free = result.limit - result.in_use;
-  if (is_strict()) {
-    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
-    result.workspace = strict_pool.pool.workspace();
-    result.largest_free = strict_pool.pool.largest_free();
-    result.num_defragmentations = strict_pool.pool.num_defragmentations();
-  }
-  return result;
+  const std::lock_guard<std::mutex> lock(strict_pool.mutex);
+  const auto& pool = strict_pool.pool;
+  return {
+      {"limit", stats.limit},
+      {"in_use", stats.in_use},
+      {"max_in_use", stats.peak},
+      {"lifetime_max_in_use", std::max(stats.peak.load(), stats.lifetime_peak.load())},
+      {"num_allocs", stats.num_allocs},
+      {"num_frees", stats.num_frees},
+      {"max_alloc_size", stats.max_alloc_size},
+      {"workspace", is_strict() ? pool.workspace() : 0},
+      {"largest_free", is_strict() ? pool.largest_free() : stats.limit - stats.in_use},
+      {"num_defragmentations", is_strict() ? pool.num_defragmentations() : 0},
+  };
 }
 
 void reset_peak_memory() {

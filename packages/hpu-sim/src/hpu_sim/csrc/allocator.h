@@ -8,31 +8,13 @@
 // addresses of device memory are none of the host, which faults when it reads them.
 #pragma once
 
-#include <cstdint>
-
-#include <c10/core/Allocator.h>
-#include <c10/core/Storage.h>
-
+#include "common.h"
 #include "device_pool.h"
 #include "stream.h"
 
 namespace hpu_sim {
 
 inline const c10::Device kDevice(c10::DeviceType::HPU, 0);
-
-// All values but the counts of calls are in bytes.
-struct MemoryStats {
-  int64_t limit = 0;
-  int64_t in_use = 0;
-  int64_t max_in_use = 0;
-  int64_t lifetime_max_in_use = 0;  // since the process started, resets ignored
-  int64_t num_allocs = 0;
-  int64_t num_frees = 0;
-  int64_t max_alloc_size = 0;
-  int64_t workspace = 0;
-  int64_t largest_free = 0;  // chunk
-  int64_t num_defragmentations = 0;
-};
 
 // What is known of a storage of the device.
 struct KnownValue {
@@ -44,7 +26,9 @@ struct KnownValue {
 // Returns null for a storage over foreign memory.
 KnownValue* known_value(const c10::Storage& hpu);
 
-MemoryStats memory_stats();
+// Returns statistics by their names. All but the counts of calls, num_*, are in bytes. lifetime_max_in_use ignores
+// resets.
+std::map<std::string, int64_t> memory_stats();
 void reset_peak_memory();
 void reset_accumulated_memory();
 void set_memory_limit(int64_t bytes);
@@ -87,10 +71,7 @@ void set_pending_event(const c10::Storage& hpu, const StreamEvent& event);
 // device, or launches more in it, which then is the last.
 void wait_for_memory(c10::ArrayRef<c10::Storage> memory);
 StreamEvent launch_on_memory(
-    const char* op,
-    c10::ArrayRef<c10::Storage> memory,
-    std::function<void()> work,
-    WorkKind kind = WorkKind::kKernel);
+    const char* op, c10::ArrayRef<c10::Storage> memory, std::function<void()> work, WorkKind kind = WorkKind::kKernel);
 
 // Returns whether the memory of a storage was not allocated here.
 bool is_foreign(const c10::Storage& hpu);

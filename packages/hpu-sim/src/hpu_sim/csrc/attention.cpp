@@ -1,7 +1,7 @@
 // Choice of the scaled dot product attention algorithm: the CPU's, for the same numbers. In strict mode the bridge's,
 // which has no fused kernel but that of FusedSDPA.
+#include "common.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 #include <ATen/native/DispatchStub.h>
 

@@ -1,18 +1,10 @@
 #include "autocast.h"
 
-#include <array>
-#include <memory>
-#include <string_view>
-
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include "alias.h"
 #include "ivalue_tensors.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

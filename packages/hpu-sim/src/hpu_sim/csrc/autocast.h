@@ -1,8 +1,7 @@
 // Kernels of torch.autocast("hpu"), registered from three op lists.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "common.h"
 
 namespace hpu_sim {
 

@@ -1,8 +1,6 @@
 #include "autograd_threads.h"
 
-#include <atomic>
-#include <cstdlib>
-#include <thread>
+#include "common.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

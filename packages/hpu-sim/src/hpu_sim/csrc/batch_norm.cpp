@@ -1,17 +1,12 @@
 // Batch norm with parameters of low precision and float32 statistics, as DeepSpeed leaves them in its bf16 and fp16
 // modes. CUDA's kernels accept that. The CPU's only accept it with float32 parameters, so they get copies of these.
-#include <optional>
-#include <tuple>
-#include <vector>
 
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
-#include <torch/library.h>
 
+#include "common.h"
 #include "cpu_fallback.h"
 #include "low_precision.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

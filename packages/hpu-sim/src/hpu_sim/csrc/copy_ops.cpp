@@ -2,17 +2,16 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <torch/library.h>
 
 #include "alias.h"
 #include "allocator.h"
-#include "counters.h"
+#include "common.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"
 #include "graph.h"
+#include "host_allocators.h"
 #include "never.h"
-#include "pinned_allocator.h"
 #include "released_later.h"
 #include "stream.h"
 #include "strict.h"
@@ -21,7 +20,7 @@ namespace hpu_sim {
 namespace {
 
 int64_t num_bytes(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.numel() * tensor.element_size());
+  return static_cast<int64_t>(tensor.nbytes());
 }
 
 const char* direction(const at::Tensor& source, const at::Tensor& target) {
@@ -78,10 +77,6 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     ++counters().h2d_copies;
     counters().h2d_bytes += num_bytes(source);
   }
-}
-
-at::Tensor as_cpu(const at::Tensor& tensor) {
-  return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
 }
 
 void write_to_device(const at::Tensor& target, const at::Tensor& source) {

@@ -1,20 +1,12 @@
 #include "cpu_fallback.h"
 
-#include <algorithm>
-#include <functional>
-#include <string>
-#include <unordered_set>
-#include <utility>
-
 #include <ATen/core/enum_tag.h>
 #include <c10/util/SmallVector.h>
-#include <torch/library.h>
 
 #include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
 #include "autograd_threads.h"
-#include "counters.h"
 #include "cpu_placement.h"
 #include "dtypes.h"
 #include "events.h"
@@ -27,23 +19,9 @@
 #include "recipe_key.h"
 #include "stream.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
-
-// As on every accelerator, index tensors and packed lengths may be CPU tensors beside hpu data.
-bool allows_cpu_tensor(const c10::Argument& argument) {
-  return argument.name() == "indices" || argument.name() == "lengths";
-}
-
-bool is_advanced_index(const std::string& name) {
-  return name == "aten::index" || name == "aten::_unsafe_index";
-}
-
-bool is_mask(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-}
 
 [[noreturn]] void throw_unsupported_layout(const c10::OperatorHandle& op, c10::Layout layout) {
   const std::string& name = op.operator_name().name;
@@ -428,7 +406,7 @@ class CpuFallbackCall {
     if (C10_LIKELY(!op_.hasTag(at::Tag::data_dependent_output) && !op_.hasTag(at::Tag::dynamic_output_shape))) {
       return has_mask_index_;
     }
-    return has_mask_index_ || !is_advanced_index(op_.operator_name().name);
+    return has_mask_index_ || !is_advanced_index(op_);
   }
 
   void check_devices() const {

@@ -1,9 +1,7 @@
 // CPU fallback: runs an operator without an hpu kernel on its CPU kernel, over the same memory.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/core/DispatchKeySet.h>
+#include "common.h"
 
 namespace hpu_sim {
 
@@ -12,6 +10,20 @@ inline constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
 // Returns whether an operator writes to the argument.
 inline bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// As on every accelerator, index tensors and packed lengths may be CPU tensors beside hpu data.
+inline bool allows_cpu_tensor(const c10::Argument& argument) {
+  return argument.name() == "indices" || argument.name() == "lengths";
+}
+
+inline bool is_advanced_index(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::index" || name == "aten::_unsafe_index";
+}
+
+inline bool is_mask(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
 // Boxed kernel for any operator. The CPU kernel gets CPU aliases of the hpu arguments, and its results become hpu

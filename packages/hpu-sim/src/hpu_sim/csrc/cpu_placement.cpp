@@ -1,12 +1,5 @@
 #include "cpu_placement.h"
 
-#include <atomic>
-#include <mutex>
-#include <utility>
-
-#include <torch/library.h>
-
-#include "counters.h"
 #include "cpu_fallback.h"
 #include "events.h"
 #include "fork_safety.h"
@@ -24,12 +17,6 @@ std::atomic<bool> is_capturing{false};
 std::unordered_set<c10::OperatorName> operators_on_cpu;
 std::unordered_set<std::string> operators_on_device;
 DeviceDtypes dtypes_on_device;
-
-std::string base_name(const c10::OperatorName& name) {
-  std::string base = name.name.substr(name.name.find("::") + 2);
-  base.erase(base.find_last_not_of('_') + 1);
-  return base;
-}
 
 bool is_decomposed(const c10::OperatorHandle& op) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
@@ -63,6 +50,12 @@ bool needs_explicit_fallback(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+std::string base_name(const c10::OperatorName& name) {
+  std::string base = name.name.substr(name.name.find("::") + 2);
+  base.erase(base.find_last_not_of('_') + 1);
+  return base;
+}
 
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;

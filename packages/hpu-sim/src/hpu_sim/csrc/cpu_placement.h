@@ -1,24 +1,20 @@
 // Operators without a kernel on a card, which it runs on the CPU: a host-device synchronization, and copies both ways.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
-#include <unordered_map>
-#include <unordered_set>
-
-#include <ATen/core/dispatch/Dispatcher.h>
+#include "common.h"
 
 namespace hpu_sim {
 
 // Names of dtypes, such as "Half", by operator, such as "mm.out". An operator that is absent has all dtypes.
 using DeviceDtypes = std::unordered_map<std::string, std::unordered_set<std::string>>;
 
+// Returns a name without namespace, overload and the underscore of in-place forms.
+std::string base_name(const c10::OperatorName& name);
+
 // Registers the kernel of each operator that runs on the CPU: one that has neither a decomposition nor its name in
-// `device_operators`, which are names without namespace, overload and the underscore of in-place forms. Registers the
-// CPU fallback for each operator that has both a composite and a CPU kernel: torch would otherwise prefer the composite
-// kernel on hpu, whose numbers differ from the CPU's, and a list of tensors would cost many calls.
+// `device_operators`, by `base_name`. Registers the CPU fallback for each operator that has both a composite and a CPU
+// kernel: torch would otherwise prefer the composite kernel on hpu, whose numbers differ from the CPU's, and a list of
+// tensors would cost many calls.
 //
 // To be called once, after torch has registered its operators.
 void register_operators(const std::unordered_set<std::string>& device_operators, DeviceDtypes device_dtypes);

@@ -1,7 +1,7 @@
 // Timer of DistributedDataParallel's reducer, which warns about a device type without one.
-#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#include "common.h"
 
-#include "torch_compat.h"
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 namespace hpu_sim {
 namespace {

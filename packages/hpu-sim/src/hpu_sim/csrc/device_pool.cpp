@@ -1,8 +1,5 @@
 #include "device_pool.h"
 
-#include <algorithm>
-#include <vector>
-
 namespace hpu_sim {
 namespace {
 

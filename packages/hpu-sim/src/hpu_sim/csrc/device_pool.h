@@ -2,12 +2,7 @@
 // pool strategy 4. Only addresses are managed; the memory is the host's.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
+#include "common.h"
 
 namespace hpu_sim {
 

@@ -1,10 +1,6 @@
 #include "dtypes.h"
 
-#include <atomic>
-#include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <string>
 
 #include "events.h"
 #include "graph.h"

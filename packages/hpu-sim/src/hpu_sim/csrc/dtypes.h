@@ -1,10 +1,7 @@
 // Dtypes that a card does not support, or computes in another dtype.
 #pragma once
 
-#include <string>
-
-#include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
+#include "common.h"
 
 namespace hpu_sim {
 

@@ -1,15 +1,8 @@
 #include "execution.h"
 
-#include <functional>
-#include <mutex>
-#include <unordered_map>
-#include <unordered_set>
-#include <utility>
-
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/util/ScopeExit.h>
 
 #include "fork_safety.h"
 #include "ivalue_tensors.h"

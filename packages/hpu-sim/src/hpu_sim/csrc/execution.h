@@ -1,15 +1,7 @@
 // When the kernel of an operator runs. The metadata of its results comes first; see `CpuFallbackCall::compute`.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <c10/macros/Macros.h>
+#include "common.h"
 
 namespace hpu_sim {
 

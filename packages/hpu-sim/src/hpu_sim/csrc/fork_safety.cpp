@@ -1,11 +1,8 @@
 #include "fork_safety.h"
 
-#include <pthread.h>
+#include "common.h"
 
-#include <array>
-#include <atomic>
-#include <utility>
-#include <vector>
+#include <pthread.h>
 
 namespace hpu_sim {
 namespace {

@@ -1,11 +1,10 @@
 #include "generator.h"
 
-#include <mutex>
+#include "common.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "allocator.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

@@ -1,14 +1,7 @@
 // Lazy mode: operators accumulate in a graph, which mark_step or a host-device synchronization flushes.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <unordered_map>
-#include <unordered_set>
-
+#include "common.h"
 #include "events.h"
 #include "fork_safety.h"
 #include "recipe_key.h"

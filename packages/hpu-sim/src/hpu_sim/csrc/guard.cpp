@@ -1,19 +1,12 @@
 // Devices, streams and events.
-#include <atomic>
-#include <chrono>
-#include <memory>
-#include <string>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/util/Exception.h>
 
 #include "allocator.h"
-#include "counters.h"
 #include "events.h"
 #include "graph.h"
 #include "guard.h"
 #include "stream.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

@@ -1,12 +1,6 @@
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
-#include <memory>
-
-#include <c10/core/Device.h>
-
+#include "common.h"
 #include "stream.h"
 
 namespace hpu_sim {
@@ -20,6 +14,13 @@ void synchronize_device();
 // Number of devices of the machine, of which a process acquires one.
 void set_device_count(int count);
 int get_device_count();
+
+// Makes a CUDA build of torch on a machine without a GPU behave as a CPU build, for the rest of the process. Throws if
+// there is a GPU.
+//
+// From torch 2.9 on, CUDA builds report CUDA as the accelerator even with no GPU, and then reject backward passes on
+// hpu.
+void disable_cuda_hooks();
 
 // Stream ids: 0 is the default stream, the others come from a pool of 32, used round-robin, as on the bridge.
 inline constexpr int64_t kNumStreams = 33;

@@ -1,25 +1,10 @@
 #include "hccl.h"
 
-#include <algorithm>
-#include <chrono>
-#include <functional>
-#include <mutex>
-#include <optional>
-#include <set>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/util/ScopeExit.h>
-#include <torch/library.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "alias.h"
 #include "allocator.h"
-#include "counters.h"
 #include "events.h"
 #include "fork_safety.h"
 #include "graph.h"
@@ -28,7 +13,6 @@
 #include "never.h"
 #include "stream.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -174,7 +158,7 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
     if (is_planned() && !is_hpu_tensor(output) && output.numel() == input.numel() * getSize()) {
-      output.view({getSize(), -1}).copy_(as_values(input).reshape({1, -1}).expand({getSize(), -1}));
+      output.view({getSize(), -1}).copy_(as_cpu(input).reshape({1, -1}).expand({getSize(), -1}));
     }
     return allgather_into(
         {c10d::OpType::_ALLGATHER_BASE, "allgather_base", {input}}, Tensors{output}, Tensors{input}, options);
@@ -379,11 +363,6 @@ class HcclBackend final : public c10d::Backend {
         tensors, [&](const at::Tensor& tensor) { return is_planned() ? tensor : as_checked_cpu_alias(name, tensor); });
   }
 
-  // In a plan.
-  static at::Tensor as_values(const at::Tensor& tensor) {
-    return is_hpu_tensor(tensor) ? as_cpu_alias(tensor) : tensor;
-  }
-
   static void give_value(at::Tensor output, const at::Tensor& input) {
     if (has_values(input) && output.sizes() == input.sizes()) {
       copy_without_data(output, input);
@@ -415,7 +394,10 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr allgather_into(
       const Call& call, const Tensors& outputs, const Tensors& inputs, const c10d::AllgatherOptions& options) {
     return exchange(
-        call, outputs, inputs, [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
+        call,
+        outputs,
+        inputs,
+        [options, size = getSize()](c10d::Backend& gloo, const Tensors& to, const Tensors& from) {
           auto sent = map_tensors(from, &as_rows);
           TensorLists received(size);
           for (const auto& whole : to) {
@@ -599,7 +581,7 @@ class HcclBackend final : public c10d::Backend {
     auto aliases = as_aliases(call.name, call.outputs);
     for (auto& tensor : aliases) {
       if (is_planned() && has_values(tensor) && op == c10d::ReduceOp::SUM) {
-        as_values(tensor).mul_(getSize());
+        as_cpu(tensor).mul_(getSize());
       }
     }
     auto work = launch(call, [aliases, reduce](c10d::Backend& gloo) {

@@ -1,12 +1,6 @@
-#include "hccl_communicator.h"
-
-#include <chrono>
-#include <sstream>
-#include <string>
-#include <thread>
+#include "hccl.h"
 
 #include <c10/core/GeneratorImpl.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 

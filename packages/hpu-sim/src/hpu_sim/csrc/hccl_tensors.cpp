@@ -1,12 +1,6 @@
 #include "hccl_tensors.h"
 
-#include <algorithm>
-#include <numeric>
-#include <type_traits>
-#include <utility>
-
 #include <ATen/ops/cat.h>
-#include <c10/core/InferenceMode.h>
 
 #include "accumulation.h"
 #include "alias.h"
@@ -14,7 +8,6 @@
 #include "dtypes.h"
 #include "events.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -54,11 +47,6 @@ std::vector<std::invoke_result_t<Function, typename Items::const_reference>> map
     results.push_back(function(item));
   }
   return results;
-}
-
-Tensors as_float(const Tensors& tensors) {
-  const c10::InferenceMode off(false);
-  return map(tensors, [](const at::Tensor& tensor) { return tensor.to(at::kFloat).contiguous(); });
 }
 
 bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
@@ -160,14 +148,14 @@ at::Tensor as_input_bytes(const at::Tensor& tensor) {
   return as_bytes(tensor).contiguous();
 }
 
-at::Tensor OutputBuffers::add(const at::Tensor& alias) {
-  if (alias.is_contiguous()) {
-    return alias;
-  }
+at::Tensor OutputBuffers::add(const at::Tensor& alias, bool converts) {
   const c10::InferenceMode off(false);
-  aliases_.push_back(alias);
-  buffers_.push_back(alias.clone(at::MemoryFormat::Contiguous));
-  return buffers_.back();
+  const auto buffer = converts ? alias.to(at::kFloat).contiguous() : alias.contiguous();
+  if (!buffer.is_same(alias)) {
+    aliases_.push_back(alias);
+    buffers_.push_back(buffer);
+  }
+  return buffer;
 }
 
 std::function<void()> OutputBuffers::copy_back() const {
@@ -177,6 +165,7 @@ std::function<void()> OutputBuffers::copy_back() const {
   return [aliases = aliases_, buffers = buffers_] {
     for (size_t i = 0; i < aliases.size(); ++i) {
       aliases[i].copy_(buffers[i]);
+      narrow_to_stored(aliases[i]);
     }
   };
 }
@@ -212,19 +201,10 @@ Reduction make_allreduce(const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     narrow_to_stored(tensor);
   }
-  if (are_native(tensors, NativeReduceDtypes::kFloats) && !is_summed_in_float32(tensors)) {
-    OutputBuffers outputs;
-    auto buffers = map_tensors(tensors, [&](const at::Tensor& tensor) { return outputs.add(tensor); });
-    return {std::move(buffers), outputs.copy_back()};
-  }
-  auto buffers = as_float(tensors);
-  auto copy_back = [tensors, buffers] {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].copy_(buffers[i]);
-      narrow_to_stored(tensors[i]);
-    }
-  };
-  return {std::move(buffers), std::move(copy_back)};
+  const bool converts = !are_native(tensors, NativeReduceDtypes::kFloats) || is_summed_in_float32(tensors);
+  OutputBuffers outputs;
+  auto buffers = map_tensors(tensors, [&](const at::Tensor& tensor) { return outputs.add(tensor, converts); });
+  return {std::move(buffers), outputs.copy_back()};
 }
 
 void check_reduce_scatter(const char* name, const Tensors& outputs, const TensorLists& inputs, int size) {
@@ -252,7 +232,7 @@ Reduction make_reduce_scatter(
     return flatten(parts);
   });
   if (!are_native(buffers, native_dtypes) || is_summed_in_float32(buffers)) {
-    buffers = as_float(buffers);
+    buffers = map(buffers, [](const at::Tensor& buffer) { return buffer.to(at::kFloat); });
   }
   auto copy_part = [outputs, buffers, rank] {
     for (size_t i = 0; i < outputs.size(); ++i) {

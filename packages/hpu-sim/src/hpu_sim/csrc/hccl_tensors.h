@@ -2,10 +2,8 @@
 // collective's, for diagnostics. On a device without int64, collectives drop the high bits of int64 tensors.
 #pragma once
 
-#include <functional>
-#include <vector>
+#include "common.h"
 
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -57,10 +55,10 @@ at::Tensor as_bytes(const at::Tensor& tensor);
 at::Tensor as_input_bytes(const at::Tensor& tensor);
 
 // What gloo writes the results of a collective to: aliases of the caller's tensors, or copies of those that are not
-// contiguous, from which `copy_back` copies once the work is waited for.
+// contiguous or are converted, from which `copy_back` copies once the work is waited for.
 class OutputBuffers {
  public:
-  at::Tensor add(const at::Tensor& alias);
+  at::Tensor add(const at::Tensor& alias, bool converts = false);
 
   // Returns the copying; empty if the results are in the caller's tensors.
   std::function<void()> copy_back() const;

@@ -1,7 +1,5 @@
 #include "hccl_work.h"
 
-#include <algorithm>
-
 #include "released_later.h"
 
 namespace hpu_sim {

@@ -1,17 +1,12 @@
 // c10d works of hccl.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <utility>
-#include <vector>
+#include "common.h"
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "hccl_tensors.h"
 #include "stream.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 

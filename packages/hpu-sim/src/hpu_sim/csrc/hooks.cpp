@@ -1,18 +1,15 @@
 // Accelerator hooks of torch >= 2.6: generator, pinned memory and device count.
-#include "hooks.h"
-
-#include "torch_compat.h"
+#include "common.h"
+#include "guard.h"
 
 #if HPU_SIM_TORCH >= 206
-#include <memory>
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/HPUHooksInterface.h>
 
 #include "allocator.h"
 #include "generator.h"
-#include "guard.h"
-#include "pinned_allocator.h"
+#include "host_allocators.h"
 #include "virtual_table.h"
 #endif
 

@@ -1,13 +1,7 @@
 // Tensors in the arguments and results of an operator.
 #pragma once
 
-#include <utility>
-
-#include <ATen/core/List.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
-
-#include "torch_compat.h"
+#include "common.h"
 
 namespace hpu_sim {
 

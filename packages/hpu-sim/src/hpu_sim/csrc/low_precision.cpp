@@ -1,17 +1,10 @@
 #include "low_precision.h"
 
-#include <exception>
-#include <string>
-#include <unordered_set>
-#include <utility>
-#include <vector>
-
 #include "cpu_fallback.h"
 #include "cpu_placement.h"
 #include "dtypes.h"
 #include "ivalue_tensors.h"
 #include "recipe_key.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
@@ -30,68 +23,34 @@ std::string missing_dtype(const c10::Error& error) {
   return is_low ? dtype : "";
 }
 
-// What a kernel may have changed before it threw: written arguments, and the state of the generator.
-class KernelEffects {
- public:
-  KernelEffects(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-    const auto& schema = op.schema().arguments();
-    uint64_t key = std::hash<c10::OperatorName>()(op.operator_name());
-    bool has_effects = false;
-    for (size_t i = 0; i < schema.size(); ++i) {
-      has_effects |= is_written(schema[i]) || arguments[i].isGenerator();
-      for_each_tensor(arguments[i], [&key](const at::Tensor& tensor) {
-        key = hash_combine(key, tensor.defined() ? static_cast<uint64_t>(tensor.scalar_type()) : ~uint64_t{0});
-      });
-    }
-    // A copy is spared once the CPU is known to have the kernel.
-    if (!has_effects || known().count(key) != 0) {
-      return;
-    }
-    key_ = key;
+// Runs the CPU kernel. A kernel that lacks a dtype may have changed written arguments and the state of the generator
+// before it throws, so the first call with these dtypes is tried on copies.
+void run_cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack, torch::jit::Stack trial) {
+  thread_local std::unordered_set<uint64_t> known;
+  const auto& schema = op.schema().arguments();
+  uint64_t key = std::hash<c10::OperatorName>()(op.operator_name());
+  bool has_effects = false;
+  for (size_t i = 0; i < schema.size(); ++i) {
+    has_effects |= is_written(schema[i]) || trial[i].isGenerator();
+    for_each_tensor(trial[i], [&key](const at::Tensor& tensor) {
+      key = hash_combine(key, tensor.defined() ? static_cast<uint64_t>(tensor.scalar_type()) : ~uint64_t{0});
+    });
+  }
+  if (has_effects && known.count(key) == 0) {
     for (size_t i = 0; i < schema.size(); ++i) {
       if (is_written(schema[i])) {
-        for_each_tensor(arguments[i], [this](const at::Tensor& tensor) {
-          if (tensor.defined()) {
-            tensors_.emplace_back(tensor, tensor.clone());
-          }
-        });
-      } else if (arguments[i].isGenerator()) {
-        generator_ = arguments[i].toGenerator();
-        const std::lock_guard<std::mutex> lock(generator_.mutex());
-        random_state_ = generator_.get_state();
+        replace_tensors(trial[i], [](const at::Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; });
+      } else if (trial[i].isGenerator()) {
+        auto generator = trial[i].toGenerator();
+        const std::lock_guard<std::mutex> lock(generator.mutex());
+        trial[i] = generator.clone();
       }
     }
+    op.redispatchBoxed(kCpuKeys, &trial);
+    known.insert(key);
   }
-
-  void remember_kernel() const {
-    if (key_ != 0) {
-      known().insert(key_);
-    }
-  }
-
-  void undo() {
-    for (const auto& [tensor, before] : tensors_) {
-      tensor.resize_(before.sizes());
-      tensor.copy_(before);
-    }
-    if (random_state_.defined()) {
-      const std::lock_guard<std::mutex> lock(generator_.mutex());
-      generator_.set_state(random_state_);
-    }
-  }
-
- private:
-  // Operators with dtypes for which the CPU has a kernel.
-  static std::unordered_set<uint64_t>& known() {
-    thread_local std::unordered_set<uint64_t> instance;
-    return instance;
-  }
-
-  uint64_t key_ = 0;
-  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
-  at::Generator generator_;
-  at::Tensor random_state_;
-};
+  op.redispatchBoxed(kCpuKeys, &stack);
+}
 
 // One call of an operator on float32 copies of its low-precision arguments.
 class Float32Call {
@@ -184,11 +143,9 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
   const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const torch::jit::Stack arguments(first, stack.end());
   const size_t size_below = stack.size() - arguments.size();
-  KernelEffects effects(op, arguments);
   std::exception_ptr error;
   try {
-    op.redispatchBoxed(kCpuKeys, &stack);
-    effects.remember_kernel();
+    run_cpu_kernel(op, stack, arguments);
     return;
   } catch (const c10::Error& caught) {
     const std::string dtype = missing_dtype(caught);
@@ -198,7 +155,6 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
     }
     error = std::current_exception();
   }
-  effects.undo();
   torch::jit::Stack results;
   try {
     results = Float32Call(op, arguments).run();

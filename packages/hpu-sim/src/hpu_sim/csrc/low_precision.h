@@ -1,9 +1,7 @@
 // Operators that torch's CPU lacks for float16, bfloat16 or float8.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
+#include "common.h"
 
 namespace hpu_sim {
 

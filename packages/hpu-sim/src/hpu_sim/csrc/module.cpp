@@ -6,7 +6,6 @@
 #include "allocator.h"
 #include "autocast.h"
 #include "autograd_threads.h"
-#include "counters.h"
 #include "cpu_placement.h"
 #include "device_pool.h"
 #include "dtypes.h"
@@ -16,8 +15,6 @@
 #include "graph.h"
 #include "guard.h"
 #include "hccl.h"
-#include "hccl_communicator.h"
-#include "hooks.h"
 #include "ivalue_tensors.h"
 #include "never.h"
 #include "stream.h"
@@ -103,7 +100,7 @@ bool register_autocast(const std::string& name, const std::string& policy) {
 std::map<std::string, int64_t> stats() {
   const auto& counters = hpu_sim::counters();
   const auto graphs = hpu_sim::graph_recorder().totals();
-  const auto memory = hpu_sim::memory_stats();
+  auto memory = hpu_sim::memory_stats();
   return {
       {"graphs", graphs.graphs},
       {"compilations", graphs.compilations},
@@ -115,36 +112,16 @@ std::map<std::string, int64_t> stats() {
       {"d2h_bytes", counters.d2h_bytes},
       {"collectives", counters.collectives},
       {"collective_bytes", counters.collective_bytes},
-      {"allocated_bytes", memory.in_use},
-      {"peak_bytes", memory.max_in_use},
-      {"lifetime_peak_bytes", memory.lifetime_max_in_use},
-  };
-}
-
-std::map<std::string, int64_t> memory_stats() {
-  const auto memory = hpu_sim::memory_stats();
-  return {
-      {"limit", memory.limit},
-      {"in_use", memory.in_use},
-      {"max_in_use", memory.max_in_use},
-      {"num_allocs", memory.num_allocs},
-      {"num_frees", memory.num_frees},
-      {"max_alloc_size", memory.max_alloc_size},
-      {"workspace", memory.workspace},
-      {"largest_free", memory.largest_free},
-      {"num_defragmentations", memory.num_defragmentations},
+      {"allocated_bytes", memory["in_use"]},
+      {"peak_bytes", memory["max_in_use"]},
+      {"lifetime_peak_bytes", memory["lifetime_max_in_use"]},
   };
 }
 
 std::map<std::string, int64_t> lenience_counts() {
-  using hpu_sim::Lenience;
   std::map<std::string, int64_t> result;
-  for (const auto& [name, lenience] :
-       {std::pair("complex results", Lenience::kComplexResult),
-        std::pair("results with other strides", Lenience::kStridedResult),
-        std::pair("nested coalescings", Lenience::kNestedCoalescing),
-        std::pair("changes of strides in place", Lenience::kStridesInPlace)}) {
-    result[name] = hpu_sim::leniences[static_cast<size_t>(lenience)];
+  for (size_t i = 0; i < hpu_sim::leniences.size(); ++i) {
+    result[hpu_sim::kLenienceNames[i]] = hpu_sim::leniences[i];
   }
   return result;
 }
@@ -241,7 +218,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reset_stats", &reset_stats);
   m.def("start_device_trace", &hpu_sim::start_device_trace);
   m.def("stop_device_trace", &stop_device_trace);
-  m.def("memory_stats", &memory_stats);
+  m.def("memory_stats", &hpu_sim::memory_stats);
   m.def("fail_allocation", &hpu_sim::fail_allocation);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);

@@ -1,32 +1,22 @@
 #include "never.h"
 
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <unordered_set>
-#include <utility>
-#include <vector>
-
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/_to_copy_native.h>
-#include <c10/util/Exception.h>
-#include <c10/util/ScopeExit.h>
-#include <torch/library.h>
 
 #include "alias.h"
 #include "allocator.h"
-#include "counters.h"
 #include "cpu_fallback.h"
+#include "cpu_placement.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"
 #include "graph.h"
+#include "host_allocators.h"
 #include "ivalue_tensors.h"
-#include "reserving_allocator.h"
 
 namespace hpu_sim {
 namespace {
@@ -138,13 +128,6 @@ const std::string& name_of(const c10::OperatorHandle& op) {
   return op.operator_name().name;
 }
 
-std::string base_name(const c10::OperatorHandle& op) {
-  std::string name = name_of(op);
-  name.erase(0, name.find("::") + 2);
-  name.erase(name.find_last_not_of('_') + 1);
-  return name;
-}
-
 // Operators whose result has the value that is assumed of their argument, or its negation.
 bool keeps_value(const std::string& base) {
   static const std::unordered_set<std::string> names = {"all", "amax", "any", "clone", "max", "min", "squeeze"};
@@ -180,7 +163,10 @@ size_t max_known_bytes(const at::Tensor& tensor) {
 class LostCall {
  public:
   LostCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
-      : op_(op), stack_(stack), first_(stack.size() - op.schema().arguments().size()), base_(base_name(op)) {}
+      : op_(op),
+        stack_(stack),
+        first_(stack.size() - op.schema().arguments().size()),
+        base_(base_name(op.operator_name())) {}
 
   // Returns whether the kernel is to run, because all that it reads is known.
   bool is_computable() const {
@@ -219,7 +205,7 @@ class LostCall {
     if (on_device_) {
       graph_recorder().add_call(op_, c10::ArrayRef<c10::IValue>(&stack_[first_], arguments.size()));
     }
-    const bool is_index = name_of(op_) == "aten::index" || name_of(op_) == "aten::_unsafe_index";
+    const bool is_index = is_advanced_index(op_);
     // The lengths of CTC's targets are numbers of the host.
     const bool is_dynamic = op_.hasTag(at::Tag::dynamic_output_shape) && (!is_index || has_mask_index_) &&
                             name_of(op_) != "aten::_ctc_loss";
@@ -339,7 +325,7 @@ class LostCall {
       c10::List<Optional<at::Tensor>> indices;
       for (const c10::IValue& index : stack_[first_ + 1].toListRef()) {
         const auto mask = index.isTensor() ? index.toTensor() : at::Tensor();
-        if (is_mask(mask)) {
+        if (is_hpu_tensor(mask) && is_mask(mask)) {
           for (int64_t i = 0; i < mask.dim(); ++i) {
             indices.push_back(at::empty({mask.numel()}, mask.options().dtype(at::kLong)));
           }
@@ -356,10 +342,6 @@ class LostCall {
         "for "
         "each shape)");
     return selected;
-  }
-
-  static bool is_mask(const at::Tensor& tensor) {
-    return is_hpu_tensor(tensor) && (tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
   }
 
   // A plan raises an error that names the line. Without one, the operator's own error follows.
@@ -380,7 +362,7 @@ class LostCall {
         on_device_ = true;
         commit(tensor.storage());
         has_mask_index_ |= argument.name() == "indices" && is_mask(tensor);
-      } else if (tensor.dim() > 0 && argument.name() != "indices" && argument.name() != "lengths") {
+      } else if (tensor.dim() > 0 && !allows_cpu_tensor(argument)) {
         host_argument_ = &argument;
       }
       if (is_written(argument)) {
@@ -540,7 +522,7 @@ at::Tensor& copy_without_data(at::Tensor& target, const at::Tensor& source) {
     }
     if (is_small && has_values(source)) {
       at::Tensor cpu = as_cpu_alias(target);
-      cpu.copy_(is_without_data(source) ? as_cpu_alias(source) : source);
+      cpu.copy_(as_cpu(source));
       value->is_known = true;
     } else if (value != nullptr) {
       value->is_known = false;

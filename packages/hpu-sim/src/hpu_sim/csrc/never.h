@@ -8,11 +8,7 @@
 //   device is the CPU, and its dispatch key the device's, so that no kernel of the CPU runs on it.
 #pragma once
 
-#include <functional>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
+#include "common.h"
 
 namespace hpu_sim {
 

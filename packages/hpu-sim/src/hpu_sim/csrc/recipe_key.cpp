@@ -1,9 +1,5 @@
 #include "recipe_key.h"
 
-#include <cstring>
-#include <functional>
-#include <sstream>
-
 #include <ATen/core/jit_type.h>
 
 #include "alias.h"

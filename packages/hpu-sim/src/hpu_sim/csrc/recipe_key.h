@@ -9,13 +9,7 @@
 // of the key. This last distinction is the simulator's, because no published source states the bridge's.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
-#include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/ivalue.h>
-#include <c10/util/ArrayRef.h>
+#include "common.h"
 
 namespace hpu_sim {
 

@@ -1,11 +1,5 @@
 #include "released_later.h"
 
-#include <algorithm>
-#include <iterator>
-#include <mutex>
-#include <utility>
-#include <vector>
-
 #include "fork_safety.h"
 
 namespace hpu_sim {

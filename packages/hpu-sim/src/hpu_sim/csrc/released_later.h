@@ -2,9 +2,7 @@
 // and a gloo thread that destroys these while Python exits aborts the process.
 #pragma once
 
-#include <atomic>
-
-#include <c10/util/intrusive_ptr.h>
+#include "common.h"
 
 namespace hpu_sim {
 

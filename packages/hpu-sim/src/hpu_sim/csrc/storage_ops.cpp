@@ -6,16 +6,15 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/accumulate.h>
-#include <torch/library.h>
 
 #include "alias.h"
 #include "allocator.h"
+#include "common.h"
 #include "dtypes.h"
 #include "graph.h"
 #include "guard.h"
-#include "pinned_allocator.h"
+#include "host_allocators.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {

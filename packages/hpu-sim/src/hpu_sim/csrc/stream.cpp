@@ -3,19 +3,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <thread>
-#include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/InferenceMode.h>
-#include <c10/util/Exception.h>
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "autograd_threads.h"

@@ -4,17 +4,10 @@
 // the program, for the same reason.
 #pragma once
 
-#include <atomic>
-#include <chrono>
+#include "common.h"
+
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
-#include <exception>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include "execution.h"
 

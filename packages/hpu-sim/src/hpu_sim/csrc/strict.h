@@ -2,9 +2,7 @@
 // shows itself there. Without it, the simulator counts what strict mode would refuse.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
+#include "common.h"
 
 namespace hpu_sim {
 
@@ -25,9 +23,10 @@ enum class Lenience {
   kNestedCoalescing,  // startCoalescing within another one
   kStridesInPlace,    // as_strided_ in lazy mode to strides that are not contiguous
 };
-inline constexpr size_t kNumLeniences = 4;
+inline constexpr std::array kLenienceNames = {
+    "complex results", "results with other strides", "nested coalescings", "changes of strides in place"};
 
-inline std::array<std::atomic<int64_t>, kNumLeniences> leniences{};
+inline std::array<std::atomic<int64_t>, kLenienceNames.size()> leniences{};
 
 inline void count_lenience(Lenience lenience) {
   leniences[static_cast<size_t>(lenience)].fetch_add(1, std::memory_order_relaxed);

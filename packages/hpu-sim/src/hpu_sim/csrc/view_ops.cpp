@@ -6,12 +6,11 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
 
+#include "common.h"
 #include "events.h"
 #include "graph.h"
 #include "strict.h"
-#include "torch_compat.h"
 
 namespace hpu_sim {
 namespace {
