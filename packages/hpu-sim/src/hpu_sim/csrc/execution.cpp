@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
 
 #include "fork_safety.h"
 #include "ivalue_tensors.h"
@@ -152,6 +153,43 @@ int InferredCall::find(const at::Tensor& result, bool shares_memory) const {
   return -1;
 }
 
+torch::jit::Stack InferredCall::with_memory(
+    const std::vector<at::Tensor>& given,
+    c10::DispatchKey key,
+    const std::function<c10::Storage(const at::Tensor&)>& make_storage) const {
+  std::vector<std::pair<c10::Storage, c10::Storage>> made;
+  const auto tensor_over = [key](c10::Storage storage, const at::Tensor& meta, int64_t offset) {
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), meta.dtype());
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), offset + meta.storage_offset());
+    return tensor;
+  };
+  torch::jit::Stack values = results;
+  for (auto& value : values) {
+    replace_tensors(value, [&](const at::Tensor& meta) {
+      if (!meta.defined() || !meta.is_meta()) {
+        return meta;
+      }
+      int index = find(meta, /*shares_memory=*/false);
+      if (index >= 0) {
+        return given[static_cast<size_t>(index)];
+      }
+      index = find(meta, /*shares_memory=*/true);
+      if (index >= 0) {
+        const auto& base = given[static_cast<size_t>(index)];
+        return tensor_over(base.storage(), meta, base.storage_offset());
+      }
+      for (const auto& [known, storage] : made) {
+        if (known.is_alias_of(meta.storage())) {
+          return tensor_over(storage, meta, 0);
+        }
+      }
+      made.emplace_back(meta.storage(), make_storage(meta));
+      return tensor_over(made.back().second, meta, 0);
+    });
+  }
+  return values;
+}
+
 InferredPtr infer(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
   const uint64_t key = key_of(op, arguments, given);
   {
@@ -190,25 +228,12 @@ bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
       return false;
     }
   }
+  const auto results = inferred->with_memory(given, c10::DispatchKey::CPU, [](const at::Tensor& meta) {
+    const size_t bytes = meta.storage().nbytes();
+    return c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetCPUAllocator(), /*resizable=*/true);
+  });
   stack.resize(first);
-  for (c10::IValue result : inferred->results) {
-    replace_tensors(result, [&](const at::Tensor& meta) {
-      if (!meta.defined() || !meta.is_meta()) {
-        return meta;
-      }
-      int index = inferred->find(meta, /*shares_memory=*/false);
-      if (index >= 0) {
-        return given[static_cast<size_t>(index)];
-      }
-      index = inferred->find(meta, /*shares_memory=*/true);
-      if (index >= 0) {
-        const auto& base = given[static_cast<size_t>(index)];
-        return base.as_strided(meta.sizes(), meta.strides(), base.storage_offset() + meta.storage_offset());
-      }
-      return at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(at::kCPU));
-    });
-    stack.push_back(std::move(result));
-  }
+  stack.insert(stack.end(), results.begin(), results.end());
   return true;
 }
 

@@ -35,6 +35,13 @@ struct InferredCall {
 
   // Returns the position in `metas` of the one that is, or shares the memory of, a result; -1 for none.
   int find(const at::Tensor& result, bool shares_memory) const;
+
+  // Returns the results with memory: tensors of `given`, which has one per meta, views of these, and new tensors over
+  // the storage that `make_storage` returns for one of a meta.
+  torch::jit::Stack with_memory(
+      const std::vector<at::Tensor>& given,
+      c10::DispatchKey key,
+      const std::function<c10::Storage(const at::Tensor&)>& make_storage) const;
 };
 
 // Runs the Meta kernel of an operator, and with it the operator's checks, unless a call like this one has passed them.

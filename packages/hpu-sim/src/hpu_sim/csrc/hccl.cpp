@@ -62,6 +62,13 @@ struct Started {
 };
 using Start = std::function<Started(c10d::Backend&)>;
 
+template <typename Method, typename Options>
+auto by_gloo(Method method, const Options& options) {
+  return [method, options](c10d::Backend& gloo, auto& received, auto& sent) {
+    return (gloo.*method)(received, sent, options);
+  };
+}
+
 // Without a communicator, the group is that of a plan: of any size in one process, it exchanges nothing. Tensors with
 // values get those of a group whose ranks all contribute the same. Its tensors may be on the host, where torch's gloo
 // serves such groups otherwise, and then count nothing.
@@ -115,24 +122,18 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return run_reduction(
-        {c10d::OpType::ALLREDUCE, "allreduce", tensors},
-        options.reduceOp,
-        [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.allreduce(buffers, options); });
+    return run_reduction({c10d::OpType::ALLREDUCE, "allreduce", tensors}, &c10d::Backend::allreduce, options);
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
     return run_reduction(
         {c10d::OpType::ALLREDUCE_COALESCED, "allreduce_coalesced", tensors},
-        options.reduceOp,
-        [options](c10d::Backend& gloo, Tensors& buffers) { return gloo.allreduce_coalesced(buffers, options); });
+        &c10d::Backend::allreduce_coalesced,
+        options);
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return run_reduction(
-        {c10d::OpType::REDUCE, "reduce", tensors}, options.reduceOp, [options](c10d::Backend& gloo, Tensors& buffers) {
-          return gloo.reduce(buffers, options);
-        });
+    return run_reduction({c10d::OpType::REDUCE, "reduce", tensors}, &c10d::Backend::reduce, options);
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -150,9 +151,7 @@ class HcclBackend final : public c10d::Backend {
         {c10d::OpType::ALLGATHER, "allgather", inputs},
         outputs,
         inputs,
-        [options](c10d::Backend& gloo, TensorLists& received, Tensors& sent) {
-          return gloo.allgather(received, sent, options);
-        },
+        by_gloo(&c10d::Backend::allgather, options),
         /*pads=*/true);
   }
 
@@ -174,22 +173,12 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     return exchange(
-        {c10d::OpType::GATHER, "gather", inputs},
-        outputs,
-        inputs,
-        [options](c10d::Backend& gloo, TensorLists& received, Tensors& sent) {
-          return gloo.gather(received, sent, options);
-        });
+        {c10d::OpType::GATHER, "gather", inputs}, outputs, inputs, by_gloo(&c10d::Backend::gather, options));
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
     return exchange(
-        {c10d::OpType::SCATTER, "scatter", outputs},
-        outputs,
-        inputs,
-        [options](c10d::Backend& gloo, Tensors& received, TensorLists& sent) {
-          return gloo.scatter(received, sent, options);
-        });
+        {c10d::OpType::SCATTER, "scatter", outputs}, outputs, inputs, by_gloo(&c10d::Backend::scatter, options));
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
@@ -572,8 +561,9 @@ class HcclBackend final : public c10d::Backend {
   }
 
   // Waits for a reduction of tensors that HCCL converts, as the bridge does.
-  template <typename Reduce>
-  WorkPtr run_reduction(Call call, const c10d::ReduceOp& op, const Reduce& reduce) {
+  template <typename Method, typename Options>
+  WorkPtr run_reduction(Call call, Method method, const Options& options) {
+    const c10d::ReduceOp& op = options.reduceOp;
     call.outputs = call.payload;
     if (auto failed = failed_late(call, op)) {
       return failed;
@@ -584,9 +574,9 @@ class HcclBackend final : public c10d::Backend {
         as_cpu(tensor).mul_(getSize());
       }
     }
-    auto work = launch(call, [aliases, reduce](c10d::Backend& gloo) {
+    auto work = launch(call, [aliases, method, options](c10d::Backend& gloo) {
       auto reduction = make_allreduce(aliases);
-      return Started{reduce(gloo, reduction.buffers), std::move(reduction.on_completed)};
+      return Started{(gloo.*method)(reduction.buffers, options), std::move(reduction.on_completed)};
     });
     if (!are_native(aliases, NativeReduceDtypes::kFloats)) {
       work->wait();

@@ -13,21 +13,10 @@ namespace hpu_sim {
 namespace {
 
 void check_dtype(const char* name, c10::ScalarType dtype) {
-  switch (dtype) {
-    case at::kFloat:
-    case at::kBFloat16:
-    case at::kHalf:
-    case at::kDouble:
-    case at::kLong:
-    case at::kInt:
-    case at::kByte:
-    case at::kChar:
-    case at::kBool:
-      return;
-    default:
-      if (!is_float8(dtype)) {
-        throw_unsupported(name, "Input tensor data type is not supported for HCCL process group: ", dtype);
-      }
+  static const std::unordered_set<c10::ScalarType> supported = {
+      at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong, at::kInt, at::kByte, at::kChar, at::kBool};
+  if (supported.count(dtype) == 0 && !is_float8(dtype)) {
+    throw_unsupported(name, "Input tensor data type is not supported for HCCL process group: ", dtype);
   }
 }
 

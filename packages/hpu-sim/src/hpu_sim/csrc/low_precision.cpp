@@ -166,9 +166,7 @@ void redispatch_low_precision(const c10::OperatorHandle& op, torch::jit::Stack& 
     throw;
   }
   stack.resize(size_below);
-  for (auto& result : results) {
-    stack.push_back(std::move(result));
-  }
+  stack.insert(stack.end(), results.begin(), results.end());
 }
 
 }  // namespace hpu_sim

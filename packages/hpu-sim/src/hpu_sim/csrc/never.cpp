@@ -33,13 +33,6 @@ std::function<bool()>& host_callback = *new std::function<bool()>();
 // Set while a large tensor of the device is copied to a new one of the host.
 thread_local bool is_copying_to_host = false;
 
-at::Tensor wrap_on_host(c10::Storage storage, const at::Tensor& like) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::HPU), like.dtype());
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  return tensor;
-}
-
 c10::Storage reserve_storage(size_t bytes) {
   return c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, reserving_allocator(), /*resizable=*/true);
@@ -51,7 +44,12 @@ bool is_reserving_on_host(int64_t bytes) {
 
 // `like` has no memory.
 at::Tensor reserve_on_host(const at::Tensor& like) {
-  return wrap_on_host(reserve_storage(like.unsafeGetTensorImpl()->unsafe_storage().nbytes()), like);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      reserve_storage(like.unsafeGetTensorImpl()->unsafe_storage().nbytes()),
+      c10::DispatchKeySet(c10::DispatchKey::HPU),
+      like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  return tensor;
 }
 
 at::Tensor host_empty(
@@ -235,13 +233,12 @@ class LostCall {
       refuse("shapeless");
       throw;
     }
-    torch::jit::Stack results = inferred_->results;
-    for (auto& value : results) {
-      replace_tensors(value, [this](const at::Tensor& tensor) { return from_meta(tensor); });
-    }
+    // The device of a result is that of its storage.
+    auto results = inferred_->with_memory(
+        given_, c10::DispatchKey::HPU, [this](const at::Tensor& meta) { return make_storage(meta); });
     sync_written();
     const int64_t num_counted = base_ == "histc" ? stack_[first_].toTensor().numel() : 0;
-    finish(std::move(results));
+    finish(results);
     propagate_assumption();
     if (num_counted != 0) {
       balance(num_counted);
@@ -249,7 +246,7 @@ class LostCall {
   }
 
  private:
-  void finish(torch::jit::Stack results) {
+  void finish(const torch::jit::Stack& results) {
     if (base_ == "equal" || keeps_value(base_) || negates_value(base_)) {
       for_each_tensor(stack_[first_], [this](const at::Tensor& tensor) {
         const auto* value = tensor.defined() ? known_value(tensor.storage()) : nullptr;
@@ -262,9 +259,7 @@ class LostCall {
       assumed_ = (is_less ? number < other : number > other) || (base_[1] == 'e' && number == other) ? 1 : 0;
     }
     stack_.resize(first_);
-    for (auto& result : results) {
-      stack_.push_back(std::move(result));
-    }
+    stack_.insert(stack_.end(), results.begin(), results.end());
   }
 
   // Fills counts of values that are not known, such as tokens of each expert: as many of each.
@@ -371,50 +366,22 @@ class LostCall {
     });
   }
 
-  at::Tensor from_meta(const at::Tensor& meta) {
-    if (!meta.defined() || !meta.is_meta()) {
-      return meta;
-    }
-    int index = inferred_->find(meta, /*shares_memory=*/false);
-    if (index >= 0) {
-      return given_[static_cast<size_t>(index)];
-    }
-    index = inferred_->find(meta, /*shares_memory=*/true);
-    if (index >= 0) {
-      const auto& base = given_[static_cast<size_t>(index)];
-      return tensor_over(base.storage(), meta, base.storage_offset());
-    }
-    for (const auto& [known, storage] : new_storages_) {
-      if (known.is_alias_of(meta.storage())) {
-        return tensor_over(storage, meta, 0);
-      }
-    }
+  c10::Storage make_storage(const at::Tensor& meta) const {
     const size_t bytes = meta.storage().nbytes();
-    c10::Storage storage;
-    if (on_device_) {
-      check_dtype_on_device(meta.scalar_type(), name_of(op_));
-      storage = c10::Storage(c10::Storage::use_byte_size_t(), bytes, device_allocator(), /*resizable=*/true);
-      if (is_stored_in_half(meta.scalar_type())) {
-        store_in_half(storage);
-      }
-      commit(storage);
-      if (meta.scalar_type() == at::kBool) {
-        // As `read_element`: a program may look at flags in another dtype.
-        known_value(storage)->assumed = 0;
-      }
-    } else {
-      storage = reserve_storage(bytes);
+    if (!on_device_) {
+      return reserve_storage(bytes);
     }
-    new_storages_.emplace_back(meta.storage(), storage);
-    return tensor_over(std::move(storage), meta, 0);
-  }
-
-  static at::Tensor tensor_over(c10::Storage storage, const at::Tensor& meta, int64_t offset) {
-    auto tensor = wrap_on_host(std::move(storage), meta);  // Its device is that of the storage.
-    if (offset != 0) {
-      tensor.unsafeGetTensorImpl()->set_storage_offset(offset + meta.storage_offset());
+    check_dtype_on_device(meta.scalar_type(), name_of(op_));
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, device_allocator(), /*resizable=*/true);
+    if (is_stored_in_half(meta.scalar_type())) {
+      store_in_half(storage);
     }
-    return tensor;
+    commit(storage);
+    if (meta.scalar_type() == at::kBool) {
+      // As `read_element`: a program may look at flags in another dtype.
+      known_value(storage)->assumed = 0;
+    }
+    return storage;
   }
 
   void sync_written() const {
@@ -446,7 +413,6 @@ class LostCall {
   std::vector<at::Tensor> given_;
   std::vector<at::Tensor> written_;
   std::shared_ptr<const InferredCall> inferred_;
-  std::vector<std::pair<c10::Storage, c10::Storage>> new_storages_;
   const c10::Argument* host_argument_ = nullptr;
   bool on_device_ = false;
   bool has_mask_index_ = false;
