@@ -127,7 +127,7 @@ def test_register_strategies_registers_the_archived_names() -> None:
     for name in ("SingleHPUStrategy", "HPUParallelStrategy", "HPUDDPStrategy"):
         getattr(lightning_habana, name).register_strategies(registry)
 
-    assert sorted(registry) == ["hpu_ddp", "hpu_parallel", "hpu_single"]
+    assert {"hpu_ddp", "hpu_parallel", "hpu_single"} <= set(registry)
 
 
 @pytest.mark.parametrize(("name", "default"), [("maxabs_measure", "measure"), ("maxabs_quant", "quantize")])

@@ -107,3 +107,32 @@ def test_random_states_of_all_ranks_are_on_every_rank(error: Exception | None, m
         states = strategy.gather_random_states(state)
 
     assert states is None if error else states.tolist() == [[0, 1, 2, 3]] * 2
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(1, {"num_replicas": 4, "rank": 3}), (2, {"num_replicas": 2, "rank": 1})]
+)
+def test_ranks_that_share_sequences_have_the_same_samples(
+    size: int, expected: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy, _ = _strategy()
+    monkeypatch.setattr(_Lightning, "distributed_sampler_kwargs", {"num_replicas": 4, "rank": 3}, raising=False)
+    strategy.context_parallel_size = size
+
+    assert strategy.distributed_sampler_kwargs == expected
+
+
+def test_a_strategy_for_one_device_has_no_sampler() -> None:
+    """Fabric asks for the attribute."""
+    assert _strategy()[0].distributed_sampler_kwargs is None
+
+
+def test_teardown_undoes_replacements_before_lightnings_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, _ = _strategy()
+    calls: list[str] = []
+    monkeypatch.setattr(_Lightning, "teardown", lambda _: calls.append("Lightning"), raising=False)
+    strategy.at_teardown.callback(calls.append, "undone")
+    strategy.teardown()
+    strategy.teardown()
+
+    assert calls == ["undone", "Lightning", "Lightning"]

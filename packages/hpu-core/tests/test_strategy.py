@@ -11,7 +11,6 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
-from hpu_core._strategy_mixin import constructor_arguments
 from hpu_core.fabric import FabricSingleHPUStrategy
 from hpu_core.strategy import set_module_device
 
@@ -216,16 +215,6 @@ def test_several_devices_raise_an_error() -> None:
 def test_repr_names_the_framework() -> None:
     """Lightning prints the repr when it rejects a strategy of the other framework."""
     assert repr(SingleHPUStrategy()).startswith(f"<SingleHPUStrategy of {_lightning.name} ")
-
-
-def test_constructor_arguments_are_those_that_lightning_keeps() -> None:
-    """As private attributes, or as public ones."""
-    theirs = SingleDeviceStrategy(accelerator=(accelerator := HPUAccelerator()))
-
-    arguments = constructor_arguments(SingleHPUStrategy, theirs)
-
-    assert arguments["accelerator"] is accelerator
-    assert arguments.keys() <= {"accelerator", "checkpoint_io", "precision_plugin"}
 
 
 def test_module_device_is_set_without_a_move() -> None:

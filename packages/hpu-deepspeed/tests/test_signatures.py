@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 import hpu_deepspeed.fabric
-from hpu_core import frameworks
 from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
-from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._lightning import DeepSpeedStrategy, FabricDeepSpeedStrategy
 
 _STRATEGIES = [(HPUDeepSpeedStrategy, DeepSpeedStrategy), (FabricHPUDeepSpeedStrategy, FabricDeepSpeedStrategy)]
 _METHODS = ["__init__", "save_checkpoint", "load_checkpoint"]
@@ -49,21 +48,6 @@ def test_every_argument_is_documented() -> None:
 
     names = _parameters(HPUDeepSpeedStrategy.__init__)
     assert [name for name in names if f"    {name}:" not in documented and f"**{name}:" not in documented] == ["self"]
-
-
-def _method(state: Any, strict: bool = True) -> None:
-    """Stand in for a method of an older Lightning."""
-
-
-def test_arguments_that_lightning_lacks_are_dropped_at_their_default() -> None:
-    assert supported_arguments(_method, strict=False, weights_only=None) == {"strict": False}
-
-
-def test_arguments_that_lightning_lacks_are_rejected_if_set() -> None:
-    version = frameworks.current().version
-
-    with pytest.raises(TypeError, match=rf"^`weights_only` is not supported by Lightning {version}: upgrade Lightning"):
-        supported_arguments(_method, weights_only=True)
 
 
 def test_fabric_namespace_has_the_name_of_the_trainers_strategy() -> None:

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import hpu_fsdp
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
-from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _setup, _torch
+from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _torch
 from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
 
 from .conftest import OnRanks
@@ -489,7 +489,7 @@ def test_end_of_a_strategy_restores_torch() -> None:
     helper = _random._resolve_device
     hpu_fsdp.patch_dtensor_random()
     replaced = _random._resolve_device
-    _setup.restore(HPUModelParallelStrategy())
+    _torch.restore()
 
     assert replaced is not helper
     assert _random._resolve_device is helper

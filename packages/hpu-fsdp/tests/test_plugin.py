@@ -7,7 +7,6 @@ import torch
 
 from hpu_core import frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
-from hpu_fsdp._lightning import fsdp_arguments
 from hpu_fsdp._plugin import PLUGIN
 
 from .conftest import OnRanks
@@ -82,18 +81,19 @@ def _replace(api: plugins.Api) -> tuple[str, dict[str, Any], dict[str, Any]]:
         auto_wrap_policy={torch.nn.Linear},
         activation_checkpointing_policy={torch.nn.Tanh},
     )
-    before = _describe(theirs)
+    attribute = plugins.load(str(PLUGIN.strategies["hpu_fsdp"].of(api))).wrapper_arguments
+    before = _describe(theirs, attribute)
     ours = _strategy(api, theirs)
-    return type(ours).__name__, before, _describe(ours)
+    return type(ours).__name__, before, _describe(ours, attribute)
 
 
-def _describe(strategy: Any) -> dict[str, Any]:
+def _describe(strategy: Any, attribute: str) -> dict[str, Any]:
     return {
         "cluster": id(strategy.cluster_environment),
         "offload": strategy.cpu_offload.offload_params,
         "sharding": strategy.sharding_strategy.name,
         "type": strategy._state_dict_type,
-        "arguments": {name: repr(value) for name, value in fsdp_arguments(strategy).items()},
+        "arguments": {name: repr(value) for name, value in vars(strategy)[attribute].items()},
         "checkpointing": repr(strategy._activation_checkpointing_kwargs),
     }
 

@@ -117,7 +117,7 @@ def test_default_is_32_bit(make: Make) -> None:
 @pytest.mark.parametrize("value", ["half", None, True, 16.0, ["bf16"]])
 def test_unknown_precision_is_rejected(value: object, make: Make) -> None:
     """The error lists the valid values."""
-    with pytest.raises(ValueError, match=r"`precision` must be 32, 16 or one of '32', .*'fp8', got "):
+    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .*'fp8' with Gaudi, got "):
         make(value)
 
 

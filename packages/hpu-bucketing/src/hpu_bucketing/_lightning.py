@@ -32,18 +32,6 @@ else:
     isolate_rng = _framework.pytorch("utilities.seed").isolate_rng
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
 
-__all__ = [
-    "Callback",
-    "LightningDataModule",
-    "LightningModule",
-    "Trainer",
-    "isolate_rng",
-    "rank_zero_info",
-    "reset_epoch_logs",
-    "run_training_pass",
-    "without_effects",
-]
-
 
 def run_training_pass(trainer: Trainer, batch: Any, batch_idx: int) -> None:
     """Run `training_step` and the backward pass as the training loop does, without the optimizer's step.

@@ -22,5 +22,3 @@ else:
     Trainer = _framework.pytorch().Trainer
     is_overridden = _framework.pytorch("utilities.model_helpers").is_overridden
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
-
-__all__ = ["Callback", "LightningModule", "Trainer", "is_overridden", "rank_zero_info"]

@@ -62,24 +62,3 @@ else:
     # Lightning 2.0 has a method, whose name Python mangles.
     _method = vars(_mixin._DeviceDtypeModuleMixin).get("_DeviceDtypeModuleMixin__update_properties")  # noqa: SLF001
     update_properties = getattr(_mixin, "_update_properties", _method)
-
-__all__ = [
-    "Accelerator",
-    "CheckpointIO",
-    "ClusterEnvironment",
-    "FabricSingleDeviceStrategy",
-    "FabricStrategy",
-    "FabricSubprocessScriptLauncher",
-    "LightningEnvironment",
-    "MisconfigurationException",
-    "SIGTERMException",
-    "SingleDeviceStrategy",
-    "Strategy",
-    "SubprocessScriptLauncher",
-    "TorchCheckpointIO",
-    "TunerExitException",
-    "WrappingCheckpointIO",
-    "init_dist_connection",
-    "rank_zero_info",
-    "update_properties",
-]

@@ -1,16 +1,18 @@
 """Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
-import inspect
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from hpu_core import _rendezvous_env, bridge, collectives, discovery, frameworks, hccl
+from hpu_core import _rendezvous_env, atomic_dir, bridge, collectives, discovery, frameworks, hccl, plugins
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
+from hpu_core.arguments import constructor_arguments, validate_keywords
 from hpu_core.async_save import AsyncSaves
 from hpu_core.checkpoint import HPUCheckpointIO
 from hpu_core.distributed.environment import validate_environment
@@ -22,7 +24,7 @@ from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
     from lightning.fabric.strategies.registry import _StrategyRegistry
-    from lightning.fabric.utilities.types import _DEVICE
+    from lightning.fabric.utilities.types import _DEVICE, _PATH
     from typing_extensions import Self
 
     class _Strategy:
@@ -60,13 +62,15 @@ class _AcceleratorError(MisconfigurationException, AssertionError):
 class HPUStrategyMixin(_Strategy):
     """Mixin for strategies on HPU; list it before Lightning's strategy.
 
-    A subclass defines the name under which it is registered, and launches graphs in lazy mode. One for several devices
-    calls `take_process_groups` before Lightning's constructor. The device is that of the rank, or one that `devices` or
-    HABANA_VISIBLE_MODULES allows.
+    A subclass launches graphs in lazy mode. One for several devices passes to Lightning's constructor what
+    `take_arguments` returns. The device is that of the rank, or one that `devices` or HABANA_VISIBLE_MODULES allows.
 
     Attributes:
         process_groups: The manager of this strategy's process group; one that is never joined on a single device.
-        other_names: Further names under which it is registered.
+        wrapper_arguments: Lightning's attribute with the further arguments of torch's wrapper, if there is one.
+        kept_attributes: Attributes that Lightning makes of arguments without keeping these.
+        bridge_variables: Variables of the bridge that are set before the device is opened, unless they are set.
+        context_parallel_size: Number of neighbouring ranks that share each sequence.
         saves_alone: Whether a rank needs no other one for a checkpoint.
         saves: Its asynchronous saves, if it writes checkpoints on another thread.
         module_ids: Module ids for the local ranks, if the Trainer's or Fabric's `devices` lists cards; set by the
@@ -74,8 +78,11 @@ class HPUStrategyMixin(_Strategy):
     """
 
     strategy_name: str
-    other_names: tuple[str, ...] = ()
     process_groups: ProcessGroupManager = ALONE
+    wrapper_arguments = ""
+    kept_attributes: tuple[str, ...] = ()
+    bridge_variables: Mapping[str, str] = {}
+    context_parallel_size = 1
     saves_alone = False
     saves: AsyncSaves | None = None
     module_ids: "tuple[int, ...] | None" = None
@@ -88,13 +95,34 @@ class HPUStrategyMixin(_Strategy):
     @classmethod
     def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
         """Return a strategy with the arguments of one of Lightning's, which it replaces on HPU, and others."""
-        return cls(**constructor_arguments(cls, strategy), **others)
+        made = cls(**constructor_arguments(cls, strategy), **others)
+        vars(made).update({name: vars(strategy)[name] for name in cls.kept_attributes})
+        return made
 
-    def take_process_groups(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Create the manager of the process group by a constructor's arguments, and return those for Lightning's."""
+    def take_arguments(self, local_names: Mapping[str, Any], *wrappers: Callable[..., Any]) -> dict[str, Any]:
+        """Take what all strategies add out of the arguments of a constructor, and return the others.
+
+        Args:
+            local_names: The constructor's `locals()`.
+            *wrappers: Torch's wrapper, and others that have the further keyword arguments.
+
+        Raises:
+            TypeError: `timeout` is not a timedelta, or no wrapper has a further argument of this name.
+            ValueError: An argument is invalid; the message names it.
+        """
+        arguments = {name: value for name, value in local_names.items() if name not in {"self", "__class__", "kwargs"}}
+        further: dict[str, Any] = local_names.get("kwargs", {})
+        validate_keywords(further, *wrappers)
         names = ("process_group_backend", "timeout", "failure_detection")
         manager = self.process_groups = ProcessGroupManager(*(arguments.pop(name) for name in names))
-        return arguments | {"process_group_backend": manager.backend, "timeout": manager.timeout}
+        if arguments.pop("async_save", False):
+            self.saves = AsyncSaves()
+        return arguments | further | {"process_group_backend": manager.backend, "timeout": manager.timeout}
+
+    @functools.cached_property
+    def at_teardown(self) -> ExitStack:
+        """What `teardown` undoes, such as replacements in torch and in the model."""
+        return ExitStack()
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
@@ -142,7 +170,12 @@ class HPUStrategyMixin(_Strategy):
         self.setup_hccl_env()
         if self.process_groups is not ALONE:
             self.process_groups.init_process_group(self.cluster_environment)
-        self._set_up_by_lightning()
+        with self._setting_up():
+            self._set_up_by_lightning()
+
+    def _setting_up(self) -> AbstractContextManager[Any]:
+        """Return the context of Lightning's part, in which the ranks have joined, and their devices are chosen."""
+        return nullcontext()
 
     def _set_up_by_lightning(self) -> None:
         super().setup_environment()
@@ -165,28 +198,26 @@ class HPUStrategyMixin(_Strategy):
         """Set the rank by Lightning's method, which has another name in Fabric."""
 
     def prepare_device(self) -> None:
-        """Load the Gaudi bridge, which torch needs for "hpu", and select the device."""
+        """Load the Gaudi bridge, which torch needs for "hpu", and select the device, unless one is open.
+
+        On several devices, SynapseAI waits longer for progress than the guard.
+        """
+        hccl.set_environment(self.bridge_variables)
         bridge.load()
-        self.select_device()
+        if self.process_groups is ALONE:
+            hccl.select_device(modules=self.module_ids)
+        else:
+            seconds = self.process_groups.timeout.total_seconds()
+            if seconds > SYNAPSE_TIMEOUT - _MARGIN:
+                # In microseconds.
+                hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
+            hccl.select_device(self.world_size, self.local_rank, self.module_ids)
         self._mark_step = bridge.mark_step_if_lazy()
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
         if self.process_groups is not ALONE:
             hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
-
-    def select_device(self) -> None:
-        """Select the device that this process will open, unless it has opened one.
-
-        On several devices, SynapseAI waits longer for progress than the guard.
-        """
-        if self.process_groups is ALONE:
-            return hccl.select_device(modules=self.module_ids)
-        seconds = self.process_groups.timeout.total_seconds()
-        if seconds > SYNAPSE_TIMEOUT - _MARGIN:
-            # In microseconds.
-            hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
-        return hccl.select_device(self.world_size, self.local_rank, self.module_ids)
 
     def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any:
         """Return Lightning's context that creates tensors on the device.
@@ -214,11 +245,12 @@ class HPUStrategyMixin(_Strategy):
         except RankFailedError:
             return None
 
-    def require_ranks(self, name: str) -> None:
-        """Raise the error of `ProcessGroupManager.wait` if this rank needs the others for what is about to begin."""
-        if not self.saves_alone:
-            with self.process_groups.wait(name):
-                pass
+    @property
+    def distributed_sampler_kwargs(self) -> Any:
+        """Arguments of DistributedSampler, with which ranks that share a sequence have the same samples."""
+        # A strategy for one device has none.
+        found = getattr(super(), "distributed_sampler_kwargs", None)
+        return found and {name: number // self.context_parallel_size for name, number in found.items()}
 
     def all_gather(self, tensor: Tensor, group: Any | None = None, sync_grads: bool = False) -> Tensor:
         """Return the tensors of all ranks, see `hpu_core.collectives`; with `sync_grads`, their gradients flow back."""
@@ -260,6 +292,48 @@ class HPUStrategyMixin(_Strategy):
         if self.saves is not None and self.saves.finish():
             self.barrier()
 
+    def _save(
+        self,
+        save_checkpoint: Callable[["_PATH", dict[str, Any]], None],
+        path: "_PATH",
+        state: dict[str, Any],
+        storage_options: Any | None,  # noqa: ARG002 - for strategies that replace a checkpoint only without them.
+    ) -> None:
+        """Save a state by Lightning's method."""
+        save_checkpoint(path, state)
+
+    def _load(
+        self,
+        load_checkpoint: Callable[..., dict[str, Any]],
+        path: "_PATH",
+        state: Any | None,  # noqa: ARG002 - for strategies that look into Fabric's.
+        options: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Load a checkpoint by Lightning's method, with its further arguments."""
+        return load_checkpoint(path, **options)
+
+    @contextmanager
+    def replacing(
+        self, path: Path, buffered: Callable[[Path], AbstractContextManager[Callable[[Any], None]]]
+    ) -> Iterator[Path]:
+        """Yield the path to which the ranks write a checkpoint that replaces one once it is complete on all of them.
+
+        Args:
+            path: The checkpoint, the same on all ranks.
+            buffered: With asynchronous saves, the context in which this rank's files are kept in host memory instead,
+                of the function that writes them on another thread, by a process group for CPU tensors.
+        """
+        self.finish_save()
+        if self.saves is None:
+            with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
+                yield partial
+            return
+        partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
+        with buffered(partial) as write:
+            yield partial
+        self.barrier()
+        self.saves.write(write, partial, path)
+
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
         with ExitStack() as stack:
@@ -267,6 +341,7 @@ class HPUStrategyMixin(_Strategy):
                 stack.callback(hccl.restore_environment)
                 stack.callback(self.process_groups.close)
             stack.callback(super().teardown)
+            stack.enter_context(self.at_teardown)
             if self.saves is not None:
                 stack.callback(self.saves.close)
                 self.finish_save()
@@ -296,8 +371,10 @@ class HPUStrategyMixin(_Strategy):
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:
         """Register the strategy under its names with Lightning's registry, replacing Lightning 2.0's own."""
-        for name in (*cls.other_names, cls.strategy_name):
-            strategy_registry.register(name, cls, description=cls.__name__, override=True)
+        own = {f"{base.__module__}:{base.__qualname__}" for base in cls.__mro__}
+        for name, paths in plugins.strategies().items():
+            if not own.isdisjoint({paths.trainer, paths.fabric}):
+                strategy_registry.register(name, cls, description=cls.__name__, override=True, **paths.options)
 
     def __repr__(self) -> str:
         return frameworks.describe(self)
@@ -305,15 +382,6 @@ class HPUStrategyMixin(_Strategy):
     def _mark_step_if_lazy(self) -> None:
         if self._mark_step is not None:
             self._mark_step()
-
-
-def constructor_arguments(cls: type, strategy: Any) -> dict[str, Any]:
-    """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
-    names, attributes = inspect.signature(cls).parameters, vars(strategy)
-    # Further arguments of torch's wrapper, under Lightning's names for them.
-    further = (attributes.get(name, {}) for name in ("_ddp_kwargs", "_fsdp_kwargs", "kwargs") if "kwargs" in names)
-    arguments = {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
-    return {name: value for each in (arguments, *further) for name, value in each.items() if name != "kwargs"}
 
 
 def validate_device(device: "_DEVICE") -> torch.device:

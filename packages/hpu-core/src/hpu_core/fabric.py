@@ -1,7 +1,7 @@
 """Base of Fabric's strategies on HPU, and that for one device."""
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,14 +13,13 @@ from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
 from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
+from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import FabricInProcessLauncher
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import CheckpointIO, Precision
-    from lightning.fabric.utilities.types import _DEVICE
+    from lightning.fabric.utilities.types import _DEVICE, _PATH
     from torch import Tensor
     from torch.nn import Module
 
@@ -125,29 +124,43 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     def save_checkpoint(
         self,
-        path: "str | Path",
+        path: "_PATH",
         state: dict[str, Any],
         storage_options: Any | None = None,
-        filter: Any | None = None,  # noqa: A002 - Lightning's name.
+        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
     ) -> None:
         """Save a checkpoint, with the states of the devices' generators if it has an optimizer.
 
-        `filter` needs Lightning 2.1.
+        One that the ranks write together, a file or a folder, replaces `path` once it is complete on all of them.
+
+        Raises:
+            IsADirectoryError: One file cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set for a checkpoint that the ranks write together, or `filter`, which needs
+                Lightning 2.1.
         """
-        options = {} if filter is None else {"filter": filter}
-        super().save_checkpoint(path, self.with_random_states(state), storage_options, **options)
+        method = super().save_checkpoint
+        options = supported_arguments(method, filter=filter)
+
+        def save(path: "_PATH", state: dict[str, Any]) -> None:
+            method(path, state, storage_options, **options)
+
+        self._save(save, path, self.with_random_states(state), storage_options)
 
     def load_checkpoint(
-        self, path: "str | Path", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
+        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load a checkpoint, and restore the state of the device's generator if `state` has an optimizer.
+        """Load the states of the given objects, and that of the device's generator if there is an optimizer.
 
-        `strict=False` needs Lightning 2.1, and `weights_only` 2.6.
+        Returns:
+            The rest of a checkpoint, a sharded one of any number of devices, except for DeepSpeed's.
+
+        Raises:
+            TypeError: `strict` is False, which needs Lightning 2.1, or `weights_only` is set, which needs 2.6.
+            ValueError: It is a checkpoint of another strategy, or of DeepSpeed and another number of devices.
         """
-        options: dict[str, Any] = {} if strict else {"strict": strict}
-        if weights_only is not None:
-            options["weights_only"] = weights_only
-        loaded: dict[str, Any] = super().load_checkpoint(path, state, **options)
+        method: Callable[..., Any] = super().load_checkpoint
+        options = supported_arguments(method, strict=strict, weights_only=weights_only)
+        loaded = self._load(partial(method, state=state), path, state, options)
         states = loaded.pop(_random_states.KEY, None)
         if isinstance(state, dict) and self.is_training_state(state):
             _random_states.restore(states, getattr(self, "global_rank", 0), getattr(self, "world_size", 1))
@@ -176,9 +189,4 @@ class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):
         checkpoint_io: "CheckpointIO | None" = None,
         precision: "Precision | None" = None,
     ) -> None:
-        super().__init__(
-            device=validate_device(device),
-            accelerator=accelerator,
-            checkpoint_io=checkpoint_io,
-            precision=precision,
-        )
+        super().__init__(validate_device(device), accelerator, checkpoint_io, precision)

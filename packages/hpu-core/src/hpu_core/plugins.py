@@ -45,7 +45,7 @@ _PREFIXES: Final = {
 
 _PRECISIONS: Final = ("32-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true", "fp8")
 # The Trainer's aliases from earlier versions of Lightning.
-_PRECISION_ALIASES: Final = {"32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+_PRECISION_ALIASES: Final = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +164,22 @@ def float64_error(precision: object) -> ValueError:
     )
 
 
-def normalize_precision(precision: object, engine: str) -> Any:
-    """Return Lightning's canonical name of a precision, for an engine that needs its own precision plugin.
+def normalize_precision(precision: object, engine: str = "Gaudi") -> Any:
+    """Return Lightning's canonical name of a precision.
 
     Args:
         precision: The `precision` of the Trainer or of Fabric.
-        engine: "DeepSpeed" or "FSDP", for the error message.
+        engine: "DeepSpeed" or "FSDP" for its own precision plugin, for the error message.
 
     Raises:
-        ValueError: The engine does not support the precision.
+        ValueError: The precision is not supported.
 
     >>> normalize_precision("bf16", "FSDP"), normalize_precision(32, "FSDP"), normalize_precision("16-true", "FSDP")
     ('bf16-mixed', '32-true', '16-true')
     """
     name = _PRECISION_ALIASES.get(str(precision), precision)
     if name == "64-true":
-        raise float64_error(name)
+        raise float64_error(precision)
     if name not in _PRECISIONS:
         raise ValueError(
             f"`precision` must be {', '.join(map(repr, _PRECISIONS[:-1]))} or {_PRECISIONS[-1]!r} with {engine}, got "

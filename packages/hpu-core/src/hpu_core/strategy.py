@@ -1,9 +1,7 @@
 """Base of the Trainer's strategies on HPU, and that for one device."""
 
-import difflib
 import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +13,13 @@ from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy,
 from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
+from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import InProcessLauncher
 from hpu_core.distributed.signals import SignalCoordinator
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
-    from lightning.fabric.utilities.types import _DEVICE
+    from lightning.fabric.utilities.types import _DEVICE, _PATH
     from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
@@ -143,7 +142,9 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Return the module's state, for which the ranks may need each other."""
-        self.require_ranks("checkpoint saving")
+        if not self.saves_alone:
+            with self.process_groups.wait("checkpoint saving"):
+                pass
         return super().lightning_module_state_dict()
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
@@ -156,9 +157,23 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Return what the Trainer saves, with the states of the generators unless it has weights only."""
         return _random_states.add(state, self.gather_random_states) if "lr_schedulers" in state else state
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        """Save a checkpoint, with the states of the devices' generators unless it has weights only."""
-        super().save_checkpoint(self.with_random_states(checkpoint), *args, **kwargs)
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
+    ) -> None:
+        """Save a checkpoint, with the states of the devices' generators unless it has weights only.
+
+        One that the ranks write together, a file or a folder, replaces `filepath` once it is complete on all of them.
+
+        Raises:
+            IsADirectoryError: One file cannot replace a folder that is not a checkpoint.
+            TypeError: `storage_options` is set for a checkpoint that the ranks write together.
+        """
+        method = super().save_checkpoint
+
+        def save(path: "_PATH", state: dict[str, Any]) -> None:
+            method(state, path, storage_options)
+
+        self._save(save, filepath, self.with_random_states(checkpoint), storage_options)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """Remove a checkpoint, after an asynchronous save that may replace it as the last good one."""
@@ -168,9 +183,16 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         else:
             self.saves.call_after(remove)
 
-    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Load a checkpoint; `weights_only`, an argument of `torch.load`, needs Lightning 2.6."""
-        checkpoint: dict[str, Any] = super().load_checkpoint(*args, **kwargs)
+    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
+        """Load a checkpoint, a sharded one of any number of devices, except for DeepSpeed's.
+
+        Raises:
+            TypeError: `weights_only`, an argument of `torch.load`, is set, which needs Lightning 2.6.
+            ValueError: It is a checkpoint of another strategy, or of DeepSpeed and another number of devices.
+        """
+        method: Callable[..., Any] = super().load_checkpoint
+        options = supported_arguments(method, weights_only=weights_only)
+        checkpoint = self._load(method, checkpoint_path, None, options)
         self._random_states = checkpoint.pop(_random_states.KEY, None)
         return checkpoint
 
@@ -213,12 +235,7 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
         checkpoint_io: "CheckpointIO | None" = None,
         precision_plugin: "Precision | None" = None,
     ) -> None:
-        super().__init__(
-            device=validate_device(device),
-            accelerator=accelerator,
-            checkpoint_io=checkpoint_io,
-            precision_plugin=precision_plugin,
-        )
+        super().__init__(validate_device(device), accelerator, checkpoint_io, precision_plugin)
 
     @property
     def parallel_devices(self) -> list[torch.device]:
@@ -250,19 +267,3 @@ def _within(context: Callable[[], AbstractContextManager[Any]], function: Callab
 def set_module_device(module: torch.nn.Module) -> None:
     """Set `LightningModule.device` of a module to "hpu:0", the device of every tensor, without moving the module."""
     update_properties(module, device=torch.device("hpu", 0))
-
-
-def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any], others: Iterable[str] = ()) -> None:
-    """Raise a TypeError for a keyword argument that is neither one of `others` nor one of any function.
-
-    Args:
-        arguments: A strategy's further keyword arguments, checked before ranks start.
-        functions: Torch's wrapper, and Lightning's constructor.
-        others: Names of arguments that are accepted as well.
-    """
-    known = {*others, *(name for function in functions for name in inspect.signature(function).parameters)}
-    for name in arguments:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
-            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")

@@ -24,10 +24,3 @@ else:
     # Private, but in the same modules in Lightning 2.0 to 2.6. Lightning has no public multiprocessing launcher.
     FabricMultiProcessingLauncher = _framework.fabric("strategies.launchers.multiprocessing")._MultiProcessingLauncher  # noqa: SLF001
     MultiProcessingLauncher = _framework.pytorch("strategies.launchers")._MultiProcessingLauncher  # noqa: SLF001
-
-__all__ = [
-    "DDPStrategy",
-    "FabricDDPStrategy",
-    "FabricMultiProcessingLauncher",
-    "MultiProcessingLauncher",
-]

@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch.nn.parallel import DistributedDataParallel
+
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_ddp import _arguments
@@ -42,7 +44,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
     """
 
     strategy_name = "hpu_ddp"
-    other_names = ("hpu_parallel",)
+    wrapper_arguments = "_ddp_kwargs"
     saves_alone = True
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
@@ -62,9 +64,8 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         find_unused_parameters: bool = False,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        _arguments.check(start_method, bucket_cap_mb, kwargs)
-        super().__init__(**self.take_process_groups(arguments), **kwargs)
+        _arguments.check(start_method, bucket_cap_mb)
+        super().__init__(**self.take_arguments(locals(), DistributedDataParallel))
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

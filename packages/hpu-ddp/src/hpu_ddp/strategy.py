@@ -57,7 +57,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
     """
 
     strategy_name = "hpu_ddp"
-    other_names = ("hpu_parallel",)
+    wrapper_arguments = "_ddp_kwargs"
     saves_alone = True
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
@@ -81,9 +81,8 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         find_unused_parameters: bool = False,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
-        _arguments.check(start_method, bucket_cap_mb, kwargs)
-        super().__init__(**self.take_process_groups(arguments), **kwargs)
+        _arguments.check(start_method, bucket_cap_mb)
+        super().__init__(**self.take_arguments(locals(), DistributedDataParallel))
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

@@ -13,7 +13,8 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -121,20 +122,24 @@ def warn_if_untested() -> None:
 
 
 @contextlib.contextmanager
-def buffered_saves() -> Iterator[list[tuple[str, io.BytesIO]]]:
-    """Yield a list of the files, paths and contents, that DeepSpeed would write inside the context."""
-    files: list[tuple[str, io.BytesIO]] = []
+def buffered_saves(_: Path) -> Iterator[Callable[[Any], None]]:
+    """Return the context in which files of a checkpoint are kept in memory, of the function that writes them."""
+    files: dict[str, io.BytesIO] = {}
     module = importlib.import_module(f"{load().__name__}.runtime.checkpoint_engine.torch_checkpoint_engine")
     engine = module.TorchCheckpointEngine
     original = engine.save
 
     def save(self: Any, state_dict: Any, path: str) -> Any:
-        files.append((path, io.BytesIO()))
-        return original(self, state_dict, files[-1][1])
+        files[path] = io.BytesIO()
+        return original(self, state_dict, files[path])
+
+    def write(_: Any) -> None:
+        for path, content in files.items():
+            Path(path).write_bytes(content.getbuffer())
 
     engine.save = save
     try:
-        yield files
+        yield write
     finally:
         engine.save = original
 

@@ -4,9 +4,7 @@ Importing this module imports that framework, but not DeepSpeed. Type checkers s
 `pytorch_lightning` are generated from the same sources.
 """
 
-import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from hpu_core import frameworks
 
@@ -43,39 +41,3 @@ else:
     _optimizer = _framework.pytorch("core.optimizer")
     MockOptimizer = _optimizer._MockOptimizer  # noqa: SLF001 - see above.
     parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
-
-__all__ = [
-    "DeepSpeedPrecision",
-    "DeepSpeedStrategy",
-    "FabricDeepSpeedPrecision",
-    "FabricDeepSpeedStrategy",
-    "MisconfigurationException",
-    "MockOptimizer",
-    "apply_to_collection",
-    "parse_optimizers",
-    "rank_zero_info",
-    "rank_zero_warn",
-    "reset_seed",
-    "supported_arguments",
-]
-
-# Arguments that only newer Lightning has, with their defaults.
-_DEFAULTS: Final = {"exclude_frozen_parameters": False, "filter": None, "strict": True, "weights_only": None}
-
-
-def supported_arguments(method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """Return the arguments without the new ones that the installed Lightning does not have.
-
-    Args:
-        method: Lightning's method.
-        **arguments: Arguments to pass to the method.
-
-    Raises:
-        TypeError: A new argument that the method does not have is set to another value than its default.
-    """
-    unsupported = _DEFAULTS.keys() & arguments.keys() - inspect.signature(method).parameters.keys()
-    for name in sorted(unsupported):
-        if arguments[name] != _DEFAULTS[name]:
-            version = frameworks.current().version
-            raise TypeError(f"`{name}` is not supported by Lightning {version}: upgrade Lightning or leave it out")
-    return {name: value for name, value in arguments.items() if name not in unsupported}

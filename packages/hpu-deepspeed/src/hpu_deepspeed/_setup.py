@@ -1,21 +1,17 @@
 """Set-up and checkpoint directories of the Trainer's and Fabric's strategies."""
 
 import copy
-import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hpu_core import atomic_dir
-from hpu_core.async_save import AsyncSaves
+from hpu_core.arguments import supported_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
 from hpu_deepspeed._lightning import rank_zero_info, reset_seed
-from hpu_deepspeed._plugin import PLUGIN
 
 
-def take_arguments(strategy: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[..., Any]) -> dict[str, Any]:
     """Take what a strategy has beyond Lightning's out of the arguments of its constructor, and return Lightning's.
 
     Raises:
@@ -27,13 +23,11 @@ def take_arguments(strategy: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     _deepspeed.load()
     _deepspeed.warn_if_untested()
-    if arguments.pop("async_save"):
-        strategy.saves = AsyncSaves()
-    taken: dict[str, Any] = strategy.take_process_groups(arguments)
+    taken: dict[str, Any] = strategy.take_arguments(arguments)
     # Set in `finish`, because Lightning before 2.5 does not take it.
     del taken["timeout"]
     _config.validate_source(taken["config"])
-    return taken
+    return supported_arguments(base, **taken)
 
 
 def finish(strategy: Any, own_options: frozenset[str] = frozenset()) -> None:
@@ -52,12 +46,6 @@ def finish(strategy: Any, own_options: frozenset[str] = frozenset()) -> None:
             f"set: {', '.join(removed)}"
         )
     _config.validate(strategy.config, own_options)
-
-
-def register(cls: type, registry: Any) -> None:
-    """Register a strategy under all its names in Lightning's registry."""
-    for name, classes in PLUGIN.strategies.items():
-        registry.register(name, cls, description=cls.__name__, override=True, **classes.options)
 
 
 def prepare_config(strategy: Any, precision: Any) -> None:
@@ -83,25 +71,14 @@ def set_up_distributed(strategy: Any) -> None:
     _deepspeed.load().init_distributed("hccl", timeout=strategy.process_groups.timeout)
 
 
-@contextmanager
-def replacing(strategy: Any, path: Any) -> Iterator[Path]:
-    """Yield the directory to which the ranks write a checkpoint that replaces `path` once it is complete."""
+def save(
+    strategy: Any,
+    save_checkpoint: Callable[..., None],
+    path: str | os.PathLike[str],
+    state: dict[str, Any],
+    storage_options: Any,  # noqa: ARG001 - Lightning refuses them.
+) -> None:
+    """Save this rank's shard by Lightning's method; the directory replaces `path` once every rank has saved."""
     target = Path(os.fspath(strategy.broadcast(path)))
-    strategy.finish_save()
-    if strategy.saves is None:
-        with atomic_dir.atomic_dir(target, strategy.global_rank, strategy.local_rank, strategy.barrier) as partial:
-            yield partial
-        return
-    partial = atomic_dir.prepare(target, strategy.local_rank, strategy.barrier)
-    with _deepspeed.buffered_saves() as files:
-        yield partial
-
-    def write(_: Any) -> None:
-        _write_files(files)
-
-    strategy.saves.write(write, partial, target)
-
-
-def _write_files(files: list[tuple[str, io.BytesIO]]) -> None:
-    for file, content in files:
-        Path(file).write_bytes(content.getbuffer())
+    with strategy.replacing(target, _deepspeed.buffered_saves) as partial:
+        save_checkpoint(partial, state)

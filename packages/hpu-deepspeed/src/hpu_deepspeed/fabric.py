@@ -2,25 +2,24 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import atomic_dir, hccl
+from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint, _setup
-from hpu_deepspeed._lightning import FabricDeepSpeedStrategy, supported_arguments
+from hpu_deepspeed._lightning import FabricDeepSpeedStrategy
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import Precision
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
-    from torch.nn import Module
-    from torch.optim import Optimizer
+    from lightning.fabric.utilities.types import _PATH
     from typing_extensions import Self
 
 __all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
@@ -40,7 +39,9 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
     """
 
     precision_plugin_for = FabricHPUDeepSpeedPrecision
+    bridge_variables = _deepspeed.BRIDGE_ENV
     config: Any
+    _save = _setup.save
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -93,9 +94,7 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         failure_detection: bool = True,
         async_save: bool = False,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__"}}
-        arguments = _setup.take_arguments(self, arguments)
-        super().__init__(**supported_arguments(FabricDeepSpeedStrategy.__init__, **arguments))
+        super().__init__(**_setup.take_arguments(self, locals(), FabricDeepSpeedStrategy))
         _setup.finish(self)
 
     @classmethod
@@ -105,58 +104,20 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         level = _deepspeed.load().utils.logging.logger.level
         return super().from_lightning(strategy, logging_level=level, **others)
 
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under all its names in Lightning's registry."""
-        _setup.register(cls, strategy_registry)
-
-    def prepare_device(self) -> None:
-        """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
-        hccl.set_environment(_deepspeed.BRIDGE_ENV)
-        super().prepare_device()
-
     def _set_up_by_lightning(self) -> None:
         # Not by its own method, which requires CUDA.
         super(FabricDeepSpeedStrategy, self).setup_environment()
 
-    def save_checkpoint(
-        self,
-        path: str | os.PathLike[str],
-        state: dict[str, Any],
-        storage_options: Any | None = None,
-        filter: dict[str, Callable[[str, Any], bool]] | None = None,  # noqa: A002 - Lightning's name.
-    ) -> None:
-        """Save this rank's shard of a checkpoint directory, which replaces `path` once every rank has saved.
-
-        Raises:
-            TypeError: `storage_options` or `filter` is not None.
-        """
-        options = supported_arguments(FabricDeepSpeedStrategy.save_checkpoint, filter=filter)
-        with _setup.replacing(self, path) as partial:
-            super().save_checkpoint(partial, state, storage_options, **options)
-
-    def load_checkpoint(
-        self,
-        path: str | os.PathLike[str],
-        state: "Module | Optimizer | dict[str, Any] | None" = None,
-        strict: bool = True,
-        weights_only: bool | None = None,
+    def _load(
+        self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`.
-
-        Restores the objects of `state` in place, and returns the saved ones that are not in it.
-
-        Raises:
-            TypeError: An argument is set that this Lightning does not support.
-            ValueError: `state` has an optimizer, and the directory the partitions of another number of cards.
-        """
+        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`."""
         self.finish_save()
-        options = supported_arguments(FabricDeepSpeedStrategy.load_checkpoint, strict=strict, weights_only=weights_only)
         checkpoint = atomic_dir.resolve(path)
         if isinstance(state, dict) and self.is_training_state(state):
             _config.validate_ranks(checkpoint, self.config, self.world_size)
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
-            return super().load_checkpoint(checkpoint, state, **options)
+            return super()._load(load_checkpoint, checkpoint, state, options)
 
     def _setup_distributed(self) -> None:
         _setup.set_up_distributed(self)

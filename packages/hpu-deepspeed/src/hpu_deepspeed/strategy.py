@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpu_core import atomic_dir, hccl
+from hpu_core import atomic_dir
+from hpu_core.arguments import validate_keywords
 from hpu_core.distributed.process_group import TIMEOUT
-from hpu_core.strategy import HPUStrategy, set_module_device, validate_keywords
+from hpu_core.strategy import HPUStrategy, set_module_device
 from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint, _setup
 from hpu_deepspeed._lightning import (
     DeepSpeedPrecision,
@@ -21,12 +22,12 @@ from hpu_deepspeed._lightning import (
     MockOptimizer,
     parse_optimizers,
     rank_zero_warn,
-    supported_arguments,
 )
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+    from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
@@ -125,9 +126,11 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     strategy_name = "hpu_deepspeed"
     # Data type of the inference engine's inputs, None without one.
     precision_plugin_for = HPUDeepSpeedPrecisionPlugin
+    bridge_variables = _deepspeed.BRIDGE_ENV
     _input_dtype: torch.dtype | None = None
     config: Any
     _makes_engine = False
+    _save = _setup.save
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
         self,
@@ -185,14 +188,13 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         async_save: bool = False,
         **kwargs: Any,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name not in {"self", "__class__", "kwargs"}}
+        arguments = dict(locals())
         options = _inference.engine_options()
         validate_keywords(kwargs, HPUDeepSpeedStrategy, others=options)
         # Some options of the engine that trains have the same names.
         own_options = frozenset(_inference.OPTIONS) | (options - _config.training_options())
-        inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **kwargs}
-        arguments = _setup.take_arguments(self, arguments)
-        super().__init__(**supported_arguments(DeepSpeedStrategy.__init__, **arguments))
+        inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **arguments.pop("kwargs")}
+        super().__init__(**_setup.take_arguments(self, arguments, DeepSpeedStrategy))
         _setup.finish(self, own_options)
         self._inference_options = _inference.take_options(self.config, inference, own_options)
 
@@ -207,16 +209,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
         level = _deepspeed.load().utils.logging.logger.level
         return super().from_lightning(strategy, logging_level=level, **others)
-
-    @classmethod
-    def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under all its names in Lightning's registry."""
-        _setup.register(cls, strategy_registry)
-
-    def prepare_device(self) -> None:
-        """Load the Gaudi bridge and select the device, with the variables that DeepSpeed needs."""
-        hccl.set_environment(_deepspeed.BRIDGE_ENV)
-        super().prepare_device()
 
     def _set_up_by_lightning(self) -> None:
         # Not by its own method, which requires CUDA.
@@ -290,36 +282,18 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         moved = super().batch_to_device(batch, device, dataloader_idx)
         return moved if self._input_dtype is None else _inference.convert_inputs(moved, self._input_dtype)
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any | None = None
-    ) -> None:
-        """Save this rank's shard of a checkpoint directory, which replaces `filepath` once every rank has saved.
-
-        Raises:
-            TypeError: `storage_options` is not None.
-        """
-        with _setup.replacing(self, filepath) as partial:
-            super().save_checkpoint(checkpoint, partial, storage_options)
-
-    def load_checkpoint(
-        self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
+    def _load(
+        self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state.
-
-        Raises:
-            TypeError: `weights_only` is not None and this Lightning does not support it.
-            ValueError: The directory has no whole weights for the inference engine, or partitions of another number of
-                cards, which a training cannot resume from.
-        """
+        """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state."""
         self.finish_save()
+        checkpoint = atomic_dir.resolve(path)
         if _inference.is_engine(self.model):
-            return self._load_for_inference(atomic_dir.resolve(checkpoint_path), weights_only)
-        path = atomic_dir.resolve(checkpoint_path)
+            return self._load_for_inference(checkpoint, options)
         if self.lightning_module is not None and self.lightning_module.trainer.training:
-            _config.validate_ranks(path, self.config, self.world_size)
+            _config.validate_ranks(checkpoint, self.config, self.world_size)
         _deepspeed.patch_weight_loading(self.model)
-        options = supported_arguments(DeepSpeedStrategy.load_checkpoint, weights_only=weights_only)
-        return super().load_checkpoint(path, **options)
+        return super()._load(load_checkpoint, checkpoint, state, options)
 
     def teardown(self) -> None:
         """Release the engine's parameters and the device."""
@@ -418,13 +392,16 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
                 super()._initialize_deepspeed_inference(model)
         set_module_device(model)
 
-    def _load_for_inference(self, path: Path, weights_only: bool | None) -> dict[str, Any]:
-        """Load a file or directory into the module of the inference engine."""
+    def _load_for_inference(self, path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Load a file or directory into the module of the inference engine.
+
+        Raises:
+            ValueError: The directory does not have whole weights.
+        """
         if path.is_dir():
-            checkpoint = _inference.load_directory(path, weights_only=bool(weights_only))
+            checkpoint = _inference.load_directory(path, weights_only=bool(options.get("weights_only")))
         else:
-            method = super(DeepSpeedStrategy, self).load_checkpoint
-            checkpoint = method(path, **supported_arguments(method, weights_only=weights_only))
+            checkpoint = super(DeepSpeedStrategy, self).load_checkpoint(path, **options)
         module: Any = self.lightning_module
         module.load_state_dict(checkpoint["state_dict"], strict=getattr(module, "strict_loading", True))
         return checkpoint

@@ -1,7 +1,7 @@
 """Checkpoints: atomic replacement, asynchronous saves, and errors for checkpoints of other strategies."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,65 +32,50 @@ METADATA: Final = "meta.pt"
 
 
 def save(
-    strategy: Any, save_checkpoint: Callable[..., None], checkpoint: dict[str, Any], filepath: "_PATH", options: Any
+    strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], storage_options: Any
 ) -> None:
-    """Save a checkpoint of the Trainer that replaces `filepath` once it is complete on all ranks.
-
-    Args:
-        strategy: The strategy.
-        save_checkpoint: Lightning's method.
-        checkpoint: State of module and Trainer.
-        filepath: File, or folder for sharded states.
-        options: Lightning's `storage_options`, which it refuses.
-    """
-    path = Path(strategy.broadcast(filepath))
-    # A copy, because Lightning takes what it has written out of it.
-    checkpoint = {**strategy.with_random_states(checkpoint)}
-    if strategy.saves_sharded:
-        is_atomic = options is None and is_replaceable(path)
-    else:
-        # Other plugins may write later, or to another place.
-        is_atomic = is_sharded(path) and type(strategy.checkpoint_io) is HPUCheckpointIO
-
-    def write(partial: Path) -> None:
-        save_checkpoint(checkpoint, partial)
-        if strategy.saves_sharded and strategy.global_rank == 0:
-            HPUCheckpointIO().save_checkpoint(checkpoint, partial / METADATA)
-
-    if is_atomic:
-        _replace(strategy, path, write)
-    else:
-        save_checkpoint(checkpoint, path, options)
-
-
-def save_with_fabric(
-    strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], **options: Any
-) -> None:
-    """Save a checkpoint of Fabric that replaces `path` once it is complete on all ranks.
+    """Save a checkpoint of the Trainer that replaces `path` once it is complete on all ranks.
 
     Args:
         strategy: The strategy.
         save_checkpoint: Lightning's method.
         path: File, or folder for sharded states.
-        state: The sharded module, its optimizers and other objects.
-        **options: Further arguments of the method.
+        state: State of module and Trainer.
+        storage_options: Lightning's, which it refuses.
     """
     target = Path(strategy.broadcast(path))
-    state = {key: _to_cpu(value) for key, value in state.items()}
-    # Lightning refuses the options of a storage.
-    if options["storage_options"] is not None or (target.is_dir() and not is_replaceable(target)):
-        save_checkpoint(target, state, **options)
+    # A copy, because Lightning takes what it has written out of it.
+    state = {**state}
+    if strategy.saves_sharded:
+        is_atomic = storage_options is None and is_replaceable(target)
     else:
-        _replace(strategy, target, lambda partial: save_checkpoint(partial, state, **options))
+        # Other plugins may write later, or to another place.
+        is_atomic = is_sharded(target) and type(strategy.checkpoint_io) is HPUCheckpointIO
+    if not is_atomic:
+        save_checkpoint(target, state)
+        return
+    with strategy.replacing(target, _buffered) as partial:
+        save_checkpoint(partial, state)
+        if strategy.saves_sharded and strategy.global_rank == 0:
+            HPUCheckpointIO().save_checkpoint(state, partial / METADATA)
+
+
+def save_with_fabric(
+    strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], storage_options: Any
+) -> None:
+    """Save a checkpoint of Fabric as `save`; `state` has the sharded module, its optimizers and other objects."""
+    target = Path(strategy.broadcast(path))
+    state = {key: _to_cpu(value) for key, value in state.items()}
+    # Lightning refuses both.
+    if storage_options is not None or not is_replaceable(target):
+        save_checkpoint(target, state)
+        return
+    with strategy.replacing(target, _buffered) as partial:
+        save_checkpoint(partial, state)
 
 
 def load(
-    strategy: Any,
-    load_checkpoint: Callable[..., Any],
-    path: "_PATH",
-    modules: object,
-    *arguments: Any,
-    weights_only: bool | None = None,
+    strategy: Any, load_checkpoint: Callable[..., Any], path: "_PATH", state: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Load a checkpoint with Lightning's method, and return what the method does.
 
@@ -98,46 +83,39 @@ def load(
         strategy: The strategy.
         load_checkpoint: Lightning's method.
         path: The checkpoint.
-        modules: The modules to load, and other objects, by their keys in the checkpoint.
-        *arguments: Further arguments of the method.
-        weights_only: As in `torch.load`.
+        state: Fabric's modules to load, and other objects, by their keys in the checkpoint.
+        options: Further arguments of the method.
 
     Raises:
         ValueError: It is a checkpoint of another strategy.
     """
     strategy.finish_save()
-    modules = modules if isinstance(modules, dict) else {}
-    modules = {name: value for name, value in modules.items() if isinstance(value, torch.nn.Module)}
+    # That of the Trainer's module; with Fabric, the program chooses keys.
+    key = getattr(strategy, "weights_key", None)
+    if key is not None:
+        state = {key: strategy.model}
+    objects = state if isinstance(state, dict) else {}
+    modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
     source = atomic_dir.resolve(strategy.broadcast(path))
-    _check_loadable(source, type(strategy).__name__, getattr(strategy, "weights_key", None))
-    # Lightning before 2.6 has no such argument.
-    options = {} if weights_only is None else {"weights_only": weights_only}
-    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), _extra_states_of(source, modules, options):
-        loaded: dict[str, Any] = load_checkpoint(source, *arguments, **options)
+    _check_loadable(source, type(strategy).__name__, key)
+    extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
+    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states:
+        loaded: dict[str, Any] = load_checkpoint(source, **options)
     return loaded
 
 
-def _replace(strategy: Any, path: Path, write: Callable[[Path], object]) -> None:
-    """Write a checkpoint that replaces `path` once all ranks have written it; one that fails keeps the old content.
+@contextmanager
+def _buffered(partial: Path) -> Iterator[Callable[[Any], None]]:
+    """Return the context in which shards are copied to host memory, of the function that writes them."""
+    copied: dict[str, Any] = {}
 
-    With asynchronous saves, the sharded state is copied to host memory, and another thread writes the shards.
-    """
-    strategy.finish_save()
-    if strategy.saves is None:
-        with atomic_dir.atomic_dir(path, strategy.global_rank, strategy.local_rank, strategy.barrier) as partial:
-            write(partial)
-        return
-    partial = atomic_dir.prepare(path, strategy.local_rank, strategy.barrier)
-    with sharded_saves() as states:
-        write(partial)
-    strategy.barrier()
-    copied = _copy_to_cpu(states[0])
-
-    def write_shards(group: Any) -> None:
+    def write(group: Any) -> None:
         # torch before 2.3 has no `checkpoint_id`.
         state_dict_saver.save(copied, storage_writer=FileSystemWriter(partial), process_group=group)
 
-    strategy.saves.write(write_shards, partial, path)
+    with sharded_saves() as states:
+        yield write
+    copied.update(_copy_to_cpu(states[0]))
 
 
 def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:
@@ -172,7 +150,7 @@ def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:
 
 
 @contextmanager
-def _extra_states_of(path: Path, modules: dict[str, Any], options: dict[str, Any]) -> Iterator[None]:
+def _extra_states_of(path: Path, modules: dict[str, Any], *, weights_only: bool | None) -> Iterator[None]:
     """Return a context in which modules are loaded with their extra states, such as the scales of fp8.
 
     torch loads sharded tensors into those of the module, which have another size before the first step. Of one file,
@@ -187,7 +165,7 @@ def _extra_states_of(path: Path, modules: dict[str, Any], options: dict[str, Any
                 stack.enter_context(resized_extra_states(module, sizes))
             yield
             return
-        checkpoint = torch.load(path, mmap=True, map_location="cpu", **options) if modules else {}
+        checkpoint = torch.load(path, mmap=True, map_location="cpu", weights_only=weights_only) if modules else {}
         for name, module in modules.items():
             # The Trainer's key of one file and that of shards differ.
             states = extra_states(checkpoint.get(name, checkpoint.get("state_dict", {})))

@@ -46,21 +46,6 @@ else:
     ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
 
-__all__ = [
-    "FSDPPrecision",
-    "FSDPStrategy",
-    "FabricFSDPPrecision",
-    "FabricFSDPStrategy",
-    "FabricModelParallelStrategy",
-    "LightningModule",
-    "MisconfigurationException",
-    "ModelParallelStrategy",
-    "check_versions",
-    "fsdp_arguments",
-    "rank_zero_info",
-    "rank_zero_warn",
-    "sharded_saves",
-]
 
 # The first Lightning, and the first torch with its SynapseAI release. Lightning's connectors refuse subclasses of
 # FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch before 2.4. Stock torch frees storages of
@@ -84,12 +69,6 @@ def check_versions(cls: type) -> None:
             f"{cls.__name__} needs torch {first_torch} or newer, which comes with SynapseAI {release}, got "
             f"{torch.__version__}: upgrade, {instead}"
         )
-
-
-def fsdp_arguments(strategy: Any) -> dict[str, Any]:
-    """Return the arguments, which the caller may edit, that an FSDPStrategy passes to FullyShardedDataParallel."""
-    arguments: dict[str, Any] = vars(strategy)["kwargs" if "kwargs" in vars(strategy) else "_fsdp_kwargs"]
-    return arguments
 
 
 @contextmanager

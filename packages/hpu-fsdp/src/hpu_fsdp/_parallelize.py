@@ -1,7 +1,7 @@
 """Setup of modules that the program shards with `fully_shard` and `parallelize_module`."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,19 +9,6 @@ from torch.nn import Module
 
 from hpu_fsdp import _setup, _torch
 from hpu_fsdp._lightning import rank_zero_warn
-
-
-def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the arguments of a strategy with a device mesh, and return Lightning's, as `_setup.take_arguments`.
-
-    Raises:
-        ImportError: torch or Lightning is too old.
-        ValueError: An argument is invalid; the message names it.
-    """
-    arguments = _setup.take_arguments(strategy, local_names)
-    for name in ("data_parallel_size", "tensor_parallel_size"):
-        _setup.validate_size(name, arguments[name], allows_auto=True)
-    return arguments
 
 
 @contextmanager
@@ -34,6 +21,7 @@ def building_mesh(strategy: Any) -> Iterator[None]:
     """
     _setup.check_mode(strategy)
     _torch.patch_dtensor_random()
+    strategy.at_teardown.callback(_torch.restore)
     sizes = vars(strategy)
     if strategy.context_parallel_size > 1:
         # Lightning would give the ranks of a machine one sample, and a share of each layer.

@@ -10,9 +10,8 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy, enable_wrap
 from torch.nn import Module
 
 from hpu_core import bridge
-from hpu_core.async_save import AsyncSaves
 from hpu_fsdp import _torch, _transformers, context_parallel
-from hpu_fsdp._lightning import check_versions, fsdp_arguments, rank_zero_warn
+from hpu_fsdp._lightning import check_versions, rank_zero_warn
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -30,35 +29,33 @@ _STATE_DICT_TYPES: Final = ("full", "sharded")
 _LARGE_UNIT: Final = 2**28
 
 
-# Local names of a constructor that are no arguments of its own.
-_NO_ARGUMENTS: Final = frozenset({"self", "__class__", "kwargs"})
-
-
-def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
+def take_arguments(strategy: Any, local_names: Mapping[str, Any], *wrappers: Callable[..., Any]) -> dict[str, Any]:
     """Take what a strategy has beyond Lightning's out of the arguments of its constructor, and return Lightning's.
 
     Raises:
         ImportError: torch or Lightning is too old.
+        TypeError: An argument is of the wrong type, or unknown.
         ValueError: An argument is invalid; the message names it.
     """
     check_versions(type(strategy))
-    arguments = {name: value for name, value in local_names.items() if name not in _NO_ARGUMENTS}
+    arguments: dict[str, Any] = strategy.take_arguments(local_names, *wrappers)
     strategy.context_parallel_size = validate_size("context_parallel_size", arguments.pop("context_parallel_size"))
+    for name in {"data_parallel_size", "tensor_parallel_size"} & arguments.keys():
+        validate_size(name, arguments[name], allows_auto=True)
+    if "sharding_strategy" in arguments:
+        _check_fsdp_arguments(arguments)
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)
-    if arguments.pop("async_save"):
-        if not strategy.saves_sharded:
-            raise ValueError(
-                "`async_save` must be False for full checkpoints, got True: save sharded ones, or use Lightning's "
-                "AsyncCheckpointIO"
-            )
-        strategy.saves = AsyncSaves()
-    taken: dict[str, Any] = strategy.take_process_groups(arguments)
-    return taken
+    if strategy.saves is not None and not strategy.saves_sharded:
+        raise ValueError(
+            "`async_save` must be False for full checkpoints, got True: save sharded ones, or use Lightning's "
+            "AsyncCheckpointIO"
+        )
+    return arguments
 
 
-def check_fsdp_arguments(arguments: Mapping[str, Any]) -> None:
+def _check_fsdp_arguments(arguments: Mapping[str, Any]) -> None:
     """Check the arguments of a strategy with FullyShardedDataParallel.
 
     Raises:
@@ -85,6 +82,12 @@ def check_fsdp_arguments(arguments: Mapping[str, Any]) -> None:
         raise ValueError(
             f"`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got {mesh!r}"
         )
+
+
+def fsdp_arguments(strategy: Any) -> dict[str, Any]:
+    """Return the arguments, which the caller may edit, that an FSDPStrategy passes to FullyShardedDataParallel."""
+    arguments: dict[str, Any] = vars(strategy)[strategy.wrapper_arguments]
+    return arguments
 
 
 def check_mode(strategy: Any) -> None:
@@ -115,13 +118,8 @@ def create_context_parallel(strategy: Any, ranks: int, stride: int) -> None:
     strategy.context_parallel = context_parallel.ContextParallel.create(strategy.context_parallel_size, stride)
 
 
-def share_samples(strategy: Any, sampler_kwargs: Mapping[str, int]) -> dict[str, Any]:
-    """Return the arguments of DistributedSampler with which the ranks that share a sequence have the same samples."""
-    return {name: number // strategy.context_parallel_size for name, number in sampler_kwargs.items()}
-
-
 def share_attention(strategy: Any, module: Module) -> None:
-    """Make the attention of a module exchange sequences for heads, until `restore`.
+    """Make the attention of a module exchange sequences for heads, until the strategy's teardown.
 
     Raises:
         ValueError: It has no attention that can.
@@ -129,21 +127,16 @@ def share_attention(strategy: Any, module: Module) -> None:
     context_parallel.activate(strategy.context_parallel)
     if strategy.context_parallel.size == 1:
         return
-    strategy.shared_attention = _transformers.share_attention(module)
+    strategy.at_teardown.callback(context_parallel.activate, context_parallel.ContextParallel())
+    shared = _transformers.share_attention(module)
     is_own = any(isinstance(part, context_parallel.UlyssesAttention) for part in module.modules())
-    if strategy.shared_attention is None and not is_own:
+    if shared is not None:
+        strategy.at_teardown.enter_context(shared)
+    elif not is_own:
         raise ValueError(
             "`context_parallel_size` needs a model of transformers, or a module with `hpu_fsdp.UlyssesAttention`, "
             f"got {type(module).__name__} with neither: its attention would see a part of each sequence"
         )
-
-
-def restore(strategy: Any) -> None:
-    """Restore the attention of models that shared it, and what was replaced in torch."""
-    _torch.restore()
-    context_parallel.activate(context_parallel.ContextParallel())
-    if strategy.shared_attention is not None:
-        strategy.shared_attention.close()
 
 
 @contextmanager

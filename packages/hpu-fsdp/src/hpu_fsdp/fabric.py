@@ -1,6 +1,6 @@
 """FSDP strategy for Fabric."""
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,24 +9,19 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_core.strategy import validate_keywords
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FabricFSDPStrategy
 from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import FabricHPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import ClusterEnvironment, Precision
-    from lightning.fabric.utilities.types import _PATH
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
     from torch.nn import Module
     from torch.optim import Optimizer
-    from typing_extensions import Self
 
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
@@ -58,11 +53,15 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
     """
 
     strategy_name = "hpu_fsdp"
+    wrapper_arguments = "_fsdp_kwargs"
+    kept_attributes = ("_activation_checkpointing_kwargs",)
     precision_plugin_for = FabricHPUFSDPPrecision
-    context_parallel_size = 1
     context_parallel = ContextParallel()
     saves_sharded: bool
-    shared_attention: "ExitStack | None" = None
+
+    _setting_up = _setup.choosing_sharding
+    _save = _checkpoint.save_with_fabric
+    _load = _checkpoint.load
     # Raises an error: torch writes the files.
     checkpoint_io = FabricFSDPStrategy.checkpoint_io
 
@@ -90,19 +89,8 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = _setup.take_arguments(self, locals())
-        validate_keywords(kwargs, FullyShardedDataParallel, FabricFSDPStrategy)
-        _setup.check_fsdp_arguments({**arguments, **kwargs})
-        super().__init__(**arguments, **kwargs)
+        super().__init__(**_setup.take_arguments(self, locals(), FullyShardedDataParallel, FabricFSDPStrategy))
         self._sharded_modules: list[Module] = []
-
-    @classmethod
-    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
-        """Return a strategy with the arguments of Lightning's FSDPStrategy, which it replaces on HPU."""
-        made = super().from_lightning(strategy, **others)
-        # Lightning does not keep the policy of the user, only what it made of it.
-        made._activation_checkpointing_kwargs = strategy._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
-        return made
 
     @property
     def precision(self) -> FabricHPUFSDPPrecision:
@@ -159,47 +147,6 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
                 "this step, or pass `error_if_nonfinite=False`"
             )
         return norm
-
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        return _setup.share_samples(self, super().distributed_sampler_kwargs)
-
-    def save_checkpoint(
-        self,
-        path: "_PATH",
-        state: dict[str, Any],
-        storage_options: Any | None = None,
-        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
-    ) -> None:
-        """Save a checkpoint that replaces `path`, a file or a folder, once it is complete on all ranks.
-
-        Raises:
-            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
-            TypeError: `storage_options` is set.
-        """
-        options = {"storage_options": storage_options, "filter": filter}
-        _checkpoint.save_with_fabric(self, super().save_checkpoint, path, state, **options)
-
-    def load_checkpoint(
-        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Load the states of the given objects, and return the rest of a checkpoint of any number of devices.
-
-        Raises:
-            ValueError: It is a checkpoint of another strategy.
-        """
-        method = super().load_checkpoint
-        return _checkpoint.load(self, method, path, state, state, strict, weights_only=weights_only)
-
-    def teardown(self) -> None:
-        """Restore what was replaced in torch and in the model, and tear the strategy down."""
-        _setup.restore(self)
-        super().teardown()
-
-    def _set_up_by_lightning(self) -> None:
-        with _setup.choosing_sharding(self):
-            super()._set_up_by_lightning()
 
 
 # The name without the prefix, as Lightning names Fabric's strategies.

@@ -11,9 +11,7 @@ from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import ExitStack
 
-    from lightning.fabric.utilities.types import _PATH
     from torch.distributed.device_mesh import DeviceMesh
     from torch.nn import Module
 
@@ -42,10 +40,12 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
     """
 
     strategy_name = "hpu_model_parallel"
-    context_parallel_size = 1
     context_parallel = ContextParallel()
     saves_sharded: bool
-    shared_attention: "ExitStack | None" = None
+
+    _setting_up = _parallelize.building_mesh
+    _save = _checkpoint.save_with_fabric
+    _load = _checkpoint.load
     # Raises an error: torch writes the files.
     checkpoint_io = FabricFSDPStrategy.checkpoint_io
 
@@ -67,7 +67,7 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
                 f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
                 "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
             )
-        super().__init__(**_parallelize.take_arguments(self, locals()))
+        super().__init__(**_setup.take_arguments(self, locals()))
         self._user_parallelize_fn = parallelize_fn
         self._parallelize_fn = self._parallelize
 
@@ -80,47 +80,6 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
         sharded = super().setup_module(module)
         _setup.share_attention(self, sharded)
         return sharded
-
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        return _setup.share_samples(self, super().distributed_sampler_kwargs)
-
-    def save_checkpoint(
-        self,
-        path: "_PATH",
-        state: dict[str, Any],
-        storage_options: Any | None = None,
-        filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
-    ) -> None:
-        """Save a checkpoint that replaces `path`, a file or a folder, once it is complete on all ranks.
-
-        Raises:
-            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
-            TypeError: `storage_options` is set.
-        """
-        options = {"storage_options": storage_options, "filter": filter}
-        _checkpoint.save_with_fabric(self, super().save_checkpoint, path, state, **options)
-
-    def load_checkpoint(
-        self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        """Load the states of the given objects, and return the rest of a checkpoint of any number of devices.
-
-        Raises:
-            ValueError: It is a checkpoint of another strategy.
-        """
-        method = super().load_checkpoint
-        return _checkpoint.load(self, method, path, state, state, strict, weights_only=weights_only)
-
-    def teardown(self) -> None:
-        """Restore what was replaced in torch and in the model, and tear the strategy down."""
-        _setup.restore(self)
-        super().teardown()
-
-    def _set_up_by_lightning(self) -> None:
-        with _parallelize.building_mesh(self):
-            super()._set_up_by_lightning()
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         with _parallelize.plan_errors():

@@ -1,7 +1,7 @@
 """Strategy for FSDP2 and tensor parallelism for the Trainer."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,6 @@ from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
 from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
-    from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch import Trainer
 
 __all__ = ["HPUModelParallelStrategy"]
@@ -59,10 +58,12 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
     shards_parameters = True
-    context_parallel_size = 1
     context_parallel = ContextParallel()
     saves_sharded: bool
-    shared_attention: "ExitStack | None" = None
+
+    _setting_up = _parallelize.building_mesh
+    _save = _checkpoint.save
+    _load = _checkpoint.load
 
     def __init__(  # noqa: PLR0913 - the arguments of Lightning's strategy.
         self,
@@ -76,7 +77,7 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
-        super().__init__(**_parallelize.take_arguments(self, locals()))
+        super().__init__(**_setup.take_arguments(self, locals()))
 
     @contextmanager
     def model_sharded_context(self) -> Iterator[None]:
@@ -100,40 +101,6 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         module = self.lightning_module
         return module is not None and type(module).configure_model is not LightningModule.configure_model
 
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        return _setup.share_samples(self, super().distributed_sampler_kwargs)
-
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
         return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
-    ) -> None:
-        """Save a checkpoint that replaces `filepath`, a file or a folder, once it is complete on all ranks.
-
-        Raises:
-            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
-            TypeError: `storage_options` is set.
-        """
-        _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
-
-    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.
-
-        Raises:
-            ValueError: It is a checkpoint of another strategy.
-        """
-        modules = {self.weights_key: self.model}
-        return _checkpoint.load(self, super().load_checkpoint, checkpoint_path, modules, weights_only=weights_only)
-
-    def teardown(self) -> None:
-        """Restore what was replaced in torch and in the model, and tear the strategy down."""
-        _setup.restore(self)
-        super().teardown()
-
-    def _set_up_by_lightning(self) -> None:
-        with _parallelize.building_mesh(self):
-            super()._set_up_by_lightning()

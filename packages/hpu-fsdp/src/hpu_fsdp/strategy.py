@@ -1,13 +1,13 @@
 """FSDP strategy for the Trainer."""
 
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
-from hpu_core.strategy import HPUStrategy, validate_keywords
+from hpu_core.strategy import HPUStrategy
 from hpu_fsdp import _checkpoint, _setup, _torch
 from hpu_fsdp._lightning import FSDPStrategy, rank_zero_info
 from hpu_fsdp.context_parallel import ContextParallel
@@ -16,7 +16,6 @@ from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 if TYPE_CHECKING:
     import torch
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
-    from lightning.fabric.utilities.types import _PATH
     from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import Accelerator
     from lightning.pytorch.plugins.precision import Precision
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision
     from torch.nn import Module
-    from typing_extensions import Self
 
 __all__ = ["HPUFSDPStrategy"]
 
@@ -78,12 +76,16 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
 
     strategy_name = "hpu_fsdp"
     weights_key = "model"
+    wrapper_arguments = "kwargs"
+    kept_attributes = ("_activation_checkpointing_kwargs",)
     shards_parameters = True
     precision_plugin_for = HPUFSDPPrecision
-    context_parallel_size = 1
     context_parallel = ContextParallel()
     saves_sharded: bool
-    shared_attention: "ExitStack | None" = None
+
+    _setting_up = _setup.choosing_sharding
+    _save = _checkpoint.save
+    _load = _checkpoint.load
     # Lightning refuses the names in its own list with another accelerator than CUDA.
     _registered_strategies: list[str] = []  # noqa: RUF012 - as Lightning's.
 
@@ -112,18 +114,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = _setup.take_arguments(self, locals())
-        validate_keywords(kwargs, FullyShardedDataParallel, FSDPStrategy)
-        _setup.check_fsdp_arguments({**arguments, **kwargs})
-        super().__init__(**arguments, **kwargs)
-
-    @classmethod
-    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
-        """Return a strategy with the arguments of Lightning's FSDPStrategy, which it replaces on HPU."""
-        made = super().from_lightning(strategy, **others)
-        # Lightning does not keep the policy of the user, only what it made of it.
-        made._activation_checkpointing_kwargs = strategy._activation_checkpointing_kwargs  # noqa: SLF001 - see above.
-        return made
+        super().__init__(**_setup.take_arguments(self, locals(), FullyShardedDataParallel, FSDPStrategy))
 
     @property
     def precision_plugin(self) -> HPUFSDPPrecision:
@@ -153,43 +144,9 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         if self.model is not None:
             _torch.drop_cleared_gradients(self.model)
 
-    @property
-    def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """Arguments of DistributedSampler. The ranks that share a sequence have the same samples."""
-        return _setup.share_samples(self, super().distributed_sampler_kwargs)
-
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
         return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
-    ) -> None:
-        """Save a checkpoint that replaces `filepath`, a file or a folder, once it is complete on all ranks.
-
-        Raises:
-            IsADirectoryError: A full checkpoint cannot replace a folder that is not a checkpoint.
-            TypeError: `storage_options` is set.
-        """
-        _checkpoint.save(self, super().save_checkpoint, checkpoint, filepath, storage_options)
-
-    def load_checkpoint(self, checkpoint_path: "_PATH", weights_only: bool | None = None) -> dict[str, Any]:
-        """Load module and optimizer states, and return the rest of a checkpoint of any number of devices.
-
-        Raises:
-            ValueError: It is a checkpoint of another strategy.
-        """
-        modules = {self.weights_key: self.model}
-        return _checkpoint.load(self, super().load_checkpoint, checkpoint_path, modules, weights_only=weights_only)
-
-    def teardown(self) -> None:
-        """Restore what was replaced in torch and in the model, and tear the strategy down."""
-        _setup.restore(self)
-        super().teardown()
-
-    def _set_up_by_lightning(self) -> None:
-        with _setup.choosing_sharding(self):
-            super()._set_up_by_lightning()
 
     def _setup_model(self, model: "Module") -> "Module":
         with _setup.preparing(self, model):

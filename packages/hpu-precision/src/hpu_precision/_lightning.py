@@ -37,16 +37,3 @@ else:
     MixedPrecision = getattr(_precision, "MixedPrecision", None) or _precision.MixedPrecisionPlugin
     HalfPrecision = getattr(_precision, "HalfPrecision", reject_half_precision)
     FabricHalfPrecision = getattr(_fabric_precision, "HalfPrecision", reject_half_precision)
-
-__all__ = [
-    "FabricHalfPrecision",
-    "FabricMixedPrecision",
-    "FabricPrecision",
-    "GradClipAlgorithmType",
-    "HalfPrecision",
-    "MixedPrecision",
-    "Precision",
-    "rank_zero_info",
-    "rank_zero_warn",
-    "reject_half_precision",
-]

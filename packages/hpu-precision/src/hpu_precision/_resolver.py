@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import torch
 
@@ -14,19 +14,6 @@ from hpu_precision import _hmp, _torch_2_3
 from hpu_precision._autocast import AutocastPolicy
 from hpu_precision._fp8 import FP8Converter
 from hpu_precision.op_lists import OpLists, level_op_lists
-
-PrecisionName = Literal["32-true", "16-mixed", "16-true", "bf16-mixed", "bf16-true", "fp8"]
-
-# Keyed by `str(value)`, because numbers and strings are equivalent.
-_PRECISION_NAMES: Final[dict[str, PrecisionName]] = {
-    "32": "32-true",
-    "16": "16-mixed",
-    "bf16": "bf16-mixed",
-    **{name: name for name in get_args(PrecisionName)},
-}
-
-# Lightning's, which no card supports.
-_FLOAT64: Final = frozenset({"64", "64-true"})
 
 _FIRST_GENERATION: Final = "GAUDI"
 
@@ -58,7 +45,7 @@ class ResolvedPrecision:
         fp8: fp8 conversion; None otherwise.
     """
 
-    name: PrecisionName
+    name: str
     autocast: AutocastPolicy | None = None
     scaler: "torch.amp.GradScaler | None" = None
     fp8: FP8Converter | None = None
@@ -68,7 +55,7 @@ def resolve(
     precision: object, options: Options, log: Callable[[str], None], warn: Callable[[str], None]
 ) -> ResolvedPrecision:
     """Resolve a precision argument and the plugin's options; see HPUPrecisionPlugin for the errors."""
-    name = _normalize(precision)
+    name = plugins.normalize_precision(precision)
     options = _merge_hmp_params(options)
     lists = _resolve_lists(options)
     has_bf16_list = any((options.bf16_ops, options.bf16_file_path))
@@ -89,18 +76,6 @@ def resolve(
     dtype = torch.float16 if name == "16-mixed" else torch.bfloat16
     autocast = AutocastPolicy(lists, dtype, verbose=options.verbose, log=log)
     return ResolvedPrecision(name, autocast, scaler, FP8Converter(warn, log) if name == "fp8" else None)
-
-
-def _normalize(precision: object) -> PrecisionName:
-    name = None if isinstance(precision, bool) else _PRECISION_NAMES.get(str(precision))
-    if str(precision) in _FLOAT64:
-        raise plugins.float64_error(precision)
-    if name is None:
-        raise ValueError(
-            f"`precision` must be 32, 16 or one of {', '.join(map(repr, _PRECISION_NAMES))}, got {precision!r}: see "
-            "the table in the README of hpu-precision"
-        )
-    return name
 
 
 def _merge_hmp_params(options: Options) -> Options:
@@ -153,7 +128,7 @@ def _resolve_lists(options: Options) -> OpLists:
     )
 
 
-def _validate_generation(name: PrecisionName) -> None:
+def _validate_generation(name: str) -> None:
     """Raise if the first generation does not support the precision; an unknown generation is checked in training."""
     dtype = {"16-mixed": "float16", "16-true": "float16", "fp8": "fp8"}.get(name)
     if dtype is None or hpu_core.device_name() != _FIRST_GENERATION:

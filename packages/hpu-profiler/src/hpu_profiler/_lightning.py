@@ -23,20 +23,6 @@ else:
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
 
-__all__ = [
-    "MAIN_STEP_KINDS",
-    "ActionInfo",
-    "PyTorchProfiler",
-    "batches_per_epoch",
-    "classify_action",
-    "expected_steps",
-    "has_device",
-    "hook_owners",
-    "is_sanity_checking",
-    "rank_metadata",
-    "rank_zero_info",
-    "rank_zero_warn",
-]
 
 #: Kind of a run's steps by the Trainer's stage.
 MAIN_STEP_KINDS: Final = {"fit": "training", "validate": "validation", "test": "test", "predict": "predict"}

@@ -74,8 +74,7 @@ def replace(strategy: Any, base: Any, kind: type) -> Any:
         return base.from_lightning(strategy)
     subclass = _derive(users, base)
     attributes = vars(subclass.from_lightning(strategy))
-    # Lightning keeps those of DistributedDataParallel in one attribute.
-    arguments = {*inspect.signature(base).parameters, "ddp_kwargs"}
+    arguments = {*inspect.signature(base).parameters, getattr(base, "wrapper_arguments", "").removeprefix("_")}
     # The subclass may have set attributes of Lightning's. Those of arguments are in the new instance already, as the
     # classes for HPU keep them.
     kept = {name: value for name, value in vars(strategy).items() if name.removeprefix("_") not in arguments}
