@@ -32,9 +32,3 @@ def test_a_flag_has_a_getter_and_a_setter() -> None:
         bridge_config.set_pt_compile_only_mode(False)
     with pytest.raises(AttributeError, match="get_no_such_flag"):
         bridge_config.get_no_such_flag()
-
-
-def test_an_unknown_flag_is_a_key_error() -> None:
-    """Programs such as vLLM tell older stacks by it."""
-    with pytest.raises(KeyError, match="PT_NO_SUCH_FLAG"), bridge_config.env_setting("PT_NO_SUCH_FLAG", True):
-        pass

@@ -54,26 +54,6 @@ def test_the_count_is_an_attribute_of_its_function() -> None:
     assert hpu.device_count() == hpu.device_count._device_count
 
 
-def test_the_count_ignores_visible_modules(variables: pytest.MonkeyPatch) -> None:
-    """The bridge's count ignores them too."""
-    variables.setenv("HABANA_VISIBLE_MODULES", "0")
-
-    assert hpu.device_count() == 2
-
-
-def test_the_device_is_available() -> None:
-    """It supports bfloat16."""
-    assert hpu.is_available() is True
-    assert hpu.is_bf16_supported() is True
-
-
-def test_the_current_device_is_always_0() -> None:
-    """The index does not depend on the module."""
-    assert hpu.current_device() == 0
-    assert hpu.is_initialized() is True
-    assert hpu._initialized is True
-
-
 @pytest.mark.parametrize("device", [None, 0, 1, "hpu", "hpu:1", torch.device("hpu"), torch.device("hpu:0")], ids=repr)
 def test_the_name_is_the_generation(device: Any) -> None:
     """It is the same for every device of the machine."""
@@ -107,8 +87,6 @@ def test_the_properties_are_a_string() -> None:
 
 def test_devices_of_a_machine_are_peers() -> None:
     assert hpu.can_device_access_peer(0, 1) is True
-    with pytest.raises(AssertionError, match=r"Both the ids are same\."):
-        hpu.can_device_access_peer(1, 1)
 
 
 def test_there_is_one_architecture() -> None:
@@ -117,23 +95,10 @@ def test_there_is_one_architecture() -> None:
     assert hpu.get_gencode_flags() == ""
 
 
-def test_synchronize_takes_no_device() -> None:
-    assert hpu.synchronize() is None
-    with pytest.raises(TypeError):
-        hpu.synchronize(0)
-
-
 @pytest.mark.parametrize("device", [2, -1, "hpu:2", torch.device("hpu:7")], ids=repr)
 def test_a_missing_device_is_the_bridges_error(device: Any) -> None:
     """It is an AssertionError."""
     with pytest.raises(AssertionError, match=r"^Invalid device id$"):
-        hpu.get_device_name(device)
-
-
-@pytest.mark.parametrize("device", ["cpu", torch.device("cuda:0")], ids=repr)
-def test_another_kind_of_device_is_the_bridges_error(device: Any) -> None:
-    """It is a ValueError that names the device."""
-    with pytest.raises(ValueError, match=f"Expected a hpu device, but got: {device}"):
         hpu.get_device_name(device)
 
 

@@ -32,20 +32,6 @@ def _same(first: torch.nn.Module, second: torch.nn.Module, *, gradients: bool = 
     return all(torch.equal(a.grad if gradients else a, b.grad if gradients else b) for a, b in pairs)  # type: ignore[arg-type]
 
 
-def test_a_replay_uses_the_current_values_of_the_input(model: torch.nn.Module) -> None:
-    """The output tensor of the capture gets the new result."""
-    model.eval()
-    static, fresh = _rows(), _rows()
-    captured = hpu.HPUGraph()
-    with hpu.graph(captured):
-        output = model(static)
-
-    static.copy_(fresh)
-    captured.replay()
-
-    assert torch.equal(output, model(fresh))
-
-
 def test_a_whole_training_step_can_be_replayed(model: torch.nn.Module) -> None:
     """Forward pass, backward pass and optimizer step give the same weights as without a graph."""
     plain = copy.deepcopy(model)
@@ -103,19 +89,6 @@ def test_data_dependent_operators_cannot_be_captured(program: Callable[[torch.Te
     assert not hpu.is_current_stream_capturing()
 
 
-def test_operators_that_a_card_runs_on_the_cpu_cannot_be_captured() -> None:
-    """A capture that fails so ends; they run again afterwards."""
-    rows = _rows()
-
-    with (
-        pytest.raises(RuntimeError, match="cpu fallback is not supported during hpu graph capturing"),
-        hpu.graph(hpu.HPUGraph()),
-    ):
-        torch.digamma(rows)
-
-    assert torch.digamma(rows).shape == rows.shape
-
-
 def test_cpu_operators_are_not_captured() -> None:
     """They run during the capture only."""
     calls: list[torch.Tensor] = []
@@ -141,15 +114,6 @@ def test_a_replay_draws_new_random_numbers() -> None:
     captured.replay()
 
     assert not torch.equal(drawn, first)
-
-
-def test_an_active_capture_is_reported(model: torch.nn.Module) -> None:
-    """Libraries check for it."""
-    with hpu.graph(hpu.HPUGraph()):
-        inside = hpu.is_current_stream_capturing()
-        model(_rows())
-
-    assert (inside, hpu.is_current_stream_capturing()) == (True, False)
 
 
 def test_a_second_capture_is_an_error() -> None:
@@ -240,22 +204,6 @@ def test_an_input_without_gradient_must_be_allowed(allowed: bool) -> None:
     hpu.make_graphed_callables(first, samples, allow_unused_input=True)(rows, unused).sum().backward()
     assert unused.grad is None
     assert torch.equal(rows.grad, torch.full_like(rows, 3))
-
-
-def test_a_wrapped_module_replays_for_each_shape(model: torch.nn.Module) -> None:
-    """A known shape returns the output tensor of its capture with the new result."""
-    model.eval()
-    plain = copy.deepcopy(model)
-    wrapped = hpu.wrap_in_hpu_graph(model)
-    first, second = _rows(3), _rows(3)
-    output = wrapped(first)
-
-    again = wrapped(second)
-
-    assert wrapped is model
-    assert again is output
-    assert torch.equal(again, plain(second))
-    assert wrapped(_rows(4)).shape == (4, 3)
 
 
 def test_a_wrapped_module_can_bypass_its_graphs(model: torch.nn.Module) -> None:

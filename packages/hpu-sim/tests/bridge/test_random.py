@@ -24,13 +24,6 @@ def test_the_list_of_all_states_has_one() -> None:
     assert torch.equal(torch.rand(3, device="hpu"), drawn)
 
 
-@pytest.mark.parametrize("count", [0, 2])
-def test_another_number_of_states_is_the_bridges_error(count: int) -> None:
-    """A process has one device."""
-    with pytest.raises(RuntimeError, match=r"^hpu set_rng_state_all supports only states len of 1$"):
-        hpu.set_rng_state_all([hpu.get_rng_state()] * count)
-
-
 @pytest.mark.parametrize(("name", "arguments"), [("get_rng_state", (1,)), ("set_rng_state", (torch.ones(1), "hpu:1"))])
 def test_the_state_of_another_device_is_the_bridges_error(name: str, arguments: tuple[object, ...]) -> None:
     """The error names the function."""
@@ -61,12 +54,6 @@ def test_functions_for_all_devices_seed_and_return_none() -> None:
     assert hpu.initial_seed() != 6
 
 
-def test_there_is_one_default_generator() -> None:
-    """DeepSpeed indexes the list."""
-    assert len(hpu.random.default_generators) == 1
-    assert hpu.random.default_generators[0].device.type == "hpu"
-
-
 def test_torch_manual_seed_seeds_both() -> None:
     """It seeds the CPU and the device, under both names, and returns the CPU's generator."""
     for seed, function in ((7, torch.manual_seed), (8, torch.random.manual_seed)):
@@ -81,19 +68,6 @@ def test_torch_seed_seeds_both() -> None:
     seed = torch.seed()
 
     assert torch.initial_seed() == hpu.initial_seed() == seed
-
-
-def test_fork_rng_restores_both() -> None:
-    """The device is included by default."""
-    host, card = torch.get_rng_state(), hpu.get_rng_state()
-
-    with torch.random.fork_rng():
-        torch.manual_seed(9)
-        torch.rand(3)
-        torch.rand(3, device="hpu")
-
-    assert torch.equal(torch.get_rng_state(), host)
-    assert torch.equal(hpu.get_rng_state(), card)
 
 
 def test_fork_rng_can_exclude_the_device() -> None:

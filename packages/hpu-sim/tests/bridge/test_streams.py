@@ -97,12 +97,6 @@ def test_an_event_is_a_torch_event() -> None:
     assert isinstance(hpu.Event(), torch.Event)
 
 
-def test_an_event_takes_one_argument() -> None:
-    """The bridge lacks CUDA's other arguments."""
-    with pytest.raises(TypeError):
-        hpu.Event(blocking=True)
-
-
 def test_events_measure_time() -> None:
     """The unit is milliseconds, and the difference may be negative."""
     start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
@@ -127,19 +121,6 @@ def test_an_event_can_be_recorded_again() -> None:
     end.record(hpu.current_stream())
 
     assert start.elapsed_time(end) > first
-
-
-# The words are the bridge's and torch's; torch 2.4 has others.
-_NOT_RECORDED = "Both events must be recorded before calculating|was not marked for recording"
-
-
-def test_events_that_were_not_recorded_have_no_time() -> None:
-    """Both events must be recorded."""
-    start, end = hpu.Event(enable_timing=True), hpu.Event(enable_timing=True)
-    start.record()
-
-    with pytest.raises((RuntimeError, ValueError), match=_NOT_RECORDED):
-        start.elapsed_time(end)
 
 
 def test_the_host_and_streams_can_wait_for_an_event() -> None:

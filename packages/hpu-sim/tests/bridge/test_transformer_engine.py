@@ -325,7 +325,6 @@ def test_tensor_parallelism_is_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fp8_format": te.recipe.Format.E4M3}, "`fp8_format` must be Format.E5M2 or Format.HYBRID"),
         ({"override_linear_precision": (True, False, False)}, "`override_linear_precision` must be .* got"),
         ({"interval": 0}, "`interval` and `amax_history_len` must be at least 1, got 0 and 1"),
         ({"amax_history_len": 0}, "`interval` and `amax_history_len` must be at least 1, got 1 and 0"),
