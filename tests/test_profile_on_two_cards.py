@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpu_testing.fork_server import forks
+from hpu_testing.pages import Page
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -88,12 +88,8 @@ def test_report_on_the_example_names_the_straggler(tmp_path: Path) -> None:
 
 
 def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> None:
-    words: list[str] = []
-    parser = HTMLParser()
-    parser.handle_data = lambda data: words.extend(data.split())  # type: ignore[method-assign] # All that is needed.
-    parser.feed((traces / "report.html").read_text(encoding="utf-8"))
+    text = Page((traces / "report.html").read_text(encoding="utf-8")).text
 
-    text = " ".join(words)
     assert "rank 0" in text
     assert "rank 1, straggler" in text
     assert report["stages"][0]["findings"][0]["cure"] in text

@@ -1,57 +1,15 @@
-"""HTML report, parsed as a browser would."""
+"""HTML report."""
 
 from collections.abc import Callable
-from html.parser import HTMLParser
-from typing import Final
 
 import pytest
 
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.report.html import render_html
 from hpu_profiler.trace.model import Trace
+from hpu_testing.pages import Page
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
-
-_VOID_ELEMENTS: Final = {"br", "hr", "img", "input", "link", "meta"}
-
-
-class Page(HTMLParser):
-    """Parsed page.
-
-    Attributes:
-        text: Visible text, with single spaces between words.
-        tags: Tag of each element, in order.
-        references: URLs of other files.
-        errors: Elements that are closed in the wrong place or not at all.
-    """
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[str] = []
-        self.references: list[str] = []
-        self.errors: list[str] = []
-        self._open: list[str] = []
-        self._words: list[str] = []
-        self.feed(source)
-        self.close()
-        self.errors += [f"{tag} is not closed" for tag in self._open]
-        self.text = " ".join(self._words)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.references += [str(value) for name, value in attrs if name in {"src", "href"}]
-        if tag not in _VOID_ELEMENTS:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open and self._open[-1] == tag:
-            self._open.pop()
-        else:
-            self.errors.append(f"{tag} is closed in {self._open}")
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "script"} & {*self._open}:
-            self._words += data.split()
 
 
 @pytest.fixture
@@ -65,7 +23,7 @@ def test_page_is_well_formed(page: Page) -> None:
 
 
 def test_page_needs_no_other_files(page: Page) -> None:
-    assert page.references == []
+    assert page.references() == []
 
 
 def test_page_says_that_the_card_is_simulated(fast_rank: Trace) -> None:

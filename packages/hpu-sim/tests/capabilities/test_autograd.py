@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def test_second_derivatives_are_correct() -> None:
-    x = torch.tensor([2.0], device="hpu", requires_grad=True)
-
-    (first,) = torch.autograd.grad(x**3, x, create_graph=True)
-    (second,) = torch.autograd.grad(first, x)
-
-    assert (first.item(), second.item()) == (12, 12)
 
 
 def test_an_in_place_change_of_a_saved_tensor_is_an_error() -> None:
@@ -30,78 +21,6 @@ def test_an_in_place_change_of_a_saved_tensor_is_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
-
-
-def test_gradients_accumulate() -> None:
-    x = torch.ones(2, device="hpu", requires_grad=True)
-
-    (x * 2).sum().backward()
-    (x * 3).sum().backward()
-
-    assert x.grad is not None
-    assert x.grad.tolist() == [5, 5]
-
-
-def test_no_autograd_graph_is_built_without_gradients() -> None:
-    """This holds under `no_grad` and under `inference_mode`."""
-    x = torch.ones(2, device="hpu", requires_grad=True)
-
-    with torch.no_grad():
-        assert not (x * 2).requires_grad
-    with torch.inference_mode():
-        assert (x * 2).is_inference()
-
-
-def test_a_custom_autograd_function_runs_on_the_device() -> None:
-    """It can save tensors for its backward pass."""
-
-    class Cube(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            """Return the cube."""
-            ctx.save_for_backward(x)
-            return x**3
-
-        @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-            """Return the gradient with regard to x."""
-            (x,) = ctx.saved_tensors
-            return 3 * x**2 * gradient
-
-    x = torch.tensor([2.0], device="hpu", requires_grad=True)
-    Cube.apply(x).backward()  # type: ignore[no-untyped-call] # it takes what forward takes
-
-    assert x.grad is not None
-    assert x.grad.tolist() == [12]
-
-
-def test_a_tensor_hook_can_replace_the_gradient() -> None:
-    x = torch.ones(2, device="hpu", requires_grad=True)
-    devices = []
-
-    def double(gradient: torch.Tensor) -> torch.Tensor:
-        devices.append(gradient.device.type)
-        return gradient * 2
-
-    x.register_hook(double)
-    (x * 3).sum().backward()
-
-    assert devices == ["hpu"]
-    assert x.grad is not None
-    assert x.grad.tolist() == [6, 6]
-
-
-def test_hooks_of_a_module_are_called() -> None:
-    """They run before and after the forward and backward passes."""
-    layer = nn.Linear(2, 2).to("hpu")
-    calls = []
-    layer.register_forward_pre_hook(lambda *_: calls.append("before"))
-    layer.register_forward_hook(lambda *_: calls.append("after"))
-    layer.register_full_backward_hook(lambda *_: calls.append("backward"))
-
-    layer(torch.ones(1, 2, device="hpu", requires_grad=True)).sum().backward()
-
-    assert calls == ["before", "after", "backward"]
 
 
 @pytest.mark.needs_torch("2.1", "such hooks")
@@ -138,14 +57,6 @@ def test_activation_checkpointing_computes_the_same(reentrant: bool) -> None:
     for tensor, gradient in zip([x, *block.parameters()], gradients, strict=True):
         assert tensor.grad is not None
         assert torch.equal(tensor.grad, gradient)
-
-
-def test_a_sequence_can_be_checkpointed() -> None:
-    blocks, x = nn.Sequential(_block(), _block()).eval(), torch.randn(4, 3, device="hpu", requires_grad=True)
-
-    result = checkpoint_sequential(blocks, 2, x, use_reentrant=False)
-
-    assert torch.equal(result, blocks(x))
 
 
 @pytest.fixture

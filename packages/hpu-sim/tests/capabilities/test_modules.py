@@ -141,12 +141,6 @@ def test_a_module_moves_to_the_device_and_back() -> None:
     assert all(torch.equal(value, before[name]) for name, value in module.cpu().state_dict().items())
 
 
-def test_a_module_can_be_created_on_the_device() -> None:
-    """It needs no copy on the CPU, also with meta tensors."""
-    assert nn.Linear(2, 2, device="hpu").weight.device.type == "hpu"
-    assert nn.Linear(2, 2, device="meta").to_empty(device="hpu").weight.device.type == "hpu"
-
-
 def test_tied_parameters_stay_tied() -> None:
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     module[1].weight = module[0].weight
@@ -230,18 +224,6 @@ def test_a_recurrent_layer_supports_packed_sequences(recurrent: Any) -> None:
     torch.testing.assert_close(result.cpu(), expected)
     for parameter, reference in zip(card.parameters(), recurrent.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad.cpu(), reference.grad)
-
-
-def test_sequences_of_any_order_can_be_packed() -> None:
-    """Unpacking restores their order."""
-    x = torch.randn(3, 4, 2, device="hpu")
-
-    packed = rnn.pack_padded_sequence(x, torch.tensor([2, 4, 3]), batch_first=True, enforce_sorted=False)
-    padded, lengths = rnn.pad_packed_sequence(packed, batch_first=True)
-
-    assert lengths.tolist() == [2, 4, 3]
-    assert torch.equal(padded[1], x[1])
-    assert torch.equal(padded[0, :2], x[0, :2])
 
 
 def test_an_embedding_bag_computes_as_on_the_cpu() -> None:

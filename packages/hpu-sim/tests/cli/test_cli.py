@@ -137,20 +137,6 @@ def test_a_bad_machine_name_is_a_usage_error() -> None:
     assert result.output.splitlines()[-1] == "Error: `machine` must be a name without a colon, got 'auto:1'"
 
 
-def test_the_installed_command_fails_without_a_traceback(
-    hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    """The last line says what is wrong."""
-    result = hpu_sim_command("run", "missing.py")
-
-    assert (result.returncode, result.stdout) == (2, "")
-    assert (
-        result.stderr.splitlines()[-1]
-        == "Error: `script` must be an existing file or a command on PATH, got 'missing.py'"
-    )
-    assert "Traceback" not in result.stderr
-
-
 def test_build_prints_the_cache_entry(hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     result = hpu_sim_command("build")
 

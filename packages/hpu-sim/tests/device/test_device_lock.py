@@ -127,15 +127,6 @@ def test_no_other_device_is_acquired_if_modules_are_restricted(acquire: Callable
         acquire(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
 
 
-def test_a_device_of_another_process_is_not_acquired(
-    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
-) -> None:
-    holder()
-
-    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        acquire(devices=1)
-
-
 def test_devices_of_other_processes_are_skipped(
     holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
 ) -> None:

@@ -277,24 +277,6 @@ def test_a_monitored_barrier_waits_for_nobody() -> None:
     assert not recording.steady.collectives
 
 
-def test_fabric_may_set_up_module_and_optimizer_apart() -> None:
-    # tests/test_plan.py of the repository runs it with hpu-core.
-    pytest.importorskip("hpu_core")
-    from lightning.fabric import Fabric
-
-    def program() -> None:
-        fabric = Fabric(accelerator="hpu", devices=1)
-        model = fabric.setup_module(nn.Linear(4, 4))
-        optimizer = fabric.setup_optimizers(torch.optim.SGD(model.parameters()))
-        for _ in range(3):
-            fabric.backward(model(torch.ones(2, 4, device="hpu")).sum())
-            optimizer.step()  # type: ignore[union-attr] # of one optimizer
-
-    recording = record_call(program, Options())
-
-    assert (len(recording.steps), recording.trainable) == (2, 20)
-
-
 def test_a_rank_may_follow_another() -> None:
     """Each rank opens its own device, as if it were the first in the process."""
 

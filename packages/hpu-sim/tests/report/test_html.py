@@ -2,67 +2,18 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-from typing import Final
-
 import pytest
 
 from hpu_sim.common.document import MAX_ENTRIES as MAX_LINES
 from hpu_sim.report.schema import Report, UncaughtError
 from hpu_sim.report.view import document
+from hpu_testing.pages import Page
 
-from .factories import CLOCK, make_frame, make_record, make_report, make_site
-
-# Elements without an end tag.
-_VOID: Final = {"br", "hr", "img", "input", "link", "meta"}
+from .factories import make_frame, make_record, make_report, make_site
 
 
 def render(report: Report) -> str:
     return document(report).html()
-
-
-class Page(HTMLParser):
-    """A parsed page.
-
-    Args:
-        source: HTML of the page.
-
-    Attributes:
-        text: Visible text, with words separated by one space.
-        elements: Pairs of a tag and its attributes, in order.
-        errors: Errors in the nesting of elements.
-    """
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.errors: list[str] = []
-        self._open: list[str] = []
-        self._words: list[str] = []
-        self.feed(source)
-        self.close()
-        self.errors += [f"{tag} is not closed" for tag in self._open]
-        self.text = " ".join(self._words)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in _VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open and self._open[-1] == tag:
-            self._open.pop()
-        else:
-            self.errors.append(f"{tag} is closed within {self._open}")
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
-            self._words += data.split()
-
-    def count(self, tag: str, **attributes: str) -> int:
-        """Return the number of elements with a tag and attributes."""
-        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
-        return sum(each == tag and wanted.items() <= own.items() for each, own in self.elements)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +44,9 @@ def test_elements_are_nested_correctly(page: Page) -> None:
 
 def test_page_has_no_scripts_and_no_links(page: Page) -> None:
     tags = {tag for tag, _ in page.elements}
-    urls = [value for _, attributes in page.elements for name, value in attributes.items() if name in {"src", "href"}]
 
     assert tags.isdisjoint({"script", "link", "img", "iframe"})
-    assert urls == []
+    assert page.references() == []
 
 
 def test_style_loads_nothing() -> None:
@@ -105,10 +55,6 @@ def test_style_loads_nothing() -> None:
     assert "url(" not in source
     assert "@import" not in source
     assert "http" not in source
-
-
-def test_page_follows_the_color_scheme_of_the_system() -> None:
-    assert "color-scheme: light dark;" in render(make_report(make_record()))
 
 
 def test_header_shows_command_and_machine(page: Page) -> None:
@@ -179,10 +125,3 @@ def test_program_without_a_device_gets_a_page() -> None:
 
     assert page.errors == []
     assert "No process used a simulated card" in page.text
-
-
-def test_predicted_time_says_that_it_is_not_measured() -> None:
-    page = render(make_report(make_record(clock=CLOCK)))
-
-    assert "predicted, not measured" in page
-    assert "400 us to 800 us" in page
