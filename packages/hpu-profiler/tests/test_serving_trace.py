@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from hpu_profiler.analysis.job import analyze_job
-from hpu_profiler.cli import main
-from hpu_profiler.report.html import render_html
 from hpu_profiler.trace.reader import read_trace
 
 _PID, _COUNTERS, _ENGINE = 7, 1, 3
@@ -71,21 +67,6 @@ def test_spans_of_the_engine_are_its_operators(path: Path) -> None:
     assert times["model_prompt_bs2_seq256_graphsT"] == 8000
     assert times["prompt"] == 200
     assert trace.spans == []
-
-
-def test_report_has_operators(path: Path) -> None:
-    result = CliRunner().invoke(main, ["report", str(path)])
-
-    assert result.exit_code == 0, result.output
-    assert "Operators by time on the host" in result.output
-    assert "model_prompt_bs2_seq256_graphsT" in result.output
-
-
-def test_page_has_spans(path: Path) -> None:
-    page = render_html(analyze_job([read_trace(path)]))
-
-    assert "<summary>Operators by time on the host</summary>" in page
-    assert "model_prompt_bs2_seq256_graphsT" in page
 
 
 def test_steps_of_torch_keep_their_spans(tmp_path: Path) -> None:

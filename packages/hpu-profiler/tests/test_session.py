@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch.profiler
-from torch.profiler import ProfilerAction
 
 from hpu_profiler._schedule import StepSchedule
-from hpu_profiler._session import ProfileSession, SessionManager
+from hpu_profiler._session import ProfileSession
 
 
 class _TracesByKind(dict[str, list[dict[str, Any]]]):
@@ -67,15 +66,6 @@ def test_trace_is_written_after_its_last_step(create: Callable[..., ProfileSessi
     assert session.steps == 6
 
 
-def test_interrupted_step_is_not_complete(create: Callable[..., ProfileSession], traces: _TracesByKind) -> None:
-    session = create("training")
-    session.start()
-    _run_steps(session, 1)
-    session.stop()
-
-    assert traces == {"training": [{"steps": 1, "annotations": ["ProfilerStep#0", "ProfilerStep#1"]}]}
-
-
 def test_trace_without_a_complete_step_can_be_discarded(
     create: Callable[..., ProfileSession], traces: _TracesByKind
 ) -> None:
@@ -130,68 +120,3 @@ def test_steps_are_numbered_the_same_by_torch_before_2_4(
     _run_steps(session, 4)
 
     assert traces == {"training": [{"steps": 2, "annotations": ["ProfilerStep#1", "ProfilerStep#2"]}]}
-
-
-def test_step_of_the_main_kind_interrupts_another_session(
-    create: Callable[..., ProfileSession], traces: _TracesByKind
-) -> None:
-    sessions = SessionManager("training", create)
-    sessions.start_step("validation")
-    sessions.end_step("validation")
-
-    sessions.start_step("training")
-
-    assert sessions.active is sessions.main
-    assert [trace["steps"] for trace in traces["validation"]] == [1]
-    sessions.stop()
-
-
-def test_step_of_another_kind_belongs_to_the_active_trace(create: Callable[..., ProfileSession]) -> None:
-    sessions = SessionManager("training", create)
-    sessions.start_step("training")
-
-    sessions.start_step("validation")
-    sessions.end_step("validation")
-
-    assert sessions.started == [sessions.main]
-    sessions.stop()
-
-
-def test_many_steps_of_another_kind_end_the_trace(create: Callable[..., ProfileSession]) -> None:
-    """They would fill the memory."""
-    sessions = SessionManager("training", create)
-    sessions.start_step("training")
-    for _ in range(4):
-        sessions.start_step("validation")
-        sessions.end_step("validation")
-
-    assert sessions.limited == [sessions.main]
-    assert sessions.active is None
-
-
-def test_other_kind_is_recorded_while_the_main_session_waits(
-    create: Callable[..., ProfileSession], traces: _TracesByKind
-) -> None:
-    def create_session(kind: str) -> ProfileSession:
-        return create(kind, (lambda _: ProfilerAction.NONE) if kind == "training" else None)
-
-    sessions = SessionManager("training", create_session)
-    sessions.start_step("training")
-    sessions.end_step("training")
-    for _ in range(3):
-        sessions.start_step("validation")
-        sessions.end_step("validation")
-
-    assert [trace["steps"] for trace in traces["validation"]] == [3]
-    sessions.stop()
-
-
-def test_session_without_a_trainer_starts_anew_after_stop(
-    create: Callable[..., ProfileSession], traces: _TracesByKind
-) -> None:
-    sessions = SessionManager("", create)
-    for _ in range(2):
-        sessions.start_step("")
-        sessions.stop(keep_empty=False)
-
-    assert [trace["steps"] for trace in traces[""]] == [0, 0]

@@ -38,16 +38,6 @@ def test_device_events_of_both_writers_are_read(
     assert (event.name, event.kind, event.engine, event.start, event.end) == ("gemm", kind, track, 5, 7)
 
 
-@pytest.mark.parametrize("name", ["broadcast", "all_gather_1", "hccl:recv", "reduce_0"])
-def test_name_of_a_collective_is_none_on_another_engine(
-    name: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    """The bridge names the node of `expand` "broadcast"."""
-    (event,) = make_trace(builder.device_event(name, 0, 1, "TPC")).device_events
-
-    assert event.kind == "kernel"
-
-
 def test_launch_of_a_device_event_is_linked(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
     """A launch is not an annotation."""
     trace = make_trace(builder.launch(1, 2, correlation=9), builder.device_event("gemm", 20, 1, correlation=9))
