@@ -196,6 +196,14 @@ def test_an_error_that_a_rank_handles_alone_is_its_failure(watchdog: Watchdog) -
     assert not watchdog.confirm(ValueError("invalid batch"), "barrier")
 
 
+def test_a_rank_that_is_interrupted_before_the_others_confirm_waits_for_them_no_more(watchdog: Watchdog) -> None:
+    interrupted = mock.patch.object(watchdog, "_wait_until", side_effect=KeyboardInterrupt)
+    with interrupted, pytest.raises(KeyboardInterrupt):
+        watchdog.confirm(ValueError("invalid batch"), "barrier")
+
+    assert _from_rank(watchdog).pending_error is None
+
+
 def test_batches_are_counted(watchdog: Watchdog) -> None:
     for batches in (None, None, 3, 3, None, 3):
         assert watchdog.signals_before_batch(batches) == ()
