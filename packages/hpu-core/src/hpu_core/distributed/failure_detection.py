@@ -224,11 +224,16 @@ class RankState:
         return self.exit_reason is not None or heartbeat.error is not None or not heartbeat.training
 
     @property
+    def handles_error(self) -> bool:
+        """Whether the program handles an error, and wants to wait for all ranks."""
+        return self.heartbeat.pending_error is not None
+
+    @property
     def is_blocked(self) -> bool:
         """Whether the rank waits for its device, in a function of torch.distributed, or for all ranks."""
         heartbeat = self.heartbeat
-        waits = heartbeat.call is not None or heartbeat.waiting is not None or heartbeat.pending_error is not None
-        return heartbeat.progress.is_pending or waits or heartbeat.epoch_batches > 0
+        waits = heartbeat.call is not None or heartbeat.waiting is not None or heartbeat.epoch_batches > 0
+        return heartbeat.progress.is_pending or waits or self.handles_error
 
     @property
     def is_in_step(self) -> bool:
@@ -361,43 +366,42 @@ def _missed_rank(
 ) -> RankFailure | None:
     """Return the failure of a peer for which one of `ranks` waits in vain. Ranks that all left wait for no other."""
     common_wait = peers[0].heartbeat.common_wait
+    waiting = [rank for rank in ranks if rank.waiting_for(now) > timeouts.heartbeat_interval]
+    # A rank that handles an error before the common wait goes on, which has yet to be read.
+    waiting = [rank for rank in waiting if not (rank.handles_error and rank.heartbeat.next_wait[0] == common_wait)]
     for peer in peers:
-        other = peer.heartbeat
+        heartbeat = peer.heartbeat
         if peer.has_left:
-            cause = _LEFT if other.error is None else f"failed: {other.error}"
-        elif other.epoch_batches:
-            cause = f"had fewer batches: its epoch ended after {other.epoch_batches}"
-        elif other.pending_error is not None and other.next_wait[0] != common_wait:
-            cause = f"failed{peer.where}: {other.pending_error}"
+            cause = _LEFT if heartbeat.error is None else f"failed: {heartbeat.error}"
+        elif heartbeat.epoch_batches:
+            cause = f"had fewer batches: its epoch ended after {heartbeat.epoch_batches}"
+        elif peer.handles_error and heartbeat.next_wait[0] != common_wait:
+            cause = f"failed{peer.where}: {heartbeat.pending_error}"
         else:
             continue
-        for rank in ranks:
-            own = rank.heartbeat
-            # It goes on, which has yet to be read; or is itself why the others wait at the end of the epoch.
-            is_skipped = own.next_wait[0] == common_wait or other.epoch_batches > 0
-            if not (own.pending_error is not None and is_skipped) and _misses(rank, peer, now, timeouts):
+        for rank in waiting:
+            if _misses(rank, peer, now, timeouts):
                 return RankFailure(f"{peer.name} {cause}; {rank.name} waits for it{rank.where}", peer.rank)
     return None
 
 
 def _misses(rank: RankState, peer: RankState, now: float, timeouts: Timeouts) -> bool:
-    """Return whether a rank waits where a peer does not come that left, handles an error, or has no batch left.
+    """Return whether a rank waits where a peer does not come that left, has ended its epoch, or handles an error.
 
-    That is in a later step, or in a wait that the peer has not entered, unless the peer's error makes it the next one.
-    Ranks that accumulate may have different numbers of batches, but not of steps.
+    That is in a later step, or in a wait that the peer has not entered. Ranks that accumulate may have different
+    numbers of batches, but not of steps.
     """
     own, other, seconds = rank.heartbeat, peer.heartbeat, rank.waiting_for(now)
-    if other.pending_error is not None and own.next_wait == other.next_wait:
-        return False
-    if own.progress.place > other.progress.place or own.next_wait[0] > other.progress.waits:
-        is_same_epoch = own.epochs == other.epochs or not other.epoch_batches
-        return is_same_epoch and seconds > timeouts.heartbeat_interval
+    is_further = own.progress.place > other.progress.place or own.next_wait[0] > other.progress.waits
     if peer.has_left:
         # Ranks may evaluate different numbers of batches, with or without each other.
-        return rank.is_blocked and seconds >= timeouts.progress_limit
+        return is_further or (rank.is_blocked and seconds >= timeouts.progress_limit)
+    if other.epoch_batches:
+        # A rank that handles an error is itself why the peer waits.
+        return is_further and own.epochs == other.epochs and not rank.handles_error
     # At the end of the epoch, or in the rest of a call that the peer has left, whose device has nothing to wait for.
-    is_left = other.pending_error is not None and not other.progress.is_pending
-    return is_left and (own.epoch_batches > 0 or own.call is not None) and seconds > timeouts.exit_period
+    is_waiting = (own.epoch_batches > 0 or own.call is not None) and not other.progress.is_pending
+    return own.next_wait != other.next_wait and (is_further or (is_waiting and seconds > timeouts.exit_period))
 
 
 def _job_without_progress(ranks: Sequence[RankState], now: float, timeouts: Timeouts) -> RankFailure | None:
