@@ -4,20 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from hpu_core import bridge
 from hpu_core.hmp import load_hmp
 
 
 @pytest.mark.usefixtures("fake_bridge")
 def test_bridge_without_hmp() -> None:
     assert load_hmp() is None
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_loading_opens_no_device() -> None:
-    load_hmp()
-
-    assert not bridge.is_open()
 
 
 @pytest.mark.usefixtures("no_bridge")

@@ -1,21 +1,8 @@
 """Tests of the data of a device and of the parsers for its fields."""
 
-import dataclasses
-
 import pytest
 
 from hpu_core.discovery import HPUDevice, _device
-
-
-def test_device_is_frozen() -> None:
-    device = HPUDevice(index=0, source="sysfs")
-
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        device.index = 1  # type: ignore[misc]  # Assigning is what the test is about.
-
-
-def test_device_has_slots() -> None:
-    assert not hasattr(HPUDevice(index=0, source="sysfs"), "__dict__")
 
 
 @pytest.mark.parametrize(

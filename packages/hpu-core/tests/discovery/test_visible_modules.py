@@ -48,10 +48,6 @@ def test_invalid_values(value: str, reason: str) -> None:
     )
 
 
-def test_error_is_a_value_error() -> None:
-    assert issubclass(VisibleModulesError, ValueError)
-
-
 @given(value=st.text())
 def test_any_text(value: str) -> None:
     """Every text is a list of different module ids in canonical form, or an error."""

@@ -140,15 +140,6 @@ def test_same_tensor_stays_one_object() -> None:
     assert first is second
 
 
-def test_tied_weights_stay_tied() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(4, 4, device="hpu"), torch.nn.Linear(4, 4, device="hpu"))
-    module[1].weight = module[0].weight
-
-    loaded = _round_trip(module.state_dict())
-
-    assert _share(loaded["0.weight"], loaded["1.weight"])
-
-
 @pytest.mark.parametrize(
     "views",
     [

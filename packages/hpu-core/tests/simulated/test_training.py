@@ -11,7 +11,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
+from hpu_core import HPUCheckpointIO, bridge, frameworks
 from hpu_core._lightning import MisconfigurationException
 from hpu_testing.modules import BATCHES, Classifier, ManualClassifier, make_loader, to_floats
 
@@ -133,17 +133,6 @@ def test_batches_are_moved_non_blocking(trainer: MakeTrainer, monkeypatch: pytes
     trainer().fit(Classifier(), make_loader())
 
     assert moves == [True] * BATCHES * 2
-
-
-def test_checkpoint_resumes(trainer: MakeTrainer, tmp_path: Path) -> None:
-    """The losses equal those of training without interruption."""
-    complete, resumed = Classifier(), Classifier()
-    for module, checkpoint in ((complete, None), (resumed, tmp_path / "epoch=0.ckpt")):
-        saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
-        run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
-        run.fit(module, make_loader(), ckpt_path=checkpoint)
-
-    assert to_floats(resumed.losses) == to_floats(complete.losses)[BATCHES:]
 
 
 class _DropoutClassifier(Classifier):
@@ -279,23 +268,6 @@ def test_asynchronous_checkpoint_is_copied_to_the_host(trainer: MakeTrainer, tmp
     assert plugin.devices == {"cpu"}
 
 
-def test_storage_options_of_trainer(trainer: MakeTrainer, tmp_path: Path) -> None:
-    run = trainer()
-    run.fit(Classifier(), make_loader())
-    run.save_checkpoint(tmp_path / "last.ckpt", storage_options={"auto_mkdir": True})
-
-    assert (tmp_path / "last.ckpt").exists()
-
-
-def test_asynchronous_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:
-    saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}")
-    plugin = _lightning.pytorch("plugins.io").AsyncCheckpointIO()
-    trainer(enable_checkpointing=True, callbacks=saving, plugins=plugin).fit(Classifier(), make_loader())
-
-    state = torch.load(tmp_path / "epoch=0.ckpt", weights_only=False)["state_dict"]
-    assert {value.device.type for value in state.values()} == {"cpu"}
-
-
 def test_device_stats_monitor(trainer: MakeTrainer, tmp_path: Path) -> None:
     logger = _lightning.pytorch("loggers").CSVLogger(tmp_path)
     monitor = _lightning.pytorch("callbacks").DeviceStatsMonitor()
@@ -341,15 +313,6 @@ def test_error_without_accelerator_names_it(trainer: MakeTrainer) -> None:
 
     with pytest.raises(MisconfigurationException, match=r"pass `accelerator=hpu_core\.HPUAccelerator\(\)`"):
         run.fit(Classifier(), make_loader())
-
-
-def test_register_methods_add_names(trainer: MakeTrainer) -> None:
-    HPUAccelerator.register_accelerators(_lightning.pytorch("accelerators").AcceleratorRegistry)
-    SingleHPUStrategy.register_strategies(_lightning.pytorch("strategies").StrategyRegistry)
-
-    run = trainer(accelerator="hpu", strategy="hpu_single")
-
-    assert (type(run.accelerator), type(run.strategy)) == (HPUAccelerator, SingleHPUStrategy)
 
 
 def test_bridge_is_the_simulator() -> None:
