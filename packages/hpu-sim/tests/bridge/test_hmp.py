@@ -53,48 +53,41 @@ def test_importing_hmp_warns(run_python: Callable[..., subprocess.CompletedProce
     assert "DeprecationWarning: HMP is deprecated and will be removed in SynapseAI 1.13.0" in result.stderr
 
 
-def test_importing_hmp_patches_nothing(hmp: Callable[..., list[str]]) -> None:
-    assert hmp("kinds(x @ x, F.linear(x, x), low.softmax(-1))") == ["float32 float32 bfloat16"]
-
-
-def test_level_1_casts_by_the_lists(hmp: Callable[..., list[str]]) -> None:
-    """Matrix products run in bfloat16, losses in float32 and sums in the widest dtype, through every alias."""
-    lines = hmp(
+# Programs, and the lines that they print.
+_PROGRAMS: Final[dict[str, tuple[str, list[str]]]] = {
+    "importing hmp patches nothing": (
+        "kinds(x @ x, F.linear(x, x), low.softmax(-1))",
+        ["float32 float32 bfloat16"],
+    ),
+    # Matrix products run in bfloat16, losses in float32 and sums in the widest dtype, through every alias.
+    "level 1 casts by the lists": (
         """
         hmp.convert()
         kinds(x @ x, torch.mm(x, x), x.matmul(x), F.linear(x, x, x[0]), torch.relu(x), x.t(), x * x)
         kinds(F.softmax(low, -1), low.log(), F.cross_entropy(low, torch.tensor([0, 1, 2, 3], device="hpu")), low / low)
         kinds(low + x, low + low, torch.cat([low, x]), torch.cat([low, low]), 1 + low, x - low, low.exp())
         kinds(x.sin(), low.sin())
-        """
-    )
-
-    assert lines == [
-        " ".join(["bfloat16"] * 7),
-        " ".join(["float32"] * 4),
-        "float32 bfloat16 float32 bfloat16 bfloat16 float32 bfloat16",
-        "float32 bfloat16",
-    ]
-
-
-def test_level_2_keeps_all_but_products_in_float32(hmp: Callable[..., list[str]]) -> None:
-    """This applies to the operators that it knows."""
-    lines = hmp(
+        """,
+        [
+            " ".join(["bfloat16"] * 7),
+            " ".join(["float32"] * 4),
+            "float32 bfloat16 float32 bfloat16 bfloat16 float32 bfloat16",
+            "float32 bfloat16",
+        ],
+    ),
+    # This applies to the operators that it knows.
+    "level 2 keeps all but products in float32": (
         """
         hmp.convert(opt_level="O2")
         images = torch.randn(1, 2, 4, 4, device="hpu")
         kinds(torch.mm(x, x), F.conv2d(images, torch.randn(3, 2, 2, 2, device="hpu")))
         kinds(torch.relu(low), low + low, low.mean(), F.dropout(low))
         kinds(low.sin())
-        """
-    )
-
-    assert lines == ["bfloat16 bfloat16", "float32 float32 float32 float32", "bfloat16"]
-
-
-def test_results_equal_those_of_cast_inputs(hmp: Callable[..., list[str]]) -> None:
-    """Gradients have the dtype of the parameters."""
-    lines = hmp(
+        """,
+        ["bfloat16 bfloat16", "float32 float32 float32 float32", "bfloat16"],
+    ),
+    # Gradients have the dtype of the parameters.
+    "results equal those of cast inputs": (
         """
         weight = torch.randn(4, 4, device="hpu", requires_grad=True)
         expected = x.to(torch.bfloat16) @ weight.to(torch.bfloat16)
@@ -103,15 +96,11 @@ def test_results_equal_those_of_cast_inputs(hmp: Callable[..., list[str]]) -> No
         print(torch.equal(output, expected))
         output.sum().backward()
         kinds(weight.grad)
-        """
-    )
-
-    assert lines == ["True", "float32"]
-
-
-def test_norms_do_not_cast_their_parameters(hmp: Callable[..., list[str]]) -> None:
-    """Only the input is cast, by position or by keyword."""
-    lines = hmp(
+        """,
+        ["True", "float32"],
+    ),
+    # Only the input is cast, by position or by keyword.
+    "norms do not cast their parameters": (
         """
         from unittest import mock
         seen = []
@@ -124,15 +113,11 @@ def test_norms_do_not_cast_their_parameters(hmp: Callable[..., list[str]]) -> No
         norm = torch.nn.LayerNorm(4).to("hpu")
         kinds(norm(x), F.layer_norm(input=x, normalized_shape=(4,), weight=norm.weight))
         print({str(kind) for pair in seen for kind in pair[1:]})
-        """
-    )
-
-    assert lines == ["bfloat16 bfloat16", "{'torch.float32'}"]
-
-
-def test_outputs_keep_their_dtype(hmp: Callable[..., list[str]]) -> None:
-    """An in-place operator casts its other operand, and `out` is not cast."""
-    lines = hmp(
+        """,
+        ["bfloat16 bfloat16", "{'torch.float32'}"],
+    ),
+    # An in-place operator casts its other operand, and `out` is not cast.
+    "outputs keep their dtype": (
         """
         hmp.convert()
         wide, narrow = x.clone(), low.clone()
@@ -143,26 +128,18 @@ def test_outputs_keep_their_dtype(hmp: Callable[..., list[str]]) -> None:
         print(wide.data_ptr() == address)
         out = torch.empty(4, 4, device="hpu", dtype=torch.bfloat16)
         print(torch.mm(x, x, out=out) is out)
-        """
-    )
-
-    assert lines == ["float32 bfloat16", "True", "True"]
-
-
-def test_cpu_tensors_and_integers_are_not_cast(hmp: Callable[..., list[str]]) -> None:
-    lines = hmp(
+        """,
+        ["float32 bfloat16", "True", "True"],
+    ),
+    "cpu tensors and integers are not cast": (
         """
         hmp.convert()
         kinds(host @ host, host + host, x.int() * 2)
-        """
-    )
-
-    assert lines == ["float32 float32 int32"]
-
-
-def test_casts_can_be_disabled(hmp: Callable[..., list[str]]) -> None:
-    """As in the bridge, an error in the context leaves them disabled."""
-    lines = hmp(
+        """,
+        ["float32 float32 int32"],
+    ),
+    # As in the bridge, an error in the context leaves them disabled.
+    "casts can be disabled": (
         """
         hmp.convert()
         with hmp.disable_casts():
@@ -173,29 +150,48 @@ def test_casts_can_be_disabled(hmp: Callable[..., list[str]]) -> None:
                 raise KeyError
         except KeyError:
             kinds(x @ x)
-        """
-    )
-
-    assert lines == ["float32", "bfloat16", "float32"]
-
-
-def test_a_verbose_conversion_prints_each_kind_of_cast_once(hmp: Callable[..., list[str]]) -> None:
-    lines = hmp(
+        """,
+        ["float32", "bfloat16", "float32"],
+    ),
+    "a verbose conversion prints each kind of cast once": (
         """
         hmp.convert(opt_level="O1", isVerbose=True)
         for _ in range(2):
             torch.mm(x, x)
         torch.mm(low, low)
         low.log()
+        """,
+        [
+            "hmp:verbose_mode True",
+            "hmp:opt_level O1",
+            "hmp:cast mm: torch.float32 to torch.bfloat16 (simulated)",
+            "hmp:cast log: torch.bfloat16 to torch.float32 (simulated)",
+        ],
+    ),
+    # It does not patch the functions again.
+    "a later conversion replaces the policy": (
         """
-    )
+        hmp.convert()
+        first = torch.mm
+        hmp.convert(opt_level="O2")
+        print(torch.mm is first)
+        kinds(torch.relu(low))
+        """,
+        ["True", "float32"],
+    ),
+    # It is the only list known before 1.12.
+    "the early list is short": (
+        "hmp.convert(); kinds(low.reciprocal(), low.log2())",
+        ["bfloat16 float32"],
+    ),
+}
 
-    assert lines == [
-        "hmp:verbose_mode True",
-        "hmp:opt_level O1",
-        "hmp:cast mm: torch.float32 to torch.bfloat16 (simulated)",
-        "hmp:cast log: torch.bfloat16 to torch.float32 (simulated)",
-    ]
+
+@pytest.mark.parametrize("behavior", _PROGRAMS)
+def test_a_program_prints(behavior: str, hmp: Callable[..., list[str]]) -> None:
+    program, expected = _PROGRAMS[behavior]
+
+    assert hmp(program) == expected
 
 
 def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -211,21 +207,6 @@ def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> No
     )
 
     assert lines == ["bfloat16 bfloat16 float32 float32 bfloat16 float32"]
-
-
-def test_a_later_conversion_replaces_the_policy(hmp: Callable[..., list[str]]) -> None:
-    """It does not patch the functions again."""
-    lines = hmp(
-        """
-        hmp.convert()
-        first = torch.mm
-        hmp.convert(opt_level="O2")
-        print(torch.mm is first)
-        kinds(torch.relu(low))
-        """
-    )
-
-    assert lines == ["True", "float32"]
 
 
 @pytest.mark.parametrize(
@@ -279,11 +260,6 @@ def test_the_last_form_casts_to_float16(hmp: Callable[..., list[str]], tmp_path:
     )
 
     assert lines == ["float16 float32 float32 bfloat16"]
-
-
-def test_the_early_list_is_short(hmp: Callable[..., list[str]]) -> None:
-    """It is the only list known before 1.12."""
-    assert hmp("hmp.convert(); kinds(low.reciprocal(), low.log2())") == ["bfloat16 float32"]
 
 
 def test_the_first_generation_has_no_float16(hmp: Callable[..., list[str]]) -> None:

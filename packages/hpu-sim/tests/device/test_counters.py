@@ -45,97 +45,65 @@ def test_a_reset_zeroes_counters_and_keeps_memory_in_use() -> None:
     assert not any(value for name, value in counted.items() if name not in {"allocated_bytes", "peak_bytes"})
 
 
-def test_a_mark_step_ends_a_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """The number of operators in the graph does not matter."""
-    x = torch.ones(3, device="hpu")
-    htcore.mark_step()
-    before = statistics()["graphs"]
-
-    ((x + 1) * 2).sum()
-    htcore.mark_step()
-
-    assert statistics()["graphs"] == before + 1
-
-
-def test_an_empty_graph_is_not_counted(statistics: Callable[[], dict[str, int]]) -> None:
-    """A second `mark_step` in a row has nothing to run."""
-    htcore.mark_step()
-    htcore.mark_step()
-
-    assert statistics()["graphs"] == 0
-
-
-def test_an_open_graph_is_not_counted(statistics: Callable[[], dict[str, int]]) -> None:
-    torch.ones(3, device="hpu").add_(1)
-
-    assert statistics()["graphs"] == 0
-
-
-def test_a_copy_to_the_device_does_not_open_a_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    """A step that only loads data runs nothing."""
-    torch.ones(3).to("hpu")
-    htcore.mark_step()
-
-    assert statistics()["graphs"] == 0
-
-
-def test_a_copy_within_the_device_is_part_of_the_graph(statistics: Callable[[], dict[str, int]]) -> None:
-    torch.empty(3, device="hpu").copy_(torch.empty(3, device="hpu"))
-    htcore.mark_step()
-
-    assert statistics()["graphs"] == 1
-
-
-def _graph(*shape: int, dtype: torch.dtype = torch.float32) -> None:
+def _graph(size: int, dtype: torch.dtype = torch.float32) -> None:
     """Record and end a graph that no other test records."""
-    torch.empty(shape, dtype=dtype, device="hpu").sinh().tanh().sinh()
+    torch.empty(size, dtype=dtype, device="hpu").sinh().tanh().sinh()
     htcore.mark_step()
 
 
-def test_a_new_graph_is_not_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """Its first compilation is unavoidable."""
-    torch.empty(7, device="hpu").cosh().sinh().cosh()
-    htcore.mark_step()
-
-    assert _pick(statistics(), _GRAPHS) == (1, 0, 0)
-
-
-def test_a_known_graph_is_not_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """The recipe cache has it."""
-    for _ in range(3):
-        _graph(5)
-
-    assert _pick(statistics(), _GRAPHS) == (3, 0, 0)
-
-
-def test_each_new_shape_is_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """Two new shapes of known operators miss the recipe cache once each."""
-    _graph(5)
-    hpu_sim.reset_stats()
-
-    for size in (11, 12, 11, 12, 5):
+def _graphs(*sizes: int) -> None:
+    for size in sizes:
         _graph(size)
 
-    assert _pick(statistics(), _GRAPHS) == (5, 2, 0)
+
+def _mark_after(*work: object) -> None:
+    htcore.mark_step()
 
 
-def test_a_new_dtype_is_a_recompilation(statistics: Callable[[], dict[str, int]]) -> None:
-    """A recipe is specific to dtypes."""
+# What is done, and the graphs that it ends.
+_STEPS: Final[dict[str, tuple[Callable[[], Any], int]]] = {
+    "several operators are one graph": (lambda: _mark_after(((torch.ones(3, device="hpu") + 1) * 2).sum()), 1),
+    "an empty graph is not counted": (lambda: (htcore.mark_step(), htcore.mark_step()), 0),
+    "an open graph is not counted": (lambda: torch.ones(3, device="hpu").add_(1), 0),
+    "a copy to the device opens no graph": (lambda: _mark_after(torch.ones(3).to("hpu")), 0),
+    "a copy within the device is part of a graph": (
+        lambda: _mark_after(torch.empty(3, device="hpu").copy_(torch.empty(3, device="hpu"))),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("step", _STEPS)
+def test_graphs_of_a_step(step: str, statistics: Callable[[], dict[str, int]]) -> None:
+    work, expected = _STEPS[step]
+
+    work()
+
+    assert statistics()["graphs"] == expected
+
+
+# What is done after a graph of five elements: graphs, and recompilations of them.
+_RECOMPILATIONS: Final[dict[str, tuple[Callable[[], Any], tuple[int, int]]]] = {
+    # Its first compilation is unavoidable.
+    "new operators": (lambda: _mark_after(torch.empty(7, device="hpu").cosh().sinh().cosh()), (1, 0)),
+    # The recipe cache has it, also after a reset of the counters.
+    "a known graph": (lambda: _graphs(5, 5, 5), (3, 0)),
+    # Two new shapes of known operators miss the recipe cache once each.
+    "new shapes": (lambda: _graphs(11, 12, 11, 12, 5), (5, 2)),
+    "a new dtype": (lambda: _graph(5, torch.bfloat16), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("step", _RECOMPILATIONS)
+def test_recompilations_of_a_step(step: str, statistics: Callable[[], dict[str, int]]) -> None:
+    """A recipe is specific to operators, shapes and dtypes."""
+    work, expected = _RECOMPILATIONS[step]
     _graph(5)
     hpu_sim.reset_stats()
 
-    _graph(5, dtype=torch.bfloat16)
+    work()
 
-    assert _pick(statistics(), _GRAPHS) == (1, 1, 0)
-
-
-def test_a_reset_keeps_the_recipe_cache(statistics: Callable[[], dict[str, int]]) -> None:
-    _graph(21)
-    hpu_sim.reset_stats()
-
-    _graph(21)
-
-    assert _pick(statistics(), _GRAPHS) == (1, 0, 0)
+    assert _pick(statistics(), _GRAPHS) == (*expected, 0)
 
 
 # What reads a value of the card: graphs, host syncs and device-to-host copies of each.
