@@ -1,4 +1,4 @@
-"""csrc/fallback.cpp, storage_ops.cpp and device_memory.cpp: what belongs to another device, or to none, is refused."""
+"""csrc/cpu_fallback.cpp, storage_ops.cpp and allocator.cpp: what belongs to another device, or to none, is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 // Operators that the bridge has and the CPU lacks, so that no fallback serves them, and those whose results, dtypes or
 // random numbers on the bridge differ from those of the CPU.
-
 #include <ATen/ops/complex.h>
 #include <ATen/ops/complex_native.h>
 #include <ATen/ops/empty_like.h>

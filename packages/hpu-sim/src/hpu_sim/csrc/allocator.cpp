@@ -12,11 +12,7 @@
 namespace hpu_sim {
 namespace {
 
-std::atomic<void (*)()> acquire_callback{nullptr};
-std::atomic<bool> acquired{false};
-
 struct AllocatorStats {
-  std::atomic<int64_t> limit{INT64_MAX};
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> peak{0};
   std::atomic<int64_t> lifetime_peak{0};
@@ -34,7 +30,7 @@ void atomic_max(std::atomic<int64_t>& maximum, int64_t value) {
 
 bool exceeds_limit(int64_t bytes) {
   return !is_never() &&
-         bytes > stats.limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed);
+         bytes > memory_limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed);
 }
 
 // The number of allocations until one fails; see `fail_allocation`.
@@ -157,12 +153,14 @@ void delete_device_block(void* context) {
   delete block;
 }
 
-bool owns(const c10::DataPtr& data) {
-  return data.get_deleter() == &delete_device_block;
-}
-
 DeviceBlock& block_of(const c10::DataPtr& data) {
   return *static_cast<DeviceBlock*>(data.get_context());
+}
+
+// Returns null for a storage over foreign memory.
+DeviceBlock* find_block(const c10::Storage& hpu) {
+  const c10::DataPtr& data = hpu.data_ptr();
+  return C10_LIKELY(data.get_deleter() == &delete_device_block) ? &block_of(data) : nullptr;
 }
 
 // Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, with page tables
@@ -200,7 +198,7 @@ StoragePtr make_cpu_storage(size_t bytes) {
 
 // Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
 StoragePtr make_handle(size_t bytes) {
-  if (is_never() || static_cast<int64_t>(bytes) <= stats.limit.load(std::memory_order_relaxed)) {
+  if (is_never() || static_cast<int64_t>(bytes) <= memory_limit.load(std::memory_order_relaxed)) {
     return make_cpu_storage(bytes);
   }
   return make_storage(bytes, {nullptr, c10::Device(c10::DeviceType::CPU)}, c10::GetCPUAllocator());
@@ -231,7 +229,7 @@ class DeviceAllocator final : public AllocatorBase {
 #endif
 
 #ifdef HPU_SIM_ACCELERATOR_MEMORY
-  bool initialized() override { return acquired; }
+  bool initialized() override { return is_acquired; }
   void emptyCache(c10::MempoolId_t /*pool*/) override {}                               // Nothing is cached.
   void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}  // No work is pending.
   void resetAccumulatedStats(c10::DeviceIndex /*device*/) override { reset_accumulated_memory(); }
@@ -256,7 +254,7 @@ class DeviceAllocator final : public AllocatorBase {
   // An override from torch 2.10 on.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex /*device*/) {  // NOLINT(modernize-use-override)
     ensure_acquired();
-    return {static_cast<size_t>(stats.limit - stats.in_use), static_cast<size_t>(stats.limit)};
+    return {static_cast<size_t>(memory_limit - stats.in_use), static_cast<size_t>(memory_limit)};
   }
 #endif
 };
@@ -289,7 +287,7 @@ void throw_out_of_memory(int64_t bytes) {
       " bytes with ",
       stats.in_use.load(),
       " of ",
-      stats.limit.load(),
+      memory_limit.load(),
       " bytes in use.");
 }
 
@@ -298,7 +296,7 @@ std::map<std::string, int64_t> memory_stats() {
   const std::lock_guard<std::mutex> lock(strict_pool.mutex);
   const auto& pool = strict_pool.pool;
   return {
-      {"limit", stats.limit},
+      {"limit", memory_limit},
       {"in_use", stats.in_use},
       {"max_in_use", stats.peak},
       {"lifetime_max_in_use", std::max(stats.peak.load(), stats.lifetime_peak.load())},
@@ -306,7 +304,7 @@ std::map<std::string, int64_t> memory_stats() {
       {"num_frees", stats.num_frees},
       {"max_alloc_size", stats.max_alloc_size},
       {"workspace", is_strict() ? pool.workspace() : 0},
-      {"largest_free", is_strict() ? pool.largest_free() : stats.limit - stats.in_use},
+      {"largest_free", is_strict() ? pool.largest_free() : memory_limit - stats.in_use},
       {"num_defragmentations", is_strict() ? pool.num_defragmentations() : 0},
   };
 }
@@ -321,15 +319,11 @@ void reset_accumulated_memory() {
   stats.num_frees = 0;
 }
 
-void set_memory_limit(int64_t bytes) {
-  stats.limit = bytes;
-}
-
 void set_strict(std::optional<PoolRules> rules) {
   const std::lock_guard<std::mutex> lock(strict_pool.mutex);
   auto& pool = strict_pool.pool;
   stats.in_use -= pool.reserved();
-  pool.reset(stats.limit, rules.value_or(PoolRules{}));
+  pool.reset(memory_limit, rules.value_or(PoolRules{}));
   atomic_max(stats.peak, stats.in_use.fetch_add(pool.reserved()) + pool.reserved());
   strict_enabled = rules.has_value();
 }
@@ -338,16 +332,8 @@ int64_t fail_allocation(int64_t number) {
   return allocations_to_failure.exchange(number);
 }
 
-void set_acquire_callback(void (*callback)()) {
-  acquire_callback = callback;
-}
-
-void set_acquired(bool value) {
-  acquired = value;
-}
-
 void ensure_acquired() {
-  if (C10_UNLIKELY(!acquired.load(std::memory_order_relaxed))) {
+  if (C10_UNLIKELY(!is_acquired.load(std::memory_order_relaxed))) {
     if (auto* callback = acquire_callback.load()) {
       callback();
     }
@@ -358,31 +344,26 @@ c10::Allocator* device_allocator() {
   return &device_allocator_instance;
 }
 
-const void* host_address(const c10::Storage& storage) {
-  return host_address(storage.data());
-}
-
 void commit(const c10::Storage& hpu) {
-  if (C10_LIKELY(owns(hpu.data_ptr()))) {
-    block_of(hpu.data_ptr()).commit();
+  if (auto* block = find_block(hpu)) {
+    block->commit();
   }
 }
 
 StreamEvent pending_event(const c10::Storage& hpu) {
-  if (is_foreign(hpu) || !block_of(hpu.data_ptr()).is_pending.load(std::memory_order_acquire)) {
+  auto* block = find_block(hpu);
+  if (block == nullptr || !block->is_pending.load(std::memory_order_acquire)) {
     return {};
   }
-  auto& block = block_of(hpu.data_ptr());
-  const std::lock_guard<std::mutex> lock(block.mutex);
-  return block.pending.is_reached() ? StreamEvent{} : block.pending;
+  const std::lock_guard<std::mutex> lock(block->mutex);
+  return block->pending.is_reached() ? StreamEvent{} : block->pending;
 }
 
 void set_pending_event(const c10::Storage& hpu, const StreamEvent& event) {
-  if (!is_foreign(hpu)) {
-    auto& block = block_of(hpu.data_ptr());
-    const std::lock_guard<std::mutex> lock(block.mutex);
-    block.pending = event;
-    block.is_pending = true;
+  if (auto* block = find_block(hpu)) {
+    const std::lock_guard<std::mutex> lock(block->mutex);
+    block->pending = event;
+    block->is_pending = true;
   }
 }
 
@@ -405,17 +386,14 @@ StreamEvent launch_on_memory(
   return event;
 }
 
-bool is_foreign(const c10::Storage& hpu) {
-  return !owns(hpu.data_ptr());
-}
-
 KnownValue* known_value(const c10::Storage& hpu) {
-  return owns(hpu.data_ptr()) ? &block_of(hpu.data_ptr()).value : nullptr;
+  auto* block = find_block(hpu);
+  return block == nullptr ? nullptr : &block->value;
 }
 
 void store_in_half(const c10::Storage& hpu) {
-  if (owns(hpu.data_ptr())) {
-    block_of(hpu.data_ptr()).is_halved = true;
+  if (auto* block = find_block(hpu)) {
+    block->is_halved = true;
   }
 }
 
@@ -434,13 +412,12 @@ c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {
 }
 
 c10::Storage cpu_storage(const c10::Storage& hpu) {
-  const c10::DataPtr& data = hpu.data_ptr();
-  if (C10_LIKELY(owns(data))) {
-    return block_of(data).cpu;
+  if (const auto* block = find_block(hpu)) {
+    return block->cpu;
   }
   auto* keep_alive = new c10::Storage(hpu);
   c10::DataPtr alias(
-      host_address(data.get()),
+      host_address(hpu.data()),
       keep_alive,
       [](void* storage) { delete static_cast<c10::Storage*>(storage); },
       c10::Device(c10::DeviceType::CPU));
@@ -448,13 +425,13 @@ c10::Storage cpu_storage(const c10::Storage& hpu) {
 }
 
 int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
-  const c10::DataPtr& data = hpu.data_ptr();
-  if (!owns(data)) {
+  auto* found = find_block(hpu);
+  if (found == nullptr) {
     return 0;
   }
-  DeviceBlock& block = block_of(data);
+  DeviceBlock& block = *found;
   auto* cpu = block.cpu.get();
-  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == host_address(data.get())) {
+  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == host_address(hpu.data())) {
     return 0;
   }
   const size_t before = hpu.nbytes();
@@ -486,7 +463,8 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
     return;
   }
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
-  block_of(grown).is_halved = owns(hpu.data_ptr()) && block_of(hpu.data_ptr()).is_halved;
+  const auto* block = find_block(hpu);
+  block_of(grown).is_halved = block != nullptr && block->is_halved;
   if (before != 0) {
     commit(hpu);
     block_of(grown).commit();

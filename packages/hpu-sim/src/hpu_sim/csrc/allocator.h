@@ -31,7 +31,7 @@ KnownValue* known_value(const c10::Storage& hpu);
 std::map<std::string, int64_t> memory_stats();
 void reset_peak_memory();
 void reset_accumulated_memory();
-void set_memory_limit(int64_t bytes);
+inline std::atomic<int64_t> memory_limit{INT64_MAX};  // in bytes
 
 // Starts strict mode, in which blocks come from a pool with these rules; none ends it. To be called before the device
 // is used.
@@ -43,17 +43,14 @@ int64_t fail_allocation(int64_t number);
 
 // `ensure_acquired` calls the callback before the first use of the device, and the callback throws if no device is
 // free.
-void set_acquire_callback(void (*callback)());
-void set_acquired(bool acquired);
+inline std::atomic<bool> is_acquired{false};
+inline std::atomic<void (*)()> acquire_callback{nullptr};
 void ensure_acquired();
 
 c10::Allocator* device_allocator();
 
 // Throws torch's OutOfMemoryError. The text starts as the bridge's does: batch size finders match it.
 [[noreturn]] void throw_out_of_memory(int64_t bytes);
-
-// Returns the address of a storage's first byte in the memory of the host.
-const void* host_address(const c10::Storage& storage);
 
 // Commits the memory of a storage, unless it is. Throws torch's OutOfMemoryError beyond the memory limit.
 void commit(const c10::Storage& hpu);
@@ -72,9 +69,6 @@ void set_pending_event(const c10::Storage& hpu, const StreamEvent& event);
 void wait_for_memory(c10::ArrayRef<c10::Storage> memory);
 StreamEvent launch_on_memory(
     const char* op, c10::ArrayRef<c10::Storage> memory, std::function<void()> work, WorkKind kind = WorkKind::kKernel);
-
-// Returns whether the memory of a storage was not allocated here.
-bool is_foreign(const c10::Storage& hpu);
 
 // Returns an hpu storage that aliases `cpu`, and counts half of its bytes if `is_halved`. Throws torch's
 // OutOfMemoryError beyond the memory limit.

@@ -12,6 +12,8 @@ namespace {
 // Norms cast their first argument only; weights and running statistics keep their dtype.
 constexpr std::array<std::string_view, 4> kFirstArgOnly = {"batch_norm", "layer_norm", "group_norm", "instance_norm"};
 
+enum class CastPolicy { kLower, kFloat32, kPromote };
+
 at::ScalarType autocast_dtype() {
 #if HPU_SIM_TORCH >= 204
   return at::autocast::get_autocast_dtype(at::kHPU);
@@ -76,23 +78,20 @@ class CastKernel final : public c10::OperatorKernel {
 };
 
 bool has_out_argument(const c10::OperatorHandle& op) {
-  for (const auto& argument : op.schema().arguments()) {
-    if (argument.is_out()) {
-      return true;
-    }
-  }
-  return false;
+  const auto& arguments = op.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const auto& argument) { return argument.is_out(); });
 }
 
 }  // namespace
 
-bool register_autocast(const std::string& name, CastPolicy policy) {
+bool register_autocast(const std::string& name, const std::string& policy) {
+  static const std::map<std::string, CastPolicy> policies = {
+      {"lower", CastPolicy::kLower}, {"fp32", CastPolicy::kFloat32}, {"promote", CastPolicy::kPromote}};
+  const auto found = policies.find(policy);
+  TORCH_CHECK_VALUE(found != policies.end(), "`policy` must be lower, fp32 or promote, got ", policy);
   static auto* library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
-  bool first_arg_only = false;
-  for (const auto norm : kFirstArgOnly) {
-    first_arg_only |= name == norm;
-  }
+  const bool first_arg_only = std::find(kFirstArgOnly.begin(), kFirstArgOnly.end(), name) != kFirstArgOnly.end();
   bool known = false;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& candidate : dispatcher.getAllOpNames()) {
@@ -104,12 +103,10 @@ bool register_autocast(const std::string& name, CastPolicy policy) {
       continue;
     }
     known = true;
-    const auto overload =
-        candidate.overload_name.empty() ? candidate.name : candidate.name + "." + candidate.overload_name;
     library->impl(
-        overload.c_str(),
+        c10::toString(candidate).c_str(),
         torch::CppFunction::makeFromBoxedKernel(
-            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(policy, first_arg_only))));
+            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(found->second, first_arg_only))));
   }
   return known;
 }

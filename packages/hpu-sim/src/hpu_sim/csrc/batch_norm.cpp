@@ -1,6 +1,5 @@
 // Batch norm with parameters of low precision and float32 statistics, as DeepSpeed leaves them in its bf16 and fp16
 // modes. CUDA's kernels accept that. The CPU's only accept it with float32 parameters, so they get copies of these.
-
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
 

@@ -16,6 +16,10 @@
 #include "stream.h"
 #include "strict.h"
 
+#if HPU_SIM_TORCH >= 201
+#include <ATen/ops/_foreach_copy_native.h>
+#endif
+
 namespace hpu_sim {
 namespace {
 
@@ -57,8 +61,8 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
       graph_recorder().add_call(copy_operator(), {target, source, false});
     }
   } else if (from_device) {
-    ++counters().d2h_copies;
-    counters().d2h_bytes += num_bytes(source);
+    ++counters.d2h_copies;
+    counters.d2h_bytes += num_bytes(source);
     // On the bridge a copy that does not block is asynchronous into pageable memory as well.
     if (non_blocking && (is_pinned(target.storage().data()) || execution_mode() == ExecutionMode::kLater)) {
       graph_recorder().flush();
@@ -74,8 +78,8 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     if (!non_blocking || is_pinned(source.storage().data())) {
       join_pipeline();
     }
-    ++counters().h2d_copies;
-    counters().h2d_bytes += num_bytes(source);
+    ++counters.h2d_copies;
+    counters.h2d_bytes += num_bytes(source);
   }
 }
 
@@ -161,24 +165,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_(result, source, /*non_blocking=*/false);
 }
 
-#if HPU_SIM_TORCH >= 201
-// As on every accelerator, the sources may be CPU tensors.
-void foreach_copy_(at::TensorList self, at::TensorList sources, bool non_blocking) {
-  TORCH_CHECK(
-      self.size() == sources.size(),
-      "Tensor lists must have the same number of tensors, got ",
-      self.size(),
-      " and ",
-      sources.size());
-  for (size_t i = 0; i < self.size(); ++i) {
-    self[i].copy_(sources[i], non_blocking);
-  }
-}
-#endif
-
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  ++counters().d2h_copies;
-  counters().d2h_bytes += static_cast<int64_t>(self.element_size());
+  ++counters.d2h_copies;
+  counters.d2h_bytes += static_cast<int64_t>(self.element_size());
   wait_for_memory(self.storage());
   const auto planned = is_never() ? std::make_optional(read_element(self)) : std::nullopt;
   record_host_sync(
@@ -196,7 +185,8 @@ TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("_local_scalar_dense", &local_scalar_dense);
 #if HPU_SIM_TORCH >= 201
-  m.impl("_foreach_copy_", &foreach_copy_);
+  // Copies one by one: as on every accelerator, the sources may be CPU tensors.
+  m.impl("_foreach_copy_", &at::native::foreach_tensor_copy_list_kernel_slow_);
 #endif
 }
 

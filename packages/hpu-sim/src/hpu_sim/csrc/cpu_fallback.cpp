@@ -357,7 +357,7 @@ class CpuFallbackCall {
       return mode_ == ExecutionMode::kLater ? as_snapshot(tensor) : tensor;
     }
     if (C10_UNLIKELY(mode_ == ExecutionMode::kLater)) {
-      has_foreign_memory_ |= is_foreign(tensor.storage());
+      has_foreign_memory_ |= known_value(tensor.storage()) == nullptr;
     }
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";

@@ -11,8 +11,6 @@ ForkSafeMutex& mutex = *new ForkSafeMutex();  // of the placement and the counts
 CpuPlacement& placement = *new CpuPlacement();
 std::map<std::string, int64_t>& counts = *new std::map<std::string, int64_t>();
 
-std::atomic<bool> is_capturing{false};
-
 // Written before the first operator runs.
 std::unordered_set<c10::OperatorName> operators_on_cpu;
 std::unordered_set<std::string> operators_on_device;
@@ -113,10 +111,6 @@ bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) 
 void set_cpu_placement(CpuPlacement allowed) {
   const std::lock_guard<std::mutex> lock(mutex);
   placement = std::move(allowed);
-}
-
-void set_capturing(bool value) {
-  is_capturing = value;
 }
 
 std::map<std::string, int64_t> cpu_placement_counts() {

@@ -35,8 +35,8 @@ using CpuPlacement = std::optional<std::unordered_set<std::string>>;
 // Sets which of these operators run: PT_HPU_PLACE_ON_CPU. The others throw the bridge's error.
 void set_cpu_placement(CpuPlacement allowed);
 
-// Sets whether HPU graphs are being captured, in which none of these operators can run.
-void set_capturing(bool value);
+// Whether HPU graphs are being captured, in which none of these operators can run.
+inline std::atomic<bool> is_capturing{false};
 
 // Returns the number of calls of each such operator.
 std::map<std::string, int64_t> cpu_placement_counts();

@@ -9,11 +9,8 @@
 namespace hpu_sim {
 namespace {
 
-std::atomic<bool> low_precision_supported{true};
-std::atomic<bool> int64_supported{true};
-
 void check_low_precision(c10::ScalarType dtype, const std::string& op) {
-  if (C10_LIKELY(low_precision_supported.load(std::memory_order_relaxed))) {
+  if (C10_LIKELY(has_low_precision.load(std::memory_order_relaxed))) {
     return;
   }
   if (dtype == c10::ScalarType::Half) {
@@ -32,20 +29,8 @@ bool is_float8(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) && c10::elementSize(dtype) == 1;
 }
 
-void set_low_precision_supported(bool supported) {
-  low_precision_supported = supported;
-}
-
-void set_int64_supported(bool supported) {
-  int64_supported = supported;
-}
-
-bool is_int64_supported() {
-  return int64_supported.load(std::memory_order_relaxed);
-}
-
 bool is_stored_in_half(c10::ScalarType dtype) {
-  return is_strict() && (dtype == at::kDouble || (dtype == at::kLong && !is_int64_supported()));
+  return is_strict() && (dtype == at::kDouble || (dtype == at::kLong && !has_int64));
 }
 
 void round_to_stored(const at::Tensor& cpu) {
@@ -59,8 +44,7 @@ void check_range_from_host(const at::Tensor& cpu) {
     const char* value = std::getenv("PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK");
     return value == nullptr || std::string(value) != "0";
   }();
-  if (!is_checked || !graph_recorder().lazy() || is_int64_supported() || cpu.scalar_type() != at::kLong ||
-      cpu.numel() == 0) {
+  if (!is_checked || !graph_recorder().lazy() || has_int64 || cpu.scalar_type() != at::kLong || cpu.numel() == 0) {
     return;
   }
   const auto low = cpu.min().item<int64_t>();

@@ -5,12 +5,11 @@
 
 namespace hpu_sim {
 
-// Sets whether the device has float16 and float8: the first generation of Gaudi does not.
-void set_low_precision_supported(bool supported);
+// Whether the device has float16 and float8: the first generation of Gaudi does not.
+inline std::atomic<bool> has_low_precision{true};
 
-// Sets whether the device has int64. If not, it stores int64 as int32.
-void set_int64_supported(bool supported);
-bool is_int64_supported();
+// Whether the device has int64. If not, it stores int64 as int32.
+inline std::atomic<bool> has_int64{true};
 
 // Returns whether `dtype` is one of torch's 8-bit floating point dtypes.
 bool is_float8(c10::ScalarType dtype);

@@ -36,18 +36,13 @@ void Counters::reset() {
   }
 }
 
-Counters& counters() {
-  static Counters instance;
-  return instance;
-}
-
 void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
   const bool is_later = execution_mode() == ExecutionMode::kLater;
   record_host_sync(op, is_later ? current_stream()->record() : StreamEvent{}, kind, std::move(values));
 }
 
 void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind, torch::jit::Stack values) {
-  ++counters().host_syncs;
+  ++counters.host_syncs;
   graph_recorder().flush();
   if (is_heard()) {
     notify({kind, op, "", 0, nullptr, {}, std::move(values)});

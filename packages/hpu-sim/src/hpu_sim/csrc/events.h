@@ -68,7 +68,7 @@ struct Counters {
   void reset();
 };
 
-Counters& counters();
+inline Counters counters;
 
 // Records a host-device synchronization caused by `op`, as an event of this kind, with what is known of the values that
 // the host reads. In lazy mode it flushes the graph. Blocks until the current stream has run, and raises a late error.

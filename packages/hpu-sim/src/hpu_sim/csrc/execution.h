@@ -17,10 +17,6 @@ inline ExecutionMode execution_mode() {
   return current_execution_mode.load(std::memory_order_relaxed);
 }
 
-inline void set_execution_mode(ExecutionMode mode) {
-  current_execution_mode = mode;
-}
-
 inline std::atomic<bool> never_enabled{false};
 
 // Returns whether kernels never run: in a plan, see never.h.

@@ -1,5 +1,4 @@
 // Devices, streams and events.
-
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "allocator.h"
@@ -31,10 +30,7 @@ DeviceEvent* device_event(void* event) {
   return static_cast<DeviceEvent*>(event);
 }
 
-std::atomic<int> device_count{1};
-
 std::atomic<c10::StreamId> next_stream{0};
-thread_local c10::StreamId current_id = 0;
 
 class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -55,7 +51,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 #endif
 
   c10::Stream getStream(c10::Device /*device*/) const noexcept override {
-    return c10::Stream(c10::Stream::UNSAFE, kDevice, current_id);
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, current_stream_id);
   }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override {
     return c10::Stream(c10::Stream::DEFAULT, kDevice);
@@ -70,7 +66,7 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 #endif
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     const auto previous = getStream(kDevice);
-    current_id = stream.id();
+    current_stream_id = stream.id();
     return previous;
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -181,22 +177,6 @@ void synchronize_device() {
   record_host_sync("synchronize", StreamEvent{});
   wait_for_device(/*keeps_gil=*/true);
   join_pipeline();
-}
-
-void set_device_count(int count) {
-  device_count = count;
-}
-
-int get_device_count() {
-  return device_count;
-}
-
-int64_t current_stream_id() {
-  return current_id;
-}
-
-void set_current_stream_id(int64_t id) {
-  current_id = id;
 }
 
 int64_t new_stream_id() {

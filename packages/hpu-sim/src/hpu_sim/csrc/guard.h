@@ -12,8 +12,7 @@ void check_device_index(c10::DeviceIndex index);
 void synchronize_device();
 
 // Number of devices of the machine, of which a process acquires one.
-void set_device_count(int count);
-int get_device_count();
+inline std::atomic<int> device_count{1};
 
 // Makes a CUDA build of torch on a machine without a GPU behave as a CPU build, for the rest of the process. Throws if
 // there is a GPU.
@@ -24,8 +23,7 @@ void disable_cuda_hooks();
 
 // Stream ids: 0 is the default stream, the others come from a pool of 32, used round-robin, as on the bridge.
 inline constexpr int64_t kNumStreams = 33;
-int64_t current_stream_id();
-void set_current_stream_id(int64_t id);
+inline thread_local int64_t current_stream_id = 0;
 int64_t new_stream_id();
 
 // An event of the program. Streams are given by their ids.

@@ -37,8 +37,8 @@ void record_collective(const char* name, const Tensors& payload) {
   // The other ranks read results of the graph.
   graph_recorder().flush();
   const int64_t bytes = num_bytes(payload);
-  ++counters().collectives;
-  counters().collective_bytes += bytes;
+  ++counters.collectives;
+  counters.collective_bytes += bytes;
   if (is_heard()) {
     Event event = running_operator == nullptr ? Event{"collective", ""} : *running_operator;
     event.name = name;
@@ -425,7 +425,6 @@ class HcclBackend final : public c10d::Backend {
       for_each_tensor_of(call, [&](const at::Tensor& tensor) { first.wait_for(pending_event(tensor.storage())); });
     }
     const auto running = std::make_shared<RunningCollective>(/*raises=*/is_now);
-    const auto start_ns = std::make_shared<int64_t>(0);
     const int64_t bytes = num_bytes(call.payload);
     const bool is_timed = call.type != c10d::OpType::BARRIER;
     const auto push = [&](Stream& stream, WorkKind kind, std::function<void()> part) {
@@ -436,13 +435,13 @@ class HcclBackend final : public c10d::Backend {
     } else if (!is_now) {
       push(first, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
     }
-    const auto started = push(
-        first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start_ns, start, is_timed] {
+    const auto started =
+        push(first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, is_timed] {
           const c10::InferenceMode off(false);
           // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch
           // writes to an event that it has freed. The bridge's collectives have no such record either.
           const at::DisableRecordFunctionGuard unrecorded;
-          *start_ns = is_timed && is_traced() ? now_ns() : 0;
+          running->start_ns = is_timed && is_traced() ? now_ns() : 0;
           auto result = start(communicator->gloo());
           running->gloo = std::move(result.gloo);
           running->on_completed = std::move(result.on_completed);
@@ -458,16 +457,14 @@ class HcclBackend final : public c10d::Backend {
         throw;
       }
     });
-    const auto event = push(
-        last,
-        WorkKind::kKernel,
-        [running = running.get(), start_ns, name = call.name, thread = current_thread_id(), bytes] {
+    const auto event =
+        push(last, WorkKind::kKernel, [running = running.get(), name = call.name, thread = current_thread_id(), bytes] {
           const c10::InferenceMode off(false);
           if (running->on_completed) {
             running->on_completed();
           }
-          if (*start_ns != 0) {
-            record_trace_event({"collective", name, *start_ns, now_ns(), thread, bytes});
+          if (running->start_ns != 0) {
+            record_trace_event({"collective", name, running->start_ns, now_ns(), thread, bytes});
           }
           running->gloo.reset();
           running->on_completed = nullptr;

@@ -22,7 +22,7 @@ void check_dtype(const char* name, c10::ScalarType dtype) {
 
 // Drops the high bits of int64, which a device without int64 does not store.
 void narrow_to_stored(const at::Tensor& cpu) {
-  if (cpu.scalar_type() == at::kLong && !is_int64_supported()) {
+  if (cpu.scalar_type() == at::kLong && !has_int64) {
     cpu.copy_(cpu.to(at::kInt));
   }
 }

@@ -30,6 +30,7 @@ class RunningCollective {
 
   WorkPtr gloo;
   std::function<void()> on_completed;
+  int64_t start_ns = 0;  // 0 if nobody records times
 
  private:
   void complete_now(const FuturePtr& future, c10::IValue outputs) const;

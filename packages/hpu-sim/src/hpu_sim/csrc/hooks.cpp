@@ -28,10 +28,10 @@ class HPUHooks final : public at::HPUHooksInterface {
   bool hasHPU() const override { return true; }
 #if HPU_SIM_TORCH >= 207
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return get_device_count() > 0; }
+  bool isAvailable() const override { return device_count > 0; }
 #endif
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return true; }
-  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(get_device_count()); }
+  c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(device_count); }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }

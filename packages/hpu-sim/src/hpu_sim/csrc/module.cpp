@@ -88,17 +88,8 @@ std::vector<int64_t> storage_numbers(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-bool register_autocast(const std::string& name, const std::string& policy) {
-  using hpu_sim::CastPolicy;
-  static const std::map<std::string, CastPolicy> policies = {
-      {"lower", CastPolicy::kLower}, {"fp32", CastPolicy::kFloat32}, {"promote", CastPolicy::kPromote}};
-  const auto found = policies.find(policy);
-  TORCH_CHECK_VALUE(found != policies.end(), "`policy` must be lower, fp32 or promote, got ", policy);
-  return hpu_sim::register_autocast(name, found->second);
-}
-
 std::map<std::string, int64_t> stats() {
-  const auto& counters = hpu_sim::counters();
+  const auto& counters = hpu_sim::counters;
   const auto graphs = hpu_sim::graph_recorder().totals();
   auto memory = hpu_sim::memory_stats();
   return {
@@ -147,7 +138,7 @@ c10::Stream stream_with(int64_t id) {
 }
 
 void reset_stats() {
-  hpu_sim::counters().reset();
+  hpu_sim::counters.reset();
   hpu_sim::graph_recorder().reset_totals();
   hpu_sim::reset_peak_memory();
 }
@@ -161,22 +152,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
     *acquire_function = std::move(acquire);
-    hpu_sim::set_acquire_callback(&call_function<void, &acquire_function>);
-    hpu_sim::set_device_count(devices);
+    hpu_sim::acquire_callback = &call_function<void, &acquire_function>;
+    hpu_sim::device_count = devices;
     hpu_sim::graph_recorder().set_lazy(lazy);
-    hpu_sim::set_memory_limit(memory_limit);
+    hpu_sim::memory_limit = memory_limit;
   });
   m.def("register_operators", &hpu_sim::register_operators);
   m.def("set_cpu_placement", &hpu_sim::set_cpu_placement);
-  m.def("set_capturing", &hpu_sim::set_capturing);
+  m.def("set_capturing", [](bool value) { hpu_sim::is_capturing = value; });
   m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
-  m.def("set_low_precision_supported", &hpu_sim::set_low_precision_supported);
-  m.def("set_int64_supported", &hpu_sim::set_int64_supported);
-  m.def("register_autocast", &register_autocast);
+  m.def("set_low_precision_supported", [](bool value) { hpu_sim::has_low_precision = value; });
+  m.def("set_int64_supported", [](bool value) { hpu_sim::has_int64 = value; });
+  m.def("register_autocast", &hpu_sim::register_autocast);
   m.def(
       "set_listener", &set_listener, py::arg("listener"), py::arg("diagnostics") = true, py::arg("operators") = false);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
-  m.def("set_acquired", &hpu_sim::set_acquired);
+  m.def("set_acquired", [](bool value) { hpu_sim::is_acquired = value; });
   m.def(
       "set_strict",
       [](bool enabled,
@@ -197,7 +188,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("accumulation_distances", &hpu_sim::accumulation_distances);
   m.def("set_locator", [](py::function locate) {
     *locator_function = std::move(locate);
-    hpu_sim::set_locator(&call_function<std::string, &locator_function>);
+    hpu_sim::locate = &call_function<std::string, &locator_function>;
   });
   m.def("join_pipeline", &hpu_sim::join_pipeline);
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
@@ -207,7 +198,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         {"now", ExecutionMode::kNow}, {"later", ExecutionMode::kLater}, {"never", ExecutionMode::kNever}};
     const auto found = modes.find(name);
     TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or never, got ", name);
-    hpu_sim::set_execution_mode(found->second);
+    hpu_sim::current_execution_mode = found->second;
   });
   m.def("exit_at_interrupt", &hpu_sim::exit_at_interrupt);
   m.def("wait_for_device", [] { hpu_sim::wait_for_device(/*keeps_gil=*/false); });
@@ -223,8 +214,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
   m.def("device_type", [] { return static_cast<int>(hpu_sim::kDevice.type()); });
-  m.def("current_stream_id", &hpu_sim::current_stream_id);
-  m.def("set_current_stream_id", &hpu_sim::set_current_stream_id);
+  m.def("current_stream_id", [] { return hpu_sim::current_stream_id; });
+  m.def("set_current_stream_id", [](int64_t id) { hpu_sim::current_stream_id = id; });
   m.def("new_stream_id", &hpu_sim::new_stream_id);
   // For torch before 2.4, whose own streams and events lack them.
   py::class_<hpu_sim::DeviceEvent>(m, "Event")

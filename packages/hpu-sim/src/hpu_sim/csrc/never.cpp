@@ -419,9 +419,16 @@ class LostCall {
   int assumed_ = -1;
 };
 
-void fill_with(const at::Tensor& target, const at::Scalar& value) {
-  const at::AutoDispatchBelowADInplaceOrView without_autograd;
-  target.fill_(value);
+// Returns an element that is not known: False, 1 or 1.0 where nothing is assumed.
+at::Scalar made_up(const KnownValue* value, c10::ScalarType dtype) {
+  const bool is_assumed = value != nullptr && value->assumed >= 0;
+  if (dtype == at::kBool) {
+    return at::Scalar(is_assumed && value->assumed != 0);
+  }
+  if (is_assumed) {
+    return at::Scalar(static_cast<int64_t>(value->assumed));
+  }
+  return c10::isFloatingType(dtype) ? at::Scalar(1.0) : at::Scalar(int64_t{1});
 }
 
 }  // namespace
@@ -434,7 +441,7 @@ void set_never(bool enabled, std::function<bool()> is_reserved_on_host) {
   if (enabled != is_never()) {
     // What is computed at all is computed now.
     mode_before = enabled ? execution_mode() : mode_before;
-    set_execution_mode(enabled ? ExecutionMode::kNow : mode_before);
+    current_execution_mode = enabled ? ExecutionMode::kNow : mode_before;
   }
   never_enabled = enabled;
   if (enabled && kernels == nullptr) {
@@ -500,9 +507,8 @@ at::Tensor& copy_without_data(at::Tensor& target, const at::Tensor& source) {
   if (is_hpu_tensor(source) && has_values(source)) {
     target.copy_(as_cpu_alias(source));
   } else if (static_cast<int64_t>(target.nbytes()) < kLargeBytes) {
-    const auto* given = known_value(source.storage());
-    const int assumed = given == nullptr ? -1 : given->assumed;
-    fill_with(target, assumed >= 0 ? at::Scalar(assumed) : at::Scalar(target.scalar_type() == at::kBool ? 0 : 1));
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    target.fill_(made_up(known_value(source.storage()), target.scalar_type()));
   }
   return target;
 }
@@ -512,14 +518,7 @@ at::Scalar read_element(const at::Tensor& tensor) {
   if (value != nullptr && value->is_known) {
     return at::_local_scalar_dense(as_cpu_alias(tensor));
   }
-  const bool is_bool = tensor.scalar_type() == at::kBool;
-  if (value != nullptr && value->assumed >= 0) {
-    return is_bool ? at::Scalar(value->assumed != 0) : at::Scalar(static_cast<int64_t>(value->assumed));
-  }
-  if (is_bool) {
-    return at::Scalar(false);
-  }
-  return c10::isFloatingType(tensor.scalar_type()) ? at::Scalar(1.0) : at::Scalar(int64_t{1});
+  return made_up(value, tensor.scalar_type());
 }
 
 void assume(const at::Tensor& tensor, bool value) {

@@ -20,6 +20,25 @@ uint64_t hash_double(double value) {
   return bits;
 }
 
+uint64_t hash_metadata(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return kAbsent;
+  }
+  uint64_t hash = hash_combine(0, static_cast<uint64_t>(tensor.scalar_type()));
+  const auto sizes = tensor.sizes();
+  const auto strides = tensor.strides();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    hash = hash_combine(hash, static_cast<uint64_t>(sizes[i]));
+    // The stride of a dimension of one element has no effect.
+    hash = hash_combine(hash, sizes[i] == 1 ? 0 : static_cast<uint64_t>(strides[i]));
+  }
+  if (is_view(tensor)) {
+    hash = hash_combine(hash, static_cast<uint64_t>(tensor.storage_offset()));
+    hash = hash_combine(hash, static_cast<uint64_t>(tensor.storage().nbytes()));
+  }
+  return hash;
+}
+
 // Devices and generators hash to 0: a process has one device, and random states are data.
 uint64_t hash_value(const c10::IValue& value) {
   if (value.isTensor()) {
@@ -115,25 +134,6 @@ bool is_default(const c10::Argument& argument, const c10::IValue& value) {
 }
 
 }  // namespace
-
-uint64_t hash_metadata(const at::Tensor& tensor) {
-  if (!tensor.defined()) {
-    return kAbsent;
-  }
-  uint64_t hash = hash_combine(0, static_cast<uint64_t>(tensor.scalar_type()));
-  const auto sizes = tensor.sizes();
-  const auto strides = tensor.strides();
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    hash = hash_combine(hash, static_cast<uint64_t>(sizes[i]));
-    // The stride of a dimension of one element has no effect.
-    hash = hash_combine(hash, sizes[i] == 1 ? 0 : static_cast<uint64_t>(strides[i]));
-  }
-  if (is_view(tensor)) {
-    hash = hash_combine(hash, static_cast<uint64_t>(tensor.storage_offset()));
-    hash = hash_combine(hash, static_cast<uint64_t>(tensor.storage().nbytes()));
-  }
-  return hash;
-}
 
 uint64_t hash_arguments(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   const auto& schema = op.schema().arguments();

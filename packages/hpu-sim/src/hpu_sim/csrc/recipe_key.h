@@ -19,9 +19,6 @@ inline uint64_t hash_combine(uint64_t seed, uint64_t value) {
   return (seed ^ (value + 0x9e3779b97f4a7c15ULL)) * 1099511628211ULL;
 }
 
-// Returns the hash of a tensor's part of the key.
-uint64_t hash_metadata(const at::Tensor& tensor);
-
 // Returns the hash of the part of the key that the arguments of `op` contribute.
 uint64_t hash_arguments(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

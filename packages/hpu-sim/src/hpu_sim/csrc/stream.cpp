@@ -47,7 +47,6 @@ struct Device {
   std::mutex error_mutex;
   std::exception_ptr error;
   int stages_left = 0;
-  std::atomic<std::string (*)()> locate{nullptr};
 
   std::atomic<int> num_gil_requests{0};
 };
@@ -67,9 +66,7 @@ Device& device() {
 }
 
 void start_in_child() {
-  auto* child = new Device();
-  child->locate = device().locate.load();
-  current_device() = child;
+  current_device() = new Device();
   has_kept_error = false;
   ++num_forks;
 }
@@ -274,7 +271,7 @@ StreamPtr stream_of(int64_t id) {
 
 StreamPtr current_stream() {
   const BridgeLock lock(stream_mutex());
-  return stream_of(current_stream_id());
+  return stream_of(current_stream_id);
 }
 
 void wait_on_host(const StreamEvent& event, bool keeps_gil) {
@@ -435,12 +432,8 @@ void throw_kept_error() {
 }
 
 std::string launching_line() {
-  const auto locate = device().locate.load();
-  return locate == nullptr ? "" : locate();
-}
-
-void set_locator(std::string (*locate)()) {
-  device().locate = locate;
+  auto* const function = locate.load();
+  return function == nullptr ? "" : function();
 }
 
 }  // namespace hpu_sim

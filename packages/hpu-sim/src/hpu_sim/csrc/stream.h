@@ -151,8 +151,9 @@ bool has_pipeline();
 // Keeps an error of `op`, launched by `line`. The newest replaces an older one.
 void keep_error(const char* op, std::exception_ptr error, const std::string& line);
 
-// Returns the line that this thread runs.
+// Returns the line of the program that this thread runs, by a function that knows it.
 std::string launching_line();
+inline std::atomic<std::string (*)()> locate{nullptr};
 
 inline std::atomic<bool> has_kept_error{false};
 bool advance_kept_error();
@@ -169,8 +170,5 @@ inline void join_pipeline() {
     throw_kept_error();
   }
 }
-
-// Sets the function that returns the line of the program that this thread runs.
-void set_locator(std::string (*locate)());
 
 }  // namespace hpu_sim
