@@ -146,22 +146,6 @@ def test_checkpoint_is_saved_on_the_cpu_and_loaded_by_all_ranks(on_ranks: OnRank
     assert on_ranks(_checkpoint, str(tmp_path)) == [(True, "cpu")] * 2
 
 
-def _error_message() -> str:
-    strategy = _fabric().strategy
-    try:
-        strategy.all_gather(torch.zeros(1))
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def test_gather_of_a_cpu_tensor_raises_an_error(on_ranks: OnRanks) -> None:
-    """Fabric itself moves tensors to the device before it calls the strategy."""
-    messages = on_ranks(_error_message)
-
-    assert all(message.startswith("`tensor` must be on 'hpu'") for message in messages)
-
-
 # `test_an_error_that_a_program_catches_precedes_what_it_saves` launches ranks.
 @pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["popen", "spawn"])

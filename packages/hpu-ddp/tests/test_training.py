@@ -1,6 +1,5 @@
 """Lightning's loops on two simulated devices; the helper functions run on both ranks."""
 
-import csv
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -76,28 +75,6 @@ def _fit(module: Classifier, **options: Any) -> Classifier:
     return module
 
 
-def _weights_after_three_epochs() -> bytes:
-    return parameter_bytes(_fit(Classifier(), max_epochs=3))
-
-
-def test_ranks_have_the_same_weights(on_ranks: OnRanks) -> None:
-    first, second = on_ranks(_weights_after_three_epochs)
-
-    assert first == second
-    assert first != parameter_bytes(Classifier())
-
-
-def _losses() -> list[float]:
-    return to_floats(_fit(Classifier()).losses)
-
-
-def test_ranks_train_on_different_data(on_ranks: OnRanks) -> None:
-    first, second = on_ranks(_losses)
-
-    assert len(first) == len(second) == BATCHES
-    assert not set(first) & set(second)
-
-
 def _sample_indices() -> tuple[list[int], bool]:
     class RecordingClassifier(Classifier):
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -137,10 +114,6 @@ def _distance(options: dict[str, Any], accumulated: int = 1) -> float:
         bytearray(expected), dtype=torch.float32
     )
     return float(difference.abs().max())
-
-
-def test_two_ranks_train_like_one_device(on_ranks: OnRanks) -> None:
-    assert max(on_ranks(_distance, {})) < 1e-6
 
 
 def test_gradient_accumulation_trains_like_larger_batches(on_ranks: OnRanks) -> None:
@@ -345,13 +318,6 @@ def test_only_rank_0_writes_checkpoints(on_ranks: OnRanks, tmp_path: Path) -> No
     assert results == [(str(tmp_path / "best.ckpt"), ["best.ckpt", "last.ckpt"])] * 2
 
 
-def test_checkpoint_tensors_are_on_the_cpu(on_ranks: OnRanks, tmp_path: Path) -> None:
-    on_ranks(_checkpoints, str(tmp_path))
-
-    state = torch.load(tmp_path / "last.ckpt", weights_only=False)["state_dict"]
-    assert {value.device.type for value in state.values()} == {"cpu"}
-
-
 class _ImprovesOnRank0(Classifier):
     """Classifier that logs a metric which improves only on rank 0."""
 
@@ -367,21 +333,6 @@ def _stop_early() -> int:
     trainer.fit(_ImprovesOnRank0(), make_loader(), make_loader())
     epochs: int = trainer.current_epoch
     return epochs
-
-
-def _logged_learning_rates(folder: str) -> list[str]:
-    logger = _lightning.pytorch("loggers").CSVLogger(folder)
-    monitor = _callbacks.LearningRateMonitor(logging_interval="step")
-    trainer = make_trainer(logger=logger, callbacks=[monitor], log_every_n_steps=1)
-    trainer.fit(Classifier(), make_loader())
-    if not trainer.is_global_zero:
-        return []
-    with Path(logger.log_dir, "metrics.csv").open() as rows:
-        return [row["lr-Adam"] for row in csv.DictReader(rows) if row["lr-Adam"]]
-
-
-def test_only_rank_0_logs_the_learning_rate(on_ranks: OnRanks, tmp_path: Path) -> None:
-    assert on_ranks(_logged_learning_rates, str(tmp_path)) == [["0.05"] * BATCHES, []]
 
 
 def _train_batch_norm() -> tuple[list[float], str]:
@@ -438,11 +389,6 @@ def _memory_after_training() -> tuple[int, set[str]]:
     module = _fit(Classifier())
     module.losses.clear()
     return hpu_sim.stats()["allocated_bytes"] - before, {parameter.device.type for parameter in module.parameters()}
-
-
-def _root_device() -> tuple[str, int | None]:
-    device = make_trainer().strategy.root_device
-    return device.type, device.index
 
 
 class DeviceRecorder(Classifier):
@@ -504,7 +450,6 @@ def _has_sigterm_replacements() -> list[bool]:
         pytest.param(_ddp_options, (230, True, False), id="defaults of DDP"),
         pytest.param(_custom_options, (10, False, True), id="options override the defaults"),
         pytest.param(_memory_after_training, (0, {"cpu"}), id="teardown frees the memory"),
-        pytest.param(_root_device, ("hpu", None), id="the root device has no index"),
         pytest.param(_device_comparisons, {True}, id="the device of the module is that of its tensors"),
         pytest.param(_has_sigterm_replacements, [False, False], id="Lightning's handling of SIGTERM is restored"),
     ],
