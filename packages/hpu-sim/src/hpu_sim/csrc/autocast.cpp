@@ -84,31 +84,33 @@ bool has_out_argument(const c10::OperatorHandle& op) {
 
 }  // namespace
 
-bool register_autocast(const std::string& name, const std::string& policy) {
-  static const std::map<std::string, CastPolicy> policies = {
+std::set<std::string> register_autocast(const std::map<std::string, std::string>& policies) {
+  static const std::map<std::string, CastPolicy> known = {
       {"lower", CastPolicy::kLower}, {"fp32", CastPolicy::kFloat32}, {"promote", CastPolicy::kPromote}};
-  const auto found = policies.find(policy);
-  TORCH_CHECK_VALUE(found != policies.end(), "`policy` must be lower, fp32 or promote, got ", policy);
   static auto* library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
-  const bool first_arg_only = std::find(kFirstArgOnly.begin(), kFirstArgOnly.end(), name) != kFirstArgOnly.end();
-  bool known = false;
+  std::set<std::string> missing;
+  for (const auto& [name, policy] : policies) {
+    TORCH_CHECK_VALUE(known.count(policy) != 0, "`policy` must be lower, fp32 or promote, got ", policy);
+    missing.insert(name);
+  }
   auto& dispatcher = c10::Dispatcher::singleton();
+  // Once for all operators: torch copies its thousands of names.
   for (const auto& candidate : dispatcher.getAllOpNames()) {
-    if (candidate.name != "aten::" + name) {
-      continue;
-    }
+    const std::string name = candidate.name.rfind("aten::", 0) == 0 ? candidate.name.substr(6) : "";
+    const auto listed = policies.find(name);
     const auto op = dispatcher.findOp(candidate);
-    if (!op.has_value() || has_out_argument(*op)) {
+    if (listed == policies.end() || !op.has_value() || has_out_argument(*op)) {
       continue;
     }
-    known = true;
+    missing.erase(name);
+    const bool first_arg_only = std::find(kFirstArgOnly.begin(), kFirstArgOnly.end(), name) != kFirstArgOnly.end();
     library->impl(
         c10::toString(candidate).c_str(),
         torch::CppFunction::makeFromBoxedKernel(
-            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(found->second, first_arg_only))));
+            c10::BoxedKernel::makeFromFunctor(std::make_unique<CastKernel>(known.at(listed->second), first_arg_only))));
   }
-  return known;
+  return missing;
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastHPU, m) {

@@ -5,9 +5,9 @@
 
 namespace hpu_sim {
 
-// Registers the overloads of one operator, by its name without namespace, such as "linear". The policy casts to the
-// autocast dtype ("lower"), to float32 ("fp32"), or to the widest dtype among the inputs ("promote"). Returns false if
-// torch has no such operator. There is no unregistering: the bridge reads its lists once.
-bool register_autocast(const std::string& name, const std::string& policy);
+// Registers the overloads of operators, by their names without namespace, such as "linear". A policy casts to the
+// autocast dtype ("lower"), to float32 ("fp32"), or to the widest dtype among the inputs ("promote"). Returns the names
+// that torch does not have. There is no unregistering: the bridge reads its lists once.
+std::set<std::string> register_autocast(const std::map<std::string, std::string>& policies);
 
 }  // namespace hpu_sim

@@ -46,11 +46,16 @@ def register(native: Native, environment: Mapping[str, str]) -> None:
     lower = _user_list(environment, LOWER_VARIABLES) or default_list("autocast_lower")
     fp32 = (_user_list(environment, FP32_VARIABLES) or default_list("autocast_fp32")) - lower
     promote = default_list("autocast_promote") - lower - fp32
-    for policy, names in (("lower", lower), ("fp32", fp32), ("promote", promote)):
-        targets = sorted({target for name in names for target in _DISPATCHER_NAMES.get(name, (name,))})
-        unknown = [name for name in targets if not native.register_autocast(name, policy)]
-        if unknown:
-            _logger.debug("autocast lists name operators that torch does not have: %s", ", ".join(unknown))
+    unknown = native.register_autocast(
+        {
+            target: policy
+            for policy, names in (("promote", promote), ("fp32", fp32), ("lower", lower))
+            for name in names
+            for target in _DISPATCHER_NAMES.get(name, (name,))
+        }
+    )
+    if unknown:
+        _logger.debug("autocast lists name operators that torch does not have: %s", ", ".join(sorted(unknown)))
 
 
 def default_list(name: str) -> frozenset[str]:

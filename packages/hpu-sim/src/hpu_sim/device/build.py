@@ -28,7 +28,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import filelock
 import platformdirs
 
 from hpu_sim.device._compile_extension import COMPILER_FLAGS, EXTENSION_NAME
@@ -205,6 +204,9 @@ def _import_library(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _locked(entry: Path) -> Iterator[None]:
+    # Most processes build nothing, and the import takes a tenth of their start.
+    import filelock
+
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(entry.parent / f"{entry.name}.lock")
