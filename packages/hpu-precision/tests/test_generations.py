@@ -51,16 +51,3 @@ def test_first_generation_has_bf16_only(tmp_path: Path) -> None:
 
     assert [reason in error for error in errors] == [True] * 3
     assert dtype == "torch.bfloat16"
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("generation", "release", "expected"),
-    [
-        pytest.param("GAUDI", "1.11.0", "torch.bfloat16", marks=pytest.mark.slow),
-        pytest.param("GAUDI3", "1.24.1", "torch.float16", marks=_NEEDS_SCALER),
-    ],
-)
-def test_16_bit_on_a_release(generation: str, release: str, expected: str, tmp_path: Path) -> None:
-    """HMP's 16 bit is bf16 on all generations."""
-    assert _run(generation, release, [16], tmp_path) == [expected]

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hpu_core import bridge
-from hpu_precision import HPUPrecisionPlugin, _hmp, _kernels, default_op_lists
+from hpu_precision import HPUPrecisionPlugin, _kernels, default_op_lists
 from hpu_precision._autocast import AutocastPolicy
 
 
@@ -31,13 +31,6 @@ def data() -> torch.Tensor:
 
 def _linear_dtype(data: torch.Tensor) -> torch.dtype:
     return functional.linear(data, data).dtype
-
-
-def test_hmp_is_used_if_the_release_has_it(plugin: HPUPrecisionPlugin, has_hmp: bool) -> None:
-    with plugin.forward_context():
-        pass
-
-    assert _hmp._State.lists == (default_op_lists() if has_hmp else None)
 
 
 def test_default_lists_need_no_kernels_without_hmp(plugin: HPUPrecisionPlugin, has_hmp: bool) -> None:

@@ -9,9 +9,6 @@ import torch
 
 from hpu_core import HPUAccelerator, frameworks, register
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
-from hpu_testing.modules import make_loader
-
-from .modules import Classifier
 
 _lightning = frameworks.current()
 
@@ -63,17 +60,3 @@ def test_users_plugin_is_not_replaced(trainer: Callable[..., Any]) -> None:
     plugin = HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear"])
 
     assert trainer(plugin).precision_plugin is plugin
-
-
-@pytest.mark.usefixtures("needs_autocast")
-@pytest.mark.skipif(not hasattr(torch, "float8_e5m2"), reason="Requires: torch 2.1 for fp8")
-def test_trainer_with_fp8_trains_a_converted_module(trainer: Callable[..., Any]) -> None:
-    """The module is converted with the plugin that the Trainer has created."""
-    run = trainer(precision="fp8", plugins=None)
-    module = Classifier()
-    # The sizes of its own layers do not fit.
-    module.net.insert(2, torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU()))
-    run.precision_plugin.convert_modules(module, replace_layers=True)
-    run.fit(module, make_loader())
-
-    assert module.dtypes["fit"] == torch.bfloat16

@@ -327,11 +327,6 @@ def test_init_module_creates_parameters_on_the_device_in_their_dtype(
     assert {(parameter.device.type, parameter.dtype) for parameter in module.parameters()} == {("hpu", dtype)}
 
 
-@pytest.mark.parametrize("value", [32, "bf16-mixed"])
-def test_trainer_precision_is_the_plugins(value: int | str, trainer: MakeTrainer) -> None:
-    assert trainer(HPUPrecisionPlugin(value)).precision == ("32-true" if value == 32 else value)
-
-
 def test_casts_are_disabled_after_an_error_in_a_step(trainer: MakeTrainer) -> None:
     """HMP's own context manager would keep its casts disabled in later steps."""
 
