@@ -45,7 +45,8 @@ class ResolvedPrecision:
         fp8: fp8 conversion; None otherwise.
     """
 
-    name: str
+    # Any: "fp8" is not one of Lightning's names.
+    name: Any
     autocast: AutocastPolicy | None = None
     scaler: "torch.amp.GradScaler | None" = None
     fp8: FP8Converter | None = None
