@@ -29,7 +29,7 @@ __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
     """Fabric strategy for fully sharded data-parallel training on multiple HPUs, registered as "hpu_fsdp".
 
-    Fabric's counterpart of HPUFSDPStrategy. The arguments that both have mean the same.
+    Fabric's counterpart of HPUFSDPStrategy. The arguments and attributes that both have mean the same.
 
     Args:
         accelerator: The accelerator, if it is not passed to Fabric.
@@ -40,11 +40,6 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         context_parallel_size: See HPUFSDPStrategy. Pass each batch through `strategy.context_parallel.shard`.
         async_save: See HPUFSDPStrategy. Call `strategy.finish_save()` at the end.
         **kwargs: Further arguments of torch's FullyShardedDataParallel.
-
-    Attributes:
-        context_parallel_size: Number of neighbouring ranks that share each sequence.
-        context_parallel: These ranks, once the ranks have joined.
-        saves_sharded: Whether checkpoints are folders with a file per rank.
 
     Raises:
         ImportError: torch or Lightning is older than 2.3.

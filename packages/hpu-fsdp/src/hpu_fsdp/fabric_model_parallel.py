@@ -21,17 +21,12 @@ __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrategy):
     """Fabric strategy for FSDP2 and tensor parallelism on multiple HPUs, which replaces Lightning's on HPU.
 
-    Fabric's counterpart of HPUModelParallelStrategy. The arguments that both have mean the same.
+    Fabric's counterpart of HPUModelParallelStrategy. The arguments and attributes that both have mean the same.
 
     Args:
         parallelize_fn: Function that shards a module, called with the module and the device mesh; returns the module.
         context_parallel_size: See HPUModelParallelStrategy. Pass each batch through `strategy.context_parallel.shard`.
         async_save: See HPUModelParallelStrategy. Call `strategy.finish_save()` at the end.
-
-    Attributes:
-        context_parallel_size: Number of neighbouring ranks that share each sequence.
-        context_parallel: These ranks, once the ranks have joined.
-        saves_sharded: Whether checkpoints are folders with a file per rank.
 
     Raises:
         ImportError: torch is older than 2.7, or Lightning older than 2.4.
