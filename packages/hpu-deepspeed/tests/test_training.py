@@ -202,8 +202,8 @@ def test_early_stopping_stops_all_ranks(loops: list[dict[str, Any]]) -> None:
     assert [(found["epochs"], found["logged"]) for found in loops] == [(3, 1.5)] * 2
 
 
-def test_root_device_has_no_index(loops: list[dict[str, Any]]) -> None:
-    assert [found["device"] for found in loops] == ["hpu"] * 2
+def test_root_device_is_that_of_tensors(loops: list[dict[str, Any]]) -> None:
+    assert [found["device"] for found in loops] == ["hpu:0"] * 2
 
 
 def test_device_of_the_module_is_that_of_its_tensors(loops: list[dict[str, Any]]) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         local_rank: Any
         num_nodes: Any
         num_processes: Any
+        root_device: Any
         world_size: Any
         _checkpoint_io: CheckpointIO | None
         _launcher: Any
@@ -87,6 +88,8 @@ class HPUStrategyMixin(_Strategy):
     saves: AsyncSaves | None = None
     module_ids: "tuple[int, ...] | None" = None
 
+    # Whether the device of this process is chosen, which tensors call "hpu:0".
+    _has_device = False
     # Set in `prepare_device`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
     # Launcher of ranks that another program has started.
@@ -123,6 +126,15 @@ class HPUStrategyMixin(_Strategy):
     def at_teardown(self) -> ExitStack:
         """What `teardown` undoes, such as replacements in torch and in the model."""
         return ExitStack()
+
+    @property
+    def root_device(self) -> torch.device:
+        """Device of this process, which has an index once it is chosen, as that of tensors.
+
+        torch takes "hpu" and "hpu:0" for different devices.
+        """
+        device: torch.device = torch.device("hpu", 0) if self._has_device else super().root_device
+        return device
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
@@ -212,6 +224,7 @@ class HPUStrategyMixin(_Strategy):
                 # In microseconds.
                 hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
             hccl.select_device(self.world_size, self.local_rank, self.module_ids)
+        self._has_device = True
         self._mark_step = bridge.mark_step_if_lazy()
 
     def setup_hccl_env(self) -> None:

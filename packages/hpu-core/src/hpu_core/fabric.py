@@ -33,8 +33,6 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     all_reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _in_process_launcher = FabricInProcessLauncher
-    # Whether the device of this process has been chosen, which tensors call "hpu:0".
-    _has_device: bool = False
     _handles_sigterm = False
     _received_sigterm = False
 
@@ -47,20 +45,9 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     _set_rank = _set_world_ranks
 
-    @property
-    def root_device(self) -> torch.device:
-        """Device of this process, which has an index once it is set up, as that of tensors.
-
-        torch takes "hpu" and "hpu:0" for different devices.
-        """
-        if self._has_device:
-            return torch.device("hpu", 0)
-        return super().root_device  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
-
     def setup_environment(self) -> None:
         """Set the process up as HPUStrategyMixin does; tensors call its device "hpu:0" from then on."""
         super().setup_environment()
-        self._has_device = True
         # Fabric's modules enter it around their forward pass, for which strategies have no hook.
         self.precision.forward_context = partial(self._forward_step, self.precision)  # type: ignore[method-assign] # This plugin's alone.
         if _lightning_2_0.applies_to(frameworks.current().version):
@@ -81,7 +68,6 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         """
         check_model(module)
         self.prepare_device()
-        self._has_device = True
         super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:

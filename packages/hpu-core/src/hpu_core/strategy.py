@@ -74,15 +74,6 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         if self.process_groups.watchdog is not None:
             self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
-    def model_to_device(self) -> None:
-        """Move the module to the device, and give its `device` the index that tensors have.
-
-        torch takes "hpu", the root device, and "hpu:0", the device of every tensor, for different devices.
-        """
-        super().model_to_device()  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
-        if self.model is not None:
-            self.model.to(torch.device("hpu", 0))
-
     @casts.without
     def backward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute gradients without casts, also where a module with manual optimization does so inside of its step."""

@@ -129,7 +129,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     bridge_variables = _deepspeed.BRIDGE_ENV
     _input_dtype: torch.dtype | None = None
     config: Any
-    _makes_engine = False
     _save = _setup.save
 
     def __init__(  # noqa: PLR0913, PLR0917 - the signature of Lightning's strategy.
@@ -197,11 +196,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         super().__init__(**_setup.take_arguments(self, arguments, DeepSpeedStrategy))
         _setup.finish(self, own_options)
         self._inference_options = _inference.take_options(self.config, inference, own_options)
-
-    @property
-    def root_device(self) -> torch.device:
-        """`torch.device("hpu")`: each process has one device, whose index Lightning passes to DeepSpeed's engine."""
-        return torch.device("hpu", 0) if self._makes_engine else torch.device("hpu")
 
     @classmethod
     def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
@@ -303,16 +297,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         self._input_dtype = None
         super().teardown()
 
-    @contextmanager
-    def _making_engine(self) -> Iterator[None]:
-        """Give `root_device` the index 0 inside the context."""
-        self._makes_engine = True
-        try:
-            with _deepspeed.freeze_set_device():
-                yield
-        finally:
-            self._makes_engine = False
-
     def _format_config(self) -> None:
         trainer = self.lightning_module.trainer if self.lightning_module is not None else None
         if trainer is not None:
@@ -374,7 +358,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     def _setup_model_and_optimizer(
         self, model: "Module", optimizer: "Optimizer | None", lr_scheduler: Any | None = None
     ) -> tuple[Any, Any]:
-        with self._making_engine():
+        with _deepspeed.freeze_set_device():
             engine, optimizer = super()._setup_model_and_optimizer(model, optimizer, lr_scheduler)
         # The engine has moved the module to "hpu". Moving it again would move offloaded parameters, too.
         set_module_device(model)
@@ -382,7 +366,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         return engine, optimizer
 
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
-        with self._making_engine():
+        with _deepspeed.freeze_set_device():
             if self._inference_options:
                 dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
                 self._input_dtype = self._inference_options.get("dtype", dtype)

@@ -40,8 +40,9 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any], *wrappers: Cal
     check_versions(type(strategy))
     arguments: dict[str, Any] = strategy.take_arguments(local_names, *wrappers)
     strategy.context_parallel_size = validate_size("context_parallel_size", arguments.pop("context_parallel_size"))
-    for name in {"data_parallel_size", "tensor_parallel_size"} & arguments.keys():
-        validate_size(name, arguments[name], allows_auto=True)
+    for name in ("data_parallel_size", "tensor_parallel_size"):
+        if name in arguments:
+            validate_size(name, arguments[name], allows_auto=True)
     if "sharding_strategy" in arguments:
         _check_fsdp_arguments(arguments)
     # The argument of FSDP, and that of model parallelism.

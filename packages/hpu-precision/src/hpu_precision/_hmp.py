@@ -11,7 +11,7 @@ from types import ModuleType
 from hpu_core import bridge, releases
 from hpu_core.hmp import disable, load_hmp
 from hpu_precision import _op_names
-from hpu_precision.op_lists import OpLists, hmp_op_names
+from hpu_precision.op_lists import OpLists, names_of
 
 
 class _State:
@@ -62,4 +62,4 @@ def convert(hmp: ModuleType, lists: OpLists) -> None:
 def _names_of(names: frozenset[str]) -> frozenset[str]:
     """Return HMP's names for the operators of names."""
     operators = _op_names.operators_of(names)
-    return frozenset(name for name in hmp_op_names() if _op_names.operators(name) & operators)
+    return frozenset(name for name in names_of("hmp") if _op_names.operators(name) & operators)

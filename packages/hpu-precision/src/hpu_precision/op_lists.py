@@ -16,10 +16,9 @@ from hpu_precision._op_list_parser import Entry, OpListError
 __all__ = [
     "OpListError",
     "OpLists",
-    "bridge_op_names",
     "default_op_lists",
-    "hmp_op_names",
     "level_op_lists",
+    "names_of",
 ]
 
 
@@ -76,7 +75,7 @@ class OpLists:
         given_lower, given_fp32 = (frozenset(entry.name for entry in entries) for entries in (lower, fp32))
         lower_names = given_lower or _exclude(default.lower, given_fp32)
         fp32_names = given_fp32 or _exclude(default.fp32, given_lower)
-        return cls(lower_names, fp32_names, _exclude(_load("promote"), lower_names | fp32_names))
+        return cls(lower_names, fp32_names, _exclude(names_of("promote"), lower_names | fp32_names))
 
 
 @functools.cache
@@ -85,21 +84,9 @@ def default_op_lists() -> OpLists:
 
     Unlike on CUDA, batch_norm, dropout, mean and softmax run in the lower precision.
     """
-    lower, fp32, promote = (_load(name) for name in ("lower", "fp32", "promote"))
+    lower, fp32, promote = (names_of(name) for name in ("lower", "fp32", "promote"))
     # An operator in several lists runs in the lower precision rather than in float32, and in that rather than promoted.
     return OpLists(lower, fp32 - lower, promote - lower - fp32)
-
-
-@functools.cache
-def hmp_op_names() -> frozenset[str]:
-    """Return the names that HMP accepts on every release that has it, from the bridge's history."""
-    return _load("hmp")
-
-
-@functools.cache
-def bridge_op_names() -> frozenset[str]:
-    """Return the names that the bridge's autocast lists are known to accept."""
-    return frozenset().union(*(_load(name) for name in ("lower", "fp32", "promote")))
 
 
 def level_op_lists(level: str) -> OpLists:
@@ -114,11 +101,19 @@ def level_op_lists(level: str) -> OpLists:
     """
     if level not in {"O1", "O2"}:
         raise ValueError(f"`opt_level` must be 'O1' or 'O2', got {level!r}")
-    lower = _load("o2_lower")
-    return default_op_lists() if level == "O1" else OpLists(lower, (bridge_op_names() | hmp_op_names()) - lower)
+    if level == "O1":
+        return default_op_lists()
+    lower = names_of("o2_lower")
+    return OpLists(lower, names_of("lower").union(*map(names_of, ("fp32", "promote", "hmp"))) - lower)
 
 
-def _load(name: str) -> frozenset[str]:
+@functools.cache
+def names_of(name: str) -> frozenset[str]:
+    """Return the names in a text file of `default_lists`.
+
+    Those in "lower", "fp32" and "promote" are known to be accepted by the bridge's autocast, and those in "hmp" by
+    every HMP (the bridge's history).
+    """
     text = resources.files("hpu_precision").joinpath(f"default_lists/{name}.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
