@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         world_size: Any
         _checkpoint_io: CheckpointIO | None
         _launcher: Any
+        _start_method: Any
         _parallel_devices: list[torch.device] | None
 
         # The two have different signatures.
@@ -92,8 +93,9 @@ class HPUStrategyMixin(_Strategy):
     _has_device = False
     # Set in `prepare_device`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
-    # Launcher of ranks that another program has started.
+    # Launcher of ranks that another program has started, and that in place of Lightning's for multiprocessing.
     _in_process_launcher: type[Any]
+    _multiprocessing_launcher: type[Any] | None = None
 
     @classmethod
     def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
@@ -376,6 +378,8 @@ class HPUStrategyMixin(_Strategy):
             self._launcher.launched = self.process_groups.launched if self.process_groups.failure_detection else None
         elif self._launcher is None:
             self._launcher = self._in_process_launcher()
+        elif self._multiprocessing_launcher is not None:
+            self._launcher = self._multiprocessing_launcher(self, start_method=self._start_method)
         self._launcher.run = self.process_groups.run
 
     def _validate_environment(self) -> None:

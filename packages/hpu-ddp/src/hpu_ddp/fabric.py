@@ -46,6 +46,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
     strategy_name = "hpu_ddp"
     wrapper_arguments = "_ddp_kwargs"
     saves_alone = True
+    _multiprocessing_launcher = FabricHPUMultiProcessingLauncher
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -79,12 +80,6 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
     def _determine_ddp_device_ids(self) -> None:
         # Each process has one device, without an index.
         return None
-
-    def _configure_launcher(self) -> None:
-        super()._configure_launcher()
-        if self._start_method != "popen":
-            self._launcher = FabricHPUMultiProcessingLauncher(self, start_method=self._start_method)
-            self._launcher.run = self.process_groups.run
 
 
 FabricHPUParallelStrategy = FabricHPUDDPStrategy

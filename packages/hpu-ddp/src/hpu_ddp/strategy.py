@@ -59,6 +59,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
     strategy_name = "hpu_ddp"
     wrapper_arguments = "_ddp_kwargs"
     saves_alone = True
+    _multiprocessing_launcher = HPUMultiProcessingLauncher
 
     def __init__(  # noqa: PLR0913, PLR0917 - Lightning's arguments and three of torch's, whose defaults differ here.
         self,
@@ -105,12 +106,6 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
             hook = self._ddp_comm_wrapper(hook)
         if isinstance(self.model, DistributedDataParallel):
             self.model.register_comm_hook(self._ddp_comm_state, hook)
-
-    def _configure_launcher(self) -> None:
-        super()._configure_launcher()
-        if self._start_method != "popen":
-            self._launcher = HPUMultiProcessingLauncher(self, start_method=self._start_method)
-            self._launcher.run = self.process_groups.run
 
 
 HPUParallelStrategy = HPUDDPStrategy
