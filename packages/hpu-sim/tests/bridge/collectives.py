@@ -127,6 +127,15 @@ def check_a_strict_device_adds_a_byte_to_an_odd_number_of_bytes() -> None:
     assert (before, tuple(x.shape), x.flatten().tolist()) == ((4,), (3, 1), [1, 1, 1])
 
 
+@since_torch(2, 1)
+def check_a_strict_device_removes_the_bytes_that_it_adds_to_gather_several_sizes() -> None:
+    received = [card(*[0] * (rank + 2), dtype=torch.uint8) for rank in range(SIZE)]
+    with strict_device():
+        dist.all_gather(received, card(*[RANK + 5] * (RANK + 2), dtype=torch.uint8))
+
+    assert [x.tolist() for x in received] == [[5, 5], [6, 6, 6]]
+
+
 def check_is_completed_is_true_at_once() -> None:
     """Check that it is true although the other rank has not launched it: the device waits, and the host does not."""
     store = dist.distributed_c10d._get_default_store()

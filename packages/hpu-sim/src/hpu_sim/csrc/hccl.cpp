@@ -534,7 +534,8 @@ class HcclBackend final : public c10d::Backend {
       works.push_back(broadcast(part, options));
     }
     if (execution_mode() == ExecutionMode::kLater) {
-      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record());
+      const auto wait = [works] { std::for_each(works.begin(), works.end(), [](const auto& work) { work->wait(); }); };
+      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record(), nullptr, wait);
     }
     return make_coalesced_work(std::move(works));
   }
