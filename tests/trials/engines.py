@@ -85,19 +85,26 @@ class Job:
             # SLURM and Ray choose their own port.
             launcher += ["--port", str(free_port())] if engine in {"torchrun", "mpirun"} else []
             launcher += [*launch, "--run"]
+        self._stack = contextlib.ExitStack()
+        self._network = Network(1) if engine == "ray" and can_create_networks() else None
+        if self._network is not None:
+            # The store that Ray's workers make listens on all addresses.
+            launcher = self._network.command(0, launcher)
         own = _VARIABLES | {"SBATCH_OUTPUT": str(self._log)} | variables
         common = ("--checkpoints", "--dropout=0.1", f"--devices={ranks}")
         self.program = start(folder, *common, *options, launcher=launcher, cards=4, machine=machine, variables=own)
 
     def __enter__(self) -> Self:
-        self.program.__enter__()
+        if self._network is not None:
+            self._stack.enter_context(self._network)
+        self._stack.enter_context(self.program)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.number:
             query("scancel", self.number)
         kill(*find_pids(self.folder))
-        self.program.__exit__()
+        self._stack.close()
 
     @property
     def output(self) -> str:
