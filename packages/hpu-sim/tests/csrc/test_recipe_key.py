@@ -126,6 +126,17 @@ def test_a_recipe_cache_miss_shows_the_old_and_the_new_arguments(cache_misses: l
     assert cache_misses[-1] == ("aten::amax", f"{before} -> {after}")
 
 
+def test_a_recipe_cache_miss_of_a_copy_shows_its_strides(cache_misses: list[tuple[str, str]]) -> None:
+    x, y = torch.ones(2, 9).to("hpu"), torch.ones(9, 2).to("hpu")
+    htcore.mark_step()
+    for source in (y.view(2, 9), y.t()):
+        x.copy_(source)
+        htcore.mark_step()
+
+    tensor = "Float[2, 9]"
+    assert cache_misses[-1] == ("aten::copy_", f"{tensor}, {tensor} -> {tensor}, {tensor} stride[1, 2]")
+
+
 def test_assignment_by_a_mask_is_a_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
     x = torch.ones(3, device="hpu")
     mask = torch.tensor([True, False, True]).to("hpu")
