@@ -125,7 +125,7 @@ def test_batches_are_moved_non_blocking(trainer: MakeTrainer, monkeypatch: pytes
     to = torch.Tensor.to
 
     def spy(self: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
-        if self.shape[:1] == (8,) and torch.device("hpu") in args:
+        if self.shape[:1] == (8,) and torch.device("hpu", 0) in args:
             moves.append(options.get("non_blocking", False))
         return to(self, *args, **options)
 
