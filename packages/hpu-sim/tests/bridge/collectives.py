@@ -153,50 +153,12 @@ def check_is_completed_is_true_at_once() -> None:
     assert x.item() == 3
 
 
-def check_broadcast() -> None:
-    """Check that every rank gets the source's tensor."""
-    x = card(RANK, 2)
-
-    dist.broadcast(x, src=1)
-
-    assert x.tolist() == [1, 2]
-
-
-def check_all_reduce_min_max() -> None:
-    for operation, expected in ((dist.ReduceOp.MIN, 2), (dist.ReduceOp.MAX, 3)):
-        x = card(RANK + 2)
-
-        dist.all_reduce(x, op=operation)
-
-        assert x.item() == expected
-
-
-def check_average_is_refused() -> None:
-    """Check that hccl refuses an average, which HCCL lacks."""
-    for operation in (dist.ReduceOp.AVG, dist.ReduceOp.BAND):
-        call = functools.partial(dist.all_reduce, card(1), op=operation)
-
-        assert refused(call, "Unsupported ReduceOp for HCCL process group")
-
-
 def check_product_is_refused() -> None:
     """Check that hccl refuses a product, which the bridge accepts and the library below it refuses."""
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
         call = functools.partial(dist.all_reduce, card(1, dtype=dtype), op=dist.ReduceOp.PRODUCT)
 
         assert refused(call, "HCCL reduces by SUM, MIN or MAX")
-
-
-def check_host_tensors_are_refused() -> None:
-    """Check that hccl refuses CPU tensors."""
-    assert refused(lambda: dist.all_reduce(torch.ones(1)), "No backend type associated with device type cpu")
-
-
-def check_unknown_dtypes_are_refused() -> None:
-    """Check that hccl refuses int16, which HCCL lacks."""
-    words = "Input tensor data type is not supported for HCCL process group"
-
-    assert refused(lambda: dist.all_reduce(card(1, dtype=torch.int16)), words)
 
 
 def check_waiting_knows_no_time_limit() -> None:
@@ -276,16 +238,6 @@ def check_collectives_in_inference_mode() -> None:
 
         assert [part.tolist() for part in parts] == [[0, 5], [1, 5]]
         assert total.tolist() == [1, 2]
-
-
-def check_gather() -> None:
-    """Check that one rank gets all tensors."""
-    parts = [torch.zeros(1, device="hpu") for _ in range(SIZE)] if RANK == 0 else None
-
-    dist.gather(card(RANK + 7), parts, dst=0)
-
-    if parts is not None:
-        assert [part.item() for part in parts] == [7, 8]
 
 
 def check_scatter() -> None:
@@ -484,23 +436,6 @@ def check_barrier_at_the_machines_number_of_a_card() -> None:
     dist.barrier(device_ids=[RANK])
 
 
-def check_objects_of_all_ranks() -> None:
-    """Check that objects are sent as byte tensors on the device."""
-    gathered: list[Any] = [None] * SIZE
-
-    dist.all_gather_object(gathered, {"rank": RANK})
-
-    assert gathered == [{"rank": 0}, {"rank": 1}]
-
-
-def check_objects_of_one_rank() -> None:
-    objects = [f"from {RANK}", RANK]
-
-    dist.broadcast_object_list(objects, src=1)
-
-    assert objects == ["from 1", 1]
-
-
 def check_objects_gathered_and_scattered() -> None:
     gathered: list[Any] | None = [None] * SIZE if RANK == 0 else None
     dist.gather_object(RANK, gathered, dst=0)
@@ -509,17 +444,6 @@ def check_objects_gathered_and_scattered() -> None:
 
     assert gathered in ([0, 1], None)
     assert received == [("a", "b")[RANK]]
-
-
-def check_groups_of_some_ranks() -> None:
-    """Check that a group of one rank does not involve the other."""
-    groups = [dist.new_group([rank]) for rank in range(SIZE)]
-    x = card(RANK + 1)
-
-    dist.all_reduce(x, group=groups[RANK])
-
-    assert x.item() == RANK + 1
-    assert dist.get_backend(groups[RANK]) == "hccl"
 
 
 def check_many_tensors_at_once() -> None:

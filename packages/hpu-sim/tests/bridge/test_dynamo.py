@@ -54,30 +54,6 @@ print(count())
     assert output_on(program, **_EAGER) == "True True True\n2"
 
 
-def test_the_default_backend_of_torch_is_refused(output_on: Callable[..., str]) -> None:
-    """A card has no inductor; DeepSpeed's Muon optimizer, which compiles without a backend, fails on both."""
-    program = """
-import warnings
-import torch
-
-warnings.simplefilter("ignore")  # inductor imports modules of torch that are deprecated
-
-@torch.compile()
-def orthogonalize(x):
-    return x @ x.mT
-
-try:
-    orthogonalize(torch.ones(3, 4, device="hpu"))
-except Exception:
-    print("refused")
-torch.compiler.reset()
-torch._dynamo.config.disable = True
-print(orthogonalize(torch.ones(3, 4, device="hpu")).sum().item())
-"""
-
-    assert output_on(program, **_EAGER) == "refused\n36.0"
-
-
 def test_a_function_changes_its_input_in_place(output_on: Callable[..., str]) -> None:
     """It works with input mutations in the graph and without."""
     program = (
@@ -176,14 +152,6 @@ except Exception as error:
         "`options` of hpu_backend must be among force_static_compile, inference, keep_input_mutations, "
         "use_eager_fallback, got 'fast'"
     )
-
-
-@pytest.mark.parametrize(("mode", "known"), [("0", True), ("1", False)], ids=["eager", "lazy"])
-def test_the_backend_is_known_in_eager_mode_only(mode: str, known: bool, output_on: Callable[..., str]) -> None:
-    """DeepSpeed checks the list of backends."""
-    program = "import torch; print('hpu_backend' in torch._dynamo.list_backends(exclude_tags=()))"
-
-    assert output_on(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE=mode) == str(known)
 
 
 def test_the_backend_is_registered_after_a_late_activation(output_of: Callable[..., str]) -> None:

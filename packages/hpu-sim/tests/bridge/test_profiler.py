@@ -241,25 +241,6 @@ print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
     assert output_on(program, tmp_path, **_OLD).splitlines()[-1] == "True"
 
 
-def test_up_to_1_19_a_variable_forbids_any_profile(output_of: Callable[..., str]) -> None:
-    """With HABANA_PROFILE=0 a profile of the CPU raises the bridge's error as well."""
-    program = (
-        _START
-        + """
-for arguments in ({}, {"activities": [ProfilerActivity.CPU]}):
-    try:
-        profile(**arguments)
-    except RuntimeError as error:
-        print(error)
-"""
-    )
-
-    output = output_of(program, HABANA_PROFILE="0", **_OLD)
-
-    message = 'Tensorboard callback for HPU hardware profiling disabled. To enable set "HABANA_PROFILE"'
-    assert output.splitlines() == [message, message]
-
-
 def test_up_to_1_19_lanes_and_categories_follow_the_engine(tmp_path: Path, output_on: Callable[..., str]) -> None:
     """An event has its graph, and no link to an operator. hpu-profiler's tests check all rules."""
     program = (
