@@ -149,7 +149,13 @@ class HPUStrategyMixin(_Strategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        self._parallel_devices = validate_devices(devices, type(self).__name__)
+        try:
+            self._parallel_devices = None if devices is None else [validate_device(device) for device in devices]
+        except ValueError as error:
+            raise ValueError(
+                f"{type(self).__name__} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as "
+                "well, and name cards with HABANA_VISIBLE_MODULES"
+            ) from error
 
     @property
     def checkpoint_io(self) -> "CheckpointIO":
@@ -419,16 +425,3 @@ def validate_device(device: "_DEVICE") -> torch.device:
             "choose the card with HLS_MODULE_ID before it is opened"
         )
     return torch.device("hpu")
-
-
-def validate_devices(devices: Sequence[torch.device] | None, strategy: str) -> list[torch.device] | None:
-    """Return `validate_device` of each device; `strategy` is the name of its class, for the error message."""
-    if devices is None:
-        return None
-    try:
-        return [validate_device(device) for device in devices]
-    except ValueError as error:
-        raise ValueError(
-            f"{strategy} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as well, and name "
-            "cards with HABANA_VISIBLE_MODULES"
-        ) from error
