@@ -191,7 +191,7 @@ def fork_server(fresh_environment: Callable[..., dict[str, str]]) -> ForkServer:
     # Not this process's path, which has folders of the release of its own machine.
     environment = {**fresh_environment({}), "PYTHONPATH": str(Path(hpu_testing.__file__).parents[1])}
     # Tests look at what else is imported.
-    return ForkServer(environment, preloaded=["torch", "torch._dynamo"])
+    return ForkServer(environment, preloaded=["torch", "torch._dynamo", "hpu_testing.device"])
 
 
 @pytest.fixture

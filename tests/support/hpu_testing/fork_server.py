@@ -1,9 +1,9 @@
 """Fork server: Python programs that start with torch imported.
 
 That import, with what Lightning imports of torch, takes most of the time of a short training. A program whose test is
-not about imports starts as a fork of a server that has imported it without the simulator. The simulator starts in the
-fork, as torch loads device backends there. Python programs that the program starts are forks too, by a server of its
-own.
+not about imports starts as a fork of a server that has imported it, and has loaded the simulator's library of kernels.
+The simulator starts in the fork, as torch loads device backends there. Python programs that the program starts are
+forks too, by a server of its own.
 
 ``python -m hpu_testing.fork_server DESCRIPTOR MODULE ...`` is the server. It exits when its connection is closed.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PRELOADED = [
     *("torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp"),
-    *("torch.distributed.tensor.parallel", "torchmetrics", "fsspec", "pydantic", "rich.progress"),
+    *("torch.distributed.tensor.parallel", "torchmetrics", "fsspec", "pydantic", "rich.progress", "hpu_testing.device"),
 ]
 """Modules that the shared server imports.
 
