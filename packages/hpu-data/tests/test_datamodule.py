@@ -99,12 +99,12 @@ def test_prediction_notes_indices(folder: Path) -> None:
     assert [batch.tolist() for batch in batches] == [[0, 0, 0, 0], [0, 1, 1, 1], [1, 1, -100, -100]]
 
 
-def test_place_is_the_strategys(folder: Path) -> None:
+def test_place_is_the_strategys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies that split a model have fewer replicas than ranks."""
     module = _module(folder)
     module.setup()
     fit: Any = trainer()
-    fit.strategy.distributed_sampler_kwargs = {"num_replicas": 3, "rank": 2}
+    monkeypatch.setattr(type(fit.strategy), "distributed_sampler_kwargs", {"num_replicas": 3, "rank": 2})
     module.trainer = fit
 
     sampler: Any = module.train_dataloader().sampler
