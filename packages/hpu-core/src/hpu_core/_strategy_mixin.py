@@ -107,6 +107,9 @@ class HPUStrategyMixin(_Strategy):
     def take_arguments(self, local_names: Mapping[str, Any], *wrappers: Callable[..., Any]) -> dict[str, Any]:
         """Take what all strategies add out of the arguments of a constructor, and return the others.
 
+        Without the further keyword arguments, which a constructor passes on by name: LightningCLI reads there which
+        ones Lightning and torch have.
+
         Args:
             local_names: The constructor's `locals()`.
             *wrappers: Torch's wrapper, and others that have the further keyword arguments.
@@ -116,13 +119,12 @@ class HPUStrategyMixin(_Strategy):
             ValueError: An argument is invalid; the message names it.
         """
         arguments = {name: value for name, value in local_names.items() if name not in {"self", "__class__", "kwargs"}}
-        further: dict[str, Any] = local_names.get("kwargs", {})
-        validate_keywords(further, *wrappers)
+        validate_keywords(local_names.get("kwargs", {}), *wrappers)
         names = ("process_group_backend", "timeout", "failure_detection")
         manager = self.process_groups = ProcessGroupManager(*(arguments.pop(name) for name in names))
         if arguments.pop("async_save", False):
             self.saves = AsyncSaves()
-        return arguments | further | {"process_group_backend": manager.backend, "timeout": manager.timeout}
+        return arguments | {"process_group_backend": manager.backend, "timeout": manager.timeout}
 
     @functools.cached_property
     def at_teardown(self) -> ExitStack:

@@ -83,7 +83,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         **kwargs: Any,
     ) -> None:
         _arguments.check(start_method, bucket_cap_mb)
-        super().__init__(**self.take_arguments(locals(), DistributedDataParallel))
+        super().__init__(**self.take_arguments(locals(), DistributedDataParallel), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

@@ -44,7 +44,7 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any], *wrappers: Cal
         if name in arguments:
             validate_size(name, arguments[name], allows_auto=True)
     if "sharding_strategy" in arguments:
-        _check_fsdp_arguments(arguments)
+        _check_fsdp_arguments({**arguments, **local_names["kwargs"]})
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)

@@ -84,7 +84,8 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**_setup.take_arguments(self, locals(), FullyShardedDataParallel, FabricFSDPStrategy))
+        arguments = _setup.take_arguments(self, locals(), FullyShardedDataParallel, FabricFSDPStrategy)
+        super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []
 
     @property

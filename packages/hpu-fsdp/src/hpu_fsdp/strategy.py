@@ -114,7 +114,8 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**_setup.take_arguments(self, locals(), FullyShardedDataParallel, FSDPStrategy))
+        arguments = _setup.take_arguments(self, locals(), FullyShardedDataParallel, FSDPStrategy)
+        super().__init__(**arguments, **kwargs)
 
     @property
     def precision_plugin(self) -> HPUFSDPPrecision:
