@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+import torchmetrics
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import wrap
 
@@ -172,6 +173,37 @@ def _materialize() -> tuple[str, str, int, bool]:
 
 def test_module_on_the_meta_device_is_materialized(on_ranks: OnRanks) -> None:
     assert on_ranks(_materialize) == [("hpu:0", "FullyShardedDataParallel", 2, True)] * 2
+
+
+class MeasuredClassifier(ImageClassifier):
+    """Classifier with a metric among its modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean_loss = torchmetrics.MeanMetric()
+        self.computed = 0.0
+
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> torch.Tensor:
+        """Return the loss, scalar."""
+        loss = super().training_step(batch, index)
+        self.mean_loss.update(loss.detach())
+        return loss
+
+    def on_train_end(self) -> None:
+        """Compute the metric over all ranks."""
+        self.computed = float(self.mean_loss.compute())
+
+
+def _train_with_metric() -> tuple[float, list[float]]:
+    module = MeasuredClassifier()
+    losses = train(module, make_trainer(strategy=HPUFSDPStrategy(auto_wrap_policy=set(UNITS)), max_steps=STEPS))
+    return module.computed, losses
+
+
+def test_metric_of_the_module_is_of_all_ranks(on_ranks: OnRanks) -> None:
+    """It has no parameters to shard, and a method of torch's without `recurse`."""
+    for computed, losses in on_ranks(_train_with_metric):
+        assert computed == pytest.approx(sum(losses) / STEPS, abs=1e-5)
 
 
 def _count_collectives(sharding: Any, limit: bool, devices: int = 2) -> tuple[list[int], list[dict[str, int]]]:

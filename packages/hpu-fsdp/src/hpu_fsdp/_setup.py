@@ -1,5 +1,6 @@
 """Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -264,7 +265,11 @@ def move_to_device(module: Module) -> None:
     for part in module.children():
         if not isinstance(part, FullyShardedDataParallel):
             move_to_device(part)
-    module._apply(move, recurse=False)  # noqa: SLF001 - `Module.to` refuses tensors on the meta device.
+    # `Module.to` refuses tensors on the meta device. A class's own method may have no `recurse`, such as that of
+    # torchmetrics, whose states Lightning moves.
+    own = type(module)._apply  # noqa: SLF001 - see above.
+    apply: Any = own if "recurse" in inspect.signature(own).parameters else Module._apply  # noqa: SLF001 - see above.
+    apply(module, move, recurse=False)
 
 
 def materialize(module: Module) -> None:
