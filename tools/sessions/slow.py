@@ -10,7 +10,7 @@ from pathlib import Path
 import nox
 
 from sessions.environments import DEFAULT_CONSTRAINTS, install, isolated_sim_env
-from sessions.packages import ROOT, group
+from sessions.packages import PACKAGES, ROOT, group
 from sessions.testing import INTEGRATION, install_suite, per_suite, suite_paths
 
 
@@ -123,6 +123,18 @@ def third_party(session: nox.Session) -> None:
     session.install("--no-compile", "--no-deps", "-c", DEFAULT_CONSTRAINTS, *_CORPUS)
     install(session, "hpu-precision", "hpu-deepspeed")
     session.run("python", "packages/hpu-sim/third_party/corpus/run.py", env=env)
+
+
+@nox.session(default=False)
+def upstream(session: nox.Session) -> None:
+    """Run tests and programs of other projects: `-- FOLDER ...`; print what fails beside what failed last time.
+
+    Such as the folders `tests` and `examples` of Lightning, and `tests` of lightning-habana.
+    """
+    if not session.posargs:
+        session.error("needs folders: nox -s upstream -- ../pytorch-lightning/tests/tests_fabric")
+    install(session, *PACKAGES, "hpu-deepspeed[deepspeed]", *group("test"), *group("third_party"))
+    session.run("python", "tools/upstream.py", *session.posargs, env=isolated_sim_env(session))
 
 
 @nox.session(default=False)

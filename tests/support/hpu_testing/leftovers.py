@@ -1,0 +1,133 @@
+"""What a test may leave behind in its process: threads, children, listening ports, variables and files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_SECONDS_TO_END: Final = 10.0
+# The state LISTEN of a socket, Linux's include/net/tcp_states.h.
+_LISTEN: Final = "0A"
+# pytest's own, and those of the terminal.
+_CHANGED_BY_PYTEST: Final = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES"}
+_FILES_OF_TOOLS: Final = {".coverage", ".hypothesis", ".pytest_cache"}
+
+lasting_children: Final[set[int]] = set()
+"""Children that live as long as this process, such as fork servers, whichever test has started them."""
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What a process has at one moment.
+
+    Attributes:
+        threads: Python threads.
+        children: Process ids.
+        ports: Listening TCP ports by inode of their socket.
+        variables: Environment variables.
+        files: Files of the working directory and of the folder for temporary files.
+        folder: Working directory.
+    """
+
+    threads: frozenset[threading.Thread]
+    children: frozenset[int]
+    ports: dict[str, int]
+    variables: dict[str, str]
+    files: frozenset[Path]
+    folder: str
+
+    @classmethod
+    def now(cls) -> Belongings:
+        """Return what this process has."""
+        folder = str(Path.cwd())
+        return cls(
+            # Threads of C++ that have run Python cannot be joined.
+            frozenset(each for each in threading.enumerate() if not isinstance(each, threading._DummyThread)),
+            frozenset(_children()),
+            _listening_ports(),
+            {name: value for name, value in os.environ.items() if name not in _CHANGED_BY_PYTEST},
+            frozenset(
+                file
+                for each in {folder, tempfile.gettempdir()}
+                for file in Path(each).iterdir()
+                if file.name not in _FILES_OF_TOOLS
+            ),
+            folder,
+        )
+
+    def additions(self) -> list[str]:
+        """Return a line for each thing that this process has now and did not have then, after those that are ending."""
+        now = Belongings.now()
+        lines = [f"thread {each.name!r}" for each in now.threads - self.threads if not _ends(each)]
+        lines += [
+            f"child {child} {_command(child)!r}"
+            for child in now.children - self.children - lasting_children
+            if not _exits(child)
+        ]
+        lines += [f"port {port}" for inode, port in _listening_ports().items() if inode not in self.ports]
+        names = sorted(now.variables.keys() | self.variables.keys())
+        lines += [
+            f"variable {name}: {self.variables.get(name)!r} is {now.variables.get(name)!r} now"
+            for name in names
+            if self.variables.get(name) != now.variables.get(name)
+        ]
+        lines += [f"file {name}" for name in sorted(now.files - self.files) if os.path.lexists(name)]
+        if now.folder != self.folder:
+            lines.append(f"working directory: {self.folder} is {now.folder} now")
+        return lines
+
+
+def _ends(thread: threading.Thread) -> bool:
+    thread.join(_SECONDS_TO_END)
+    return not thread.is_alive()
+
+
+def _exits(child: int) -> bool:
+    """Return whether a child is a process that has exited, or does so in time; the test's `Popen` collects it."""
+    try:
+        descriptor = os.pidfd_open(child)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], _SECONDS_TO_END)[0])
+    finally:
+        os.close(descriptor)
+
+
+def _children() -> set[int]:
+    children = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children.update(map(int, (thread / "children").read_text(encoding="utf-8").split()))
+    return children
+
+
+def _command(process: int) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return ""
+
+
+def _listening_ports() -> dict[str, int]:
+    own = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            target = str(descriptor.readlink())
+            if target.startswith("socket:["):
+                own.add(target[8:-1])
+    ports: dict[str, int] = {}
+    if not own:
+        return ports
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(table).read_text(encoding="utf-8").splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTEN and fields[9] in own:
+                    ports[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+    return ports
