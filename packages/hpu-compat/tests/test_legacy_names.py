@@ -21,9 +21,9 @@ _ROOT = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightni
 # Names that documents use, and the module of the class behind each.
 _DOCUMENTED = [
     ("accelerators", "HPUAccelerator", "hpu_core.accelerator"),
-    ("plugins", "HPUCheckpointIO", "hpu_core.checkpoint"),
+    ("plugins", "HPUCheckpointIO", "hpu_core.checkpoints.plugin"),
     ("plugins", "HPUPrecisionPlugin", "hpu_precision.plugin"),
-    ("plugins.io", "HPUCheckpointIO", "hpu_core.checkpoint"),
+    ("plugins.io", "HPUCheckpointIO", "hpu_core.checkpoints.plugin"),
     ("plugins.precision", "HPUPrecisionPlugin", "hpu_precision.plugin"),
     ("plugins.precision.hpu", "HPUPrecisionPlugin", "hpu_precision.plugin"),
     ("profilers", "HPUProfiler", "hpu_profiler.profiler"),
@@ -124,7 +124,7 @@ def test_modules_own_getattr_is_used_for_other_names(monkeypatch: pytest.MonkeyP
     hpu_compat.install()
 
     assert module.anything == "Lightning's anything"
-    assert module.HPUCheckpointIO.__module__ == "hpu_core.checkpoint"
+    assert module.HPUCheckpointIO.__module__ == "hpu_core.checkpoints.plugin"
 
 
 def test_classes_other_than_stubs_are_not_replaced(

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from hpu_core import async_save
+from hpu_core.checkpoints import saves
 from hpu_deepspeed import HPUDeepSpeedStrategy
 from hpu_testing.modules import to_floats
 
@@ -30,7 +30,7 @@ class _SavingClassifier(Classifier):
         if self.trainer.global_step == 2:
             self.trainer.save_checkpoint(self.path)
         if self.trainer.global_step == STEPS:
-            self.existed = self.path.exists()
+            self.existed = (self.path / "latest").exists()
             self.may_write.set()
 
 
@@ -43,24 +43,26 @@ def _train(module: Classifier, stage: int, ckpt_path: Path | None = None) -> lis
 
 def _save_and_resume(folder: Path, stage: int) -> dict[str, Any]:
     may_write = threading.Event()
-    original = async_save._write_and_commit
+    original = saves.write_and_commit
 
     def write_later(*args: Any, **options: Any) -> None:
         assert may_write.wait(60)
         original(*args, **options)
 
+    (folder / "saved").mkdir(exist_ok=True)
+    (folder / "saved" / "tokenizer.json").touch()
     module = _SavingClassifier(folder / "saved", may_write)
-    with mock.patch.object(async_save, "_write_and_commit", write_later):
+    with mock.patch.object(saves, "write_and_commit", write_later):
         losses = _train(module, stage)
-    files = sorted(path.name for path in folder.iterdir())
+    files = sorted(path.name for path in folder.glob("*")) + [path.name for path in folder.glob("*/*.json")]
     resumed = _train(Classifier(), stage, folder / "saved")
     return {"existed": module.existed, "files": files, "expected": losses[2:], "resumed": resumed}
 
 
 @pytest.mark.parametrize("stage", [2, 3])
 def test_training_goes_on_while_a_checkpoint_is_written(stage: int, on_ranks: OnRanks, tmp_path: Path) -> None:
-    """The checkpoint has the state of the step that saved it, and is there when training has ended."""
+    """The checkpoint has the state of the step that saved it, and is there when training has ended, beside a file."""
     for result in on_ranks(_save_and_resume, tmp_path, stage):
         assert not result["existed"]
-        assert result["files"] == ["saved"]
+        assert result["files"] == ["saved", "tokenizer.json"]
         assert result["resumed"] == pytest.approx(result["expected"], abs=1e-6)

@@ -62,6 +62,7 @@ def _save(folder: str, stage: str) -> dict[str, Any]:
     run = _trainer(2, **options, max_epochs=1)
     run.fit(module, _data(run))
     run.save_checkpoint(path)
+    (path / "tokenizer.json").touch()
     # Replaces the first, as ModelCheckpoint does at the end of each epoch.
     run.save_checkpoint(path)
     tested = _trainer(2, **options).test(module, _data(run))[0]["loss"]
@@ -102,6 +103,7 @@ def _run_on_two(folder: str) -> dict[Any, Any]:
     full = {"stage": 3, "load_full_weights": True}
     found["full weights", "3"] = _test(one, full, 2)
     found["files"] = sorted(path.name for path in Path(folder).iterdir())
+    found["of others"] = {path.parent.stem for path in Path(folder).glob("*/tokenizer.json")}
     return found
 
 
@@ -193,6 +195,11 @@ def test_trainer_test_loads_the_weights(stage: str, two: dict[Any, Any]) -> None
 
 def test_no_partial_directories_remain(two: dict[Any, Any]) -> None:
     assert two["files"] == sorted([*(f"{stage}.ckpt" for stage in STAGES), "one.ckpt"])
+
+
+def test_files_of_others_stay(two: dict[Any, Any]) -> None:
+    """The second save replaces the first, and no other file in the folder."""
+    assert two["of others"] == set(STAGES)
 
 
 def test_load_full_weights_reads_a_converted_file(two: dict[Any, Any]) -> None:

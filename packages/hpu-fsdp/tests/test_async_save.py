@@ -9,7 +9,8 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUAccelerator, async_save, frameworks
+from hpu_core import HPUAccelerator, frameworks
+from hpu_core.checkpoints import saves
 from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy
 
 from .conftest import OnRanks
@@ -58,7 +59,7 @@ class _Run:
 def _save_and_load(folder: Path, kind: str) -> dict[str, Any]:
     """Return losses after two steps and after loading, and whether the checkpoint was there before it could."""
     may_write = threading.Event()
-    original = async_save._write_and_commit
+    original = saves.write_and_commit
 
     def write_later(*args: Any, **options: Any) -> None:
         assert may_write.wait(60)
@@ -66,13 +67,15 @@ def _save_and_load(folder: Path, kind: str) -> dict[str, Any]:
 
     run = _Run(kind)
     run.step(), run.step()
-    with mock.patch.object(async_save, "_write_and_commit", write_later):
+    (folder / "saved").mkdir(exist_ok=True)
+    (folder / "saved" / "tokenizer.json").touch()
+    with mock.patch.object(saves, "write_and_commit", write_later):
         run.fabric.save(folder / "saved", run.state())
         losses = [run.step(), run.step()]
-        existed = (folder / "saved").exists()
+        existed = (folder / "saved" / "meta.pt").exists()
         may_write.set()
         run.fabric.strategy.finish_save()
-    files = sorted(path.name for path in folder.iterdir())
+    files = sorted(path.name for path in folder.glob("*")) + [path.name for path in folder.glob("*/*.json")]
     loaded = _Run(kind)
     state = loaded.state() | {"step": 0}
     loaded.fabric.load(folder / "saved", state)
@@ -87,10 +90,10 @@ def _save_and_load(folder: Path, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_fabric_goes_on_while_a_checkpoint_is_written(kind: str, on_ranks: OnRanks, tmp_path: Path) -> None:
-    """The checkpoint has the state of the time when it was saved."""
+    """The checkpoint has the state of the time when it was saved; a file in its folder stays."""
     for result in on_ranks(_save_and_load, tmp_path, kind):
         assert not result["existed"]
-        assert result["files"] == ["saved"]
+        assert result["files"] == ["saved", "tokenizer.json"]
         assert result["loaded"] == result["expected"]
         assert result["step"] == 2
 
@@ -105,8 +108,8 @@ def _fail_on_one_rank(folder: Path) -> str:
 
     rank = run.fabric.global_rank
     strategy = run.fabric.strategy
-    partial = folder / "partial"
-    strategy.saves.write(fail if rank == 1 else lambda _: partial.mkdir(), partial, folder / "saved")
+    save = saves.SharedSave(folder / "saved", strategy._ranks())
+    strategy.saves.write(fail if rank == 1 else lambda _: None, save)
     with pytest.raises((OSError, RuntimeError)) as raised:
         strategy.finish_save()
     run.fabric.barrier()
@@ -117,7 +120,9 @@ def test_failed_save_keeps_the_last_checkpoint(on_ranks: OnRanks, tmp_path: Path
     """Each rank learns of it."""
     first, second = on_ranks(_fail_on_one_rank, tmp_path)
 
-    assert first.startswith("another rank could not write its part of ")
+    assert first.startswith("cannot save the checkpoint ")
+    assert "rank 1 on " in first
+    assert first.endswith(": OSError('no space left')")
     assert second == "no space left"
     assert (tmp_path / "saved" / "meta.pt").is_file()
 

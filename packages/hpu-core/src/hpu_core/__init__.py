@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hpu_core.__about__ import __version__
     from hpu_core.accelerator import HPUAccelerator
     from hpu_core.bridge import is_lazy, mark_step
-    from hpu_core.checkpoint import HPUCheckpointIO
+    from hpu_core.checkpoints.plugin import HPUCheckpointIO
     from hpu_core.discovery import (
         auto_device_count,
         device_count,
@@ -57,7 +57,7 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
         "hpu_core.__about__": ["__version__"],
         "hpu_core.accelerator": ["HPUAccelerator"],
         "hpu_core.bridge": ["is_lazy", "mark_step"],
-        "hpu_core.checkpoint": ["HPUCheckpointIO"],
+        "hpu_core.checkpoints.plugin": ["HPUCheckpointIO"],
         "hpu_core.discovery": [
             "auto_device_count",
             "device_count",

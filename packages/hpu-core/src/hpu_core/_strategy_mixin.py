@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from hpu_core import _rendezvous_env, atomic_dir, bridge, collectives, discovery, frameworks, hccl, plugins
+from hpu_core import _rendezvous_env, bridge, collectives, discovery, frameworks, hccl, plugins
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
 from hpu_core.arguments import constructor_arguments, validate_keywords
-from hpu_core.async_save import AsyncSaves
-from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_core.checkpoints.plugin import HPUCheckpointIO
+from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT
@@ -52,6 +52,9 @@ else:
     _Strategy = object
 
 T = TypeVar("T")
+
+# Bytes of a rank's error for the others.
+_TEXT_SIZE = 512
 
 # Seconds from the guard's last act to SynapseAI's.
 _MARGIN = 60.0
@@ -337,25 +340,51 @@ class HPUStrategyMixin(_Strategy):
 
     @contextmanager
     def replacing(
-        self, path: Path, buffered: Callable[[Path], AbstractContextManager[Callable[[Any], None]]]
+        self,
+        path: "_PATH",
+        buffered: Callable[[Path], AbstractContextManager[Callable[[Any], None]]],
+        *,
+        as_file: bool = False,
     ) -> Iterator[Path]:
         """Yield the path to which the ranks write a checkpoint that replaces one once it is complete on all of them.
 
         Args:
-            path: The checkpoint, the same on all ranks.
+            path: The checkpoint; rank 0's counts.
             buffered: With asynchronous saves, the context in which this rank's files are kept in host memory instead,
                 of the function that writes them on another thread, by a process group for CPU tensors.
+            as_file: Whether it is one file, which replaces a folder.
         """
         self.finish_save()
+        save = SharedSave(Path(path), self._ranks(), as_file=as_file)
         if self.saves is None:
-            with atomic_dir.atomic_dir(path, self.global_rank, self.local_rank, self.barrier) as partial:
-                yield partial
+            try:
+                with save.writing():
+                    yield save.new
+            except BaseException:
+                save.discard()
+                raise
+            save.commit()
             return
-        partial = atomic_dir.prepare(path, self.local_rank, self.barrier)
-        with buffered(partial) as write:
-            yield partial
-        self.barrier()
-        self.saves.write(write, partial, path)
+        with buffered(save.new) as write:
+            yield save.new
+        self.saves.write(write, save)
+
+    def locate_checkpoint(self, path: "_PATH") -> Path:
+        """Return where a checkpoint of all ranks is, after asynchronous and interrupted saves are complete.
+
+        Raises:
+            RuntimeError: A machine has the checkpoint of another save than rank 0's; the message names it.
+        """
+        self.finish_save()
+        return locate(path, self._ranks())
+
+    def _ranks(self) -> Ranks:
+        def gather(text: str) -> list[str]:
+            content = bytearray(text.encode()[:_TEXT_SIZE].ljust(_TEXT_SIZE, b"\0"))
+            rows = self.all_gather(torch.frombuffer(content, dtype=torch.uint8).to("hpu")).cpu()
+            return [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows.view(-1, _TEXT_SIZE)]
+
+        return Ranks(self.global_rank, self.local_rank, self.broadcast, gather)
 
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""

@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from hpu_core.arguments import supported_arguments
@@ -78,7 +77,6 @@ def save(
     state: dict[str, Any],
     storage_options: Any,  # noqa: ARG001 - Lightning refuses them.
 ) -> None:
-    """Save this rank's shard by Lightning's method; the directory replaces `path` once every rank has saved."""
-    target = Path(os.fspath(strategy.broadcast(path)))
-    with strategy.replacing(target, _deepspeed.buffered_saves) as partial:
-        save_checkpoint(partial, state)
+    """Save this rank's shard by Lightning's method; it replaces that of an earlier save once every rank has saved."""
+    with strategy.replacing(path, _deepspeed.buffered_saves) as folder:
+        save_checkpoint(folder, state)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import atomic_dir
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint, _setup
@@ -112,8 +111,7 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`."""
-        self.finish_save()
-        checkpoint = atomic_dir.resolve(path)
+        checkpoint = self.locate_checkpoint(path)
         if isinstance(state, dict) and self.is_training_state(state):
             _config.validate_ranks(checkpoint, self.config, self.world_size)
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):

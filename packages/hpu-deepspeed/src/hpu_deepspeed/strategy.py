@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hpu_core import atomic_dir
 from hpu_core.arguments import validate_keywords
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device
@@ -280,8 +279,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state."""
-        self.finish_save()
-        checkpoint = atomic_dir.resolve(path)
+        checkpoint = self.locate_checkpoint(path)
         if _inference.is_engine(self.model):
             return self._load_for_inference(checkpoint, options)
         if self.lightning_module is not None and self.lightning_module.trainer.training:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from tqdm import tqdm
 
-from hpu_core.atomic_dir import atomic_dir
+from hpu_core.checkpoints import folders
 from hpu_export import _peft
 from hpu_export._lazy_tensor import Checkpoint, LazyTensor
 from hpu_export._safetensors import INDEX
@@ -206,14 +206,16 @@ def _replacing(to: Path) -> Iterator[Path]:
     Raises:
         OSError: Writing failed.
     """
-    partial: Path | None = None
+    to.parent.mkdir(parents=True, exist_ok=True)
+    partial = folders.stage(to.parent, to.name)
+    # Of an export that was killed.
+    folders.remove(partial)
     try:
-        with atomic_dir(to, 0, 0, lambda: None) as partial:
-            yield partial
+        yield partial
+        folders.flush_tree(partial)
+        folders.replace(partial, to)
     except BaseException as error:
-        if partial is not None:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.unlink(missing_ok=True)
+        folders.remove(partial)
         if isinstance(error, OSError) and error.errno:
             reason = os.strerror(error.errno)
             raise OSError(

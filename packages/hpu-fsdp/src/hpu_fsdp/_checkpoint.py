@@ -10,8 +10,8 @@ import torch
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
-from hpu_core import atomic_dir, frameworks
-from hpu_core.checkpoint import HPUCheckpointIO
+from hpu_core import frameworks
+from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_fsdp._lightning import sharded_saves
 from hpu_fsdp._setup import DEVICE
 from hpu_fsdp._torch import (
@@ -43,35 +43,33 @@ def save(
         state: State of module and Trainer.
         storage_options: Lightning's, which it refuses.
     """
-    target = Path(strategy.broadcast(path))
+    # Lightning refuses these options. Other plugins may write files later, or to another place.
+    is_atomic = storage_options is None and (
+        strategy.saves_sharded
+        or (is_sharded(Path(strategy.broadcast(path))) and type(strategy.checkpoint_io) is HPUCheckpointIO)
+    )
+    if not is_atomic:
+        save_checkpoint(path, state)
+        return
     # A copy, because Lightning takes what it has written out of it.
     state = {**state}
-    if strategy.saves_sharded:
-        is_atomic = storage_options is None and is_replaceable(target)
-    else:
-        # Other plugins may write later, or to another place.
-        is_atomic = is_sharded(target) and type(strategy.checkpoint_io) is HPUCheckpointIO
-    if not is_atomic:
+    with strategy.replacing(path, _buffered, as_file=not strategy.saves_sharded) as target:
         save_checkpoint(target, state)
-        return
-    with strategy.replacing(target, _buffered) as partial:
-        save_checkpoint(partial, state)
         if strategy.saves_sharded and strategy.global_rank == 0:
-            HPUCheckpointIO().save_checkpoint(state, partial / METADATA)
+            HPUCheckpointIO().save_checkpoint(state, target / METADATA)
 
 
 def save_with_fabric(
     strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], storage_options: Any
 ) -> None:
     """Save a checkpoint of Fabric as `save`; `state` has the sharded module, its optimizers and other objects."""
-    target = Path(strategy.broadcast(path))
     state = {key: _to_cpu(value) for key, value in state.items()}
-    # Lightning refuses both.
-    if storage_options is not None or not is_replaceable(target):
-        save_checkpoint(target, state)
+    if storage_options is not None:
+        # Lightning refuses them.
+        save_checkpoint(path, state)
         return
-    with strategy.replacing(target, _buffered) as partial:
-        save_checkpoint(partial, state)
+    with strategy.replacing(path, _buffered, as_file=not strategy.saves_sharded) as target:
+        save_checkpoint(target, state)
 
 
 def load(
@@ -89,14 +87,13 @@ def load(
     Raises:
         ValueError: It is a checkpoint of another strategy.
     """
-    strategy.finish_save()
+    source = strategy.locate_checkpoint(path)
     # That of the Trainer's module; with Fabric, the program chooses keys.
     key = getattr(strategy, "weights_key", None)
     if key is not None:
         state = {key: strategy.model}
     objects = state if isinstance(state, dict) else {}
     modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
-    source = atomic_dir.resolve(strategy.broadcast(path))
     _check_loadable(source, type(strategy).__name__, key)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states:
@@ -178,11 +175,6 @@ def is_sharded(path: Path) -> bool:
     return path.is_dir() and (path / METADATA).is_file()
 
 
-def is_replaceable(path: Path) -> bool:
-    """Return whether a sharded checkpoint may replace what is at a path: nothing, a file, a checkpoint, no files."""
-    return not path.is_dir() or is_sharded(path) or not any(path.iterdir())
-
-
 def _map(function: "Callable[[torch.Tensor], Any]", value: Any) -> Any:
     """Return a copy of nested containers with a function applied to their tensors; other objects stay."""
     if isinstance(value, (torch.Tensor, ShardedTensor)):
@@ -204,7 +196,7 @@ def _copy_to_cpu(state: dict[str, Any]) -> dict[str, Any]:
 
     def copy_tensor(tensor: Any) -> Any:
         # A sharded tensor, which is on the CPU, copies its shards.
-        return copy.deepcopy(tensor) if isinstance(tensor, ShardedTensor) else tensor.detach().clone().cpu()
+        return copy.deepcopy(tensor) if isinstance(tensor, ShardedTensor) else tensor.detach().to("cpu", copy=True)
 
     copied: dict[str, Any] = _map(copy_tensor, state)
     return copied

@@ -66,7 +66,7 @@ def get_num_processes(
 
 
 def _class_paths() -> Iterator[str]:
-    yield from (_registries.ACCELERATOR, "hpu_core.checkpoint:HPUCheckpointIO")
+    yield from (_registries.ACCELERATOR, "hpu_core.checkpoints.plugin:HPUCheckpointIO")
     yield from {paths.trainer for paths in plugins.strategies().values() if paths.trainer is not None}
     for plugin in plugins.installed().values():
         if plugin.precision is not None and plugin.precision.trainer is not None:

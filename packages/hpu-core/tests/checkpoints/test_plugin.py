@@ -22,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from hpu_core import HPUCheckpointIO, checkpoint, frameworks
+from hpu_core import HPUCheckpointIO, frameworks
 from hpu_core._lightning import CheckpointIO, TorchCheckpointIO
+from hpu_core.checkpoints import plugin as plugin_module
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -161,7 +162,7 @@ def test_storage_options_configure_the_file_system(plugin: HPUCheckpointIO, monk
         file_systems.append(file_system)
         return file_system, target
 
-    monkeypatch.setattr(checkpoint, "url_to_fs", spy)
+    monkeypatch.setattr(plugin_module, "url_to_fs", spy)
     plugin.save_checkpoint({"epoch": 1}, "memory://last.ckpt", storage_options={"token": "secret"})
 
     assert [system.storage_options for system in file_systems] == [{"token": "secret"}]

@@ -3,15 +3,13 @@
 import errno
 import fcntl
 import os
-import resource
-import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hpu_core._atomic_write import atomic_write
+from hpu_core.checkpoints.files import atomic_write
 
 
 @pytest.fixture
@@ -28,17 +26,6 @@ def umask() -> Iterator[int]:
     before = os.umask(0o026)
     yield 0o026
     os.umask(before)
-
-
-@pytest.fixture
-def full_disk() -> Iterator[None]:
-    """Limit files to 64 KiB; writing more fails as on a full disk."""
-    size = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, size[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, size)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 def _save(path: Path, content: bytes, error: BaseException | None = None) -> None:

@@ -12,23 +12,30 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 PREFIX: Final = ".hpu-core-"
 """Start of the names of temporary files and directories, which Lightning must not take for checkpoints."""
 
-_SUFFIX = ".partial"
+PARTIAL: Final = ".partial"
+"""End of the names of those that are incomplete."""
 
 # Size of the write buffer in bytes. Tensors of a checkpoint are larger and bypass it.
 _BUFFER_SIZE = 1 << 20
 
+# Data may be lost. Other errors of `fsync`, such as EINVAL, mean that the file system has no such operation.
+_LOSSES: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
 
-def fsync(path: Path) -> None:
-    """Flush a file or directory to disk, as far as its file system allows."""
-    # Some network file systems reject fsync on directories.
-    with contextlib.suppress(OSError):
+
+def flush(path: Path) -> None:
+    """Flush a file or directory to disk, as far as its file system has this operation.
+
+    Raises:
+        OSError: The disk is full, or has failed.
+    """
+    with _without_refusals():
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -36,11 +43,26 @@ def fsync(path: Path) -> None:
             os.close(descriptor)
 
 
-def save_error(cause: OSError, path: Path) -> OSError:
-    """Return the error for a checkpoint that could not be saved, of the errno's subclass, such as PermissionError."""
-    reason = os.strerror(cause.errno) if cause.errno else str(cause)
-    message = f"cannot save the checkpoint, the old one is unchanged: {reason}"
-    return OSError(cause.errno or errno.EIO, message, str(path))
+@contextlib.contextmanager
+def translated_errors(path: Path, failures: Sequence[OSError] = ()) -> Iterator[None]:
+    """Raise an error about the checkpoint if one of the operating system caused the body's exception.
+
+    Args:
+        path: The checkpoint.
+        failures: List to which errors are added that another exception may replace.
+
+    Raises:
+        OSError: Of the errno's subclass, such as PermissionError.
+    """
+    try:
+        yield
+    except Exception as error:
+        cause = failures[0] if failures else error
+        if not isinstance(cause, OSError):
+            raise
+        reason = os.strerror(cause.errno) if cause.errno else str(cause)
+        message = f"cannot save the checkpoint, the old one is unchanged: {reason}"
+        raise OSError(cause.errno or errno.EIO, message, str(path)) from cause
 
 
 @contextlib.contextmanager
@@ -58,14 +80,14 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         OSError: Writing failed, for example because the disk is full. The old file is unchanged.
     """
     failures: list[OSError] = []
-    with _translate_errors(path, failures):
+    with translated_errors(path, failures):
         mode = _mode(path)
         if mode is not None and not stat.S_ISREG(mode):
             # `os.open` rejects a folder, such as a sharded checkpoint.
             with _buffered_writer(os.open(path, os.O_WRONLY), failures) as writer:
                 yield writer
             return
-        _remove_stale_files(path.parent)
+        remove_stale_files(path.parent)
         temporary, descriptor = _create_temporary(path.parent)
         try:
             with _buffered_writer(descriptor, failures) as writer:
@@ -73,13 +95,37 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
                 writer.flush()
                 if mode is not None:
                     os.fchmod(descriptor, stat.S_IMODE(mode))
-                os.fsync(descriptor)
+                with _without_refusals():
+                    os.fsync(descriptor)
+                # A file system without `fsync` reports a full disk when a descriptor is closed.
+                os.close(os.dup(descriptor))
                 temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         # A power failure could undo the rename.
-        fsync(path.parent)
+        flush(path.parent)
+
+
+def lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock an open file or folder until its process exits, and return whether this is done.
+
+    It is not if another process has the lock and `wait` is False, or if a network file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def remove_stale_files(folder: Path) -> None:
+    """Remove temporary files of processes that have exited."""
+    for stale in list(folder.glob(f"{PREFIX}*{PARTIAL}")):
+        # Suppressed: the file is deleted, a folder, or belongs to another user.
+        with contextlib.suppress(OSError), stale.open("rb+") as file:
+            if lock(file.fileno(), wait=False):
+                stale.unlink()
 
 
 class _RawFile(io.FileIO):
@@ -108,15 +154,13 @@ def _buffered_writer(descriptor: int, failures: list[OSError]) -> Iterator[Binar
 
 
 @contextlib.contextmanager
-def _translate_errors(path: Path, failures: list[OSError]) -> Iterator[None]:
-    """Raise an OSError about the checkpoint if an error of the operating system caused the body's exception."""
+def _without_refusals() -> Iterator[None]:
+    """Ignore errors of file systems that have no `fsync`."""
     try:
         yield
-    except Exception as error:
-        cause = failures[0] if failures else error
-        if not isinstance(cause, OSError):
+    except OSError as error:
+        if error.errno in _LOSSES:
             raise
-        raise save_error(cause, path) from cause
 
 
 def _mode(path: Path) -> int | None:
@@ -130,22 +174,12 @@ def _mode(path: Path) -> int | None:
 def _create_temporary(folder: Path) -> tuple[Path, int]:
     """Create and lock a temporary file; return its path and descriptor."""
     while True:
-        temporary = folder / f"{PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        temporary = folder / f"{PREFIX}{secrets.token_hex(8)}{PARTIAL}"
         # The umask applies to 0o666, as with `open`.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         # On network file systems without locks, stale files stay.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor, wait=True)
         # Between these two calls another writer may have removed the file as stale.
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
         os.close(descriptor)
-
-
-def _remove_stale_files(folder: Path) -> None:
-    """Remove temporary files of processes that have exited."""
-    for stale in list(folder.glob(f"{PREFIX}*{_SUFFIX}")):
-        # Suppressed: the file is deleted, belongs to another user, or is locked by its writer.
-        with contextlib.suppress(OSError), stale.open("rb+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            stale.unlink()

@@ -11,8 +11,8 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from hpu_core import _cpu_pickle, frameworks
-from hpu_core._atomic_write import atomic_write
 from hpu_core._lightning import TorchCheckpointIO
+from hpu_core.checkpoints.files import atomic_write
 
 _LOADS_WEIGHTS_ONLY: Final = "weights_only" in inspect.signature(TorchCheckpointIO.load_checkpoint).parameters
 

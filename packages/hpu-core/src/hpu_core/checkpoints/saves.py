@@ -1,0 +1,286 @@
+"""Saves that all ranks take part in: each writes its files, and then all machines commit theirs, or none does."""
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from hpu_core.checkpoints import folders
+from hpu_core.checkpoints.files import lock, translated_errors
+
+# In bytes: more than a full file system has free.
+_PROBE_SIZE: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a job, as one of them sees them.
+
+    Attributes:
+        rank: Global rank of this process.
+        local_rank: Rank of this process on its machine.
+        broadcast: Function that returns rank 0's object.
+        gather: Function that returns the texts of all ranks.
+    """
+
+    rank: int
+    local_rank: int
+    broadcast: Callable[[Any], Any]
+    gather: Callable[[str], list[str]]
+
+    def agree(self, failure: str, function: Callable[[], object] | None = None) -> None:
+        """Call a function on this rank, if it has one, and raise an error on all ranks if it fails on one.
+
+        Raises:
+            Exception: The function's, on the rank where it failed.
+            RuntimeError: It failed on others; the message begins with `failure` and names them and their machines.
+        """
+        error: Exception | None = None
+        try:
+            if function is not None:
+                function()
+        except Exception as caught:  # noqa: BLE001 - raised below.
+            error = caught
+        notes = self.gather("" if error is None else f"rank {self.rank} on {socket.gethostname()}: {error!r}")
+        if error is not None:
+            raise error
+        if failed := [note for note in notes if note]:
+            raise RuntimeError(f"{failure}: {'; '.join(failed)}")
+
+
+class SharedSave:
+    """A save to files that the ranks write together, from its begin to its commit; every rank calls the same methods.
+
+    Attributes:
+        new: Path to which the ranks write: a folder, or a file that does not exist.
+    """
+
+    def __init__(self, path: Path, ranks: Ranks, *, as_file: bool = False) -> None:
+        """Begin a save.
+
+        Args:
+            path: The checkpoint; rank 0's counts. Its parent is created if missing.
+            ranks: The ranks.
+            as_file: Whether it is one file, which replaces a folder of an earlier save.
+
+        Raises:
+            IsADirectoryError: One file is to replace a folder with files that no save has written.
+            OSError: The folder cannot be written.
+            RuntimeError: Another rank has failed.
+        """
+        self._path = path = folders.follow(Path(ranks.broadcast(path)))
+        self._ranks = ranks
+        self._descriptor: int | None = None
+        self._failure = f"cannot save the checkpoint {str(path)!r}, the old one is unchanged"
+        is_first_here = ranks.local_rank == 0
+        ranks.agree(self._failure, (lambda: folders.take_up(path)) if ranks.rank == 0 else None)
+        found = (secrets.token_hex(8), folders.is_folder(path) and not as_file, folders.save_id_of(path))
+        self._save_id, is_inside, last_id = ranks.broadcast(found)
+        self._stage = folders.stage(path if is_inside else path.parent, self._save_id)
+        self.new = self._stage / path.name if as_file else self._stage
+
+        def create() -> None:
+            folders.take_up_as(path, last_id)
+            if as_file and folders.is_folder(path) and (name := folders.foreign_file(path)):
+                message = f"one file cannot replace a folder with {name!r}, which no save has written: save elsewhere"
+                raise IsADirectoryError(errno.EISDIR, message, str(path))
+            for folder in (path, path.parent):
+                folders.remove_stale_stages(folder, keep=self._stage)
+            with translated_errors(path):
+                self._stage.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(self._stage / folders.RECORD, os.O_RDWR | os.O_CREAT, 0o666)
+                os.write(self._descriptor, self._save_id.encode())
+                lock(self._descriptor, wait=False)
+
+        ranks.agree(self._failure, create if is_first_here else None)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Return the context in which this rank writes its files; other ranks learn of an error in `commit` only.
+
+        Raises:
+            OSError: The file system takes no more data, which torch's own errors do not tell.
+        """
+        try:
+            yield
+        except BaseException as error:
+            # torch.distributed.checkpoint's is no Exception.
+            if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
+                self._raise_if_unwritable()
+            raise
+
+    def commit(self, gather: Callable[[str], list[str]] | None = None, error: Exception | None = None) -> None:
+        """Make the files the checkpoint, once all ranks have written theirs.
+
+        Rank 0's machine does so first: what it has committed, the others take up at the latest when it is loaded.
+
+        Args:
+            gather: Another function of the ranks, for a thread.
+            error: What this rank has failed with, so that none commits.
+
+        Raises:
+            Exception: This rank's error.
+            RuntimeError: Another rank has failed; the message names it and its machine.
+        """
+        ranks = self._ranks if gather is None else replace(self._ranks, gather=gather)
+        is_first_here = ranks.local_rank == 0
+
+        def written() -> None:
+            if error is not None:
+                raise error
+
+        def flush() -> None:
+            with translated_errors(self._path):
+                folders.flush_tree(self._stage)
+
+        def commit() -> None:
+            # Without the file, another machine that shares the file system has done it.
+            with contextlib.suppress(*([FileNotFoundError] if ranks.rank else [])):
+                folders.commit(self.new, self._path)
+            folders.remove(self._stage)
+
+        try:
+            ranks.agree(self._failure, written)
+            ranks.agree(self._failure, flush if is_first_here else None)
+        except BaseException:
+            self.discard()
+            raise
+        try:
+            unfinished = f"the checkpoint {str(self._path)!r} is complete, but could not replace the old one everywhere"
+            remedy = "the next load or save takes it up where it failed"
+            ranks.agree(f"{unfinished} ({remedy})", commit if ranks.rank == 0 else None)
+            ranks.agree(f"{unfinished} ({remedy})", commit if is_first_here and ranks.rank else None)
+        finally:
+            self._close()
+
+    def discard(self) -> None:
+        """Remove what the ranks of this machine have written, after an error; each that fails does so."""
+        self._close()
+        with contextlib.suppress(OSError):
+            folders.remove(self._stage)
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _raise_if_unwritable(self) -> None:
+        probe = self._stage / f"{folders.RECORD}.{self._ranks.rank}"
+        with translated_errors(self._path):
+            try:
+                probe.write_bytes(bytes(_PROBE_SIZE))
+            finally:
+                probe.unlink(missing_ok=True)
+
+
+class AsyncSaves:
+    """Asynchronous saves of a strategy, one at a time; every rank must call the same methods."""
+
+    def __init__(self) -> None:
+        # Done when the checkpoint is in its place on all machines.
+        self._pending: Future[None] | None = None
+        # Collectives on CPU tensors, for the thread that writes.
+        self._group: Any | None = None
+        self._writer: ThreadPoolExecutor | None = None
+
+    def finish(self) -> bool:
+        """Wait until the last save is complete, and return whether there was one.
+
+        Raises:
+            Exception: The save failed.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return False
+        pending.result()
+        return True
+
+    def write(self, write: Callable[[Any], None], save: SharedSave) -> None:
+        """Write a checkpoint on another thread, and commit it once all ranks have written theirs.
+
+        Args:
+            write: Function that writes this rank's files, called with a process group for CPU tensors.
+            save: The save.
+        """
+        if self._group is None:
+            self._group = dist.new_group(backend="gloo")
+        if self._writer is None:
+            self._writer = ThreadPoolExecutor(1, "hpu-save")
+        self._pending = self._writer.submit(write_and_commit, write, save, self._group)
+
+    def call_after(self, function: Callable[[], object]) -> None:
+        """Call a function once the last save is complete, now if it is, and never if it fails."""
+
+        def call(saved: "Future[None]") -> None:
+            if saved.exception() is None:
+                function()
+
+        if self._pending is None:
+            function()
+        else:
+            self._pending.add_done_callback(call)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._writer is not None:
+            self._writer.shutdown()
+        self._writer = self._group = None
+
+
+def write_and_commit(write: Callable[[Any], None], save: SharedSave, group: Any) -> None:
+    """Write this rank's files, and commit the save if all ranks have written.
+
+    Raises:
+        Exception: This rank has failed.
+        RuntimeError: Another rank has failed; the message names it and its machine.
+    """
+
+    def gather(text: str) -> list[str]:
+        texts = [""] * dist.get_world_size(group)
+        dist.all_gather_object(texts, text, group=group)
+        return texts
+
+    failure: Exception | None = None
+    try:
+        with save.writing():
+            write(group)
+    except Exception as error:  # noqa: BLE001 - raised by `commit`, so that no rank waits for this one.
+        failure = error
+    except BaseException as error:  # noqa: BLE001 - as above; torch's CheckpointException.
+        failure = RuntimeError(f"{type(error).__name__}: {error}")
+        failure.__cause__ = error
+    save.commit(gather, failure)
+
+
+def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
+    """Return where a checkpoint is, after what a killed save has left of its commit is taken up; all ranks call this.
+
+    Raises:
+        OSError: A commit cannot be completed, such as in a read-only folder.
+        RuntimeError: A machine has the checkpoint of another save than rank 0's; the message names it.
+    """
+    found = Path(ranks.broadcast(path))
+    # A commit is completed where Lightning's link to the last checkpoint leads.
+    found = found.resolve() if found.is_symlink() else found
+    failure = f"cannot load the checkpoint {str(found)!r}"
+    ranks.agree(failure, (lambda: folders.take_up(found)) if ranks.rank == 0 else None)
+    save_id = ranks.broadcast(folders.save_id_of(found))
+
+    def check() -> None:
+        folders.take_up_as(found, save_id)
+        if save_id is not None and folders.save_id_of(found) not in {None, save_id}:
+            raise RuntimeError(
+                f"{str(found)!r} must be of one save on all machines, and {socket.gethostname()} has another one than "
+                "rank 0's machine: load an older checkpoint, or bring one that all machines have"
+            )
+
+    ranks.agree(failure, check if ranks.local_rank == 0 and ranks.rank else None)
+    return folders.resolve(found)
