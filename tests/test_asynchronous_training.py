@@ -89,7 +89,7 @@ def _strategy(name: str) -> Any:
 
 def _train(name: str, folder: str) -> list[torch.Tensor]:
     """Return the losses and weights of this rank, on the host."""
-    callbacks = {"buckets": [HPUWarmup(), HPUGraphs("body", mode="graphs")], "compile": [HPUCompile("whole")]}
+    callbacks = {"buckets": [HPUWarmup(), HPUGraphs("body")], "compile": [HPUCompile("whole")]}
     module = _Module(shards=name == "fsdp2")
     trainer = _pytorch.Trainer(
         accelerator="hpu",

@@ -325,26 +325,16 @@ def find_resumed(losses: Sequence[tuple[int, float]]) -> Iterator[tuple[float, f
 
 
 def run_two(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Run two jobs of SLURM at once on one machine, with shared and with exclusive machines."""
-    for launch in (("--share",), ()):
-        name = launch[0] if launch else "exclusive"
-        end = folder / f"end {name}"
-        places = [folder / f"{name}-{number}" for number in (1, 2)]
-        with contextlib.ExitStack() as stack:
-            jobs = [Job("slurm", place, f"--until={end}", launch=launch, machine=folder) for place in places]
-            first, second = map(stack.enter_context, jobs)
-            first.wait_for_checkpoint()
-            if launch:
-                second.wait_for_checkpoint()
-            is_waiting = job_field(second.number, "JobState") == "PENDING"
-            end.touch()
-            is_done = first.wait_for_end() and second.wait_for_end()
-        modules = [{module for rank in results(p).values() for module in rank["modules"].split(",")} for p in places]
-        if launch:
-            text = f"2 jobs of 2 ranks at once, --share: modules {' and '.join(map(str, map(sorted, modules)))}"
-            yield text, "", is_done and modules[0].isdisjoint(modules[1])
-        else:
-            yield "2 jobs of 2 ranks, exclusive: the second waits", "", is_done and is_waiting
+    """Run two jobs of SLURM at once on one machine."""
+    end = folder / "end exclusive"
+    with contextlib.ExitStack() as stack:
+        jobs = [Job("slurm", folder / f"exclusive-{number}", f"--until={end}", machine=folder) for number in (1, 2)]
+        first, second = map(stack.enter_context, jobs)
+        first.wait_for_checkpoint()
+        is_waiting = job_field(second.number, "JobState") == "PENDING"
+        end.touch()
+        is_done = first.wait_for_end() and second.wait_for_end()
+    yield "2 jobs of 2 ranks: the second waits", "", is_done and is_waiting
 
 
 def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:

@@ -129,8 +129,8 @@ def machine_report(index: int) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "host": f"node-{index:03}",
+        "boot_id": f"{index}",
         "rank": 8 * index,
-        "time": 1.8e9 + index % 7,
         "can_train": len(problems) == 1,
         "versions": versions,
         "checks": [*checks, {"name": "huge pages", "detail": "0 MiB", "problems": problems}],

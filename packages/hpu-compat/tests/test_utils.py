@@ -9,7 +9,7 @@ import torch
 from packaging.version import Version
 
 import hpu_core
-from hpu_core import HPUAccelerator, bridge, collectives, telemetry
+from hpu_core import HPUAccelerator, bridge, collectives
 from lightning_habana.pytorch.datamodule import utils
 from lightning_habana.utils import hpu_distributed, imports, resources
 
@@ -62,7 +62,8 @@ def test_device_count_without_an_hpu_is_zero(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_device_stats_ignore_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each process has one device."""
-    monkeypatch.setattr(telemetry, "device_stats", lambda: {"InUse": 8.0})
+    monkeypatch.setattr(bridge, "is_open", lambda: True)
+    monkeypatch.setattr(bridge, "memory_stats", lambda: {"InUse": 8.0})
 
     assert resources.get_device_stats(torch.device("hpu")) == {"InUse": 8.0}
 

@@ -13,8 +13,6 @@ from hpu_testing.systems import make_card, make_system, plain_terminal, simulate
 
 __all__ = ["make_card", "make_machine", "make_system", "plain_terminal", "simulated_system"]
 
-_GIB = 1024**3
-
 # Modules that tests of `verify`, and processes that they start, share.
 sys.path.insert(0, str(Path(__file__).parent / "verify"))
 
@@ -36,13 +34,12 @@ def make_machine(make_system: Callable[..., SystemInfo]) -> Callable[..., Machin
             "host": "node-1",
             "system": make_system(),
             "huge_pages": HugePages(total=60_000, free=60_000, size_kib=2048),
-            "logs": Folder(path="/var/log/habana_logs", free_bytes=100 * _GIB),
+            "logs": Folder(path="/var/log/habana_logs"),
             "interfaces": {"eth0": True, "eth1": False, "lo": True},
             "endpoint": Endpoint(address="node-1", port="29500", resolved="10.0.0.1", is_here=True, state="free"),
             "rank": 0,
             "world_size": 16,
             "nodes": 2,
-            "time": 1_800_000_000.0,
         }
         return Machine(**{**known, **different})
 

@@ -8,17 +8,16 @@ from typing import Any, NamedTuple
 import pytest
 from packaging.version import Version
 
-from hpu_core.discovery import Holder, Holders, SynapseVersion
+from hpu_core.discovery import SynapseVersion
 from hpu_core.info import SystemInfo
 from hpu_doctor.checks import Check, can_train, run_checks, to_json
+from hpu_doctor.holders import Holder
 from hpu_doctor.machine import Endpoint, Folder, HugePages, Machine
 
 MakeSystem = Callable[..., SystemInfo]
 MakeMachine = Callable[..., Machine]
 
 _DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "wrong" / "check-machines.md"
-
-_GIB = 1 << 30
 
 
 def _holder(index: int, pid: int = 4711) -> Holder:
@@ -45,21 +44,14 @@ _FAULTS = [
     ),
     _Fault(
         "a card is held",
-        {"holders": Holders(processes=(_holder(3),))},
+        {"holders": (_holder(3),)},
         "busy cards",
         False,
         "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)",
     ),
     _Fault(
-        "a card is held by another user",
-        {"used_modules": frozenset({3})},
-        "busy cards",
-        False,
-        "module 3 is in use by a process that cannot be inspected; hl-smi reports its memory as used",
-    ),
-    _Fault(
         "every card is held",
-        {"holders": Holders(processes=tuple(map(_holder, range(8))))},
+        {"holders": tuple(map(_holder, range(8)))},
         "busy cards",
         True,
         "/dev/accel/accel0 (module 0) is in use by pid 4711 (python train.py)",
@@ -112,13 +104,6 @@ _FAULTS = [
         "recipe cache",
         False,
         "recipes cannot be cached in /r: it cannot be written to",
-    ),
-    _Fault(
-        "the recipe cache is full",
-        {"recipe_cache": Folder(path="/r", free_bytes=_GIB), "recipe_cache_config": "/r,false,8192"},
-        "recipe cache",
-        False,
-        "/r has 1024 MB free, and the recipe cache may need 8192 MB",
     ),
     _Fault(
         "the recipe cache is misspelt",
@@ -191,13 +176,6 @@ _FAULTS = [
         "node-0:29500 does not answer",
     ),
     _Fault(
-        "a clock that is not set",
-        {"time": 0.0},
-        "clock",
-        False,
-        "the clock says 1970-01-01, before the newest release that this package knows",
-    ),
-    _Fault(
         "an invalid HABANA_VISIBLE_MODULES",
         {"system": {"usable": None, "visible_modules": "all", "visible_modules_error": "must be a list"}},
         "cards and software",
@@ -264,32 +242,10 @@ def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_
 
 
 def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachine) -> None:
-    check = _only(run_checks(make_machine(holders=Holders(unreadable=7))), "busy cards")
+    check = _only(run_checks(make_machine(unreadable=7)), "busy cards")
 
-    assert check.detail == "0 cards in use; 7 processes of other users could not be inspected (run as root)"
+    assert check.detail == "0 cards in use; 7 processes of other users could not be inspected: run as root on the host"
     assert check.problems == ()
-
-
-def test_root_is_not_told_to_run_as_root(make_machine: MakeMachine) -> None:
-    """In a container, root may lack the right to inspect processes."""
-    check = _only(run_checks(make_machine(is_root=True, holders=Holders(unreadable=1))), "busy cards")
-
-    assert check.detail.endswith("could not be inspected (run on the host)")
-
-
-def test_held_card_is_reported_once(make_machine: MakeMachine) -> None:
-    """Its memory is in use, too."""
-    machine = make_machine(holders=Holders(processes=(_holder(3),)), used_modules=frozenset({3}))
-
-    assert len(_only(run_checks(machine), "busy cards").problems) == 1
-
-
-def test_driver_is_reported_once(make_machine: MakeMachine, make_system: MakeSystem) -> None:
-    """`hpu-info` reports it among the versions."""
-    synapse = SynapseVersion(Version("1.23.0.695"), "habana-torch-plugin")
-    checks = run_checks(make_machine(system=make_system(synapse=synapse)))
-
-    assert sum("driver" in problem.message for check in checks for problem in check.problems) == 1
 
 
 def test_driver_alone_is_not_compared(make_machine: MakeMachine, make_system: MakeSystem) -> None:
@@ -314,7 +270,7 @@ def test_ranks_that_start_together_wait_for_rank_0(make_machine: MakeMachine) ->
 
 @pytest.mark.parametrize("config", ["/r", "/r,", "/r,True", "/r,false,", "/r,false,1", "/r,0,1"])
 def test_valid_recipe_cache(make_machine: MakeMachine, config: str) -> None:
-    folder = Folder(path="/r", free_bytes=2 * _GIB)
+    folder = Folder(path="/r")
 
     assert (
         _only(run_checks(make_machine(recipe_cache=folder, recipe_cache_config=config)), "recipe cache").problems == ()

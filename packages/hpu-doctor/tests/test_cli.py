@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 from packaging.version import Version
 
-from hpu_core import discovery
 from hpu_core.discovery import HPUDevice
 from hpu_core.info import SystemInfo
 from hpu_doctor import cli
@@ -122,7 +121,6 @@ def test_compare_output_of_a_launcher(tmp_path: Path, reports: tuple[str, str]) 
     [
         (["compare"], "Missing argument 'FILE...'"),
         ([__file__], f"No such command '{__file__}'"),
-        (["--all-nodes", "explain", "text"], "--all-nodes must be left out with the command 'explain'"),
         (["compare", __file__], "it must have a report of `hpu-doctor --json`, got none"),
     ],
 )
@@ -153,19 +151,6 @@ def test_what_libraries_print_is_not_in_the_report_on_collectives(
 
     assert json.loads(result.stdout) == {"ok": True}
     assert capfd.readouterr() == ("", "Rank 0 is connected to 1 peer ranks\n")
-
-
-def test_interactive_shell_of_slurm_checks_every_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its SLURM variables name one rank, which has nobody to exchange values with."""
-    for name, value in {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("SLURM_JOB_NAME", "bash")
-    started: list[int] = []
-    monkeypatch.setattr(discovery, "device_count", lambda: 8)
-    monkeypatch.setattr(check, "run_on_all_devices", lambda devices, arguments: started.append(devices))
-    _RUNNER.invoke(main, ["check-collectives"])
-
-    assert started == [8]
 
 
 def test_text_argument() -> None:

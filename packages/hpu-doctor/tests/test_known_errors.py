@@ -173,8 +173,8 @@ _OWN_PACKAGES = (
     "hpu-core",
     "hpu-ddp",
     "hpu-deepspeed",
+    "hpu-doctor",
     "hpu-fsdp",
-    "hpu-launch",
     "hpu-precision",
     "hpu-profiler",
 )

@@ -37,7 +37,7 @@ def _report(index: int, *problems: str, driver: str = "1.24.0") -> dict[str, Any
     entries = [{"blocks_training": True, "message": message, "hint": "Mend it."} for message in problems]
     return {
         "host": f"node-{index:03}",
-        "time": 0.0,
+        "boot_id": f"{index}",
         "versions": {"driver": driver},
         "checks": [{"name": "logs", "problems": entries}],
     }

@@ -323,9 +323,8 @@ def test_lines_of_a_batch_script(options: tuple[str, ...], lines: list[str]) -> 
     assert [line for line in lines if line not in text] == []
 
 
-@pytest.mark.parametrize("options", [("--share",), ("--gres", "gpu:HL-225:8")])
-def test_slurm_gives_no_whole_machines_where_cards_are_isolated(options: tuple[str, ...]) -> None:
-    text = _print("--engine", "slurm", *options, "train.py")
+def test_slurm_gives_no_whole_machines_where_cards_are_isolated() -> None:
+    text = _print("--engine", "slurm", "--gres", "gpu:HL-225:8", "train.py")
 
     assert "--exclusive" not in text
     assert "--mem=0" not in text
@@ -338,12 +337,6 @@ def test_slurm_gives_no_whole_machines_where_cards_are_isolated(options: tuple[s
 def test_slurm_gives_ranks_their_cores(options: tuple[str, ...], expected: str) -> None:
     """In the step as well, because srun does not take them from sbatch; by default SLURM gives a rank one core."""
     assert expected in _words(_print("--engine", "slurm", "--devices", "4", *options, "train.py").splitlines()[-1])
-
-
-def test_slurm_on_shared_machines_takes_free_cards() -> None:
-    text = _print("--engine", "slurm", "--share", *SCRIPT)
-
-    assert _words(text.splitlines()[-1])[-6:] == ["python", "-m", "hpu_launch.slurm_task", *SCRIPT]
 
 
 @pytest.mark.parametrize("engine", list(MACHINES))
@@ -493,7 +486,6 @@ def test_job_is_named_after_the_script(script: str, name: str) -> None:
         (("--engine", "torchrun", "--min-nodes", "2"), "`--min-nodes` must be from 1 to `--nodes`, 1, got 2"),
         (("--engine", "torchrun", "--min-nodes", "1"), "`--max-restarts` must be at least 1 with `--min-nodes`"),
         (("--engine", "mpirun", "--nodes", "2", "--hosts", "a"), "`--hosts` must have as many host names as"),
-        (("--engine", "slurm", "--share", "--gres", "gpu:8"), "`--share` must be left out with `--gres`"),
         (("--engine", "ray", "--nodes", "2"), "`--address` must be the address of the head"),
         (("--engine", "kubernetes"), "`--image` must be a container image"),
         (("--engine", "kubernetes-mpi"), "`--image` must be a container image"),

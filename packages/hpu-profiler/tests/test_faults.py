@@ -150,19 +150,6 @@ def test_a_fault_is_found_with_its_line_and_its_cost(fault: str, tmp_path: Path)
     assert finding.saving / _MS == pytest.approx(cost, rel=0.15, abs=4)
 
 
-def test_a_slow_link_is_named(tmp_path: Path) -> None:
-    """3 GB in 45 ms are a quarter of the links of a Gaudi 2."""
-    finding = _first(analyze(tmp_path, *FAULTS["slow link"][0]))
-
-    assert "allreduce of 4 GiB reaches 66.7 GB/s, 25.4 % of the card's links" in finding.cause
-
-
-def test_the_critical_path_goes_through_the_slow_rank(tmp_path: Path) -> None:
-    path = analyze(tmp_path, *FAULTS["slow rank"][0]).critical_path
-
-    assert [(step.rank, step.host, step.card, step.network) for step in path] == [("rank 1", 3000, 124000, 3000)] * 5
-
-
 def test_slow_ranks_of_a_machine_are_one_finding(tmp_path: Path) -> None:
     """Each of them alone would save nothing."""
     fast, slow = (lambda _: Step()), (lambda _: Step(computing=110))

@@ -13,22 +13,14 @@ from hpu_profiler._schedule import StepSchedule, default_schedule, validate_sche
 _LETTERS = {"NONE": ".", "WARMUP": "w", "RECORD": "r", "RECORD_AND_SAVE": "S"}
 
 
-def _actions(
-    schedule: Callable[[int], ProfilerAction] | None, steps: int, *, limit: int = 100, repeat: bool = False
-) -> str:
+def _actions(schedule: Callable[[int], ProfilerAction] | None, steps: int, *, limit: int = 100) -> str:
     """Return the action for each step, as letters."""
-    limited = StepSchedule(schedule, max_steps_per_trace=limit, repeat=repeat)
+    limited = StepSchedule(schedule, max_steps_per_trace=limit)
     return "".join(_LETTERS[limited(step).name] for step in range(steps))
 
 
 def test_default_skips_and_warms_up() -> None:
     assert _actions(default_schedule(), 12) == ".wrrS......."
-
-
-def test_schedule_continues_if_traces_repeat() -> None:
-    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
-
-    assert _actions(schedule, 10, repeat=True) == ".wrS.wrS.."
 
 
 def test_all_steps_are_recorded_without_a_schedule() -> None:
@@ -39,13 +31,9 @@ def test_trace_ends_at_the_limit() -> None:
     assert _actions(None, 6, limit=3) == "rrS..."
 
 
-def test_traces_of_limited_size_follow_each_other() -> None:
-    assert _actions(None, 6, limit=2, repeat=True) == "rSrSrS"
-
-
 @pytest.mark.parametrize(("limit", "was_limited"), [(3, True), (4, False)])
 def test_reached_limit_is_noted(limit: int, was_limited: bool) -> None:
-    schedule = StepSchedule(None, max_steps_per_trace=limit, repeat=False)
+    schedule = StepSchedule(None, max_steps_per_trace=limit)
     for step in range(3):
         schedule(step)
 
@@ -63,7 +51,7 @@ def test_trace_is_saved_if_the_schedule_omits_it(following: ProfilerAction) -> N
 
 
 def test_discarded_trace_does_not_finish_the_schedule() -> None:
-    schedule = StepSchedule(None, max_steps_per_trace=1, repeat=False)
+    schedule = StepSchedule(None, max_steps_per_trace=1)
 
     assert schedule(0) is ProfilerAction.RECORD_AND_SAVE
     schedule.discard_trace()
@@ -71,7 +59,7 @@ def test_discarded_trace_does_not_finish_the_schedule() -> None:
 
 
 def test_ended_trace_finishes_the_schedule() -> None:
-    schedule = StepSchedule(None, max_steps_per_trace=9, repeat=False)
+    schedule = StepSchedule(None, max_steps_per_trace=9)
 
     schedule(0)
     schedule.end_trace()
@@ -85,7 +73,7 @@ def test_torch_accepts_all_transitions() -> None:
     transitions = torch.profiler.profile().action_map
     for warmup, active, limit in itertools.product((0, 1), (1, 3), (1, 2, 9)):
         wrapped = torch.profiler.schedule(wait=1, warmup=warmup, active=active)
-        schedule = StepSchedule(wrapped, max_steps_per_trace=limit, repeat=True)
+        schedule = StepSchedule(wrapped, max_steps_per_trace=limit)
         actions = [schedule(step) for step in range(12)]
 
         assert set(itertools.pairwise(actions)) <= set(transitions)
@@ -97,7 +85,7 @@ def test_torch_accepts_all_transitions() -> None:
     [(None, 0), (torch.profiler.schedule(wait=7, warmup=1, active=1), 8), (lambda _: ProfilerAction.NONE, None)],
 )
 def test_first_recorded_step_is_found(schedule: Any, first: int | None) -> None:
-    assert StepSchedule(schedule, max_steps_per_trace=9, repeat=False).first_recorded_step() == first
+    assert StepSchedule(schedule, max_steps_per_trace=9).first_recorded_step() == first
 
 
 @pytest.mark.parametrize("schedule", [None, "default", default_schedule()])

@@ -36,12 +36,10 @@ def traces(tmp_path: Path) -> _TracesByKind:
 def create(traces: _TracesByKind) -> Callable[..., ProfileSession]:
     """Return a function that returns a session for a kind of step."""
 
-    def create_session(
-        kind: str, schedule: Any = None, max_steps_per_trace: int = 3, repeat: bool = False
-    ) -> ProfileSession:
+    def create_session(kind: str, schedule: Any = None, max_steps_per_trace: int = 3) -> ProfileSession:
         return ProfileSession(
             kind,
-            StepSchedule(schedule, max_steps_per_trace=max_steps_per_trace, repeat=repeat),
+            StepSchedule(schedule, max_steps_per_trace=max_steps_per_trace),
             {"activities": [torch.profiler.ProfilerActivity.CPU]},
             metadata={},
             on_trace_ready=lambda profile: traces.add(kind, profile),
@@ -69,28 +67,17 @@ def test_trace_is_written_after_its_last_step(create: Callable[..., ProfileSessi
 def test_trace_without_a_complete_step_can_be_discarded(
     create: Callable[..., ProfileSession], traces: _TracesByKind
 ) -> None:
-    """The session can record later."""
+    """The session can record later, and continues the numbers of the steps."""
     session = create("validation")
     session.start()
     session.stop(keep_empty=False)
 
     assert traces == {}
-    assert not session.schedule.is_finished
-
-
-def test_resumed_session_continues_the_numbers_of_steps(
-    create: Callable[..., ProfileSession], traces: _TracesByKind
-) -> None:
-    session = create("training", repeat=True)
-    session.start()
-    _run_steps(session, 1)
-    session.stop()
     _run_steps(session, 1)
     session.start()
     _run_steps(session, 1)
     session.stop()
-
-    assert [trace["annotations"][0] for trace in traces["training"]] == ["ProfilerStep#0", "ProfilerStep#2"]
+    assert traces["validation"][0]["annotations"][0] == "ProfilerStep#1"
 
 
 def test_steps_are_numbered_the_same_by_torch_before_2_4(

@@ -38,7 +38,7 @@ def test_incomplete_trace_has_another_name(tmp_path: Path) -> None:
         _export(path)
         seen.extend(_names(folder))
 
-    path = TraceWriter(folder, 1).write("fit-0-training", export)
+    path = TraceWriter(folder).write("fit-0-training", export)
 
     assert path is not None
     assert _names(folder) == [path.name]
@@ -47,19 +47,10 @@ def test_incomplete_trace_has_another_name(tmp_path: Path) -> None:
     assert not seen[0].endswith(".pt.trace.json")
 
 
-def test_oldest_trace_of_a_name_is_deleted(tmp_path: Path) -> None:
-    folder = tmp_path / "new"
-    writer = TraceWriter(folder, 2)
-    paths = [writer.write(name, _export) for name in ("a", "b", "a", "a")]
-
-    assert writer.traces == paths[1:]
-    assert len(_names(folder)) == 3
-
-
 @pytest.mark.parametrize("export", [_export_truncated, lambda path: None], ids=["truncated", "empty"])
 def test_full_disk_is_noticed(export: Callable[[str], None], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Torch does not report it."""
-    writer = TraceWriter(tmp_path / "full", 1)
+    writer = TraceWriter(tmp_path / "full")
 
     with caplog.at_level(logging.WARNING):
         path = writer.write("fit", export)
@@ -73,7 +64,7 @@ def test_full_disk_is_noticed(export: Callable[[str], None], tmp_path: Path, cap
 def test_trace_is_written_to_a_temporary_directory_if_its_own_is_not_writable(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
-    writer = TraceWriter(blocked, 1)
+    writer = TraceWriter(blocked)
 
     path = writer.write("fit", _export)
     writer.cleanup()
@@ -85,7 +76,7 @@ def test_trace_is_written_to_a_temporary_directory_if_its_own_is_not_writable(tm
 
 
 def test_traces_for_the_summary_alone_are_deleted(temp_dir: Path) -> None:
-    writer = TraceWriter(None, 1)
+    writer = TraceWriter(None)
     path = writer.write("fit", _export)
 
     writer.cleanup()

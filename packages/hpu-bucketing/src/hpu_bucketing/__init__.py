@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hpu_bucketing.callbacks.monitor import RecompilationError, RecompilationMonitor, RecompilationWarning
     from hpu_bucketing.callbacks.warmup import HPUWarmup
     from hpu_bucketing.collate import BucketCollate
-    from hpu_bucketing.datamodule import BucketDataModuleMixin
     from hpu_bucketing.loader import BucketDataLoader
     from hpu_bucketing.plan.bucket_plan import BucketPlan
     from hpu_bucketing.plan.curve import CurvePoint
@@ -25,7 +24,6 @@ __all__ = [
     "BucketBatchSampler",
     "BucketCollate",
     "BucketDataLoader",
-    "BucketDataModuleMixin",
     "BucketPlan",
     "CurvePoint",
     "HPUGraphs",
@@ -44,7 +42,6 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
         "hpu_bucketing.callbacks.monitor": ["RecompilationError", "RecompilationMonitor", "RecompilationWarning"],
         "hpu_bucketing.callbacks.warmup": ["HPUWarmup"],
         "hpu_bucketing.collate": ["BucketCollate"],
-        "hpu_bucketing.datamodule": ["BucketDataModuleMixin"],
         "hpu_bucketing.loader": ["BucketDataLoader"],
         "hpu_bucketing.plan.bucket_plan": ["BucketPlan"],
         "hpu_bucketing.plan.curve": ["CurvePoint"],

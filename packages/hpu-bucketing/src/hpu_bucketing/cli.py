@@ -11,7 +11,6 @@ from rich.console import Console
 
 from hpu_bucketing.__about__ import __version__
 from hpu_bucketing.plan.bucket_plan import BucketPlan
-from hpu_bucketing.report.html import render_html
 from hpu_bucketing.report.text import print_plan
 from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 
@@ -47,28 +46,19 @@ class _Command(click.Command):
 @click.option("--max-buckets", default=16, show_default=True, type=click.IntRange(1), help="Most shapes to consider.")
 @click.option("--buckets", "num_buckets", type=click.IntRange(1), help="Number of shapes. [default: the curve's knee]")
 @click.option("--ranks", default=1, show_default=True, type=click.IntRange(1), help="Number of cards.")
-@click.option(
-    "--random",
-    "grouping",
-    flag_value="random",
-    default="bucket",
-    help="For shuffled batches, not those of a BucketBatchSampler.",
-)
 @click.option("--epochs", default=1, show_default=True, type=click.IntRange(1), help="Number of epochs.")
 @click.option("--tokens-per-second", type=float, help="Speed of a card. With it, the least estimated time decides.")
 @click.option(
     "--compile-seconds", "seconds_per_compilation", default=25.0, show_default=True, help="Time to compile a graph."
 )
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page to this file.")
 @click.option(
     "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of a table, or write it to a file (--json=FILE)."
 )
-def plan(  # noqa: PLR0913, PLR0917 - one per option that is not passed on
+def plan(
     file: Path,
     name: str | None,
     keys: tuple[str, ...],
     samples: int,
-    html: Path | None,
     json_to: str | None,
     **options: Any,
 ) -> None:
@@ -91,8 +81,6 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option that is not passed on
             )
         batch_size = options.pop("batch_size") or _batch_size(loader)
         chosen = BucketPlan.from_lengths(lengths, batch_size, samples=total, **options)
-        if html is not None:
-            html.write_text(render_html(chosen, lengths[:, 0].tolist()), encoding="utf-8")
         if json_to:
             write_json({"schema_version": 1, **chosen.to_dict()}, json_to)
     except (OSError, ValueError) as error:
@@ -102,8 +90,6 @@ def plan(  # noqa: PLR0913, PLR0917 - one per option that is not passed on
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _DEFAULT_WIDTH)
     print_plan(console, chosen, len(lengths), total)
-    if html is not None:
-        click.echo(f"\nWrote {html}")
 
 
 def _batch_size(loader: Any) -> int:

@@ -41,27 +41,6 @@ def test_padding_share_is_that_of_the_samples(lengths: list[int], align: int, bu
     assert all(limit % align == 0 for limit in plan.boundaries)
 
 
-def test_padding_share_of_random_batches_is_that_of_drawn_batches(lengths: np.ndarray[Any, Any]) -> None:
-    plan = BucketPlan.from_lengths(lengths, 8, align=64, grouping="random", num_buckets=4)
-    generator = np.random.default_rng(1)
-    batches = [generator.choice(lengths, 8, replace=False) for _ in range(4000)]
-    padded = np.mean([8 * plan.fit(batch.max())[0] for batch in batches])
-
-    assert plan.chosen is not None
-    assert plan.chosen.padding_share == pytest.approx(1 - 8 * lengths.mean() / padded, abs=0.01)
-
-
-def test_random_batches_have_ranks_wait_for_each_other(lengths: np.ndarray[Any, Any]) -> None:
-    random = BucketPlan.from_lengths(lengths, 8, ranks=8, grouping="random", num_buckets=4).chosen
-    grouped = BucketPlan.from_lengths(lengths, 8, ranks=8, num_buckets=4).chosen
-
-    assert random is not None
-    assert grouped is not None
-    assert (random.compile_waits, grouped.compile_waits) == (8 * 3 + 1, 4)
-    assert random.rank_wait_share > 0.1
-    assert grouped.rank_wait_share == 0
-
-
 def test_known_speed_decides_by_time(lengths: np.ndarray[Any, Any]) -> None:
     """Fewer buckets pay in a short training than in a long one."""
     short = BucketPlan.from_lengths(lengths, 8, align=64, tokens_per_second=10_000.0)
@@ -108,7 +87,6 @@ def test_sample_beyond_the_largest_bucket_is_an_error(use: Any) -> None:
     [
         ({"batch_size": 0}, "`batch_size` must be a positive int, got 0"),
         ({"max_buckets": 0}, "number of buckets must be a positive int, got 0"),
-        ({"grouping": "length"}, "`grouping` must be 'bucket' or 'random', got 'length'"),
         ({"align": (1, 1)}, r"`align` must be .* got \(1, 1\)"),
     ],
 )

@@ -2,12 +2,12 @@
 
 import pytest
 
-from hpu_bucketing.plan.curve import CostModel, CurvePoint, compile_waits, find_knee
+from hpu_bucketing.plan.curve import CostModel, CurvePoint, find_knee
 
 
 def _points(*padding: float, seconds: tuple[float, ...] | None = None) -> list[CurvePoint]:
     return [
-        CurvePoint(((64 * (index + 1),),), index + 1, share, index + 1, 0.0, seconds[index] if seconds else None)
+        CurvePoint(((64 * (index + 1),),), index + 1, share, seconds[index] if seconds else None)
         for index, share in enumerate(padding)
     ]
 
@@ -45,10 +45,6 @@ def test_estimated_time_has_training_and_compilations() -> None:
     costs = CostModel(ranks=2, epochs=3, seconds_per_compilation=10.0, tokens_per_second=100.0)
 
     assert costs.seconds(1000.0, 4) == 3 * 1000 / 200 + 40
-
-
-def test_ranks_in_one_bucket_wait_once_per_shape() -> None:
-    assert [compile_waits(5, 8, grouping) for grouping in ("bucket", "random")] == [5, 33]
 
 
 @pytest.mark.parametrize(("name", "value"), [("ranks", 0), ("epochs", 0), ("tokens_per_second", 0.0)])

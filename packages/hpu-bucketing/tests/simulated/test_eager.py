@@ -7,9 +7,17 @@ import pytest
 import torch
 
 from hpu_bucketing import HPUGraphs, HPUWarmup, RecompilationMonitor
+from hpu_bucketing._lightning import Callback
 from hpu_core import HPUAccelerator, SingleHPUStrategy
 
 from ..modules import Embeddings, loader, trainer  # noqa: TID252 - pytest gives tests no absolute name
+
+
+class Compile(Callback):
+    """Callback that compiles the model's forward, as hpu-compile's does."""
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        pl_module.forward = torch.compile(pl_module.forward, backend="hpu_backend", dynamic=False)
 
 
 def _fit(folder: Path, *callbacks: Any, **options: Any) -> Any:
@@ -20,22 +28,6 @@ def _fit(folder: Path, *callbacks: Any, **options: Any) -> Any:
     return model
 
 
-# torch's own warning inside of dynamo.
-@pytest.mark.filterwarnings("ignore")
-def test_nothing_compiles_after_warm_up(tmp_path: Path) -> None:
-    """In eager mode, HPUGraphs is torch.compile, and all buckets are within its limits."""
-    warmup, monitor = HPUWarmup(), RecompilationMonitor("error", grace_steps=0)
-
-    _fit(tmp_path, HPUGraphs(), warmup, monitor, limit_val_batches=0)
-
-    assert [bool(record.compilations) for record in warmup.records] == [True, True, True]
-
-
-def test_graphs_cannot_be_required(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="lazy mode only, and the bridge is in eager mode: set PT_HPU_LAZY_MODE=1"):
-        _fit(tmp_path, HPUGraphs(mode="graphs"))
-
-
 def test_eager_operators_do_not_compile(tmp_path: Path) -> None:
     """Without torch.compile there is nothing to warm up, and nothing to report."""
     warmup, monitor = HPUWarmup(), RecompilationMonitor("error", grace_steps=0)
@@ -43,3 +35,19 @@ def test_eager_operators_do_not_compile(tmp_path: Path) -> None:
     _fit(tmp_path, warmup, monitor, limit_val_batches=0)
 
     assert {record.compilations for record in warmup.records} == {0}
+
+
+# torch's own warning inside of dynamo.
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_compiles_after_warm_up(tmp_path: Path) -> None:
+    """All buckets are within torch.compile's limits."""
+    warmup, monitor = HPUWarmup(), RecompilationMonitor("error", grace_steps=0)
+
+    _fit(tmp_path, Compile(), warmup, monitor, limit_val_batches=0)
+
+    assert [bool(record.compilations) for record in warmup.records] == [True, True, True]
+
+
+def test_graphs_need_lazy_mode(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the bridge is in eager mode: set PT_HPU_LAZY_MODE=1, or use"):
+        _fit(tmp_path, HPUGraphs())

@@ -289,8 +289,3 @@ def test_evaluation_alone_runs_as_graphs(run: str, tmp_path: Path) -> None:
 def test_unknown_part_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AttributeError, match=r"one of \['embedding', 'body'\], got 'head'"):
         _fit(tmp_path, HPUGraphs("head"))
-
-
-def test_torch_compile_cannot_be_required(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="needs the bridge's eager mode: set PT_HPU_LAZY_MODE=0"):
-        _fit(tmp_path, HPUGraphs("body", mode="compile"))

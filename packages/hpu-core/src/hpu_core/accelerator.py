@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, discovery, frameworks, registration, telemetry
+from hpu_core import bridge, discovery, frameworks, registration
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -48,8 +48,12 @@ class HPUAccelerator(Accelerator):
         # hpu-doctor verify: exit-frees-the-card
 
     def get_device_stats(self, device: "_DEVICE") -> dict[str, Any]:  # noqa: ARG002 - a process has one device.
-        """Return `hpu_core.telemetry.device_stats`: memory statistics, and with pyhlml power and temperature."""
-        return dict(telemetry.device_stats())
+        """Return memory statistics of the open device as the bridge names them, empty if none is open.
+
+        Limit, InUse, MaxInUse and MaxAllocSize are in bytes, the others counts. Opens no device.
+        """
+        # hpu-doctor verify: memory-stats-keys
+        return dict(bridge.memory_stats()) if bridge.is_open() else {}
 
     @staticmethod
     def parse_devices(devices: Any) -> int:

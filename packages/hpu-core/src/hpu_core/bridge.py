@@ -106,7 +106,7 @@ def is_lazy() -> bool:
 
 def mark_step() -> None:
     """Launch the graph recorded so far (lazy mode); do nothing in eager mode. May open the device."""
-    # hpu-doctor verify: functions-of-all-releases, steps-of-lazy-mode
+    # hpu-doctor verify: functions-of-all-releases
     _import("core").mark_step()
 
 
@@ -196,7 +196,6 @@ def memory_stats() -> dict[str, int]:
 
 def metric(name: str) -> dict[str, object]:
     """Return the values of a metric of the bridge, such as "graph_compilation"; empty if it has no such metric."""
-    # hpu-doctor verify: metrics-of-the-bridge
     metric_global = getattr(_import("hpu"), "metric_global", None)
     counter = None if metric_global is None else metric_global(name)
     return {} if counter is None else dict(counter.stats())
@@ -244,7 +243,7 @@ def cache_hpu_graphs(
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
-    # hpu-doctor verify: cached-module-has-gradients, graphs-are-refused-in-eager-mode
+    # hpu-doctor verify: cached-module-has-gradients
     _graph_function("ModuleCacher")(max_graphs)(
         model=module,
         inplace=True,
@@ -262,7 +261,7 @@ def wrap_in_hpu_graph(module: object, *, max_graphs: int | None = None, disable_
     Raises:
         RuntimeError: The bridge is in eager mode, where it has no graphs.
     """
-    # hpu-doctor verify: wrapped-module-agrees, graphs-are-refused-in-eager-mode
+    # hpu-doctor verify: wrapped-module-agrees
     _graph_function("wrap_in_hpu_graph")(module, disable_tensor_cache=disable_tensor_cache, max_graphs=max_graphs)
 
 

@@ -41,8 +41,8 @@ for name, known in answers.items():
 
 _CALLS = """
 import hpu_core
-from hpu_core.info import collect, diagnose
-diagnose(collect())
+from hpu_core.info import collect
+collect()
 answers = [
     hpu_core.device_count(), hpu_core.is_available(), hpu_core.auto_device_count(), hpu_core.device_name(),
     len(hpu_core.devices()), hpu_core.parse_devices("auto"), str(hpu_core.synapse_version()),

@@ -1,13 +1,13 @@
 """Diagnosis of machines and jobs on Intel Gaudi (HPU): checks, known errors and collectives.
 
-- `machine`: the facts of a machine that the checks read
+- `machine` and `holders`: the facts of a machine that the checks read
+- `diagnosis`: what its cards and software lack for training
 - `checks`: the checks of a machine
 - `comparison`: the comparison of the machines of a job
 - `known_errors`: cause, cure and source of known error messages
 - `collectives`: the check of collectives between the ranks of a job
 - `migrate`: CUDA idioms in a script, and what to write instead
 - `verify`: the register of assumptions about cards, and programs that try them
-- `rank_store`: exchange of values between ranks without collectives
 - `text_report`: text reports
 - `cli`: the command `hpu-doctor`
 

@@ -1,22 +1,17 @@
 """Checks of a machine: pure functions of its facts. Each problem comes with a fix."""
 
-import datetime as dt
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
-from hpu_core import releases
 from hpu_core.discovery import driver_release
-from hpu_core.info import Problem, diagnose
-from hpu_core.install_hints import install_command
 from hpu_core.launcher_env import parse_port
+from hpu_doctor.diagnosis import Problem, diagnose
 from hpu_doctor.machine import Machine
 
 SCHEMA: Final = 1
 
-_MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
 # Intel's Kubernetes guide: hugepages-2Mi of 95000Mi for 8 cards.
 _HUGE_MIB_PER_DEVICE: Final = 95000 // 8
 # The default of Linux, which processes of ordinary size need.
@@ -25,9 +20,8 @@ _MIN_OPEN_FILES: Final = 1024
 # sockets for each rank (docs/records/scale-of-tools.md); those of HCCL are unknown.
 _MANY_RANKS: Final = 128
 _FILES_PER_RANK: Final = 4
-_MIN_CACHE_BYTES: Final = _GIB
 # path,delete,size in MB; the last two may be missing.
-_CACHE_CONFIG: Final = re.compile(r"[^,]+(?:,(?:true|false|[01])?(?:,([0-9]+)?)?)?", re.IGNORECASE)
+_CACHE_CONFIG: Final = re.compile(r"[^,]+(?:,(?:true|false|[01])?(?:,[0-9]*)?)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +65,6 @@ def run_checks(machine: Machine) -> tuple[Check, ...]:
         "network interface": _interface,
         "MASTER_ADDR": _address,
         "MASTER_PORT": _port,
-        "clock": _clock,
     }
     results = []
     for name, check in checks.items():
@@ -95,7 +88,6 @@ def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
         "host": machine.host,
         "boot_id": machine.boot_id,
         "rank": machine.rank,
-        "time": machine.time,
         "can_train": can_train(checks),
         "versions": versions(machine),
         "checks": [
@@ -124,11 +116,10 @@ def versions(machine: Machine) -> dict[str, str | None]:
 
 
 def _software(machine: Machine) -> _Found:
-    """Check what `hpu-info` checks, except for the driver."""
     system = machine.system
     kind = "simulated cards" if system.bridge.simulated else "cards"
     yield f"{len(system.devices)} {kind}, {'unknown' if system.usable is None else system.usable} usable"
-    yield from (problem for problem in diagnose(system).problems if not problem.message.startswith("driver "))
+    yield from diagnose(system)
 
 
 def _driver(machine: Machine) -> _Found:
@@ -149,25 +140,20 @@ def _driver(machine: Machine) -> _Found:
 
 
 def _busy_devices(machine: Machine) -> _Found:
-    holders = machine.holders
     by_device: dict[str, list[str]] = {}
-    for holder in holders.processes:
+    for holder in machine.holders:
         module = "" if holder.module_id is None else f" (module {holder.module_id})"
-        by_device.setdefault(f"{holder.node}{module}", []).append(str(holder))
-    for module_id in sorted(machine.used_modules - {holder.module_id for holder in holders.processes}):
-        by_device[f"module {module_id}"] = ["a process that cannot be inspected; hl-smi reports its memory as used"]
+        by_device.setdefault(f"{holder.node}{module}", []).append(f"pid {holder.pid} ({holder.command})")
     detail = f"{len(by_device)} cards in use"
-    if holders.unreadable:
+    if machine.unreadable:
         # Root in a container without CAP_SYS_PTRACE cannot read them either.
-        advice = "run on the host" if machine.is_root else "run as root"
-        detail += f"; {holders.unreadable} processes of other users could not be inspected ({advice})"
+        detail += f"; {machine.unreadable} processes of other users could not be inspected: run as root on the host"
     yield detail
     for device, processes in by_device.items():
         yield Problem(
             blocks_training=0 < len(machine.system.devices) <= len(by_device),
             message=f"{device} is in use by {', '.join(processes)}",
-            hint="End the process if it is left over, or set HABANA_VISIBLE_MODULES to free modules; "
-            f"`hpu_launch.free_modules(n)` returns them (`{install_command('hpu-launch')}`).",
+            hint="End the process if it is left over, or set HABANA_VISIBLE_MODULES to modules of free cards.",
         )
 
 
@@ -227,9 +213,7 @@ def _recipe_cache(machine: Machine) -> _Found:
         yield "PT_HPU_RECIPE_CACHE_CONFIG is not set"
         return
     yield config
-    match = _CACHE_CONFIG.fullmatch(config)
-    needed = int(match[1]) * _MIB if match and match[1] else _MIN_CACHE_BYTES
-    if match is None:
+    if not _CACHE_CONFIG.fullmatch(config):
         yield Problem.note(
             f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
             "For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
@@ -238,11 +222,6 @@ def _recipe_cache(machine: Machine) -> _Found:
         yield Problem.note(
             f"recipes cannot be cached in {folder.path}: {folder.error}",
             "Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
-        )
-    elif folder.free_bytes is not None and folder.free_bytes < needed:
-        yield Problem.note(
-            f"{folder.path} has {folder.free_bytes // _MIB} MB free, and the recipe cache may need {needed // _MIB} MB",
-            "Free some space, choose another folder, or lower the size in PT_HPU_RECIPE_CACHE_CONFIG.",
         )
 
 
@@ -317,17 +296,6 @@ def _port(machine: Machine) -> _Found:
                 f"{place} does not answer",
                 "Check the network and the firewall between this machine and that of rank 0.",
             )
-
-
-def _clock(machine: Machine) -> _Found:
-    now = dt.datetime.fromtimestamp(machine.time, dt.timezone.utc)
-    yield f"{now:%Y-%m-%d %H:%M:%S} UTC"
-    latest = max((row.date for row in releases.releases() if row.date), default=None)
-    if latest is not None and now.date() < latest:
-        yield Problem.note(
-            f"the clock says {now:%Y-%m-%d}, before the newest release that this package knows ({latest})",
-            "Set the clock (`timedatectl set-ntp true`): certificates and time stamps of logs depend on it.",
-        )
 
 
 def _real_devices(machine: Machine) -> int:

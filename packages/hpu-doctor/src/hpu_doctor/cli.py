@@ -15,15 +15,12 @@ from typing import Any, BinaryIO, TextIO
 import click
 from rich.console import Console
 
-from hpu_core import discovery
 from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
 from hpu_core.launcher_env import LauncherEnv, find_launcher_env
 from hpu_doctor import checks, comparison, known_errors
 from hpu_doctor.__about__ import __version__
 from hpu_doctor.collectives import check
 from hpu_doctor.machine import collect_machine
-from hpu_doctor.name_ranges import format_ranks
-from hpu_doctor.rank_store import connect, gather
 from hpu_doctor.text_report import (
     render_checks,
     render_collectives,
@@ -36,7 +33,6 @@ __all__ = ["main"]
 
 _STDOUT = 1
 _STDERR = 2
-_NODES_TIMEOUT = timedelta(seconds=120)
 _JSON = "Print the report as JSON, or write it to a file (--json=FILE)."
 
 
@@ -60,14 +56,11 @@ def _json_option(text: str = _JSON) -> Callable[[Callable[..., None]], Callable[
 
 
 @click.group(cls=_Group, invoke_without_command=True)
-@click.option(
-    "--all-nodes", is_flag=True, help="As the ranks of a job: check each machine, and compare them on rank 0."
-)
 @_json_option(f"{_JSON[:-1]}; that of one machine is one line.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem.")
 @click.version_option(__version__, prog_name="hpu-doctor")
 @click.pass_context
-def main(context: click.Context, all_nodes: bool, json_to: str | None, quiet: bool) -> None:
+def main(context: click.Context, json_to: str | None, quiet: bool) -> None:
     """Check what training needs of this machine: cards, software, driver, limits, folders, network and clock.
 
     Each problem comes with a fix. Run it with the environment of the job, for example by its launcher. It opens no
@@ -75,12 +68,8 @@ def main(context: click.Context, all_nodes: bool, json_to: str | None, quiet: bo
     use them alike.
     """
     if context.invoked_subcommand is not None:
-        if all_nodes:
-            raise click.UsageError(f"--all-nodes must be left out with the command {context.invoked_subcommand!r}")
         context.obj = json_to
         return
-    if all_nodes:
-        sys.exit(_compare_nodes(json_to))
     with _report_internal_error():
         machine = collect_machine()
         results = checks.run_checks(machine)
@@ -145,17 +134,11 @@ def explain(message: str | None, json_to: str | None) -> None:
 def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
     """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
 
-    Start it as the ranks of a job by torchrun, mpirun or srun; by itself it runs on all cards of this machine. It opens
-    the cards, so they must be free. The exit code is 1 if values are wrong or a rank does not finish, and 0 otherwise.
+    Start it as the ranks of a job by srun, mpirun or torchrun, on one machine by `torchrun --nproc-per-node=8
+    --no-python hpu-doctor check-collectives`. It opens the cards, so they must be free. The exit code is 1 if values
+    are wrong or a rank does not finish, and 0 otherwise.
     """
     env = _find_launcher_env()
-    if env is None:
-        devices = discovery.device_count()
-        if devices == 0:
-            raise _CouldNotRunError("no card of this machine can be used: run `hpu-info`")
-        arguments = [f"--mib={mib}", f"--timeout={timeout}", f"--slow-factor={slow_factor}"]
-        arguments += [f"--json={json_to}"] if json_to else []
-        sys.exit(check.run_on_all_devices(devices, ["check-collectives", *arguments]))
     with _report_internal_error(), _stdout_on_stderr():
         report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
     if report is not None:
@@ -177,18 +160,9 @@ def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str |
     help="Folder of the report, new or empty.",
 )
 @click.option("--all-cards", is_flag=True, help="Try the collectives as well, on all cards of this machine.")
-@click.option(
-    "--minutes",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Time after which no further program starts.",
-)
 @click.option("--only", "names", multiple=True, metavar="ID", help="Try this assumption only. Repeatable.")
-@click.option("--quick", is_flag=True, help="Leave out programs that take longer than a second on a simulated card.")
-@click.option("--points", is_flag=True, help="Measure the planner's times on simulated cards, too.")
 @_json_option(f"{_JSON[:-1]}; the folder has it anyway.")
-def verify(folder: Path, names: tuple[str, ...], json_to: str | None, **options: Any) -> None:
+def verify(folder: Path, all_cards: bool, names: tuple[str, ...], json_to: str | None) -> None:
     """Try what these packages assume about cards, and write a report to attach to an issue.
 
     Each assumption has a program, which runs in a process of its own with a limit of time, one at a time. It opens a
@@ -202,8 +176,7 @@ def verify(folder: Path, names: tuple[str, ...], json_to: str | None, **options:
 
     with _report_internal_error():
         try:
-            chosen = command.choose(names, quick=options.pop("quick"))
-            report = command.run(chosen, folder, environ, **options)
+            report = command.run(command.choose(names), folder, environ, all_cards=all_cards)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except command.NoCardError as error:
@@ -262,35 +235,17 @@ def _stdout_on_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
-def _find_launcher_env() -> LauncherEnv | None:
+def _find_launcher_env() -> LauncherEnv:
     try:
-        return find_launcher_env()
+        env = find_launcher_env()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-
-
-def _compare_nodes(json_to: str | None) -> int:
-    """Check this machine if this is its first rank, and compare the machines on rank 0."""
-    env = _find_launcher_env()
     if env is None:
         raise click.UsageError(
-            "--all-nodes needs the ranks of a job: start it by torchrun, mpirun or srun, for example `srun "
-            "--ntasks-per-node=1 hpu-doctor --all-nodes`"
+            "check-collectives needs the ranks of a job: start it by srun, mpirun or torchrun, for example `torchrun "
+            "--nproc-per-node=8 --no-python hpu-doctor check-collectives`"
         )
-    report = None
-    with _report_internal_error():
-        if env.local_rank == 0:
-            # Before the store is opened, which takes MASTER_PORT.
-            machine = collect_machine()
-            report = checks.to_json(machine, checks.run_checks(machine))
-        values = gather(connect(env, _NODES_TIMEOUT), env, {"report": report})
-    if values is None:
-        return 0
-    missing = [rank for rank, value in enumerate(values) if value is None]
-    if missing:
-        click.echo(f"hpu-doctor: {format_ranks(missing)} did not report within {_NODES_TIMEOUT.seconds} s", err=True)
-    reports = [value["report"] for value in values if value is not None and value["report"] is not None]
-    return max(_print_comparison(reports, json_to), int(bool(missing)))
+    return env
 
 
 def _print_comparison(reports: Sequence[Mapping[str, Any]], json_to: str | None) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,8 +9,6 @@ from typing import Any, Final
 from hpu_doctor.checks import SCHEMA
 from hpu_doctor.name_ranges import number_hosts
 
-# The reports of a job are printed at the same time; a launcher may take a while to start all of them.
-_MAX_CLOCK_DIFFERENCE: Final = 120.0
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -101,8 +98,7 @@ def parse_reports(text: str) -> tuple[dict[str, Any], ...]:
     if not reports:
         raise ValueError("it must have a report of `hpu-doctor --json`, got none")
     for report in reports:
-        # Earlier releases wrote "schema".
-        if report.get("schema_version", report.get("schema")) != SCHEMA or not isinstance(report.get("versions"), dict):
+        if report.get("schema_version") != SCHEMA or not isinstance(report.get("versions"), dict):
             raise ValueError(f"a report must be of `hpu-doctor --json` with schema {SCHEMA}, got another one")
     return tuple(reports)
 
@@ -114,7 +110,7 @@ def compare(reports: Sequence[Mapping[str, Any]]) -> Comparison:
         reports: The reports. Of several from one boot of a machine, the last one counts. Machines of one host name are
             numbered: "localhost (2)".
     """
-    machines = {(str(report["host"]), _identity(report)): report for report in reports}
+    machines = {(str(report["host"]), str(report["boot_id"])): report for report in reports}
     by_host = dict(zip(number_hosts(machines), machines.values(), strict=True))
     names = dict.fromkeys(name for report in by_host.values() for name in report["versions"])
     differences = [
@@ -122,10 +118,6 @@ def compare(reports: Sequence[Mapping[str, Any]]) -> Comparison:
         for name in names
         if (difference := _difference(name, {host: _value(by_host[host], name) for host in by_host}))
     ]
-    usual = statistics.median_low(float(report["time"]) for report in by_host.values())
-    clocks = {host: _clock(report["time"] - usual) for host, report in by_host.items()}
-    if clock := _difference("clock (or the reports were printed at different times)", clocks):
-        differences.append(clock)
     return Comparison(
         hosts=tuple(by_host), differences=tuple(differences), problems={h: _problems(r) for h, r in by_host.items()}
     )
@@ -163,11 +155,6 @@ def _parse_line(line: str) -> object:
         return None
 
 
-def _identity(report: Mapping[str, Any]) -> str:
-    # Earlier releases report no boot: those of one host name with other versions are other machines.
-    return str(report.get("boot_id") or json.dumps(report["versions"], sort_keys=True))
-
-
 def _value(report: Mapping[str, Any], name: str) -> str:
     value = report["versions"].get(name)
     return "unknown" if value is None else str(value)
@@ -181,11 +168,6 @@ def _difference(name: str, values: Mapping[str, str]) -> Difference | None:
         return None
     by_number = sorted(hosts.items(), key=lambda item: -len(item[1]))
     return Difference(name=name, hosts={value: tuple(names) for value, names in by_number})
-
-
-def _clock(seconds: float) -> str:
-    near = f"within {_MAX_CLOCK_DIFFERENCE:.0f} s"
-    return near if abs(seconds) <= _MAX_CLOCK_DIFFERENCE else f"{seconds:+.0f} s"
 
 
 def _problems(report: Mapping[str, Any]) -> tuple[tuple[bool, str, str], ...]:

@@ -4,17 +4,15 @@ import contextlib
 import errno
 import os
 import resource
-import shutil
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from hpu_core import discovery, launcher_env
-from hpu_core.discovery import Holders
+from hpu_core import launcher_env
 from hpu_core.info import SystemInfo, collect
+from hpu_doctor.holders import Holder, find_holders
 
 # Below the home folder, where HABANA_LOGS is not set. Intel's images set it to /var/log/habana_logs.
 DEFAULT_LOGS: Final = ".habana_logs"
@@ -47,12 +45,10 @@ class Folder:
     Attributes:
         path: Its path.
         error: Why it cannot be written to, None if it can.
-        free_bytes: Free space, None if it is unknown.
     """
 
     path: str
     error: str | None = None
-    free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +80,8 @@ class Machine:
         host: Host name.
         boot_id: The kernel's random id of this boot, by which machines of one host name differ; "" if it is unknown.
         system: Devices and software.
-        is_root: Whether this process is root's.
-        holders: Processes that hold a device.
-        used_modules: Modules whose memory is in use according to `hl-smi`.
+        holders: Processes that hold a card.
+        unreadable: Number of processes of which that is unknown.
         huge_pages: Huge pages, None if the kernel does not report them.
         open_files: Soft and hard limit of open files.
         locked_bytes: Limit of locked memory, None if there is none.
@@ -100,15 +95,13 @@ class Machine:
         rank: Rank of this process, None outside of a job.
         world_size: Number of ranks of the job, 1 outside of one.
         nodes: Number of machines of the job, None if the launcher does not set it.
-        time: Time of this machine's clock in seconds since 1970.
     """
 
     host: str
     boot_id: str = ""
     system: SystemInfo
-    is_root: bool = False
-    holders: Holders = field(default_factory=Holders)
-    used_modules: frozenset[int] = frozenset()
+    holders: tuple[Holder, ...] = ()
+    unreadable: int = 0
     huge_pages: HugePages | None = None
     open_files: tuple[int, int] = (1 << 20, 1 << 20)
     locked_bytes: int | None = None
@@ -122,34 +115,31 @@ class Machine:
     rank: int | None = None
     world_size: int = 1
     nodes: int | None = None
-    time: float
 
 
 def collect_machine(
     environ: Mapping[str, str] = os.environ,
     *,
     collect_system: Callable[[], SystemInfo] = collect,
-    used_modules: Callable[[], frozenset[int]] = discovery.used_modules,
 ) -> Machine:
     """Collect the facts.
 
     Args:
         environ: Environment of the job.
         collect_system: Collects devices and software.
-        used_modules: Returns the modules whose memory is in use.
     """
     # First, because the import of the bridge sets MASTER_ADDR and MASTER_PORT.
     endpoint = find_endpoint(environ)
     environ = dict(environ)
     system = collect_system()
+    holders, unreadable = find_holders()
     cache = environ.get("PT_HPU_RECIPE_CACHE_CONFIG")
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
         boot_id=read_boot_id(),
-        is_root=os.geteuid() == 0,
-        holders=discovery.find_holders(),
-        used_modules=used_modules() if any(not device.simulated for device in system.devices) else frozenset(),
+        holders=holders,
+        unreadable=unreadable,
         huge_pages=read_huge_pages(Path("/proc/meminfo")),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),
@@ -163,7 +153,6 @@ def collect_machine(
         rank=launcher_env.global_rank(environ),
         world_size=launcher_env.world_size(environ) or 1,
         nodes=launcher_env.num_nodes(environ),
-        time=time.time(),
         system=system,
     )
 
@@ -175,17 +164,13 @@ def check_folder(path: str) -> Folder:
     existing = Path(path)
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    try:
-        free = shutil.disk_usage(existing).free
-    except OSError:
-        free = None
     if not existing.is_dir():
-        return Folder(path=path, error=f"{existing} is not a folder", free_bytes=free)
+        return Folder(path=path, error=f"{existing} is not a folder")
     # `os.access` knows read-only file systems, too.
     if not os.access(existing, os.W_OK | os.X_OK):
         reason = "it cannot be written to" if existing == Path(path) else f"{existing} cannot be written to"
-        return Folder(path=path, error=reason, free_bytes=free)
-    return Folder(path=path, free_bytes=free)
+        return Folder(path=path, error=reason)
+    return Folder(path=path)
 
 
 def read_boot_id(proc: Path = Path("/proc")) -> str:

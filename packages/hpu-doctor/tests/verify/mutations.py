@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 from hpu_doctor.verify import register
@@ -200,7 +199,7 @@ def flags_are_other_flags() -> None:
 # Calls
 
 
-@breaks("calls-are-refused/Event(blocking=...)", "calls-are-refused/elapsed_time of events that were not recorded")
+@breaks("calls-are-refused/Event(blocking=...)")
 def other_events() -> None:
     class Event:
         def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
@@ -225,7 +224,6 @@ replaces("init-does-nothing", f"{HPU}init", returning(None), "second-process-is-
 replaces("set-device-does-nothing", f"{HPU}set_device", returning(None), "set-device-edits-the-module")
 replaces("synchronize-takes-a-device", f"{HPU}synchronize", returning(None), "calls-are-refused/synchronize(0)")
 replaces("no-bf16", f"{HPU}is_bf16_supported", returning(False), "dtypes-that-are-supported/bfloat16")
-replaces("no-peers", f"{HPU}can_device_access_peer", returning(False), "calls-are-refused/can_device_access_peer(0, 0)")
 
 
 @breaks("queries-open-no-card/device_count")
@@ -270,11 +268,6 @@ def set_device_follows_the_index() -> None:
     replace(f"{HPU}set_device", lambda index: os.environ.update(HLS_MODULE_ID=str(index)))
 
 
-@breaks("calls-are-refused/get_device_name(63)", 'calls-are-refused/get_device_name("cpu")')
-def device_name_of_any_device() -> None:
-    replace(f"{HPU}get_device_name", returning("GAUDI2"))
-
-
 @breaks("forked-child-gets-no-numbers")
 def fork_is_allowed() -> None:
     # What a child would see if its parent's card were usable.
@@ -307,18 +300,6 @@ def other_memory_functions() -> None:
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
         replace(f"{HPU}{name}", returning(7))
     replace(f"{HPU}mem_get_info", returning((7, 7)))
-
-
-@breaks("limit-of-gaudi2", "limit-of-gaudi3")
-def half_the_memory() -> None:
-    wrap(f"{HPU}memory_stats", lambda stats: {**stats, "Limit": stats["Limit"] // 2})
-
-
-@breaks("summary-is-a-table")
-def other_summaries() -> None:
-    replace(f"{HPU}memory_summary", returning("none"))
-    replace(f"{HPU}_extended_memory_summary_dict", returning({}))
-    replace(f"{HPU}memory_cached", returning(0))
 
 
 # Dtypes, and values
@@ -373,9 +354,6 @@ def _after_add(change: Callable[[Any], Any]) -> None:
     torch.Tensor.__add__ = lambda self, other: change(original(self, other))
 
 
-# Views
-
-
 # Random numbers
 
 replaces("rng-state-opens-nothing", f"{HPU}get_rng_state", returning(None), "calls-open-the-card/get_rng_state")
@@ -415,8 +393,6 @@ def dropout_draws_and_does_not_scale() -> None:
 
 # Operators on the CPU, and metrics
 
-replaces("mark-step-returns-a-number", f"{CORE}mark_step", returning(1), "steps-of-lazy-mode/mark_step")
-
 
 @breaks("missing-operator-runs-on-the-cpu")
 def missing_operators_are_refused() -> None:
@@ -426,18 +402,8 @@ def missing_operators_are_refused() -> None:
     replace("torch.special:airy_ai", airy)
 
 
-@breaks("training-step-stays-on-the-card")
-def losses_are_on_the_cpu() -> None:
-    torch = module("torch")
-    original = torch.nn.functional.mse_loss
-    torch.nn.functional.mse_loss = lambda left, right: original(left + 0 * torch.special.airy_ai(left.detach()), right)
-
-
 @breaks(
     "new-shape-compiles-once/graph_compilation",
-    "metrics-of-the-bridge/cpu_fallback",
-    "metrics-of-the-bridge/memory_defragmentation",
-    "metrics-of-the-bridge/no_such_metric",
     "new-shape-compiles-once/compilations",
 )
 def metrics_have_other_names() -> None:
@@ -446,35 +412,6 @@ def metrics_have_other_names() -> None:
             return [("Count", 1), ("TotalNumber", 0)]
 
     replace(f"{HPU}metric_global", lambda name: Metric())
-
-
-@breaks("metrics-of-the-bridge/metrics_dump")
-def metrics_are_not_written() -> None:
-    def dump(name: str, **_: Any) -> None:
-        Path(name).write_text("[]", encoding="utf-8")
-
-    replace(f"{HPU}metrics_dump", dump)
-
-
-@breaks("steps-of-lazy-mode/closure")
-def closures_run_in_the_other_mode() -> None:
-    lazy = module(f"{BRIDGE}.core").is_lazy()
-    replace(f"{CORE}add_step_closure", lambda closure, args=(): None if lazy else closure(*args))
-
-
-@breaks("new-shape-compiles-once/metric_localcontext")
-def local_metric_counts_nothing() -> None:
-    class Metric:
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def stats(self) -> list[tuple[str, int]]:
-            return [("TotalNumber", 0)]
-
-    replace(f"{HPU}metric_localcontext", lambda name: Metric())
 
 
 # Autocast
@@ -530,8 +467,6 @@ def clipping_does_nothing() -> None:
 
 # Graphs
 
-replaces("graphs-in-eager-mode", f"{HPU}HPUGraph", object, "graphs-are-refused-in-eager-mode")
-
 
 @breaks("wrapped-module-agrees/results", "wrapped-module-agrees/shapes")
 def wrapping_doubles() -> None:
@@ -561,21 +496,6 @@ def cacher_detaches() -> None:
         return model
 
     replace(f"{HPU}ModuleCacher", lambda _: cache)
-
-
-@breaks("replay-reads-its-inputs-again/replay")
-def captures_do_nothing() -> None:
-    class HPUGraph:
-        def replay(self) -> None:
-            pass
-
-    replace(f"{HPU}HPUGraph", HPUGraph)
-    replace(f"{HPU}graph", lambda graph, pool=None: contextlib.nullcontext())
-
-
-@breaks("replay-reads-its-inputs-again/operator on the CPU")
-def operators_on_the_cpu_are_captured() -> None:
-    replace("torch.special:airy_ai", returning(None))
 
 
 # torch.compile
@@ -609,88 +529,6 @@ def no_device_interface() -> None:
         raise NotImplementedError(name)
 
     replace("torch._dynamo.device_interface:get_interface_for_device", get)
-
-
-# Profiler
-
-
-@breaks("habana-profile-0-is-an-error")
-def other_activities() -> None:
-    import enum
-
-    replace("torch.profiler:ProfilerActivity", enum.Enum("ProfilerActivity", {"CPU": 0, "HPU": 1}))
-    replace("torch.profiler:profile", returning(None))
-
-
-@breaks(
-    "trace-of-the-card/process",
-    "trace-of-the-card/deviceProperties",
-    "trace-to-1-19/other categories",
-    "trace-to-1-19/kernels on engines",
-    "trace-to-1-19/arguments of kernels",
-    "trace-to-1-19/copies on DMA lanes",
-    "trace-to-1-19/named lanes",
-    "trace-to-1-19/flows",
-    "trace-of-the-card/times",
-)
-def traces_of_another_writer() -> None:
-    import json
-
-    original = json.loads
-
-    def loads(text: str) -> Any:
-        trace = original(text)
-        if not isinstance(trace, dict) or "traceEvents" not in trace:
-            return trace
-        trace.pop("deviceProperties", None)
-        for event in trace["traceEvents"]:
-            if event.get("pid") == 0:
-                event["pid"] = 17
-                if event.get("ph") == "X":
-                    kind = {"Kernel": "Kernel"}.get(event.get("cat"), "gpu_memcpy")
-                    event.update(
-                        tid=event["tid"] + 100_000,
-                        cat=kind,
-                        ts=-1.0,
-                        args={"recipeId": "7", "streamHandle": 1, "device": "0"},
-                    )
-        trace["traceEvents"].append({"cat": "enqueue", "ph": "s"})
-        # One copy stays on its lane, with another category.
-        trace["traceEvents"].append({"ph": "X", "pid": 17, "tid": 3000, "cat": "dma", "ts": 0, "dur": 1, "args": {}})
-        return trace
-
-    replace("json:loads", loads)
-
-
-@breaks("torch-has-no-device-events")
-def profiles_keep_their_events() -> None:
-    import shutil
-
-    torch = module("torch")
-    profile = torch.profiler.profile
-    original = profile.export_chrome_trace
-
-    def export(self: Any, path: str) -> None:
-        if path == "second.json":
-            shutil.copy("first.json", path)
-        else:
-            original(self, path)
-
-    profile.export_chrome_trace = export
-    event = type("Event", (), {"device_type": "DeviceType.HPU"})()
-    profile.events = lambda self: [event]
-
-
-@breaks("torch-has-no-device-events")
-def handler_writes_another_file() -> None:
-    def handler(folder: str) -> Callable[[Any], None]:
-        def write(_: Any) -> None:
-            Path(folder).mkdir()
-            (Path(folder) / "trace.json").write_text("{}", encoding="utf-8")
-
-        return write
-
-    replace("torch.profiler:tensorboard_trace_handler", handler)
 
 
 # Engines
@@ -885,25 +723,6 @@ def pipes_decode_whole_images() -> None:
     wrap(nodes, lambda batch: [torch.zeros_like(batch[0]), batch[1]])
 
 
-# Points for the planner, which a card alone shows
-
-
-@breaks(
-    "matmul-bfloat16",
-    "matmul-float32",
-    "matmul-float16",
-    "memory-bandwidth",
-    "launch-cost",
-    "graph-launch-cost",
-    "host-read-cost",
-    "time-of-all-reduce",
-    "time-of-all-gather",
-    "time-of-reduce-scatter",
-)
-def clock_stands_still() -> None:
-    replace("time:perf_counter", returning(0.0))
-
-
 # What differs on a simulated card without strict mode, or on any.
 ON_A_SIMULATED_CARD = (
     *(each.id for each in register.assumptions() if each.simulator == STRICT),
@@ -911,7 +730,5 @@ ON_A_SIMULATED_CARD = (
 )
 # Settings that only a process of its own reads.
 FRESH = {
-    "gaudi-2-adds-products-in-trees": {"HPU_SIM_NUMERICS": "0"},
-    "gaudi-3-rounds-sums-toward-zero": {"HPU_SIM_NUMERICS": "0"},
     "list-replaces-the-default": {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "/no-such-file"},
 }

@@ -1,7 +1,4 @@
-"""Tests of the programs that only a card can show, with what a card shows and with something else.
-
-Those that need a driver are in test_discovery.py, and measured times in mutations.py.
-"""
+"""Tests of the programs that only a card can show; those that need a driver are in test_discovery.py."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ import torch
 
 from hpu_core import bridge
 from hpu_doctor.verify import register
-from hpu_doctor.verify.assumption import NotTriedError, holds
-from hpu_doctor.verify.register import profiler
+from hpu_doctor.verify.assumption import holds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,10 +30,3 @@ def test_required_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset:
     monkeypatch.setattr(bridge, "load", lambda: loaded)
 
     assert is_shown("torch-version-is-required") is shown
-
-
-def test_trace_without_kernels_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler, "_trace", lambda **_: [])
-
-    with pytest.raises(NotTriedError, match="no event of the card"):
-        register.find("trace-to-1-19").program()

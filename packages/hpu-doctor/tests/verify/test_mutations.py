@@ -18,7 +18,7 @@ from one_assumption import TARGET
 
 from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import Assumption, difference, holds
-from hpu_doctor.verify.register import discovery, media
+from hpu_doctor.verify.register import discovery, media, modes
 from hpu_testing.processes import free_port, machine_env
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ PAIRS = [(mutation, name) for mutation, names in mutations.MUTATIONS.items() for
 RELEASES = ("1.24.1", "1.18.0", "1.12.1")
 GENERATIONS = ("GAUDI2", "GAUDI3", "GAUDI")
 RANKS = 2
+# Their programs take seconds.
+SLOW = (modes.COMPILE.title, media.SUBJECT.title)
 # Simulated cards show it, in a process that a server forks.
 SHOWN = [
-    each.id if each.quick or each.ranks else pytest.param(each.id, marks=pytest.mark.slow)
+    pytest.param(each.id, marks=pytest.mark.slow) if each.subject in SLOW else each.id
     for each in register.assumptions()
     if not (each.simulator or each.variables)
 ]

@@ -33,14 +33,6 @@ def test_ids_are_unique() -> None:
     assert [name for name, count in Counter(each.id for each in ASSUMPTIONS).items() if count > 1] == []
 
 
-def test_training_comes_first() -> None:
-    """A run that its time ends has tried what a user's job hangs on."""
-    keys = [(each.is_point, not each.is_for_training) for each in ASSUMPTIONS]
-
-    assert keys == sorted(keys)
-    assert not ASSUMPTIONS[0].is_point
-
-
 @pytest.mark.parametrize(
     ("row", "expected"),
     [

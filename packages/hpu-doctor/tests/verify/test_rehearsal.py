@@ -22,7 +22,7 @@ CHANGED = (
     "hpu.empty_cache-in-absent-memory-functions",
     "no-bf16",
     "no-peers",
-    "metrics-are-not-written",
+    "init-does-nothing",
     "synchronize-takes-a-device",
     "two-generators",
 )
@@ -38,7 +38,7 @@ def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest
         "PYTHONPATH": os.pathsep.join([str(BUILD), os.environ.get("PYTHONPATH", "")]),
         "VERIFY_MUTATIONS": ",".join(CHANGED),
     }
-    command = [sys.executable, "-m", "hpu_doctor", "verify", "--out", str(folder), "--quick", "--minutes", "60"]
+    command = [sys.executable, "-m", "hpu_doctor", "verify", "--out", str(folder)]
 
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 

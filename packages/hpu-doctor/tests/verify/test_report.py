@@ -55,7 +55,7 @@ def test_what_holds_means_nothing(built: Callable[..., report.Report]) -> None:
 def test_json_is_read_again(built: Callable[..., report.Report], tmp_path: Path) -> None:
     made = built(differing(), Outcome(assumption=make_assumption(), state="not tried", reason="no card"))
 
-    report.write(made, [], tmp_path, Redactor())
+    report.write(made, tmp_path)
 
     assert report.read(tmp_path) == made
     assert made["counts"] == {"differs": 1, "not tried": 1, "holds": 0}
@@ -70,27 +70,11 @@ def test_another_file_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 def test_no_file_names_the_machine(built: Callable[..., report.Report], tmp_path: Path) -> None:
-    outcome = Outcome(
-        assumption=make_assumption(),
-        state="holds",
-        seen=1,
-        attachments={"log.txt": b"enigma: /home/turing/x.py AK39012345"},
-    )
-    outcomes = [differing(), outcome]
-    redactor = Redactor(["enigma", "turing"])
-
-    report.write(built(*outcomes), outcomes, tmp_path, redactor)
+    report.write(built(differing()), tmp_path)
 
     texts = {file.name: file.read_text(encoding="utf-8") for file in tmp_path.rglob("*") if file.is_file()}
-    assert set(texts) == {"report.json", "report.txt", "one-is-one-log.txt"}
+    assert set(texts) == {"report.json", "report.txt"}
     assert not [(name, secret) for name, text in texts.items() for secret in SECRETS if secret in text]
-
-
-def test_points_of_a_simulated_card_say_so(built: Callable[..., report.Report]) -> None:
-    point = {"id": "item", "kind": "host_read", "dtype": "float32", "bytes": 4, "ranks": 1, "seconds": 1e-5}
-    outcome = Outcome(assumption=make_assumption(is_point=True), state="holds", seen=[point])
-
-    assert built(outcome)["points"] == [{**point, "simulated": True}]
 
 
 def test_text_begins_with_what_differs(built: Callable[..., report.Report]) -> None:

@@ -64,9 +64,6 @@ class JobSpec:
     )
     time_limit: str | None = _option("Time limit, HH:MM:SS (slurm).", "slurm", flag="--time")
     gres: str | None = _option("The cluster's name of the cards, such as gpu:HL-225:8 (slurm).", "slurm")
-    share: bool = _option(
-        "Other jobs use the same machines: take free cards at start (slurm).", "slurm", False, is_flag=True
-    )
     image: str | None = _option("Container image with SynapseAI and your program (kubernetes).", _KUBERNETES)
     memory: str | None = _option("Memory of each machine, such as 800Gi (kubernetes).", _KUBERNETES)
     volume: str | None = _option("Claim and path of the volume for checkpoints, CLAIM:PATH (kubernetes).", _KUBERNETES)
@@ -100,8 +97,6 @@ class JobSpec:
             raise ValueError(f"`--min-nodes` must be from 1 to `--nodes`, {self.nodes}, got {self.min_nodes}")
         if self.min_nodes is not None and self.max_restarts == 0:
             raise ValueError("`--max-restarts` must be at least 1 with `--min-nodes`: the ranks that are left restart")
-        if self.share and self.gres is not None:
-            raise ValueError("`--share` must be left out with `--gres`, by which the cluster isolates cards")
         if not 1 <= self.port <= 65535:  # noqa: PLR2004 - the range of TCP ports.
             raise ValueError(f"`--port` must be from 1 to 65535, got {self.port}")
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):

@@ -19,7 +19,7 @@ def slurm(job: JobSpec) -> Launch:
     ]
     if job.gres is not None:
         directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
-    elif not job.share:
+    else:
         directives += [
             ("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"),
             ("--mem=0", "all memory of these machines, of which SLURM may give a job a part otherwise"),
@@ -37,8 +37,7 @@ def slurm(job: JobSpec) -> Launch:
     width = max(len(text) for text, _ in directives)
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
-    own_modules = ["-m", "hpu_launch.slurm_task"] if job.share else []
-    program = shlex.join([job.interpreter, *own_modules, *job.program])
+    program = shlex.join([job.interpreter, *job.program])
     # From SLURM 22.05 on, srun does not take sbatch's `--cpus-per-task`.
     cpus = str(job.cpus) if job.cpus is not None else f'"$((SLURM_CPUS_ON_NODE / {job.devices}))"'
     lines += [
@@ -53,11 +52,6 @@ def slurm(job: JobSpec) -> Launch:
                 job.raise_open_files.removesuffix("; "),
             ]
             if job.raise_open_files
-            else []
-        ),
-        *(
-            ["# Each task takes a card that no other process holds, because SLURM alone does not isolate cards."]
-            if job.share
             else []
         ),
         *(

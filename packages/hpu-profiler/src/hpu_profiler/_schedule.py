@@ -53,17 +53,13 @@ class StepSchedule:
     Args:
         schedule: Schedule to wrap; None to record every step.
         max_steps_per_trace: Number of recorded steps after which a trace ends.
-        repeat: Whether recording continues after the first trace.
     """
 
-    def __init__(
-        self, schedule: Callable[[int], ProfilerAction] | None, *, max_steps_per_trace: int, repeat: bool
-    ) -> None:
+    def __init__(self, schedule: Callable[[int], ProfilerAction] | None, *, max_steps_per_trace: int) -> None:
         self.max_steps_per_trace = max_steps_per_trace
         self.is_finished = False
         self.was_limited = False
         self._schedule = schedule or (lambda _: ProfilerAction.RECORD)
-        self._repeat = repeat
         self._recorded = 0
         self._last_action = ProfilerAction.NONE
 
@@ -85,7 +81,7 @@ class StepSchedule:
     def end_trace(self) -> None:
         """Count the current trace as written."""
         self.discard_trace()
-        self.is_finished = not self._repeat
+        self.is_finished = True
 
     def discard_trace(self) -> None:
         """Forget the steps of the current trace."""

@@ -86,7 +86,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
     Raises:
         RuntimeError: The variable is "0".
     """
-    # hpu-doctor verify: import-sets-up-torch, habana-profile-0-is-an-error
+    # hpu-doctor verify: import-sets-up-torch
     if environment.get(_PROFILE_VARIABLE) == _DISABLED:
         raise RuntimeError(
             f"{_PROFILE_VARIABLE} must not be '0' for HPUProfiler, got '0', with which the bridge disables torch's "

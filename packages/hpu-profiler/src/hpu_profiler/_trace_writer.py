@@ -1,4 +1,4 @@
-"""Writer for trace files: complete files only, a limited number, and errors kept until training is over."""
+"""Writer for trace files: complete files only, and errors kept until training is over."""
 
 from __future__ import annotations
 
@@ -25,24 +25,18 @@ class TraceWriter:
     """Writer for the traces of one run.
 
     Attributes:
+        traces: Paths of the traces, oldest first.
         errors: Messages of failed writes.
 
     Args:
         directory: Directory for traces; None to keep them in a temporary directory until `cleanup`.
-        max_traces: Number of traces to keep of each name. The oldest ones are deleted.
     """
 
-    def __init__(self, directory: Path | None, max_traces: int) -> None:
+    def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._max_traces = max_traces
         self._temp_dir: Path | None = None
-        self._traces: list[tuple[str, Path]] = []
+        self.traces: list[Path] = []
         self.errors: list[str] = []
-
-    @property
-    def traces(self) -> list[Path]:
-        """Paths of the traces, oldest first."""
-        return [path for _, path in self._traces]
 
     def write(self, name: str, export: Callable[[str], object]) -> Path | None:
         """Write a trace; failures are added to `errors`.
@@ -59,8 +53,7 @@ class TraceWriter:
             if path is not None and self._directory is not None:
                 self.errors.append(f"The trace was written to {path} instead.")
         if path is not None:
-            self._traces.append((name, path))
-            self._delete_old(name)
+            self.traces.append(path)
         return path
 
     def add_error(self, subject: str, error: Exception) -> None:
@@ -74,14 +67,8 @@ class TraceWriter:
         """Delete the temporary directory, unless it has traces that were meant for another directory."""
         if self._temp_dir is not None and self._directory is None:
             shutil.rmtree(self._temp_dir, ignore_errors=True)
-            self._traces = []
+            self.traces = []
         self._temp_dir = None
-
-    def _delete_old(self, name: str) -> None:
-        for trace in [trace for trace in self._traces if trace[0] == name][: -self._max_traces]:
-            self._traces.remove(trace)
-            with contextlib.suppress(OSError):
-                trace[1].unlink()
 
     def _try_write(self, directory: Path, file_name: str, export: Callable[[str], object]) -> Path | None:
         path = directory / file_name

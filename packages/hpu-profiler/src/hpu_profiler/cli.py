@@ -15,11 +15,9 @@ from rich.progress import Progress, TaskID
 from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
-from hpu_profiler.analysis.trace_diff import diff_jobs
-from hpu_profiler.report.export import clock_offsets, write_perfetto
 from hpu_profiler.report.html import render_html
-from hpu_profiler.report.json import diff_to_dict, to_dict
-from hpu_profiler.report.text import print_diff, print_report
+from hpu_profiler.report.json import to_dict
+from hpu_profiler.report.text import print_report
 from hpu_profiler.trace.reader import find_traces, read_trace
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
     from hpu_profiler.trace.model import Trace
 
-__all__ = ["diff", "export", "main", "report"]
+__all__ = ["main", "report"]
 
 #: Columns of the tables where the output is not a terminal.
 _DEFAULT_WIDTH = 160
@@ -74,56 +72,10 @@ def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, row
         click.echo(f"\nWrote {html}")
 
 
-@main.command()
-@click.argument("before", type=_PATH)
-@click.argument("after", type=_PATH)
-@click.option(
-    "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
-)
-@click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Number of operators to show.")
-def diff(before: Path, after: Path, json_to: str | None, rows: int) -> None:
-    """Compare the traces of two runs or releases: a file or a directory for each.
-
-    Times are per step, so the runs may have different numbers of steps.
-    """
-    with _one_line_errors():
-        jobs = _analyze([before]), _analyze([after])
-        stages = diff_jobs(*jobs)
-    if json_to:
-        with _one_line_errors():
-            write_json(diff_to_dict(stages), json_to)
-    elif stages:
-        click.echo(f"before: {jobs[0].device_title}; after: {jobs[1].device_title}")
-        print_diff(_console(), stages, row_limit=rows)
-    else:
-        click.echo("The traces have no stage in common.")
-
-
-@main.command()
-@click.argument("traces", nargs=-1, required=True, type=_PATH)
-@click.option(
-    "--perfetto", required=True, type=_FILE, help="Write a timeline for https://ui.perfetto.dev: JSON, or .json.gz."
-)
-def export(traces: tuple[Path, ...], perfetto: Path) -> None:
-    """Write the events of TRACES for a timeline.
-
-    Each rank is a process. The clocks of the ranks are aligned by the ends of collectives.
-    """
-    with _one_line_errors():
-        job = analyze_job(_read(find_traces(traces)))
-        write_perfetto(perfetto, [(trace.path, trace.rank) for trace in job.traces], clock_offsets(job))
-    for trace in job.traces:
-        for note in trace.notes:
-            click.echo(f"{trace.path}: {note}", err=True)
-    click.echo(f"Wrote {perfetto}; open it in https://ui.perfetto.dev")
-
-
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:
     job = analyze_job(_read(find_traces(paths)))
     if len({trace.predicted for trace in job.traces}) > 1:
-        raise click.UsageError(
-            "TRACES must have either predicted or measured times, got both: compare them with `hpu-profiler diff`"
-        )
+        raise click.UsageError("TRACES must have either predicted or measured times, got both: report on each")
     return job
 
 

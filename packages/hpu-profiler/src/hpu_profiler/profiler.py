@@ -63,13 +63,11 @@ class HPUProfiler(PyTorchProfiler):
         metric: Metric of the `.stack` files, "self_cpu_time_total" or "self_cuda_time_total".
         max_steps_per_trace: Number of recorded steps after which a trace ends, whatever the schedule returns. It
             bounds the memory that a trace needs.
-        max_traces: Number of traces to keep of each kind of step. With 1, recording ends with the first trace. With
-            more, the schedule continues, and a new trace replaces the oldest one.
         **profiler_kwargs: Arguments of torch.profiler.profile that only some torch releases have.
 
     Raises:
-        ValueError: `sort_by_key`, `max_steps_per_trace` or `max_traces` is invalid, or `export_to_flame_graph` is
-            combined with `with_stack=False`.
+        ValueError: `sort_by_key` or `max_steps_per_trace` is invalid, or `export_to_flame_graph` is combined with
+            `with_stack=False`.
         TypeError: `schedule` is not a schedule, or the installed torch does not have an argument.
     """
 
@@ -99,7 +97,6 @@ class HPUProfiler(PyTorchProfiler):
         export_to_flame_graph: bool = False,
         metric: str = "self_cpu_time_total",
         max_steps_per_trace: int = 100,
-        max_traces: int = 1,
         **profiler_kwargs: Any,
     ) -> None:
         # Before anything that can raise: PyTorchProfiler's `__del__` stops the sessions.
@@ -119,9 +116,8 @@ class HPUProfiler(PyTorchProfiler):
         )
         if sort_by_key is not None and sort_by_key not in SORT_KEYS:
             raise ValueError(f"`sort_by_key` must be one of {sorted(SORT_KEYS)}, got {sort_by_key!r}")
-        for name, value in (("max_steps_per_trace", max_steps_per_trace), ("max_traces", max_traces)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be a positive int, got {value!r}")
+        if max_steps_per_trace < 1:
+            raise ValueError(f"`max_steps_per_trace` must be a positive int, got {max_steps_per_trace!r}")
         if export_to_flame_graph and not with_stack:
             raise ValueError("`export_to_flame_graph=True` needs `with_stack=True`, got `with_stack=False`")
         _torch_options.validate_names(profiler_kwargs)
@@ -142,7 +138,6 @@ class HPUProfiler(PyTorchProfiler):
         self._export_to_flame_graph = export_to_flame_graph
         self._metric = metric
         self._max_steps_per_trace = max_steps_per_trace
-        self._max_traces = max_traces
         self._writer: TraceWriter | None = None
         self._last_summary = ""
         self._metadata: dict[str, Any] = {}
@@ -296,9 +291,7 @@ class HPUProfiler(PyTorchProfiler):
         on_device = self._metadata.get("on_device", _lightning.has_device(self._trainer))
         return ProfileSession(
             kind,
-            _schedule.StepSchedule(
-                schedule, max_steps_per_trace=self._max_steps_per_trace, repeat=self._max_traces > 1
-            ),
+            _schedule.StepSchedule(schedule, max_steps_per_trace=self._max_steps_per_trace),
             _torch_options.torch_options(
                 self._torch_arguments, on_device=on_device, verbose=self._export_to_flame_graph
             ),
@@ -341,7 +334,7 @@ class HPUProfiler(PyTorchProfiler):
     def _get_writer(self) -> TraceWriter:
         if self._writer is None:
             directory = Path(self.dirpath) if self.dirpath is not None and self._export_to_chrome else None
-            self._writer = TraceWriter(directory, self._max_traces)
+            self._writer = TraceWriter(directory)
         return self._writer
 
     def _write_trace(self, kind: str, profile: Any) -> None:

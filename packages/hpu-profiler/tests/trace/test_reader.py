@@ -240,26 +240,6 @@ def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> Non
     assert len(read_trace(path).steps) == 1
 
 
-@pytest.mark.parametrize("end", ["", ",", ",\n", "\n]"])
-def test_list_of_events_may_lack_its_end(end: str, tmp_path: Path) -> None:
-    """Servers append events while they run, and the format does not require the bracket."""
-    path = tmp_path / "server_events.json"
-    events = [{"ph": "X", "name": name, "pid": 1, "tid": 1, "ts": 5, "dur": 10} for name in ("prompt", "decode")]
-    path.write_text("[" + ",".join(map(json.dumps, events)) + end)
-
-    assert [operator.name for operator in read_trace(path).operators] == ["prompt", "decode"]
-
-
-def test_list_that_ends_within_an_event_is_read_up_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "server_events.json"
-    path.write_text('[{"ph": "X", "name": "prompt", "ts": 5, "dur": 10}, {"ph": "X", "na')
-
-    trace = read_trace(path)
-
-    assert [operator.name for operator in trace.operators] == ["prompt"]
-    assert trace.notes[0].startswith("The file is not valid JSON after 1 events, which were read")
-
-
 def test_compressed_trace_that_was_cut_is_read_up_to_there(tmp_path: Path, builder: TraceBuilder) -> None:
     path = tmp_path / "a.pt.trace.json.gz"
     events = [builder.operator(f"aten::{index}", index, 1) for index in range(100_000)]

@@ -1,15 +1,14 @@
-"""Callback that runs a module as HPU graphs, or compiled in eager mode."""
+"""Callback that runs a module as HPU graphs."""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map
 
-from hpu_bucketing._compilations import raise_compile_limits
-from hpu_bucketing._lightning import Callback, LightningModule, Trainer, rank_zero_info
+from hpu_bucketing._lightning import Callback, LightningModule, Trainer
 from hpu_core import bridge
 
 if TYPE_CHECKING:
@@ -17,16 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUGraphs"]
 
-Mode = Literal["auto", "graphs", "compile"]
-
 
 class HPUGraphs(Callback):
-    """Callback that replays HPU graphs of a module in lazy mode, and compiles it in eager mode.
+    """Callback that replays HPU graphs of a module in lazy mode.
 
     Training captures forward and backward, one graph per set of input shapes (the bridge's ModuleCacher). Evaluation
     captures the forward pass (`wrap_in_hpu_graph`). Only the module's `forward` is replaced, so keys of checkpoints,
-    the gradients' synchronization, clipping and the optimizer are as without graphs. In eager mode, where there are no
-    HPU graphs, it is `torch.compile(backend="hpu_backend", dynamic=False)`. On other devices it does nothing.
+    the gradients' synchronization, clipping and the optimizer are as without graphs. On other devices it does nothing.
+    Eager mode has no HPU graphs; `hpu_compile.HPUCompile` compiles there.
 
     Captured passes have rules: no collective, no operation on the CPU, and no control flow that depends on values
     inside the module. Every graph holds memory, so their number is bounded.
@@ -34,7 +31,6 @@ class HPUGraphs(Callback):
     Args:
         module: Name of the part of the model to run as graphs, such as "model" or "model.encoder"; "" for the model
             itself, whose `training_step` then has to call `self(...)`.
-        mode: "auto" for graphs in lazy mode and torch.compile in eager mode; "graphs" or "compile" to require one.
         max_graphs: Largest number of graphs: of buckets, and of other shapes such as that of a last batch.
         allow_unused_input: Whether parameters and inputs of the module may have no gradient.
         have_grad_accumulation: Whether gradients of several passes are added up: by `accumulate_grad_batches`, which
@@ -48,19 +44,15 @@ class HPUGraphs(Callback):
         self,
         module: str = "",
         *,
-        mode: Mode = "auto",
         max_graphs: int = 10,
         allow_unused_input: bool = False,
         have_grad_accumulation: bool | None = None,
         disable_tensor_cache: bool = False,
         clone_outputs: bool = True,
     ) -> None:
-        if mode not in {"auto", "graphs", "compile"}:
-            raise ValueError(f"`mode` must be 'auto', 'graphs' or 'compile', got {mode!r}")
         if max_graphs < 1:
             raise ValueError(f"`max_graphs` must be a positive int, got {max_graphs!r}")
         self._name = module
-        self._mode = mode
         self._options: dict[str, Any] = {"max_graphs": max_graphs, "disable_tensor_cache": disable_tensor_cache}
         self._allow_unused_input = allow_unused_input
         self._have_grad_accumulation = have_grad_accumulation
@@ -74,7 +66,7 @@ class HPUGraphs(Callback):
 
         Raises:
             AttributeError: The model has no such part.
-            RuntimeError: `mode` is not possible in the bridge's mode.
+            RuntimeError: The bridge is in eager mode.
         """
         accumulates = self._have_grad_accumulation
         options = {
@@ -109,19 +101,15 @@ class HPUGraphs(Callback):
     on_test_end = on_predict_end = on_validation_end
 
     def _run(self, pl_module: LightningModule, wrap: Callable[..., object]) -> bool:
-        """Replace `forward` by HPU graphs, by a function of the bridge, or by a compiled one; return whether it was."""
-        kind = self._kind(pl_module)
-        # The compiled `forward` of the training is also that of the evaluation.
-        if kind is None or (kind == "compile" and self._replaced):
+        """Replace `forward` by HPU graphs, by a function of the bridge; return whether it was."""
+        if pl_module.device.type != "hpu":
             return False
-        module = self._replace(pl_module)
-        if kind == "compile":
-            raise_compile_limits(self._options["max_graphs"])
-            module.forward = torch.compile(module.forward, backend="hpu_backend", dynamic=False)
-            rank_zero_info(
-                "HPUGraphs compiles in eager mode, which has no HPU graphs: backend='hpu_backend', dynamic=False"
+        if not bridge.is_lazy():
+            raise RuntimeError(
+                "HPUGraphs needs the bridge's lazy mode, and the bridge is in eager mode: set PT_HPU_LAZY_MODE=1, or "
+                "use `hpu_compile.HPUCompile`"
             )
-            return True
+        module = self._replace(pl_module)
         wrap(module, **self._options)
         if self._clone_outputs:
             replay = module.forward
@@ -132,24 +120,8 @@ class HPUGraphs(Callback):
             module.forward = forward
         return True
 
-    def _kind(self, pl_module: LightningModule) -> Literal["graphs", "compile"] | None:
-        """Return how to run the module; None on other devices than HPU."""
-        if pl_module.device.type != "hpu":
-            return None
-        lazy = bridge.is_lazy()
-        if self._mode == "graphs" and not lazy:
-            raise RuntimeError(
-                "HPU graphs exist in lazy mode only, and the bridge is in eager mode: set PT_HPU_LAZY_MODE=1, or pass "
-                "mode='auto' for torch.compile with backend='hpu_backend'"
-            )
-        if self._mode == "compile" and lazy:
-            raise RuntimeError(
-                "torch.compile needs the bridge's eager mode: set PT_HPU_LAZY_MODE=0, or pass mode='auto'"
-            )
-        return "graphs" if lazy else "compile"
-
     def _replace(self, pl_module: LightningModule) -> torch.nn.Module:
-        """Return the module with the `forward` of before the training; note the one that it has."""
+        """Return the module with the `forward` that it had before the training, and keep the present one."""
         try:
             module = pl_module.get_submodule(self._name)
         except AttributeError as error:

@@ -6,12 +6,12 @@ import itertools
 import math
 import warnings
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpu_bucketing.plan.curve import CostModel, CurvePoint, Grouping, compile_waits, find_knee
-from hpu_bucketing.plan.distribution import Histogram, as_lengths, batch_max_lengths, cell_histogram, round_up
+from hpu_bucketing.plan.curve import CostModel, CurvePoint, find_knee
+from hpu_bucketing.plan.distribution import Histogram, as_lengths, cell_histogram, round_up
 from hpu_bucketing.plan.optimum import Boundaries, grid_boundaries, optimal_boundaries, padded_size
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BucketPlan"]
 
-# Batches that are drawn to estimate the maxima of several dimensions, which are not independent.
-_SAMPLED_BATCHES = 4096
 # Share of tokens; no choice of buckets can lower it.
 _MAX_ALIGNMENT_PADDING = 0.5
 _ALIGNMENTS = (128, 64, 32, 16, 8)
@@ -36,15 +34,12 @@ class BucketPlan:
         dimensions: Boundaries of each dimension, ascending. The shapes are their combinations.
         curve: Consequences of each number of buckets that was considered; empty for boundaries given by hand.
         reason: Why these boundaries were chosen.
-        grouping: The distribution that padding was computed for: "bucket", that of single lengths, because a batch has
-            samples of one bucket; or "random", that of the longest of `batch_size` samples.
-        batch_size: Number of samples per batch of the computation.
+        batch_size: Number of samples per batch.
     """
 
     dimensions: tuple[Boundaries, ...]
     curve: tuple[CurvePoint, ...] = field(default=(), repr=False)
     reason: str = field(default="", repr=False)
-    grouping: Grouping = "bucket"
     batch_size: int = 1
 
     def __post_init__(self) -> None:
@@ -69,7 +64,6 @@ class BucketPlan:
         lengths: ArrayLike,
         batch_size: int,
         *,
-        grouping: Grouping = "bucket",
         align: int | Sequence[int] | None = None,
         max_buckets: int = 16,
         num_buckets: int | None = None,
@@ -83,7 +77,7 @@ class BucketPlan:
         """Choose boundaries for lengths.
 
         For one dimension, the boundaries of each number of buckets are the exact optimum on the alignment. For several,
-        each dimension is the optimum given the others, and batch maxima of `grouping="random"` are drawn.
+        each dimension is the optimum given the others.
 
         >>> plan = BucketPlan.from_lengths([100] * 90 + [1000] * 10, batch_size=4, align=64)
         >>> plan.dimensions
@@ -92,8 +86,6 @@ class BucketPlan:
         Args:
             lengths: Length of each sample, `(samples,)` or `(samples, dimensions)`.
             batch_size: Number of samples per batch of one rank.
-            grouping: "bucket" for a `BucketBatchSampler`, "random" for a shuffled DataLoader whose batches are padded
-                to the bucket of their longest sample.
             align: Boundaries are multiples of it, or of one number per dimension. The vendor recommends 64 for float32
                 and 128 for bfloat16. None for 128, or less where that alone would make most of the tokens padding.
             max_buckets: Largest number of shapes to consider.
@@ -116,25 +108,22 @@ class BucketPlan:
         limit = max_buckets if num_buckets is None else num_buckets
         if samples is not None and samples < 1:
             raise ValueError(f"`samples` must be a positive int or None, got {samples!r}")
-        steps = _validate(array, batch_size, grouping, _choose_align(array) if align is None else align, limit)
+        steps = _validate(array, batch_size, _choose_align(array) if align is None else align, limit)
         costs = CostModel(ranks, epochs, seconds_per_compilation, tokens_per_second, min_saving)
-        draws = batch_size if grouping == "random" else 1
         aligned = round_up(array, steps)
-        one, all_ranks = _step_sizes(aligned, draws), _step_sizes(aligned, draws * (ranks if draws > 1 else 1))
+        histogram = cell_histogram(aligned)
         if array.shape[1] == 1:
-            candidates: list[tuple[Boundaries, ...]] = [(limits,) for limits in optimal_boundaries(one, limit)]
+            candidates: list[tuple[Boundaries, ...]] = [(limits,) for limits in optimal_boundaries(histogram, limit)]
         else:
-            candidates = _best_grids(one, limit)
+            candidates = _best_grids(histogram, limit)
         real = float(np.prod(array, axis=1, dtype=np.float64).mean())
         _warn_of_alignment(array, aligned, steps)
-        points = tuple(
-            _point(each, one, all_ranks, real, samples or len(array), costs, grouping) for each in candidates
-        )
+        points = tuple(_point(each, histogram, real, samples or len(array), costs) for each in candidates)
         if num_buckets is None:
             knee, reason = find_knee(points, costs)
         else:
             knee, reason = len(points) - 1, f"`num_buckets` is {num_buckets}"
-        return cls(points[knee].boundaries, points, reason, grouping, batch_size)
+        return cls(points[knee].boundaries, points, reason, batch_size)
 
     @property
     def boundaries(self) -> Boundaries:
@@ -217,32 +206,17 @@ def _alignment_padding(lengths: NDArray[np.int64], step: int) -> float:
     return 1 - float(lengths.sum(dtype=np.float64)) / float((-(-lengths // step) * step).sum(dtype=np.float64))
 
 
-def _validate(
-    lengths: NDArray[np.int64], batch_size: int, grouping: str, align: int | Sequence[int], buckets: int
-) -> tuple[int, ...]:
+def _validate(lengths: NDArray[np.int64], batch_size: int, align: int | Sequence[int], buckets: int) -> tuple[int, ...]:
     """Return the alignment of each dimension."""
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be a positive int, got {batch_size!r}")
     if buckets < 1:
         raise ValueError(f"the number of buckets must be a positive int, got {buckets!r}")
-    if grouping not in get_args(Grouping):
-        raise ValueError(f"`grouping` must be 'bucket' or 'random', got {grouping!r}")
     dimensions = lengths.shape[1]
     steps = (align,) * dimensions if isinstance(align, int) else tuple(align)
     if len(steps) != dimensions or min(steps) < 1:
         raise ValueError(f"`align` must be a positive int, or one for each of {dimensions} dimensions, got {align!r}")
     return steps
-
-
-def _step_sizes(sizes: NDArray[np.int64], draws: int) -> Histogram:
-    """Return the distribution of the longest of some samples, in each dimension."""
-    if sizes.shape[1] == 1:
-        return batch_max_lengths(cell_histogram(sizes), draws)
-    if draws == 1:
-        return cell_histogram(sizes)
-    generator = np.random.default_rng(0)
-    indices = generator.integers(len(sizes), size=(_SAMPLED_BATCHES, draws))
-    return cell_histogram(sizes[indices].max(axis=1))
 
 
 def _best_grids(histogram: Histogram, max_shapes: int) -> list[tuple[Boundaries, ...]]:
@@ -280,26 +254,16 @@ def _occupied(histogram: Histogram, boundaries: Sequence[Sequence[int]]) -> int:
     return len(np.unique(np.stack(columns), axis=1).T)
 
 
-def _point(  # noqa: PLR0913, PLR0917 - a pure function of all of them
-    boundaries: tuple[Boundaries, ...],
-    one: Histogram,
-    all_ranks: Histogram,
-    real: float,
-    samples: int,
-    costs: CostModel,
-    grouping: Grouping,
+def _point(
+    boundaries: tuple[Boundaries, ...], histogram: Histogram, real: float, samples: int, costs: CostModel
 ) -> CurvePoint:
-    padded = padded_size(one, boundaries) / float(one.counts.sum())
-    slowest = padded_size(all_ranks, boundaries) / float(all_ranks.counts.sum())
-    shapes = _occupied(one, boundaries)
-    waits = compile_waits(shapes, costs.ranks, grouping)
+    padded = padded_size(histogram, boundaries) / float(histogram.counts.sum())
+    shapes = _occupied(histogram, boundaries)
     return CurvePoint(
         boundaries=boundaries,
         compilations=shapes,
         padding_share=1 - real / padded,
-        compile_waits=waits,
-        rank_wait_share=1 - padded / slowest,
-        seconds=costs.seconds(samples * slowest, waits),
+        seconds=costs.seconds(samples * padded, shapes),
     )
 
 

@@ -1,19 +1,16 @@
-"""Curve of padding, compilations, waits and time over the number of buckets, and its knee."""
+"""Curve of padding, compilations and time over the number of buckets, and its knee."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_bucketing.plan.optimum import Boundaries
 
-__all__ = ["CostModel", "CurvePoint", "Grouping", "compile_waits", "find_knee"]
-
-Grouping = Literal["bucket", "random"]
-"""How samples meet in a batch: "bucket", all of one bucket, or "random", as they come."""
+__all__ = ["CostModel", "CurvePoint", "find_knee"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +21,12 @@ class CurvePoint:
         boundaries: Boundaries of each dimension.
         compilations: Number of shapes, each compiled once.
         padding_share: Share of padding in the tokens of all batches.
-        compile_waits: How often the job waits for a compilation, at most.
-        rank_wait_share: Share of the time of steps in which a rank waits for the one with the longest batch.
         seconds: Estimated time of the training in seconds; None without `tokens_per_second`.
     """
 
     boundaries: tuple[Boundaries, ...]
     compilations: int
     padding_share: float
-    compile_waits: int
-    rank_wait_share: float
     seconds: float | None = None
 
 
@@ -62,26 +55,17 @@ class CostModel:
         if self.tokens_per_second is not None and self.tokens_per_second <= 0:
             raise ValueError(f"`tokens_per_second` must be positive or None, got {self.tokens_per_second!r}")
 
-    def seconds(self, tokens: float, waits: int) -> float | None:
+    def seconds(self, tokens: float, compilations: int) -> float | None:
         """Return the estimated time of a training; None without `tokens_per_second`.
 
         Args:
-            tokens: Tokens of an epoch with padding, each step counted with the longest batch of all ranks.
-            waits: Number of waits for a compilation.
+            tokens: Tokens of an epoch with padding.
+            compilations: Number of compilations, for each of which all ranks wait at once.
         """
         if self.tokens_per_second is None:
             return None
         training = self.epochs * tokens / (self.ranks * self.tokens_per_second)
-        return training + waits * self.seconds_per_compilation
-
-
-def compile_waits(shapes: int, ranks: int, grouping: Grouping) -> int:
-    """Return how often a job waits for a compilation, at most.
-
-    Ranks that are in the same bucket at each step compile together. Otherwise each rank meets its own new shape while
-    the others wait: ranks * (shapes - 1) + 1 waits, by the vendor's documentation.
-    """
-    return shapes if grouping == "bucket" else ranks * (shapes - 1) + 1
+        return training + compilations * self.seconds_per_compilation
 
 
 def find_knee(points: Sequence[CurvePoint], costs: CostModel) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Histogram of lengths on the alignment, and the distribution of batch maxima."""
+"""Histogram of lengths on the alignment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Histogram", "as_lengths", "batch_max_lengths", "cell_histogram", "round_up"]
+__all__ = ["Histogram", "as_lengths", "cell_histogram", "round_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Histogram:
 
     Attributes:
         values: Sizes on the alignment, ascending, `(cells,)` or `(cells, dimensions)`.
-        counts: Number of samples, or probability, of each, `(cells,)`.
+        counts: Number of samples of each, `(cells,)`.
     """
 
     values: NDArray[np.int64]
@@ -64,25 +64,3 @@ def cell_histogram(aligned: NDArray[np.int64]) -> Histogram:
         return Histogram(values.astype(np.int64), counts[values])
     values, counts = np.unique(aligned, axis=0, return_counts=True)
     return Histogram(values, counts)
-
-
-def batch_max_lengths(histogram: Histogram, draws: int) -> Histogram:
-    """Return the distribution of the longest of some samples drawn without replacement.
-
-    It is the order statistic of a shuffled data set without approximation: the longest of n samples is at most x with
-    the probability C(samples of at most x, n) / C(samples, n). Without replacement, because a sampler draws each sample
-    once per epoch.
-
-    Args:
-        histogram: Lengths of one dimension.
-        draws: Number of samples; 1 returns the distribution of single lengths, as counts.
-    """
-    total = int(histogram.counts.sum())
-    draws = min(draws, total)
-    if draws == 1:
-        return histogram
-    at_most = np.cumsum(histogram.counts).astype(np.float64)
-    cumulative = np.ones(len(at_most))
-    for index in range(draws):
-        cumulative *= np.clip((at_most - index) / (total - index), 0.0, 1.0)
-    return Histogram(histogram.values, np.diff(cumulative, prepend=0.0))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from hpu_bucketing.plan.bucket_plan import BucketPlan
 
-__all__ = ["format_boundaries", "format_seconds", "model_sentence", "print_plan"]
+__all__ = ["format_boundaries", "format_seconds", "print_plan"]
 
 _BAR_WIDTH: Final = 30
 _MINUTE: Final = 60
@@ -23,22 +23,11 @@ def print_plan(console: Console, plan: BucketPlan, samples: int, total: int | No
     """Print a plan that was made from a number of lengths; `total` is that of the data set."""
     part = "" if total in {None, samples} else f" of {total:,}"
     console.print(Text(f"hpu-bucketing: {samples:,}{part} samples, batches of {plan.batch_size}"))
-    console.print(Text(model_sentence(plan)))
     console.print(_curve(plan))
     console.print(Text(f"\nChosen: {format_boundaries(plan.dimensions)}", style="bold"))
     console.print(Text(plan.reason))
     limits = ", ".join(str(list(dimension)) for dimension in plan.dimensions)
     console.print(Text(f"\nplan = BucketPlan.from_boundaries({limits})"))
-
-
-def model_sentence(plan: BucketPlan) -> str:
-    """Return which distribution padding was computed for."""
-    if plan.grouping == "bucket":
-        return "Padding is that of single lengths: a BucketBatchSampler fills a batch from one bucket."
-    return (
-        f"Padding is that of the longest of {plan.batch_size} samples: batches are shuffled, and padded to the bucket "
-        "of their longest sample."
-    )
 
 
 def format_boundaries(dimensions: tuple[tuple[int, ...], ...]) -> str:
@@ -65,7 +54,7 @@ def format_seconds(seconds: float | None) -> str:
 
 def _curve(plan: BucketPlan) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("compilations", "padding", "", "waits to compile", "waits for a rank", "estimated time", "boundaries"):
+    for name in ("compilations", "padding", "", "estimated time", "boundaries"):
         table.add_column(name, justify="left" if name in {"", "boundaries"} else "right", no_wrap=name != "boundaries")
     for point in plan.curve:
         chosen = point.boundaries == plan.dimensions
@@ -73,8 +62,6 @@ def _curve(plan: BucketPlan) -> Table:
             f"{'> ' if chosen else ''}{point.compilations}",
             f"{point.padding_share:.1%}",
             "█" * round(_BAR_WIDTH * point.padding_share),
-            str(point.compile_waits),
-            f"{point.rank_wait_share:.1%}",
             format_seconds(point.seconds),
             format_boundaries(point.boundaries),
         )

@@ -17,8 +17,6 @@ from hpu_core.discovery import _parse_devices, _synapse, _visible_modules
 from hpu_core.discovery._bridge import import_torch
 from hpu_core.discovery._device import HPUDevice, SourceResult, printable
 from hpu_core.discovery._generation import Generation
-from hpu_core.discovery._hl_smi import used_modules
-from hpu_core.discovery._holders import Holder, Holders, find_holders
 from hpu_core.discovery._scan import ScanResult, scan
 from hpu_core.discovery._synapse import SynapseVersion, driver_release
 from hpu_core.discovery._visible_modules import VisibleModulesError, visible_modules_text
@@ -27,8 +25,6 @@ from hpu_core.install_hints import install_command
 __all__ = [
     "Generation",
     "HPUDevice",
-    "Holder",
-    "Holders",
     "NoHPUError",
     "ScanResult",
     "SourceResult",
@@ -40,7 +36,6 @@ __all__ = [
     "device_name",
     "devices",
     "driver_release",
-    "find_holders",
     "import_torch",
     "is_available",
     "parse_devices",
@@ -50,7 +45,6 @@ __all__ = [
     "synapse_release",
     "synapse_version",
     "usable_modules",
-    "used_modules",
     "visible_modules_text",
 ]
 

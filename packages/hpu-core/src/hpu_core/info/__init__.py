@@ -7,30 +7,26 @@ import sys
 
 from hpu_core.__about__ import __version__
 from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
-from hpu_core.info.diagnosis import Diagnosis, Problem, diagnose
 from hpu_core.info.report import to_json, to_text
 from hpu_core.info.system import BridgeInfo, LightningInfo, SystemInfo, collect
 
 __all__ = [
     "BridgeInfo",
-    "Diagnosis",
     "LightningInfo",
-    "Problem",
     "SystemInfo",
     "collect",
-    "diagnose",
     "main",
     "to_json",
 ]
 
 
 def main() -> None:
-    """Print the report, and exit with 0 if training can start here, with 1 if not and with 2 if it is unknown."""
+    """Print the report, and exit with 0 if this process may use a card, with 1 if not and with 2 if it is unknown."""
     parser = argparse.ArgumentParser(
         prog="hpu-info",
-        description="Show the Gaudi cards and the installed software, and what prevents training.",
-        epilog="It opens no card, so it can run during training. The exit code is 0 if training can start, 1 if it "
-        "cannot, and 2 if that could not be found out. hpu-doctor checks more.",
+        description="Show the Gaudi cards and the versions of the installed software.",
+        epilog="It opens no card, so it can run during training. The exit code is 0 if there is a usable card, 1 if "
+        "there is none, and 2 if that could not be found out. hpu-doctor finds what prevents training.",
     )
     parser.add_argument(
         "--json", metavar="[=FILE]", help="print the report as JSON, or write it to a file (--json=FILE)"
@@ -38,10 +34,9 @@ def main() -> None:
     parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
     options = parser.parse_args(mark_json(sys.argv[1:]))
     try:
-        # torch, the bridge and pyhlml may print while they are imported.
+        # torch and the bridge may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):
             system = collect()
-            diagnosis = diagnose(system)
     except Exception as error:  # noqa: BLE001 - a tool for broken machines should not print a traceback.
         parser.exit(
             COULD_NOT_RUN,
@@ -50,9 +45,9 @@ def main() -> None:
         )
     if options.json:
         try:
-            write_json(to_json(system, diagnosis), options.json)
+            write_json(to_json(system), options.json)
         except OSError as error:
             parser.exit(COULD_NOT_RUN, f"hpu-info: {options.json}: {error.strerror}\n")
     else:
-        sys.stdout.write(f"{to_text(system, diagnosis, width=shutil.get_terminal_size().columns)}\n")
-    sys.exit(SUCCESS if diagnosis.can_train else FOUND)
+        sys.stdout.write(f"{to_text(system, width=shutil.get_terminal_size().columns)}\n")
+    sys.exit(SUCCESS if system.usable else FOUND)

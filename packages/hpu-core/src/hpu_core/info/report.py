@@ -5,23 +5,21 @@ The keys of the JSON report are stable: new keys may be added, and none is remov
 | key | value |
 |---|---|
 | `schema_version` | 1; raised if a key has to change |
-| `can_train` | whether training can start; the exit code is 0 if so and 1 otherwise |
 | `simulated` | whether the cards are simulated |
 | `hpu_core`, `python` | versions |
 | `cards` | list of cards, with the fields of `hpu_core.discovery.HPUDevice`; memory in bytes |
-| `usable_cards` | number of cards that this process may use; null if HABANA_VISIBLE_MODULES is invalid |
+| `usable_cards` | number of usable cards (exit code 0, or 1 without one); null if HABANA_VISIBLE_MODULES is invalid |
 | `visible_modules` | value of HABANA_VISIBLE_MODULES; null if it is not set |
 | `sources` | result of each source of discovery: `source`, `location`, `message` |
 | `driver_versions` | different driver versions of the cards |
 | `synapse` | `version` and `source`; both null if unknown |
-| `release` | row of the release table, with the fields of `hpu_core.releases.Release`; null if unknown |
 | `torch` | `version`, and `error` if it cannot be imported |
 | `lightning` | `used` (import name), `installed` (versions by import name), `error` |
 | `bridge` | `installed`, `loaded`, `simulated`, `version`, `mode` ("lazy", "eager" or null) |
-| `problems` | list of `blocks_training`, `message`, `hint` |
 """
 
 import dataclasses
+import importlib.util
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
@@ -29,20 +27,18 @@ from typing import Any, Final
 from packaging.version import Version
 
 from hpu_core.discovery import HPUDevice, printable
-from hpu_core.info.diagnosis import Diagnosis
 from hpu_core.info.system import SystemInfo
-from hpu_core.releases import Release
+from hpu_core.install_hints import install_command
 
 _GIB: Final = 1024**3
 _UNKNOWN: Final = "-"
 _TITLES: Final = ("devices=", "Module", "PCI address", "Generation", "Memory", "Status", "Source")
 
 
-def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
+def to_json(system: SystemInfo) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
         "schema_version": 1,
-        "can_train": diagnosis.can_train,
         "simulated": system.bridge.simulated,
         "hpu_core": system.hpu_core,
         "python": system.python,
@@ -58,15 +54,13 @@ def to_json(system: SystemInfo, diagnosis: Diagnosis) -> dict[str, Any]:
             "version": str(system.synapse.version) if system.synapse else None,
             "source": system.synapse.source if system.synapse else None,
         },
-        "release": _release_fields(diagnosis.release) if diagnosis.release else None,
         "torch": {"version": system.torch, "error": system.torch_error},
         "lightning": dataclasses.asdict(system.lightning),
         "bridge": dataclasses.asdict(system.bridge),
-        "problems": [dataclasses.asdict(problem) for problem in diagnosis.problems],
     }
 
 
-def to_text(system: SystemInfo, diagnosis: Diagnosis, *, width: int = 80) -> str:
+def to_text(system: SystemInfo, *, width: int = 80) -> str:
     """Return the report as text, in which sentences wrap at `width` columns; the table of cards has up to 78."""
     lines = ["SIMULATED: these are cards of the simulator. No real Gaudi is used."] if system.bridge.simulated else []
     lines.append(_heading(system))
@@ -77,13 +71,9 @@ def to_text(system: SystemInfo, diagnosis: Diagnosis, *, width: int = 80) -> str
             line for source in system.sources for line in _wrap(f"{source.location}: {source.message}", width, "- ")
         ]
     lines.append("")
-    for name, value in _software(system, diagnosis):
+    for name, value in _software(system):
         lines += _wrap(value, width, f"{name:<10}")
-    lines.append("")
-    for problem in diagnosis.problems:
-        lines += _wrap(f"{'Error' if problem.blocks_training else 'Note'}: {problem.message}", width)
-        lines += [line for part in problem.hint.splitlines() for line in _wrap(part, width, "  ")]
-    lines.append(_summary(system, diagnosis))
+    lines += ["", *_wrap(_next_command(system), width, "Next: ")]
     return "\n".join(lines)
 
 
@@ -96,7 +86,7 @@ def _heading(system: SystemInfo) -> str:
     if not system.devices:
         return "Gaudi cards: none found. Searched:"
     if system.usable is None:
-        return f"Gaudi cards: {len(system.devices)} found"
+        return f"Gaudi cards: {len(system.devices)} found, and {system.visible_modules_error}"
     limit = "" if system.visible_modules is None else f" with HABANA_VISIBLE_MODULES={system.visible_modules}"
     return f"Gaudi cards: {len(system.devices)} found, {system.usable} usable{limit}"
 
@@ -120,26 +110,17 @@ def _cells(device: HPUDevice) -> tuple[str, ...]:
     )
 
 
-def _software(system: SystemInfo, diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def _software(system: SystemInfo) -> list[tuple[str, str]]:
     """Return names and versions."""
     return [
         ("Driver", ", ".join(system.driver_versions) or _UNKNOWN),
         ("SynapseAI", f"{system.synapse.version} (from {system.synapse.source})" if system.synapse else _UNKNOWN),
-        ("Release", _release(diagnosis.release)),
         ("Bridge", _bridge(system)),
         ("torch", _torch(system)),
         ("Lightning", _lightning(system)),
         ("Python", system.python),
         ("hpu-core", system.hpu_core),
     ]
-
-
-def _release(row: Release | None) -> str:
-    if row is None:
-        return "unknown"
-    mode = f"{row.mode} mode" if row.mode else None
-    parts = (f"{row.release}: torch {row.torch or 'unknown'}", mode, " ".join(row.generations or ()))
-    return ", ".join(filter(None, parts))
 
 
 def _bridge(system: SystemInfo) -> str:
@@ -153,6 +134,8 @@ def _bridge(system: SystemInfo) -> str:
 
 def _torch(system: SystemInfo) -> str:
     tested = system.bridge.max_torch_version
+    if system.torch_error is not None:
+        return f"cannot be imported: {system.torch_error}"
     if system.torch is None:
         return "not installed"
     if tested is None or Version(system.torch).release[:2] <= Version(tested).release:
@@ -166,15 +149,10 @@ def _lightning(system: SystemInfo) -> str:
     return ", ".join(f"{name} {installed[name]}{' (used)' * (name == used)}" for name in names) or "not installed"
 
 
-def _summary(system: SystemInfo, diagnosis: Diagnosis) -> str:
-    if not diagnosis.can_train:
-        return "Training cannot start."
-    kind = "simulated card" if system.bridge.simulated else "card"
-    return f"Training can start on {system.usable} {kind}{'' if system.usable == 1 else 's'}."
-
-
-def _release_fields(release: Release) -> dict[str, Any]:
-    # `dataclasses.asdict` fails to copy the read-only mapping `sources`.
-    fields = {field.name: getattr(release, field.name) for field in dataclasses.fields(release)}
-    date = release.date.isoformat() if release.date else None
-    return {**fields, "date": date, "sources": dict(release.sources)}
+def _next_command(system: SystemInfo) -> str:
+    """Return the command that helps where there are cards, or the one that needs none."""
+    command, package, purpose = "hpu-sim run train.py", "hpu-sim", "needs no card; `hpu-doctor` says why none is found"
+    if system.devices:
+        command, package, purpose = "hpu-doctor", "hpu-doctor", "finds what prevents training"
+    is_installed = importlib.util.find_spec(package.replace("-", "_")) is not None
+    return f"`{command}`{'' if is_installed else f' ({install_command(package)})'} {purpose}."

@@ -1,10 +1,8 @@
-"""Check of the collectives in one rank, and its start on all devices of a machine. It opens devices."""
+"""Check of the collectives in one rank, which reports through the store of the job: it works where collectives fail."""
 
-import os
-import subprocess
-import sys
+import contextlib
+import json
 import threading
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +11,6 @@ from hpu_core import bridge, hccl
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.findings import find_faults, to_json
 from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
-from hpu_doctor.rank_store import connect, gather, rank_variables
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -63,16 +60,6 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
     return to_json(env.world_size, size, reports, find_faults(reports, slow_factor=slow_factor))
 
 
-def run_on_all_devices(devices: int, arguments: Sequence[str]) -> int:
-    """Run the command in one process for each device of this machine, and return the largest exit code of a rank."""
-    command = [sys.executable, "-m", "hpu_doctor", *arguments]
-    ranks = [
-        subprocess.Popen(command, env={**os.environ, **variables})  # noqa: S603 - this program.
-        for variables in rank_variables(devices)
-    ]
-    return max(abs(process.wait()) for process in ranks)
-
-
 def _init_process_group(env: LauncherEnv, store: "Store", timeout: timedelta) -> None:
     import torch.distributed as dist
 
@@ -80,3 +67,44 @@ def _init_process_group(env: LauncherEnv, store: "Store", timeout: timedelta) ->
     bridge.open_device()
     prefixed = dist.PrefixStore("hccl", store)  # type: ignore[attr-defined] # Public, but not for type checkers.
     dist.init_process_group("hccl", store=prefixed, rank=env.rank, world_size=env.world_size, timeout=timeout)
+
+
+def connect(env: LauncherEnv, timeout: timedelta) -> "Store":
+    """Connect to the store of the job, which rank 0 or torchrun's agent serves.
+
+    Args:
+        env: Rank of this process and endpoint of its job.
+        timeout: How long to wait for rank 0, and for keys.
+
+    Raises:
+        RankFailedError: Rank 0 does not answer.
+        RuntimeError: The store cannot be opened.
+    """
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined] # Not for type checkers.
+
+    from hpu_core.distributed.store import RendezvousConfig, open_store
+
+    config = RendezvousConfig(env.address, int(env.port), env.rank, env.world_size, timeout)
+    prefixed: Store = PrefixStore("hpu-doctor", open_store(config, server=config.hosts_store))
+    return prefixed
+
+
+def gather(store: "Store", env: LauncherEnv, value: Any) -> list[Any] | None:
+    """Send a value to rank 0.
+
+    Args:
+        store: Store of the job.
+        env: Rank of this process.
+        value: What `json` can serialize.
+
+    Returns:
+        On rank 0 the value of each rank, None for a rank that has not sent one in time; None on other ranks.
+    """
+    store.set(f"value/{env.rank}", json.dumps(value))
+    if env.rank != 0:
+        return None
+    keys = [f"value/{rank}" for rank in range(env.world_size)]
+    # One wait for all ranks: a wait for each would add up where many of them are missing.
+    with contextlib.suppress(RuntimeError, TimeoutError):
+        store.wait(keys)
+    return [json.loads(store.get(key)) if store.check([key]) else None for key in keys]

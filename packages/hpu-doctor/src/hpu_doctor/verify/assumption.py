@@ -13,8 +13,6 @@ Program = Callable[[], object]
 
 STRICT: Final = "strict"
 HARDWARE: Final = "hardware"
-# Packages of a user's job. The others are tools.
-_TRAINING: Final = frozenset({"hpu-core", "hpu-data", "hpu-ddp", "hpu-fsdp", "hpu-deepspeed", "hpu-precision"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,6 @@ class Assumption:
         ranks: Whether the program runs as a job of one rank per card.
         simulator: "" if any simulated card shows it, "strict" if only one in strict mode does, "hardware" if none.
         reason: Why no simulated card shows it.
-        quick: Whether the program takes less than a second on a simulated card.
-        is_point: Whether it measures points for the planner.
         seconds: Time limit.
         variables: Environment variables that the process starts with.
         files: Texts in the folder of the process, by name.
@@ -118,16 +114,9 @@ class Assumption:
     ranks: bool = False
     simulator: Literal["", "strict", "hardware"] = ""
     reason: str = ""
-    quick: bool = True
-    is_point: bool = False
     seconds: int = 120
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def is_for_training(self) -> bool:
-        """Whether a user's job hangs on it, and not only a tool."""
-        return not _TRAINING.isdisjoint(self.means)
 
     @property
     def claim(self) -> str:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
@@ -24,12 +24,8 @@ class NoCardError(Exception):
     """This machine has no card or no bridge; the message says what is needed."""
 
 
-def choose(names: Sequence[str] = (), *, quick: bool = False) -> list[Assumption]:
+def choose(names: Sequence[str] = ()) -> list[Assumption]:
     """Return the assumptions of these ids, or all.
-
-    Args:
-        names: The ids; empty for all.
-        quick: Whether to leave out those that take long.
 
     Raises:
         ValueError: An id is unknown.
@@ -37,18 +33,11 @@ def choose(names: Sequence[str] = (), *, quick: bool = False) -> list[Assumption
     known = {assumption.id: assumption for assumption in register.assumptions()}
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"`--only` must be an id of the register, got {', '.join(map(repr, unknown))}")
-    chosen = [known[name] for name in names] if names else list(known.values())
-    return [assumption for assumption in chosen if assumption.quick or not quick]
+    return [known[name] for name in names] if names else list(known.values())
 
 
-def run(  # noqa: PLR0913 - the options of the command.
-    assumptions: Sequence[Assumption],
-    folder: Path,
-    environ: Mapping[str, str],
-    *,
-    all_cards: bool = False,
-    minutes: float | None = None,
-    points: bool = False,
+def run(
+    assumptions: Sequence[Assumption], folder: Path, environ: Mapping[str, str], *, all_cards: bool = False
 ) -> Report:
     """Try assumptions, and write the report. Ctrl-C and SIGTERM end the run; the report then has what was tried.
 
@@ -57,8 +46,6 @@ def run(  # noqa: PLR0913 - the options of the command.
         folder: Folder of the report, new or empty.
         environ: Environment of the programs.
         all_cards: Whether to try what needs all cards.
-        minutes: Time after which no further program starts.
-        points: Whether to measure times on simulated cards.
 
     Raises:
         ValueError: The folder is not empty.
@@ -80,19 +67,17 @@ def run(  # noqa: PLR0913 - the options of the command.
         raise NoCardError("verify needs a card, and none of this machine can be used: run `hpu-info`")
     outcomes: list[Outcome] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-") as scratch:
-        seconds = None if minutes is None else 60 * minutes
-        options: Any = {"all_cards": all_cards, "points": points, "seconds": seconds}
-        with contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
-            results = runner.run(assumptions, target, Path(scratch), environ, **options)
-            for number, outcome in enumerate(results, start=1):
-                _show_progress(number, len(assumptions), outcome)
-                outcomes.append(outcome)
+    scratch = tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-")
+    with scratch as path, contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
+        results = runner.run(assumptions, target, Path(path), environ, all_cards=all_cards)
+        for number, outcome in enumerate(results, start=1):
+            _show_progress(number, len(assumptions), outcome)
+            outcomes.append(outcome)
     left = assumptions[len(outcomes) :]
     outcomes += [Outcome(assumption=assumption, state="not tried", reason=_INTERRUPTED) for assumption in left]
     date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
-    report.write(result, outcomes, folder, redactor)
+    report.write(result, folder)
     return result
 
 

@@ -1,7 +1,6 @@
 """The process of a program, started by `runner`: `python -m hpu_doctor.verify.program ID`.
 
-It loads the bridge, runs the program of an assumption, and writes what that returned to its working directory. Files
-that the program leaves in the folder `ATTACHMENTS` become part of the report.
+It loads the bridge, runs the program of an assumption, and writes what that returned to its working directory.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ from hpu_core import bridge
 from hpu_doctor.verify import register
 from hpu_doctor.verify.assumption import Assumption, NotTriedError, error_of
 
-ATTACHMENTS: Final = "attachments"
 _LEAVE_SECONDS: Final = 20
 
 
@@ -34,7 +32,6 @@ def run(assumption: Assumption) -> bool:
     """
     result: dict[str, Any]
     file = result_file(Path.cwd(), int(os.environ.get("RANK", "0")))
-    Path(ATTACHMENTS).mkdir(exist_ok=True)
     try:
         result = {"seen": json.loads(json.dumps(assumption.program(), default=str))}
     except NotTriedError as reason:

@@ -1,4 +1,4 @@
-"""The report, and its folder: `report.json`, `report.txt`, `calibration.json` and what programs attached."""
+"""The report, and its folder: `report.json` and `report.txt`."""
 
 import json
 import platform
@@ -17,8 +17,6 @@ from hpu_doctor.verify.runner import Outcome, State, Target
 SCHEMA: Final = 1
 JSON_FILE: Final = "report.json"
 TEXT_FILE: Final = "report.txt"
-CALIBRATION_FILE: Final = "calibration.json"
-ATTACHMENTS: Final = "attachments"
 
 STATES: Final[tuple[State, ...]] = ("differs", "not tried", "holds")
 _MAX_SEEN: Final = 2000
@@ -69,9 +67,7 @@ class Report(TypedDict):
         date: Day of the run, ISO.
         seconds: Time of the run.
         counts: Number of entries by state.
-        entries: Results; what a user's job hangs on comes first.
-        points: Times for the planner, as `hpu-sim plan calibrate` reads them.
-        attachments: Names of the files in the folder `attachments`.
+        entries: Results, in the order of the register.
     """
 
     schema_version: int
@@ -80,8 +76,6 @@ class Report(TypedDict):
     machine: Machine
     counts: dict[State, int]
     entries: list[Entry]
-    points: list[dict[str, Any]]
-    attachments: list[str]
 
 
 def build(  # noqa: PLR0913 - the parts of a report.
@@ -128,29 +122,13 @@ def build(  # noqa: PLR0913 - the parts of a report.
         },
         "counts": {state: counts[state] for state in STATES},
         "entries": [_entry(outcome, redactor) for outcome in outcomes],
-        "points": [
-            {**point, "simulated": True} if target.simulated else point
-            for outcome in outcomes
-            if outcome.assumption.is_point and outcome.state == "holds"
-            for point in outcome.seen
-        ],
-        "attachments": sorted(
-            f"{outcome.assumption.id}-{name}" for outcome in outcomes for name in outcome.attachments
-        ),
     }
 
 
-def write(report: Report, outcomes: Iterable[Outcome], folder: Path, redactor: Redactor) -> None:
+def write(report: Report, folder: Path) -> None:
     """Write the files of a report to an existing folder."""
     (folder / JSON_FILE).write_text(f"{json.dumps(report, indent=1)}\n", encoding="utf-8")
     (folder / TEXT_FILE).write_text(to_text(report), encoding="utf-8")
-    if report["points"]:
-        (folder / CALIBRATION_FILE).write_text(f"{json.dumps(report['points'], indent=1)}\n", encoding="utf-8")
-    for outcome in outcomes:
-        for name, content in outcome.attachments.items():
-            (folder / ATTACHMENTS).mkdir(exist_ok=True)
-            text = redactor.text(content.decode("utf-8", "replace"))
-            (folder / ATTACHMENTS / f"{outcome.assumption.id}-{name}").write_text(text, encoding="utf-8")
 
 
 def read(folder: Path) -> Report:
@@ -180,7 +158,6 @@ def to_text(report: Report) -> str:
     for entry in in_state(report, "not tried"):
         not_tried.setdefault(entry["reason"], []).append(entry["id"])
     lines += ["", *(f"NOT TRIED, {reason}: {', '.join(names)}" for reason, names in not_tried.items())]
-    lines += [f"TIME  {point['id']}: {point['seconds'] * 1e6:.1f} us" for point in report["points"]]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -6,17 +6,18 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from hpu_core import discovery
 from hpu_core.info import SystemInfo
-from hpu_doctor.rank_store import rank_variables
+from hpu_doctor.holders import find_holders
 from hpu_doctor.verify import program
 from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
 
@@ -27,7 +28,6 @@ _COMMAND: Final = (sys.executable, "-m", "hpu_doctor.verify.program")
 _POLL_SECONDS: Final = 0.02
 _OUTPUT_LINES: Final = 4
 _MAX_OUTPUT_BYTES: Final = 1 << 16
-_MAX_ATTACHMENT_BYTES: Final = 1 << 24
 # Settings of a job or a user, whose defaults the programs are to see, or that would write elsewhere.
 _DROPPED: Final = re.compile(
     "HABANA_PROFILE|HLS_MODULE_ID|ID|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|(PT|OMPI|SLURM|PMIX?)_.*"
@@ -61,7 +61,7 @@ class Target:
     def of(cls, system: SystemInfo, environ: Mapping[str, str]) -> "Target":
         """Return this machine."""
         modules = discovery.usable_modules(system.devices)
-        busy = {holder.module_id for holder in discovery.find_holders().processes}
+        busy = {holder.module_id for holder in find_holders()[0]}
         return cls(
             release=".".join(map(str, system.synapse.version.release[:3])) if system.synapse else None,
             generation=next((device.generation for device in system.devices if device.is_operational), None),
@@ -82,7 +82,6 @@ class Outcome:
         seen: What its program returned, or how it ended; None if it was not tried.
         reason: Why it was not tried, else "".
         seconds: Time of its program.
-        attachments: Files that it left, by name.
     """
 
     assumption: Assumption
@@ -90,18 +89,15 @@ class Outcome:
     seen: Any = None
     reason: str = ""
     seconds: float = 0.0
-    attachments: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def run(  # noqa: PLR0913 - keyword arguments of one call.
+def run(
     assumptions: Sequence[Assumption],
     target: Target,
     scratch: Path,
     environ: Mapping[str, str],
     *,
     all_cards: bool = False,
-    points: bool = False,
-    seconds: float | None = None,
 ) -> Iterator[Outcome]:
     """Try assumptions, and yield the outcome of each, in their order.
 
@@ -111,15 +107,10 @@ def run(  # noqa: PLR0913 - keyword arguments of one call.
         scratch: Existing folder for what programs write; nothing is left in it.
         environ: Environment of the programs, of which settings of a job or of the bridge are dropped.
         all_cards: Whether to try what needs all cards.
-        points: Whether to measure times on a simulated card as well.
-        seconds: Time after which no further program starts.
     """
-    start = time.monotonic()
     base = _program_environ(environ, scratch)
     for assumption in assumptions:
-        reason = _skip_reason(assumption, target, all_cards=all_cards, points=points)
-        if not reason and seconds is not None and time.monotonic() - start > seconds:
-            reason = "the time of the run was up"
+        reason = _skip_reason(assumption, target, all_cards=all_cards)
         if reason:
             yield Outcome(assumption=assumption, state="not tried", reason=reason)
         else:
@@ -137,7 +128,7 @@ def _try(assumption: Assumption, target: Target, folder: Path, base: Mapping[str
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         module = {} if target.module is None else {"HLS_MODULE_ID": str(target.module)}
-        for rank, variables in enumerate(rank_variables(target.cards) if assumption.ranks else [module]):
+        for rank, variables in enumerate(_rank_variables(target.cards) if assumption.ranks else [module]):
             with _output_file(folder, rank).open("wb") as output:
                 process = subprocess.Popen(  # noqa: S603 - this package's own module.
                     (*_COMMAND, assumption.id),
@@ -173,10 +164,8 @@ def _outcome(assumption: Assumption, folder: Path, ranks: int, ending: str | Non
     if reason is not None:
         return replace(known, state="not tried", reason=reason)
     seen = results[0].get("seen")
-    files = sorted((folder / program.ATTACHMENTS).glob("*"))
-    attachments = {file.name: file.read_bytes() for file in files if file.stat().st_size <= _MAX_ATTACHMENT_BYTES}
     state: State = "holds" if holds(assumption.expected, seen) else "differs"
-    return replace(known, state=state, seen=seen, attachments=attachments)
+    return replace(known, state=state, seen=seen)
 
 
 def _output_file(folder: Path, rank: int) -> Path:
@@ -204,10 +193,10 @@ def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", seconds: float) -> str | N
         time.sleep(_POLL_SECONDS)
 
 
-def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, points: bool) -> str:
+def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool) -> str:
     if not assumption.applies_to(target.release, target.generation):
         return f"claimed for {assumption.claim}, not for this machine"
-    if target.simulated and assumption.simulator == HARDWARE and not (points and assumption.is_point):
+    if target.simulated and assumption.simulator == HARDWARE:
         return f"no simulated card shows it: {assumption.reason}"
     if target.simulated and assumption.simulator == STRICT and not target.strict:
         return f"only a simulated card in strict mode shows it ({STRICT_VARIABLE}=1)"
@@ -216,6 +205,15 @@ def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool, poi
     if assumption.ranks and target.cards < 2:  # noqa: PLR2004 - a job of several ranks.
         return "it needs two cards"
     return ""
+
+
+def _rank_variables(count: int) -> list[dict[str, str]]:
+    """Return the variables of each rank of a job on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def _program_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:

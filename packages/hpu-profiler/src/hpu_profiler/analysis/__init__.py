@@ -8,7 +8,7 @@
 | `idle_time` | idle time of the device, by what the host did meanwhile |
 | `kernels` | time by engine, graph and kernel |
 | `device_events` | collectives and copies, bandwidth |
-| `steps` | the steps one by one, and the critical path through host, card and network |
+| `steps` | the steps one by one |
 | `launches` | launch delays |
 | `recompilation` | graph compilations and changing shapes |
 | `trace_analysis` | all results for one stage of one rank |

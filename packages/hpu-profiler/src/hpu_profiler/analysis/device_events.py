@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -19,9 +18,6 @@ _KeyT = TypeVar("_KeyT")
 UNKNOWN_DIRECTION: Final = "unknown direction"
 #: Bytes per microsecond to GB/s.
 _GB_PER_S: Final = 1e-3
-#: Bandwidth of a card's links to the others of its box, one way, in GB/s: 21 ports of 100 or 200 Gb/s. Sources: Intel's
-#: white papers of the generations; that of Gaudi 3 is computed from its ports.
-_LINKS: Final = {"GAUDI2": 262.5, "GAUDI3": 525.0}
 
 _DIRECTIONS: Final = (
     (re.compile(r"h(ost)?_?(to|2)_?d", re.IGNORECASE), "host to device"),
@@ -62,27 +58,6 @@ class DeviceEventStats:
     bandwidth: Bandwidth | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveSize:
-    """Rate of one collective for one size.
-
-    Attributes:
-        name: Name of the collective.
-        size: Bytes of each call, rounded up to a power of two.
-        calls: Number of calls.
-        time: Median duration in microseconds. A rank that comes early also waits in it.
-        rate: Median rate in GB/s: bytes that this rank contributes by the duration.
-        link_fraction: Rate as a fraction of the card's links; None if the generation is unknown.
-    """
-
-    name: str
-    size: int
-    calls: int
-    time: float
-    rate: float
-    link_fraction: float | None
-
-
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
     """Return the totals of each collective, longest total time first."""
     return _stats((event.name, event) for event in events if event.kind == "collective")
@@ -96,19 +71,6 @@ def memcpy_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
 def copy_direction(name: str) -> str:
     """Return the direction of a copy from its name; SynapseAI's names need not tell it."""
     return next((direction for pattern, direction in _DIRECTIONS if pattern.search(name)), UNKNOWN_DIRECTION)
-
-
-def collective_sizes(events: Iterable[DeviceEvent], device_name: str) -> tuple[CollectiveSize, ...]:
-    """Return the rate of each collective by size, those of unknown size left out; the largest sizes come first."""
-    sized = (event for event in events if event.kind == "collective" and event.bytes and event.duration)
-    groups = grouped(((event.name, 1 << (event.bytes - 1).bit_length()), event) for event in sized)
-    links = _LINKS.get(device_name.upper().replace(" ", "").replace("-", ""))
-    rows = []
-    for (name, size), group in groups.items():
-        time = statistics.median(event.duration for event in group)
-        rate = statistics.median(event.bytes / event.duration for event in group) * _GB_PER_S
-        rows.append(CollectiveSize(name, size, len(group), time, rate, rate / links if links else None))
-    return tuple(sorted(rows, key=lambda row: (-row.size, row.name)))
 
 
 def bandwidth(events: Iterable[DeviceEvent]) -> Bandwidth | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_profiler._formatting import format_bytes, format_percent, format_time
+from hpu_profiler._formatting import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,9 +32,6 @@ FindingKind = Literal[
 #: Smallest part of a step that is worth a finding.
 _MIN_FRACTION: Final = 0.05
 _HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
-#: Fraction of the links' bandwidth below which a finding says that a collective is slow, of sizes that should reach it.
-_SLOW_LINK: Final = 0.5
-_LARGE_COLLECTIVE: Final = 16 << 20
 #: Machines that a finding about slow ranks names.
 _MAX_HOSTS: Final = 4
 _NO_LINES: Final = " `HPUProfiler(with_stack=True)` records the line of each call."
@@ -281,21 +278,10 @@ def _exposed_comm(stragglers: Sequence[TraceAnalysis], ranks: Sequence[TraceAnal
     return Finding(
         "exposed communication",
         f"Collectives take {format_time(saving)} of each step while the card computes nothing",
-        " ".join(filter(None, (longest, _slow_links(rank)))),
+        longest,
         _CURES["exposed communication"],
         saving,
     )
-
-
-def _slow_links(rank: TraceAnalysis) -> str:
-    """Return a sentence about the largest collective that is slow for the card's links; empty if there is none."""
-    for row in rank.collective_sizes:
-        if row.size >= _LARGE_COLLECTIVE and row.link_fraction is not None and row.link_fraction < _SLOW_LINK:
-            return (
-                f"{row.name} of {format_bytes(row.size)} reaches {row.rate:.3g} GB/s, "
-                f"{format_percent(row.link_fraction)} of the card's links: check links and switch."
-            )
-    return ""
 
 
 def _data_movement(ranks: Sequence[TraceAnalysis]) -> Finding | None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_profiler.analysis.findings import find, one_per_rank
 from hpu_profiler.analysis.operators import merge_operator_stats, operator_stats
-from hpu_profiler.analysis.steps import critical_path
 from hpu_profiler.analysis.trace_analysis import analyze_trace
 from hpu_profiler.trace.reader import paused_gc
 from hpu_profiler.trace.stages import STAGES, split_stages
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.operators import OperatorStats
-    from hpu_profiler.analysis.steps import PathStep
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
     from hpu_profiler.trace.model import Stage, Trace, TraceInfo
 
@@ -41,7 +39,6 @@ class StageAnalysis:
         stragglers: Ranks that the others wait for, about equally slow; none if all ranks are about equally fast.
         findings: What to change, largest saving first.
         batches: Number of batches in an epoch; 0 if it is unknown.
-        critical_path: Critical path of each step that all ranks recorded.
     """
 
     stage: Stage
@@ -50,7 +47,6 @@ class StageAnalysis:
     stragglers: tuple[TraceAnalysis, ...]
     findings: tuple[Finding, ...]
     batches: int
-    critical_path: tuple[PathStep, ...] = ()
 
     @property
     def title(self) -> str:
@@ -178,7 +174,6 @@ def _analyze_stage(stage: Stage, results: list[_StageOfTrace]) -> StageAnalysis:
         stragglers=stragglers,
         findings=find(analyses, stragglers),
         batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),
-        critical_path=critical_path({each.name: each.step_stats for each in one_per_rank(analyses) if each.has_device}),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpu_profiler.analysis.device_events import collective_sizes, collective_stats, memcpy_stats
+from hpu_profiler.analysis.device_events import collective_stats, memcpy_stats
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
@@ -16,7 +16,7 @@ from hpu_profiler.analysis.steps import step_stats
 from hpu_profiler.trace.intervals import intersection, length, union
 
 if TYPE_CHECKING:
-    from hpu_profiler.analysis.device_events import CollectiveSize, DeviceEventStats
+    from hpu_profiler.analysis.device_events import DeviceEventStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
     from hpu_profiler.analysis.kernels import EngineStats, MovingKernel, RecipeStats
@@ -36,7 +36,6 @@ class TraceAnalysis:
         trace: What the trace says of its process and its recording.
         has_device: Whether the trace has device events.
         step_stats: The steps one by one.
-        start: Start of the first step on the trace's clock.
         duration: Time of the steps, without those of other stages between them.
         busy_time: Time in which the device did anything.
         compute_time: Time in which a kernel ran.
@@ -44,7 +43,6 @@ class TraceAnalysis:
         comm_time: Time in collectives.
         comm_overlap: Part of `comm_time` in which kernels ran.
         collectives: Totals by collective.
-        collective_sizes: Rate of each collective by size.
         memcpy: Totals of copies by direction.
         host_syncs: Synchronizations of host and device.
         recipes: Totals by the bridge's graph.
@@ -60,7 +58,6 @@ class TraceAnalysis:
     trace: TraceInfo
     has_device: bool
     step_stats: tuple[StepStats, ...]
-    start: float
     duration: float
     busy_time: float
     compute_time: float
@@ -68,7 +65,6 @@ class TraceAnalysis:
     comm_time: float
     comm_overlap: float
     collectives: tuple[DeviceEventStats, ...]
-    collective_sizes: tuple[CollectiveSize, ...]
     memcpy: tuple[DeviceEventStats, ...]
     host_syncs: HostSyncs
     recipes: tuple[RecipeStats, ...]
@@ -132,7 +128,6 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
         trace=trace.info,
         has_device=bool(events),
         step_stats=step_stats(trace.steps, windows, working, collectives),
-        start=trace.window[0],
         duration=length(trace.windows),
         busy_time=length(union([*working, *collectives])),
         compute_time=length(kernels),
@@ -140,7 +135,6 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
         comm_time=length(collectives),
         comm_overlap=length(intersection(collectives, kernels)),
         collectives=collective_stats(events),
-        collective_sizes=collective_sizes(events, trace.device_name),
         memcpy=memcpy_stats(events),
         host_syncs=host_syncs(trace),
         recipes=recipe_stats(events, trace.recipes),

@@ -6,11 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
-    from hpu_profiler.analysis.trace_diff import StageDiff
 
 #: Raised when a key is removed or changes its meaning; new keys may come at any time.
 SCHEMA_VERSION: Final = 1
@@ -26,11 +23,6 @@ def to_dict(job: JobAnalysis) -> dict[str, Any]:
     }
 
 
-def diff_to_dict(stages: Iterable[StageDiff]) -> dict[str, Any]:
-    """Return the difference that `diff --json` prints."""
-    return {"schema_version": SCHEMA_VERSION, "stages": [asdict(each) for each in stages]}
-
-
 def _stage(stage: StageAnalysis) -> dict[str, Any]:
     return {
         "stage": stage.stage,
@@ -40,7 +32,6 @@ def _stage(stage: StageAnalysis) -> dict[str, Any]:
         "straggler": stage.straggler.name if stage.straggler else None,
         "findings": [asdict(each) for each in stage.findings],
         "ranks": [_trace(each) for each in stage.traces],
-        "critical_path": [{**asdict(each), "duration": each.duration} for each in stage.critical_path],
         "operators": [asdict(each) for each in stage.operators],
     }
 
@@ -75,7 +66,6 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "compilations": {**asdict(analysis.compilations), "count": analysis.compilations.count},
         "steps_with_new_shapes": analysis.new_shapes,
         "step_stats": [asdict(each) for each in analysis.step_stats],
-        "collective_sizes": [asdict(each) for each in analysis.collective_sizes],
         "host_syncs": asdict(analysis.host_syncs),
         "recipes": [asdict(each) for each in analysis.recipes],
         "moving_kernels": [asdict(each) for each in analysis.moving_kernels],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hpu_profiler._formatting import format_bytes, format_percent, format_time
@@ -72,13 +71,11 @@ def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
     """Return the other tables of a stage, without empty ones."""
     tables = [
         _idle_time(stage),
-        _critical_path(stage),
         _host_work(stage),
         _engines(stage),
         _recipes(stage),
         _launches(stage),
         _device_events(stage),
-        _collective_sizes(stage),
         operators(
             f"Operators by time on the {'card' if stage.has_device else 'host'}",
             operator_shares(stage.operators)[:max_operators],
@@ -96,20 +93,6 @@ def _idle_time(stage: StageAnalysis) -> Table:
         if causes and each.has_device and each.duration
     ]
     return Table("Idle time of the card, by cause", ("", *causes), rows)
-
-
-def _critical_path(stage: StageAnalysis) -> Table:
-    path = stage.critical_path
-    if not path:
-        return Table("", (), ())
-    parts = [(each.host, each.card, each.network) for each in path]
-    rows = [
-        (each.name, each.rank, *map(format_time, (*part, each.duration)))
-        for each, part in zip(path, parts, strict=True)
-    ]
-    means = tuple(fmean(column) for column in zip(*parts, strict=True))
-    rows.append(("mean", "", *map(format_time, (*means, sum(means)))))
-    return Table("Critical path", ("step", "through", "host", "card", "network", "sum"), rows, 2)
 
 
 def _host_work(stage: StageAnalysis) -> Table:
@@ -177,17 +160,6 @@ def _device_events(stage: StageAnalysis) -> Table:
             yield row.name, str(row.calls), format_time(row.time), size, rate
 
     return _of_each_trace(stage, "Copies and collectives", "operation|calls|time|bytes|GB/s", 1, cells)
-
-
-def _collective_sizes(stage: StageAnalysis) -> Table:
-    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        for row in trace.collective_sizes:
-            links = format_percent(row.link_fraction) if row.link_fraction is not None else _NONE
-            size = format_bytes(row.size)
-            yield row.name, size, str(row.calls), format_time(row.time), f"{row.rate:.3g}", links
-
-    columns = "collective|up to|calls|median time|GB/s|of the links"
-    return _of_each_trace(stage, "Bandwidth of collectives by size", columns, 1, cells)
 
 
 def operators(title: str, rows: Iterable[tuple[OperatorStats, float]], *, has_memory: bool) -> Table:

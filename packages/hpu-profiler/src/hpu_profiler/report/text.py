@@ -8,20 +8,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hpu_profiler._formatting import format_percent, format_time
+from hpu_profiler._formatting import format_time
 from hpu_profiler.report import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import Console
 
     from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.host_sync import SyncSite
     from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis
-    from hpu_profiler.analysis.trace_diff import Change, StageDiff
-
-_DIFF_COLUMNS = ("", "before", "after", "difference", "")
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
@@ -77,18 +72,3 @@ def print_table(console: Console, table: tables.Table) -> None:
         # Text, because names from a trace may look like rich's markup.
         printed.add_row(*map(Text, row))
     console.print(printed)
-
-
-def print_diff(console: Console, stages: Iterable[StageDiff], *, row_limit: int) -> None:
-    """Print the differences."""
-    for stage in stages:
-        title = f"Stage {stage.stage or 'recorded time'}: time per step"
-        print_table(console, tables.Table(title, _DIFF_COLUMNS, [_cells(each) for each in stage.times]))
-        operators = [(*_cells(each), f"{each.calls_before:g} -> {each.calls_after:g}") for each in stage.operators]
-        print_table(console, tables.Table("Operators: time per step", (*_DIFF_COLUMNS, "calls"), operators[:row_limit]))
-
-
-def _cells(each: Change) -> tuple[str, ...]:
-    sign = "+" if each.difference > 0 else ""
-    ratio = sign + format_percent(each.difference / each.before) if each.before else "new"
-    return each.name, format_time(each.before), format_time(each.after), sign + format_time(each.difference), ratio

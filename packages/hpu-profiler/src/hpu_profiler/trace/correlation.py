@@ -5,7 +5,6 @@ Kineto gives each operator call an "External id". Three links lead to it: the de
 bridge writes flow events if PT_TB_ENABLE_FLOW_EVENTS is set. In lazy mode the device runs graphs, and a trace may have
 none of these links.
 """
-# hpu-doctor verify: trace-to-1-19
 
 from __future__ import annotations
 

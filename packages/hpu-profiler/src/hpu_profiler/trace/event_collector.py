@@ -75,7 +75,6 @@ class EventCollector:
         self._operators: dict[Any, list[Operator]] = {}
         self._steps: list[HostSpan] = []
         self._spans: list[HostSpan] = []
-        self._uncategorized: list[HostSpan] = []
         self._frames: list[HostSpan] = []
         self._sync_calls: list[SyncCall] = []
         self._compilations: list[HostSpan] = []
@@ -129,13 +128,6 @@ class EventCollector:
             self._add_host_span(span)
         notes = self._add_device_events(trace, device_processes)
         trace.steps, trace.spans = self._steps, self._spans
-        if not (trace.steps or trace.operators or trace.device_events):
-            # The events that a server writes itself.
-            own = {id(span) for span in self._uncategorized}
-            trace.operators = [
-                Operator(each.name, each.start, each.end, each.thread, 0) for each in self._uncategorized
-            ]
-            trace.spans = [span for span in trace.spans if id(span) not in own]
         trace.frames, trace.compilations, trace.sync_calls = self._frames, self._compilations, self._sync_calls
         trace.recipes = self._recipes
         for spans in (
@@ -179,18 +171,16 @@ class EventCollector:
         elif role == "frame":
             self._add_frame(event)
         elif role == "annotation" or (role == "other" and "correlation" in (event.get("args") or {})):
-            self._add_annotation(event, is_uncategorized=not category)
+            self._add_annotation(event)
         elif role != "ignored":
             self._add_device_event(event, role)
 
-    def _add_annotation(self, event: _JsonEvent, *, is_uncategorized: bool) -> None:
+    def _add_annotation(self, event: _JsonEvent) -> None:
         """Add an annotation, or a call of the runtime."""
         is_launch = self._correlation.add_launch(event)
         span = self._host_span(event)
         if not is_launch or _explains_idle_time(span.name):
             self._add_host_span(span)
-            if is_uncategorized:
-                self._uncategorized.append(span)
 
     def _add_frame(self, event: _JsonEvent) -> None:
         name = str(event.get("name", ""))

@@ -64,22 +64,15 @@ class JsonStream:
             self._skip_comma("}")
         self._expect("}")
 
-    def items(self, *, may_be_open: bool = False) -> Iterator[Any]:
-        """Yield each value of a list.
-
-        Args:
-            may_be_open: Whether the file may end after a value or a comma, without the closing bracket.
-        """
+    def items(self) -> Iterator[Any]:
+        """Yield each value of a list."""
         self._expect("[")
         while self.peek() != "]":
-            if may_be_open and not self.peek():
-                return
             yield from self._buffered_objects()
             if self.peek() == "]":
                 break
             yield self.value()
-            if not may_be_open or self.peek():
-                self._skip_comma("]")
+            self._skip_comma("]")
         self._expect("]")
 
     def _buffered_objects(self) -> list[Any]:

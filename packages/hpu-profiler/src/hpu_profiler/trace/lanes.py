@@ -7,7 +7,6 @@ the same categories are logs of the host: the lanes "Synapse/...", and the logs 
 begin and end. The bridge pairs begins and ends of "Synapse/..." first in, first out, so nested calls have each other's
 starts. Their ends are right, so pairing each end with the last begin gives the starts back.
 """
-# hpu-doctor verify: trace-to-1-19
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ that torch exported. Later releases let torch write them, with the categories of
 gpu_memset) or with the one for custom devices (hpu_op). Sources: the published bridge 1.19.0 and torch's sources. No
 trace of a card was available. A trace that is damaged is read as far as it goes, and has a note on what is wrong.
 """
-# hpu-doctor verify: torch-has-no-device-events, trace-of-the-card
 
 from __future__ import annotations
 
@@ -128,10 +127,10 @@ def iter_events(stream: JsonStream, path: Path, others: dict[str, Any]) -> Itera
         TraceError: The file has no list of events.
     """
     has_events = False
-    # The Chrome trace format also allows a list of events, whose closing bracket is optional. Servers append to it.
+    # The Chrome trace format also allows a list of events.
     if stream.peek() == "[":
         has_events = True
-        yield from stream.items(may_be_open=True)
+        yield from stream.items()
     elif stream.peek() == "{":
         for key in stream.members():
             if key == "traceEvents" and stream.peek() == "[":

@@ -3,7 +3,7 @@
 The table is that of the bridge 1.19.0, from its published sources: the ATen operators for which it registers a kernel,
 in eager and in lazy mode. The table of another release is not known, so it serves all of them.
 """
-# hpu-doctor verify: missing-operator-runs-on-the-cpu, training-step-stays-on-the-card
+# hpu-doctor verify: missing-operator-runs-on-the-cpu
 
 from __future__ import annotations
 

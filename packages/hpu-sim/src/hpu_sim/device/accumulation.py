@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-# hpu-doctor verify: gaudi-2-adds-products-in-trees, gaudi-3-rounds-sums-toward-zero
 #: Products that are added exactly, sums in float32 that take turns (added pairwise at the end), and whether rounding is
 #: toward zero rather than to nearest, by generation and dtype.
 RULES: Final = {

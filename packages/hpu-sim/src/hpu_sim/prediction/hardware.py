@@ -251,7 +251,6 @@ def usable_memory(generation: str, memory: int | None = None) -> int:
         generation: Generation of the device.
         memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
     """
-    # hpu-doctor verify: limit-of-gaudi2, limit-of-gaudi3
     known = calibrated(generation)
     whole = int(known.get(_MEMORY, (MEMORY_BYTES[generation],))[0])
     reserved = int(known.get("reserved_bytes", (_data()["common"]["reserved_bytes"]["value"],))[0])

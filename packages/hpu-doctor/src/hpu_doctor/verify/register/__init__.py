@@ -17,9 +17,7 @@ from hpu_doctor.verify.register import (
     media,
     memory,
     modes,
-    points,
     precision,
-    profiler,
     tensors,
 )
 
@@ -39,17 +37,14 @@ _SUBJECTS = (
     media.SUBJECT,
     modes.GRAPHS,
     modes.COMPILE,
-    profiler.SUBJECT,
     hccl.SUBJECT,
-    points.SUBJECT,
 )
 
 
 @functools.cache
 def assumptions() -> tuple[Assumption, ...]:
-    """Return all assumptions: those that a user's job hangs on, those of tools, and measured times."""
-    found = [assumption for subject in _SUBJECTS for assumption in subject]
-    return tuple(sorted(found, key=lambda each: (each.is_point, not each.is_for_training)))
+    """Return all assumptions."""
+    return tuple(assumption for subject in _SUBJECTS for assumption in subject)
 
 
 def find(name: str) -> Assumption:

@@ -6,7 +6,6 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from hpu_core import bridge
@@ -109,8 +108,3 @@ def _set(variables: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-def attach(name: str, text: str) -> None:
-    """Attach a text to the report, as a file of this name."""
-    (Path("attachments") / name).write_text(text, encoding="utf-8")

@@ -1,17 +1,14 @@
-"""What a machine tells about its cards without opening one: sysfs, device nodes, `hl-smi` and pyhlml."""
+"""What a machine tells about its cards without opening one: sysfs and device nodes."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, matches
-from hpu_doctor.verify.register._tools import attach
+from hpu_doctor.verify.assumption import NotTriedError, Subject, matches
 
 SUBJECT = Subject(
     "Discovery without opening a card",
     simulator="hardware",
-    reason="a simulated machine has no driver and no tools of the vendor",
+    reason="a simulated machine has no driver",
 )
 
 SYSFS = Path("/sys/class/accel")
@@ -67,31 +64,5 @@ SUBJECT.table(
     means={
         "hpu-core": "number, generation or modules of the cards would be wrong, or come from another source.",
         "hpu-doctor": "processes that hold a card could not be named.",
-    },
-)
-
-
-def _query() -> list[object]:
-    path = shutil.which("hl-smi")
-    if path is None:
-        raise NotTriedError("hl-smi is not on PATH")
-    query = [path, "-Q", "module_id,memory.used,memory.total", "-f", "csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)  # noqa: S603 - fixed arguments.
-    if done.returncode:
-        raise NotTriedError(f"hl-smi failed with exit code {done.returncode}")
-    attach("hl-smi.txt", done.stdout)
-    numbers = [[part.strip() for part in line.split(",")] for line in done.stdout.strip().splitlines()]
-    return [all(len(row) == 3 and all(part.isdecimal() for part in row) for row in numbers), len(numbers)]  # noqa: PLR2004 - fields.
-
-
-SUBJECT.add(
-    "hl-smi-lists-memory",
-    "`hl-smi -Q` prints three numbers of each card: its module, and its used and its whole memory in MiB.",
-    _query,
-    source="hl-smi of SynapseAI 1.12.1 and 1.18, published logs; milabench parses them",
-    expected=[True, at_least(1)],
-    means={
-        "hpu-doctor": "cards in use would not be recognized by their memory.",
-        "hpu-launch": "cards of other users' jobs would count as free.",
     },
 )

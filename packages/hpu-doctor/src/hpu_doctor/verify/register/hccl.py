@@ -14,7 +14,7 @@ from hpu_core.launcher_env import find_launcher_env
 from hpu_doctor.verify.assumption import Subject, contains, error_of, matches
 from hpu_doctor.verify.register._tools import BRIDGE
 
-SUBJECT = Subject("Collectives", ranks=True, quick=False, seconds=240)
+SUBJECT = Subject("Collectives", ranks=True, seconds=240)
 assume = SUBJECT.assume
 
 _BASE = BRIDGE + "distributed/hccl/process_group_hccl_base.cpp:"

@@ -5,8 +5,8 @@ import functools
 import torch
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Subject, at_least, contains
-from hpu_doctor.verify.register._tools import BRIDGE, attach, hpu
+from hpu_doctor.verify.assumption import Subject, contains
+from hpu_doctor.verify.register._tools import BRIDGE, hpu
 
 SUBJECT = Subject("Memory of a card")
 assume = SUBJECT.assume
@@ -19,7 +19,7 @@ _GIB = 1 << 30
     expected="Limit InUse MaxInUse NumAllocs NumFrees ActiveAllocs MaxAllocSize TotalSystemAllocs TotalSystemFrees "
     "TotalActiveAllocs",
     means={
-        "hpu-core": "`telemetry` and `get_device_stats` would lack columns.",
+        "hpu-core": "`DeviceStatsMonitor` would lack columns.",
         "hpu-profiler": "its memory columns would be empty.",
         "hpu-deepspeed": "ZeRO's report of memory would fail.",
     },
@@ -60,26 +60,12 @@ SUBJECT.table(
     },
     source=BRIDGE + "hpu/memory.py:153-180",
     means={
-        "hpu-core": "`telemetry` would report reserved memory as if it were used.",
+        "hpu-core": "`DeviceStatsMonitor` would report reserved memory as if it were used.",
         "hpu-deepspeed": "DeepSpeed's free memory would be wrong.",
         "hpu-profiler": "counts of allocations would not add up.",
         "hpu-sim": "plans would compare with the wrong figure.",
     },
 )
-
-for _generation, _number, _source in (
-    ("GAUDI2", 96, "Gaudi 2 white paper 839363: 96 GB; hl-smi shows 98304 MiB"),
-    ("GAUDI3", 128, "Intel white paper 817486: 128 GB"),
-):
-    SUBJECT.add(
-        f"limit-of-{_generation.lower()}",
-        f"The pool of a {_generation} has nearly all of its {_number} GiB.",
-        lambda: bridge.memory_stats()["Limit"],
-        source=_source,
-        expected=at_least(0.85 * _number * _GIB),
-        generations=(_generation,),
-        means={"hpu-sim": "a plan would say that a job fits in memory that a card does not give."},
-    )
 
 
 @assume(
@@ -99,20 +85,3 @@ def out_of_memory_text() -> object:
     except RuntimeError as error:
         return [bridge.is_out_of_memory(error), str(error)]
     return "no error"
-
-
-@assume(
-    source=BRIDGE + "hpu/memory.py, memory_summary and _extended_memory_summary_dict",
-    expected=[contains("HPU"), []],
-    means={
-        "hpu-core": "the table in a message would be missing.",
-        "hpu-sim": "the workspace of a plan could not be compared with a card's.",
-    },
-)
-def summary_is_a_table() -> object:
-    """`memory_summary()` is a table as text, and the extended one has the workspace."""
-    summary = str(hpu().memory_summary())
-    attach("memory-summary.txt", summary)
-    extended = hpu()._extended_memory_summary_dict()  # noqa: SLF001 - the bridge has no public name for it.
-    names = ("workspace", "persistent", "max_cntgs_chunk", "last_workspace")
-    return [summary, [name for name in names if name not in extended]]

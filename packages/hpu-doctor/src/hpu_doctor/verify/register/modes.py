@@ -1,72 +1,19 @@
 """Steps and metrics, HPU graphs of lazy mode, and torch.compile of eager mode."""
 
 import functools
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from hpu_core import bridge
 from hpu_doctor.verify.assumption import Subject, at_least, contains, error_of
-from hpu_doctor.verify.register._tools import BRIDGE, LATER, compilations_of, core, hpu
+from hpu_doctor.verify.register._tools import BRIDGE, compilations_of, hpu
 
 METRICS = Subject("Metrics and steps")
 GRAPHS = Subject("HPU graphs", mode="lazy")
 # Importing torch's compiler takes seconds.
-COMPILE = Subject("torch.compile", mode="eager", quick=False, seconds=180)
-
-
-def _dumped() -> bool:
-    hpu().metrics_dump("metrics.json")
-    entries = json.loads(Path("metrics.json").read_text(encoding="utf-8"))
-    return any(entry.get("metric_name") == "graph_compilation" for entry in entries)
-
-
-METRICS.table(
-    "metrics-of-the-bridge",
-    "Metrics have known names for their numbers and times, an unknown one is None, and all can be written as JSON.",
-    {
-        "cpu_fallback": (["TotalNumber", "FallbackOps"], lambda: list(bridge.metric("cpu_fallback"))),
-        "memory_defragmentation": (
-            ["TotalNumber", "TotalSuccessful", "AvgTime", "MaxTime"],
-            lambda: list(bridge.metric("memory_defragmentation")),
-        ),
-        "no_such_metric": ({}, lambda: bridge.metric("no_such_metric")),
-        "metrics_dump": (True, _dumped),
-    },
-    source=BRIDGE + "hpu/metrics.py",
-    means={"hpu-core": "`telemetry` would lack columns or raise an error, and files of metrics could not be read."},
-)
-
-
-def _closure() -> list[list[str]]:
-    """Return what a step closure has done before and after `mark_step`."""
-    calls: list[str] = []
-    core().add_step_closure(calls.append, ("run",))
-    before = list(calls)
-    core().mark_step()
-    return [before, calls]
-
-
-METRICS.table(
-    "steps-of-lazy-mode",
-    "In lazy mode `mark_step()` and `iter_mark_step()` return None, and a step closure runs at the next mark_step.",
-    {
-        "mark_step": ([None, None], lambda: [core().mark_step(), core().iter_mark_step()]),
-        "closure": ([[], ["run"]], _closure),
-    },
-    source=BRIDGE + "core/step_closure.py",
-    mode="lazy",
-    means={"hpu-core": "what waits for the end of a step would run at once, or never."},
-)
-
-
-def _local() -> bool:
-    with hpu().metric_localcontext("graph_compilation") as metric:
-        compilations_of(lambda: torch.ones(7, 3, device="hpu").mul(3))
-    return bool(dict(metric.stats())["TotalNumber"] >= 1)
+COMPILE = Subject("torch.compile", mode="eager", seconds=180)
 
 
 def _compiled_shapes() -> list[int]:
@@ -83,12 +30,10 @@ METRICS.table(
             lambda: list(bridge.metric("graph_compilation"))[:3],
         ),
         "compilations": ([at_least(1), 0, at_least(1)], _compiled_shapes),
-        "metric_localcontext": (True, _local),
     },
     source=BRIDGE + "habana_lazy, hpu/metrics.py; Intel's Theory of Operations",
     mode="lazy",
     means={
-        "hpu-core": "`telemetry` would lack compilations.",
         "hpu-bucketing": "new shapes would cost nothing, or known ones would, or the monitor would not count them.",
         "hpu-sim": "its counts of compilations would be wrong.",
     },
@@ -98,21 +43,6 @@ METRICS.table(
 def _linear() -> Any:
     torch.manual_seed(0)
     return torch.nn.Linear(4, 2).to("hpu")
-
-
-GRAPHS.add(
-    "graphs-are-refused-in-eager-mode",
-    "In eager mode creating an HPUGraph is an error.",
-    lambda: error_of(lambda: hpu().HPUGraph()),
-    source=LATER + "hpu/graphs.py",
-    expected=contains("lazy mode only"),
-    mode="eager",
-    releases=">=1.20",
-    means={
-        "hpu-bucketing": "HPU graphs are refused in eager mode where they would work.",
-        "hpu-doctor": "`explain` would not know the message.",
-    },
-)
 
 
 def _wrapped() -> list[bool]:
@@ -157,42 +87,6 @@ def cached_module_has_gradients() -> object:
     bridge.cache_hpu_graphs(cached, max_graphs=4)
     cached(inputs).sum().backward()
     return torch.allclose(plain.weight.grad.cpu(), cached.weight.grad.cpu())
-
-
-def _replayed() -> list[object]:
-    """Return a captured graph's results, and whether its stream captured before and within."""
-    inputs = torch.ones(2, device="hpu")
-    graph = hpu().HPUGraph()
-    capturing = [hpu().is_current_stream_capturing()]
-    with hpu().graph(graph):
-        capturing.append(hpu().is_current_stream_capturing())
-        output = inputs * 2 + 1
-    graph.replay()
-    first = output.cpu()[0].item()
-    inputs.fill_(2)
-    graph.replay()
-    return [first, output.cpu()[0].item(), *capturing]
-
-
-def _capture_fallback() -> None:
-    inputs = torch.ones(2, device="hpu")
-    with hpu().graph(hpu().HPUGraph()):
-        torch.special.airy_ai(inputs)
-
-
-GRAPHS.table(
-    "replay-reads-its-inputs-again",
-    "A captured graph computes from the present values of its inputs, and refuses operators on the CPU.",
-    {
-        "replay": ([3.0, 5.0, False, True], _replayed),
-        "operator on the CPU": (
-            contains("cpu fallback is not supported during hpu graph capturing"),
-            _capture_fallback,
-        ),
-    },
-    source=BRIDGE + "hpu/graphs.py, graph and HPUGraph.replay; hpu_ops/cpu_fallback.cpp:103-105",
-    means={"hpu-bucketing": "a captured step would not follow its inputs, or run what a graph cannot have."},
-)
 
 
 def _backends() -> list[str]:

@@ -117,7 +117,6 @@ AUTOCAST.table(
     source=BRIDGE + "hpu_ops/autocast_helpers.h:26-28; hpu_ops/backend/autocast_helpers.cpp:24-65",
     expected=["float32", "bfloat16"],
     mode="eager",
-    quick=False,
     variables={"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "lower.txt"},
     files={"lower.txt": "relu\n"},
     means={"hpu-precision": "its lists of operators would add to the defaults instead of replacing them."},

@@ -13,7 +13,6 @@ RANDOM = Subject("Random numbers")
 FALLBACK = Subject("Operators on the CPU", mode="eager")
 
 _LATER = ("GAUDI2", "GAUDI3")
-_ENGINE = "HabanaAI/Intel_Gaudi3_Software e6cef1c: synapse/mme/mme_reference/chip_fma/"
 _MIB = 1 << 20
 
 
@@ -47,43 +46,6 @@ def float64_is_float32() -> object:
 def int64_is_native_in_eager_mode() -> object:
     """In eager mode, int64 keeps values above the range of int32 on Gaudi 2 and later."""
     return (torch.tensor([2**40], dtype=torch.int64).to("hpu") + 1).cpu().item()
-
-
-def _sum_of(dtype: torch.dtype, left: list[float], right: list[float]) -> float:
-    row, column = (torch.tensor([each], dtype=dtype).to("hpu") for each in (left, right))
-    return float((row @ column.mT).item())
-
-
-# The last product takes the 1 away again, so that a result in bfloat16 has what is left of the sum.
-_ROUNDING = {
-    "variables": {"HPU_SIM_NUMERICS": "1"},
-    "means": {"hpu-sim": "with HPU_SIM_NUMERICS=1, losses would move otherwise than on a card."},
-}
-
-
-@DTYPES.assume(
-    source=_ENGINE + "gaudi2_fma.cpp:38-310; the bits of float32 inferred",
-    expected=[2.0**-23, 0.0, 2.0**-24],
-    generations=("GAUDI2",),
-    **_ROUNDING,
-)
-def gaudi_2_adds_products_in_trees() -> object:
-    """A Gaudi 2 adds eight products in bfloat16 before it rounds, and keeps all bits of a product in float32."""
-    half, none = 2.0**-24, [0.0] * 7
-    together = _sum_of(torch.bfloat16, [1.0, *none, half, half, *none[1:], -1.0, *none], [1.0] * 24)
-    apart = _sum_of(torch.bfloat16, [1.0, *none, half, *none, half, *none, -1.0, *none], [1.0] * 32)
-    lowest = _sum_of(torch.float32, [1 + 2.0**-12, -1.0], [1 + 2.0**-12, 1 + 2.0**-11])
-    return [together, apart, lowest]
-
-
-@DTYPES.assume(
-    source=_ENGINE + "gaudi3_fma.cpp:50-286", expected=[-(2.0**-24), 0.0], generations=("GAUDI3",), **_ROUNDING
-)
-def gaudi_3_rounds_sums_toward_zero() -> object:
-    """A Gaudi 3 rounds sums of products toward zero, in bfloat16 after eight of them."""
-    below = _sum_of(torch.bfloat16, [1.0, *[0.0] * 7, -(2.0**-40), *[0.0] * 7, -1.0], [1.0] * 17)
-    above = _sum_of(torch.bfloat16, [1.0, *[0.0] * 7, 2.0**-24, 2.0**-25, *[0.0] * 6, -1.0], [1.0] * 17)
-    return [below, above]
 
 
 @DTYPES.assume(
@@ -207,7 +169,7 @@ def _fallbacks() -> int:
     source=BRIDGE + "hpu_ops/cpu_fallback.cpp:90-119, habana_kernels/fallback_helper.h:47-58 and hpu/metrics.py",
     expected=["hpu", 1, True],
     means={
-        "hpu-core": "a program that needs such an operator would fail, or `telemetry` not count it.",
+        "hpu-core": "a program that needs such an operator would fail.",
         "hpu-sim": "its findings about operators on the CPU would be errors on a card.",
     },
 )
@@ -217,21 +179,3 @@ def missing_operator_runs_on_the_cpu() -> object:
     result = _airy()
     counted = _fallbacks() - before
     return [result.device.type, counted, "special_airy_ai" in str(bridge.metric("cpu_fallback")["FallbackOps"])]
-
-
-@FALLBACK.assume(
-    source=BRIDGE + "scripts/hpu_op.yaml",
-    expected=0,
-    means={
-        "hpu-core": "a plain training step would leave the card.",
-        "hpu-sim": "its list of operators on the card would be wrong.",
-    },
-)
-def training_step_stays_on_the_card() -> object:
-    """A step of a small network with Adam has no operator on the CPU."""
-    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.LayerNorm(8)).to("hpu")
-    optimizer = torch.optim.Adam(net.parameters())
-    before = _fallbacks()
-    torch.nn.functional.mse_loss(net(torch.ones(4, 8, device="hpu")), torch.zeros(4, 8, device="hpu")).backward()
-    optimizer.step()
-    return _fallbacks() - before

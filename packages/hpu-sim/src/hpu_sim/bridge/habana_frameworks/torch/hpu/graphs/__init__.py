@@ -3,7 +3,6 @@
 A capture records the operators at torch's dispatcher, and a replay runs them on the same tensors. As on a card, a
 replay does not rerun Python code, and its results are in the tensors of the capture.
 """
-# hpu-doctor verify: replay-reads-its-inputs-again
 
 from habana_frameworks.torch.hpu.graphs.cacher import ModuleCacher
 from habana_frameworks.torch.hpu.graphs.callables import make_graphed_callables

@@ -1,4 +1,4 @@
-"""Diagnosis of a machine: whether training can start, and mismatches with the SynapseAI release."""
+"""Diagnosis of cards and software: what prevents training, and mismatches with the SynapseAI release."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from hpu_core import releases
-from hpu_core.discovery import driver_release
-from hpu_core.info.system import SystemInfo
+from hpu_core.info import SystemInfo
 from hpu_core.install_hints import install_command
 from hpu_core.releases import Release
 
@@ -38,30 +37,9 @@ class Problem:
         return cls(blocks_training=False, message=message, hint=hint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """Result of `diagnose`.
-
-    Attributes:
-        release: Row of the release table for this machine, None if its release is unknown.
-        problems: All problems; those that block training are first.
-    """
-
-    release: Release | None
-    problems: tuple[Problem, ...]
-
-    @property
-    def can_train(self) -> bool:
-        """Whether training can start."""
-        return not any(problem.blocks_training for problem in self.problems)
-
-
-def diagnose(system: SystemInfo) -> Diagnosis:
+def diagnose(system: SystemInfo) -> list[Problem]:
     """Check a machine against the requirements of training and the release table."""
-    release = releases.find(system.synapse.version) if system.synapse else None
-    problems = [*_check_software(system), *_check_devices(system), *_check_release(system, release)]
-    problems.sort(key=lambda problem: not problem.blocks_training)
-    return Diagnosis(release=release, problems=tuple(problems))
+    return [*_check_software(system), *_check_devices(system), *_check_release(system)]
 
 
 def _check_software(system: SystemInfo) -> Iterator[Problem]:
@@ -113,18 +91,16 @@ def _check_devices(system: SystemInfo) -> Iterator[Problem]:
         )
 
 
-def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Problem]:
-    if not system.devices and not system.bridge.installed:
-        # A machine without anything for Gaudi has nothing to compare.
-        return
+def _check_release(system: SystemInfo) -> Iterator[Problem]:
     if system.synapse is None:
-        yield Problem.note(
-            "the SynapseAI release is unknown, so versions are not compared with the release table",
-            "Nothing: the simulator does not stand for a release here."
-            if system.bridge.simulated
-            else "Check that the distribution habana-torch-plugin is installed.",
-        )
-    elif release is None:
+        if system.devices and not system.bridge.simulated:
+            yield Problem.note(
+                "the SynapseAI release is unknown, so versions are not compared with the release table",
+                "Check that the distribution habana-torch-plugin is installed.",
+            )
+        return
+    release = releases.find(system.synapse.version)
+    if release is None:
         latest = releases.releases()[-1].release
         yield Problem.note(
             f"SynapseAI {system.synapse.version} is not in the release table, which ends at {latest}",
@@ -132,13 +108,6 @@ def _check_release(system: SystemInfo, release: Release | None) -> Iterator[Prob
         )
     else:
         yield from _check_versions(system, release)
-        for driver in system.driver_versions:
-            parsed = driver_release(driver)
-            if parsed is not None and releases.find(parsed) != release:
-                yield Problem.note(
-                    f"driver {driver} does not match SynapseAI {release.release}",
-                    f"Install the driver of {release.release} on the host, or the software of the driver's release.",
-                )
 
 
 def _check_versions(system: SystemInfo, release: Release) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from packaging.version import Version
 from torch._C._distributed_c10d import Store
 
 from hpu_core.launcher_env import LauncherEnv
-from hpu_doctor.rank_store import connect, gather
+from hpu_doctor.collectives.check import connect, gather
 from hpu_testing import free_port
 
 

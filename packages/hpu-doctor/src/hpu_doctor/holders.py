@@ -1,4 +1,4 @@
-"""Processes that hold a Gaudi device, read from /proc. It opens no device and needs no privileges.
+"""Processes that hold a card, read from /proc. It opens no card.
 
 Without root, the open files of other users' processes cannot be read, and neither can those of other containers.
 """
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hpu_core.discovery import _sysfs
-from hpu_core.discovery._device import parse_int, printable
+from hpu_core.discovery import printable
 
 # Control nodes, such as accel_controlD0, can be open many times.
 _NODE: Final = re.compile(r"/dev/(?:accel/accel|hl)(0|[1-9][0-9]{0,5})")
@@ -25,7 +24,7 @@ class Holder:
         pid: Id of the process.
         command: Its command line.
         node: The device node, such as "/dev/accel/accel0".
-        module_id: Module id of the device, None if the driver does not report it.
+        module_id: Module id of the card, None if the driver does not report it.
     """
 
     pid: int
@@ -33,33 +32,17 @@ class Holder:
     node: str
     module_id: int | None
 
-    def __str__(self) -> str:
-        """Return the process as it is named in messages."""
-        return f"pid {self.pid} ({self.command})"
 
+def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class")) -> tuple[tuple[Holder, ...], int]:
+    """Return the processes that hold a card, by pid, and the number of processes whose files cannot be read.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holders:
-    """Processes that hold a device.
-
-    Attributes:
-        processes: The processes, by pid; one that has several devices is listed once for each.
-        unreadable: Number of processes whose open files cannot be read.
+    A process that has several cards is listed once for each, and this process is left out.
     """
-
-    processes: tuple[Holder, ...] = ()
-    unreadable: int = 0
-
-
-def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class")) -> Holders:
-    """Return the processes that hold a device, without this one."""
     holders: list[Holder] = []
     unreadable = 0
     for pid in _pids(proc):
-        if pid == os.getpid():
-            continue
         try:
-            nodes = open_nodes(proc / str(pid) / "fd")
+            nodes = _open_nodes(proc / str(pid) / "fd")
         except PermissionError:
             # Threads of the kernel have no command line.
             unreadable += bool(_command(proc, pid))
@@ -71,18 +54,18 @@ def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class"))
             Holder(pid=pid, command=_command(proc, pid) or "exiting", node=node, module_id=_module_id(classes, node))
             for node in sorted(nodes)
         ]
-    return Holders(processes=tuple(holders), unreadable=unreadable)
+    return tuple(holders), unreadable
 
 
 def _pids(proc: Path) -> list[int]:
     try:
-        return sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
+        found = {int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()}
     except OSError:
         return []
+    return sorted(found - {os.getpid()})
 
 
-def open_nodes(descriptors: Path) -> set[str]:
-    """Return the device nodes among the open files of a process, which a folder such as /proc/self/fd links to."""
+def _open_nodes(descriptors: Path) -> set[str]:
     nodes = set()
     for descriptor in descriptors.iterdir():
         try:
@@ -104,6 +87,9 @@ def _command(proc: Path, pid: int) -> str:
 
 
 def _module_id(classes: Path, node: str) -> int | None:
-    name = node.rpartition("/")[2]
+    """Return the module id from sysfs, whose class `habanalabs` has it beside the folder `device`."""
+    name = Path(node).name
     folder = classes / ("accel" if name.startswith("accel") else "habanalabs") / name
-    return parse_int(_sysfs.read_attribute(folder, "module_id"))
+    files = (folder / "device" / "module_id", folder / "module_id")
+    text = next((file.read_text(encoding="utf-8").strip() for file in files if file.exists()), "")
+    return int(text) if text.isascii() and text.isdecimal() else None
