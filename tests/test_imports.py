@@ -22,6 +22,7 @@ _LAZY = (
     "hpu_deepspeed",
     "hpu_export",
     "hpu_fsdp",
+    "hpu_kernels",
     "hpu_launch",
     "hpu_precision",
     "hpu_profiler",

@@ -20,6 +20,7 @@ PACKAGES: Final = frozenset(
         "hpu_doctor",
         "hpu_export",
         "hpu_fsdp",
+        "hpu_kernels",
         "hpu_launch",
         "hpu_precision",
         "hpu_profiler",

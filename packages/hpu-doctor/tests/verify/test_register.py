@@ -21,6 +21,7 @@ PACKAGES = {
     "hpu-deepspeed",
     "hpu-doctor",
     "hpu-fsdp",
+    "hpu-kernels",
     "hpu-launch",
     "hpu-precision",
     "hpu-profiler",

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn import functional
+from torch.nn.functional import pad
 
 __all__ = ["ContextParallel", "UlyssesAttention"]
 
@@ -135,12 +136,12 @@ class UlyssesAttention(torch.nn.Module):
 
     Args:
         attention: Function of query, key and value, (batch, heads, length, head size), and further arguments, with the
-            result of the query's shape, such as torch's `scaled_dot_product_attention`, the default, or the bridge's
-            `FusedSDPA.apply`. It gets whole sequences and a part of the heads, so a mask has the whole length, and
-            must be the same for all heads.
+            result of the query's shape, such as the bridge's `FusedSDPA.apply`; None for torch's
+            `scaled_dot_product_attention`, or what has taken its place, such as hpu-kernels' function. It gets whole
+            sequences and a part of the heads, so a mask has the whole length, and must be the same for all heads.
     """
 
-    def __init__(self, attention: Callable[..., torch.Tensor] = scaled_dot_product_attention) -> None:
+    def __init__(self, attention: Callable[..., torch.Tensor] | None = None) -> None:
         super().__init__()
         self.attention = attention
 
@@ -159,11 +160,12 @@ class UlyssesAttention(torch.nn.Module):
         Raises:
             ValueError: The heads of the query are not divisible by the ranks.
         """
+        attention: Callable[..., torch.Tensor] = self.attention or functional.scaled_dot_product_attention
         parallel = active()
         if parallel.size == 1:
-            return self.attention(query, key, value, *args, **kwargs)
+            return attention(query, key, value, *args, **kwargs)
         query, key, value = exchange(parallel, query, key, value)
-        return gather_heads(parallel, self.attention(query, key, value, *args, **kwargs))
+        return gather_heads(parallel, attention(query, key, value, *args, **kwargs))
 
 
 def exchange(parallel: ContextParallel, *tensors: torch.Tensor) -> list[torch.Tensor]:

@@ -38,6 +38,7 @@ _FRAMEWORKS: Final = frozenset(
         "hpu_doctor",
         "hpu_export",
         "hpu_fsdp",
+        "hpu_kernels",
         "hpu_launch",
         "hpu_precision",
         "hpu_profiler",

@@ -55,7 +55,7 @@ def applied(
         put(nn.utils, "clip_grad_norm_", _within(nn.utils.clip_grad_norm_, lambda: replaceable("FusedClipNorm")))
         attention = nn.functional.scaled_dot_product_attention
         put(nn.functional, "scaled_dot_product_attention", _within(attention, attending))
-        fused = _as_one_operator(kernels.FusedSDPA.apply, attention, is_chosen=not decomposes_attention)
+        fused = _as_one_operator(kernels.FusedSDPA.apply, is_chosen=not decomposes_attention)
         put(kernels.FusedSDPA, "apply", staticmethod(fused))
         if decomposes_attention:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -78,15 +78,13 @@ def _within(function: Callable[..., Any], context: Callable[[], Context]) -> Cal
     return call
 
 
-def _as_one_operator(fused: Callable[..., Any], plain: Callable[..., Any], *, is_chosen: bool) -> Callable[..., Any]:
-    """Return the bridge's attention as one operator, unless its kernel is chosen already, and as none of torch's."""
-    from torch import nn
+def _as_one_operator(fused: Callable[..., Any], *, is_chosen: bool) -> Callable[..., Any]:
+    """Return the bridge's attention as one operator, unless its kernel is chosen already."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     @functools.wraps(fused)
     def apply(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
-            replace(stack, nn.functional, "scaled_dot_product_attention", plain)
             if not is_chosen:
                 stack.enter_context(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
             return fused(*args, **kwargs)

@@ -158,6 +158,45 @@ def torch_attention_is_decomposed() -> object:
     return any("softmax" in name for name in seen) and sum("bmm" in name for name in seen) == 2  # noqa: PLR2004 - two.
 
 
+def _attends(mask: torch.Tensor | None = None, *, heads: int = 4, shared: int = 1, is_causal: bool = False) -> bool:
+    """Return whether FusedSDPA's output and gradients are those of torch's function on the CPU."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, each, 8, 16) for each in (heads, heads // shared, heads // shared)]
+    plain, fused = ([each.detach().to(device).requires_grad_() for each in inputs] for device in ("cpu", "hpu"))
+    query, key, value = plain
+    key, value = (each.repeat_interleave(shared, 1) for each in (key, value))
+    expected = functional.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal)
+    mask = None if mask is None else mask.to("hpu")
+    result = module("hpex.kernels").FusedSDPA.apply(*fused, mask, 0.0, is_causal, None)
+    wanted = [expected, *torch.autograd.grad(expected.square().sum(), plain)]
+    seen = [result, *torch.autograd.grad(result.square().sum(), fused)]
+    pairs = zip(wanted, seen, strict=True)
+    return all(torch.allclose(each, other.cpu(), atol=1e-2, rtol=1e-2) for each, other in pairs)
+
+
+def _padding(*size: int) -> torch.Tensor:
+    """Return a mask of finite values that hides keys at the end."""
+    return torch.zeros(size).masked_fill(torch.arange(size[-1]) > 5, torch.finfo().min)  # noqa: PLR2004 - of eight.
+
+
+ATTENTION.table(
+    "fused-attention-agrees",
+    "`FusedSDPA` computes torch's attention and its gradients, without and with a causal mask, with heads that share "
+    "keys, and with masks of finite values that are broadcast over samples, heads or queries.",
+    {
+        "no mask": (True, _attends),
+        "causal": (True, lambda: _attends(is_causal=True)),
+        "shared keys": (True, lambda: _attends(shared=2, is_causal=True)),
+        "mask of queries and keys": (True, lambda: _attends(_padding(1, 1, 8, 8))),
+        "mask of keys": (True, lambda: _attends(_padding(2, 1, 1, 8))),
+        "mask by head": (True, lambda: _attends(_padding(2, 4, 8, 8))),
+        "mask, shared keys": (True, lambda: _attends(_padding(2, 1, 8, 8), shared=2)),
+    },
+    source=BRIDGE + "hpex/kernels/FusedSDPA.py:34-41,107-132; habana_eager/eager_custom_op_register.cpp",
+    means={"hpu-kernels": "a model would train with another attention."},
+)
+
+
 def _clipped() -> list[object]:
     parameter = torch.nn.Parameter(_ones(4))
     parameter.grad = 2 * _ones(4)

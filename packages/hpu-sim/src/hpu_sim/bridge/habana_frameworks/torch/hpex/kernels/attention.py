@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from torch.nn import functional
+from torch.nn.functional import scaled_dot_product_attention
 
 from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
 from habana_frameworks.torch._operators.float8 import amax_of
@@ -74,16 +75,17 @@ class FusedSDPA:
                 attn_mask & causal if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~causal, -torch.inf)
             )
             is_causal = False
-        if scale is not None:
+        factor = 1.0 if scale is None else scale * query.shape[-1] ** 0.5
+        if not math.isclose(factor, 1.0):
             # torch 2.0 has no such argument.
-            query = query * (scale * query.shape[-1] ** 0.5)
+            query = query * factor
         if return_attn_probs:
             return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
         is_fused = is_strict and recomputes and not is_compiling()
         if is_fused:
             native().set_fused_attention(True)
         try:
-            return functional.scaled_dot_product_attention(
+            return scaled_dot_product_attention(
                 query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
             )
         finally:
