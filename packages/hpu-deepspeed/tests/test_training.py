@@ -277,3 +277,23 @@ def test_lazy_mode_has_the_losses_of_eager_mode(on_ranks: OnRanks) -> None:
 
     assert lazy == pytest.approx(eager, abs=1e-6)
     assert recompilations[-1] == recompilations[3]
+
+
+def _tests_around_fit(stage: int) -> list[float]:
+    """Return the losses of tests of one module: after training, again, after more of it, and by another Trainer."""
+    module = Classifier()
+    run = trainer(HPUDeepSpeedStrategy(stage=stage))
+    data = loader(run.global_rank, 2, BATCHES)
+    run.fit(module, data, data)
+    losses = [run.test(module, data)[0]["loss"] for _ in range(2)]
+    run.fit_loop.max_epochs += 1
+    run.fit(module, data, data)
+    other = trainer(HPUDeepSpeedStrategy(stage=stage))
+    return [*losses, *(each.test(module, data)[0]["loss"] for each in (run, other))]
+
+
+def test_partitioned_module_is_tested_as_a_whole_one(on_ranks: OnRanks) -> None:
+    """What stage 3 has partitioned and Lightning moved to the host is gathered on the device again."""
+    for partitioned, whole in zip(on_ranks(_tests_around_fit, 3), on_ranks(_tests_around_fit, 2), strict=True):
+        assert partitioned == pytest.approx(whole, rel=1e-5)
+        assert whole[0] == whole[1] != whole[2]

@@ -16,7 +16,13 @@ OnRanks = Callable[..., list[Any]]
 _LIGHTNING, _TORCH = frameworks.current().version, Version(torch.__version__)
 # Their imports need `fully_shard`.
 collect_ignore = (
-    ["test_model_parallel.py", "test_sharding.py", "test_two_machines.py", "programs/hybrid_sharding.py"]
+    [
+        "test_entry_points.py",
+        "test_model_parallel.py",
+        "test_sharding.py",
+        "test_two_machines.py",
+        "programs/hybrid_sharding.py",
+    ]
     if Version("2.7.dev0") > _TORCH
     else []
 )

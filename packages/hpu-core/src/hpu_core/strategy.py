@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _random_states, _rendezvous_env, casts
+from hpu_core import _random_states, _rendezvous_env, casts, sharded_modules
 from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._model_checks import check_callbacks, check_model
@@ -55,18 +55,24 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Whether each card holds a part of the parameters."""
         return False
 
+    @property
+    def sharding_arguments(self) -> dict[str, Any]:
+        """Arguments that a module depends on once this strategy has sharded it, see `sharded_modules`."""
+        return {"strategy": self.strategy_name, "devices": self.world_size}
+
     def setup(self, trainer: "Trainer") -> None:
         """Set the module up.
 
         Raises:
             ValueError: torch.compile has compiled it, or a part of it, for inductor, which has no hpu; the message has
                 the line to write. Or a parameter or buffer is complex, or an embedding's gradients are sparse; the
-                message names it.
+                message names it. Or another strategy has sharded it.
             MisconfigurationException: A callback needs whole parameters, and the strategy shards them.
         """
         # Not when it is attached: `configure_model` follows that.
         reject_inductor(trainer.lightning_module)
         check_model(trainer.lightning_module, trains=trainer.training)
+        sharded_modules.check(trainer.lightning_module, self.sharding_arguments)
         if self.shards_parameters and trainer.world_size > 1:
             check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         with self.process_groups.step("setup"):

@@ -172,6 +172,16 @@ def check_version() -> None:
         )
 
 
+def move_placeholders(module: torch.nn.Module) -> None:
+    """Move the empty tensors of parameters that stage 3 has partitioned to the device, where they are gathered again.
+
+    DeepSpeed gathers on the device of the empty tensor, and Lightning has moved it to the host.
+    """
+    for parameter in module.parameters():
+        if hasattr(parameter, "ds_id") and not parameter.numel():
+            parameter.data = parameter.data.to("hpu")
+
+
 def version() -> str:
     """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0", without importing it.
 

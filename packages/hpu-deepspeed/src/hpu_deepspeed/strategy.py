@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from hpu_core import sharded_modules
 from hpu_core.arguments import validate_keywords
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device
@@ -226,6 +227,11 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         return bool(self.zero_stage_3)
 
     @property
+    def sharding_arguments(self) -> dict[str, Any]:
+        """Arguments that a module depends on once stage 3 has sharded it."""
+        return {**super().sharding_arguments, "stage": self.config.get("zero_optimization", {}).get("stage", 0)}
+
+    @property
     def handles_gradient_accumulation(self) -> bool:
         """Whether DeepSpeed decides after which batches to step; it does not, Lightning does."""
         return False
@@ -294,6 +300,9 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         getattr(self.model, "empty_partition_cache", lambda: None)()
         self._input_dtype = None
         super().teardown()
+        if self.zero_stage_3 and self.lightning_module is not None:
+            _deepspeed.move_placeholders(self.lightning_module)
+            sharded_modules.note(self.lightning_module, sharded_modules.Sharding(self.sharding_arguments))
 
     def _format_config(self) -> None:
         trainer = self.lightning_module.trainer if self.lightning_module is not None else None

@@ -39,6 +39,8 @@ def finish_parallelization(strategy: Any, module: Module) -> None:
     Raises:
         ValueError: No parameter is sharded, a mesh is not one of HPUs, or a reduction needs another operation.
     """
+    # An evaluation before leaves parameters gathered with `reshard_after_forward=False`.
+    _torch.reshard(module)
     meshes = {parameter.device_mesh.device_type for parameter in _torch.sharded_parameters(module)}
     if not meshes and strategy.world_size > 1:
         raise ValueError(

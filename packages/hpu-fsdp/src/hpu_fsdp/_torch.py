@@ -133,6 +133,15 @@ def force_sum_reduction(module: Module) -> None:
         _replace_divide_factors()
 
 
+def reshard(module: Module) -> None:
+    """Free the gathered parameters of modules with `fully_shard`, so that the parameters are sharded ones again."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+
+
 def count_resharded_units(module: Module) -> int:
     """Return the number of modules with `fully_shard` that free their parameters after the forward pass."""
     return sum(group.post_forward_mesh_info is not None for _, group in _parameter_groups(module))

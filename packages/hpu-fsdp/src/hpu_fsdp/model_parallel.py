@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpu_core import sharded_modules
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy
 from hpu_fsdp import _checkpoint, _parallelize, _setup
@@ -93,7 +94,11 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         """
         if self.model is not None and self.overrides_configure_model():
             _parallelize.finish_parallelization(self, self.model)
+            sharded_modules.note(self.model, sharded_modules.Sharding(self.sharding_arguments))
             _setup.share_attention(self, self.model)
+        # Gathered parameters stay, and a later `fit` cannot write to inference tensors; Lightning does so for FSDP.
+        for loop in (trainer.validate_loop, trainer.test_loop, trainer.predict_loop):
+            loop.inference_mode = False
         super().setup(trainer)
 
     def overrides_configure_model(self) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
+from hpu_core import sharded_modules
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy
 from hpu_fsdp import _checkpoint, _setup, _torch
@@ -128,6 +129,15 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
     def precision_plugin(self, plugin: "Precision | None") -> None:
         self._precision_plugin = replace_plugin(plugin, HPUFSDPPrecision)
 
+    @property
+    def sharding_arguments(self) -> dict[str, Any]:
+        """Arguments that a module depends on once this strategy has sharded it."""
+        return super().sharding_arguments | {
+            "sharding_strategy": self.sharding_strategy.name,
+            "cpu_offload": self.cpu_offload,
+            "precision": self.mixed_precision_config,
+        }
+
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device, shard it, and set it up for training or evaluation."""
         super().setup(trainer)
@@ -150,10 +160,16 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
 
     def _setup_model(self, model: "Module") -> "Module":
+        kept = sharded_modules.find(model)
+        if kept is not None and kept.wrapper is not None:
+            return kept.wrapper
         with _setup.preparing(self, model):
             wrapped = super()._setup_model(model)
         _setup.finish_wrapping(self, wrapped)
-        if self.sharding_strategy is not ShardingStrategy.NO_SHARD:
+        is_whole = self.sharding_strategy is ShardingStrategy.NO_SHARD
+        wrapper = None if wrapped is model else wrapped
+        sharded_modules.note(model, sharded_modules.Sharding(self.sharding_arguments, wrapper, is_whole))
+        if not is_whole:
             part = sum(parameter.numel() for parameter in wrapped.parameters())
             rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
         return wrapped

@@ -1,0 +1,50 @@
+"""Modules that a strategy has sharded: their parameters stay parts, so they go on with the same strategy."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from torch import nn
+
+# In a module's `__dict__`, beside its parameters and submodules.
+_KEY: Final = "_hpu_sharding"
+
+
+class Sharding(NamedTuple):
+    """How a module is sharded.
+
+    Attributes:
+        arguments: Arguments of Trainer and strategy that must be the same again, by name, such as "strategy".
+        wrapper: torch's module around it, to be used again.
+        is_whole: Whether each rank has all parameters, so that other strategies can take the module.
+    """
+
+    arguments: Mapping[str, Any]
+    wrapper: nn.Module | None = None
+    is_whole: bool = False
+
+
+def note(module: nn.Module, sharding: Sharding) -> None:
+    """Note how a module is sharded."""
+    vars(module)[_KEY] = sharding
+
+
+def find(module: nn.Module) -> Sharding | None:
+    """Return how a module is sharded; None if it is not."""
+    return vars(module).get(_KEY)
+
+
+def check(module: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """Check that a module is not sharded, or was sharded with the same arguments.
+
+    Raises:
+        ValueError: It was sharded with others; the message names the first one.
+    """
+    sharding = find(module)
+    if sharding is None or (sharding.is_whole and sharding.arguments["strategy"] != arguments["strategy"]):
+        return
+    for name, value in sharding.arguments.items():
+        if (other := arguments.get(name)) != value:
+            raise ValueError(
+                f"`{name}` must be {value!r}, with which this module was sharded, got {other!r}: use the same, or save "
+                "a checkpoint with the first Trainer and load it into a new module"
+            )
