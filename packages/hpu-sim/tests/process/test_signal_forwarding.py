@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
-from typing import TYPE_CHECKING, Final
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -55,6 +57,34 @@ def test_death_by_a_signal_is_a_negative_exit_code() -> None:
     program = "import os; os.kill(os.getpid(), 15)"
 
     assert signal_forwarding.run([sys.executable, "-S", "-c", program], os.environ) == -signal.SIGTERM
+
+
+@pytest.mark.timeout(60)
+def test_another_thread_may_take_the_signal_of_the_childs_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any thread that does not block SIGCHLD may, between a look at the child and the wait for a signal."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    taken, wakeup = socket.socketpair()
+    wakeup.setblocking(False)
+    handler = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    descriptor = signal.set_wakeup_fd(wakeup.fileno())
+    wait = signal.sigwaitinfo
+
+    def wait_once_it_is_taken(numbers: set[int]) -> Any:
+        taken.recv(1)
+        return wait(numbers)
+
+    monkeypatch.setattr(signal, "sigwaitinfo", wait_once_it_is_taken)
+    try:
+        assert signal_forwarding.run([sys.executable, "-S", "-c", "pass"], os.environ) == 0
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        signal.signal(signal.SIGCHLD, handler)
+        stop.set()
+        thread.join()
+        taken.close()
+        wakeup.close()
 
 
 def test_the_child_has_exactly_the_given_environment(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def run(command: list[str], environment: Mapping[str, str]) -> int:
-    """Run a command until it exits, and forward to it the signals that this process receives.
+    """Run a command until it exits, and forward to it the signals that this thread receives.
 
     Returns:
         Its exit code; for a program that a signal killed, the negative signal number.
@@ -36,16 +38,25 @@ def run(command: list[str], environment: Mapping[str, str]) -> int:
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, forwarded | {signal.SIGCHLD})
     try:
         child = os.posix_spawn(command[0], command, environment, setsigmask=previous_mask, setsigdef=_IGNORED_BY_PYTHON)
-        while True:
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
+        watcher = threading.Thread(target=_report_end, args=(child, threading.get_ident()), daemon=True)
+        watcher.start()
+        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
             info = signal.sigwaitinfo(forwarded | {signal.SIGCHLD})
             # A positive code means that the kernel sent it (Ctrl-C), to the child as well.
             if info.si_signo in forwarded and info.si_code <= 0:
                 os.kill(child, info.si_signo)
+        watcher.join()
+        return os.waitstatus_to_exitcode(ended[1])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
+def _report_end(child: int, thread: int) -> None:
+    """Send SIGCHLD to one thread when a child has ended: the system's own may be taken by any other thread."""
+    # The child stays a zombie, so its id is not used again. The other thread has reaped it if the system's came first.
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        signal.pthread_kill(thread, signal.SIGCHLD)
 
 
 def exit_like(exit_code: int) -> NoReturn:
