@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from hpu_sim.device.runtime import native
+
 # Before it, the card's attention is composed of products and a softmax, which agree with the CPU's to about 1e-6.
 _NEEDS = pytest.mark.needs_torch("2.9", "way for a device to take the CPU's algorithm of attention")
 
@@ -85,3 +87,25 @@ def test_the_plain_algorithm_can_be_asked_for() -> None:
         card = functional.scaled_dot_product_attention(*_inputs("hpu", requires_grad=False))
 
     assert torch.equal(card.cpu(), host)
+
+
+@_NEEDS
+@pytest.mark.parametrize("mode", ["as the CPU", "strict"])
+def test_the_scores_of_attention_count_as_memory(mode: str, request: pytest.FixtureRequest) -> None:
+    """A card has them: one for the backward pass, and in it another two."""
+    if mode == "strict":
+        request.getfixturevalue("strict")
+    inputs = [torch.randn(1, 2, 512, 16, device="hpu", requires_grad=True) for _ in range(3)]
+    before = native().memory_stats()["in_use"]
+    scores = 2 * 512 * 512 * 4
+
+    output = functional.scaled_dot_product_attention(*inputs)
+    kept = native().memory_stats()["in_use"] - before
+    native().reset_peak_memory()
+    output.sum().backward()
+    peak = native().memory_stats()["max_in_use"] - before
+    del output
+
+    assert 1.0 < kept / scores < 1.15
+    assert 3.0 < peak / scores < 3.3
+    assert native().memory_stats()["in_use"] - before < scores / 4

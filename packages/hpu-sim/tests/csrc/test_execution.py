@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils import checkpoint
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def _perceptron() -> tuple[nn.Module, torch.Tensor]:
@@ -161,3 +162,42 @@ def test_results_have_the_dtype_of_this_call_and_not_of_one_like_it(dtype: torch
 
     for number in (1, 1.5, 2, 2.5):
         assert (x + number).dtype == (torch.ones(2, dtype=dtype) + number).dtype
+
+
+@pytest.mark.usefixtures("pipelined")
+@pytest.mark.parametrize("numbers", [(2, 2.5), (2.5, 2)], ids=str)
+def test_the_types_of_numbers_in_lists_count_too(numbers: tuple[float, float]) -> None:
+    x = torch.ones(2, dtype=torch.int64)
+
+    for number in numbers:
+        (result,) = torch._foreach_mul([x.to("hpu")], [number])
+        assert result.dtype == torch._foreach_mul([x], [number])[0].dtype
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """Run the test with torch's deterministic algorithms."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("pipelined", "deterministic")
+def test_deterministic_algorithms_stay_on_whatever_threads_launch() -> None:
+    def launch(offset: int) -> None:
+        for size in range(100):
+            torch.ones(1000 * offset + size, device="hpu").exp()
+
+    threads = [threading.Thread(target=launch, args=(offset,)) for offset in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.usefixtures("pipelined", "deterministic")
+def test_an_operator_that_is_deterministic_on_the_cpu_alone_runs() -> None:
+    """Its Meta kernel raises the alert of CUDA's."""
+    assert torch.tensor([3.0, 1.0, 2.0], device="hpu").median(0).values.item() == 2

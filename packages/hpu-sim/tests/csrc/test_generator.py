@@ -225,3 +225,24 @@ def test_a_seed_from_the_system_is_told(generator: torch.Generator) -> None:
 
     assert generator.initial_seed() == seed
     assert generator.seed() != seed
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_streams_draw_in_the_order_of_their_launches() -> None:
+    """Whatever keeps one of them busy."""
+
+    def draw(busy: hpu.Stream, idle: hpu.Stream) -> torch.Tensor:
+        torch.manual_seed(0)
+        big = torch.ones(400, 400, device="hpu")
+        drawn = []
+        for _ in range(5):
+            with hpu.stream(busy):
+                _ = big @ big
+                drawn.append(torch.rand(4, device="hpu"))
+            with hpu.stream(idle):
+                drawn.append(torch.rand(4, device="hpu"))
+        hpu.synchronize()
+        return torch.stack(drawn).cpu()
+
+    one = hpu.Stream()
+    assert torch.equal(draw(hpu.Stream(), hpu.Stream()), draw(one, one))

@@ -1,7 +1,8 @@
-"""csrc/hccl_communicator.cpp: the communicator id travels through the store of the process group."""
+"""csrc/hccl_communicator.cpp and hccl.cpp: ranks that connect through a store, and compare their collectives."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,58 @@ for prefix in prefixes:
     dist.destroy_process_group()
 """
 
+_START: Final = """
+import sys
+import torch
+import torch.distributed as dist
+import habana_frameworks.torch.distributed.hccl
+
+rank, port, *arguments = sys.argv[1:]
+rank = int(rank)
+store = dist.TCPStore("localhost", int(port), 2, is_master=False)
+dist.init_process_group("hccl", store=store, rank=rank, world_size=2)
+"""
+
+_ENDS: Final = {
+    # Ranks differ in what else they allocate, and so in the addresses of their groups.
+    "several groups that the program leaves": """
+kept = []
+for i in range(12):
+    kept += [bytearray(300 + 200 * ((i + rank + j) % 4)) for j in range(1000 * (1 + rank) + 500 * i)]
+    del kept[:: 2 + rank]
+    kept.append(dist.new_group([0, 1]))
+    x = torch.ones(1, device="hpu")
+    dist.all_reduce(x, group=kept[-1])
+    assert x.item() == 2
+""",
+    "a wait at the store beside the first collective": """
+x = torch.ones(1000, 1000, device="hpu")
+x = x @ x
+y = torch.ones(1, device="hpu")
+dist.all_reduce(y)
+if rank == 0:
+    store.wait(["reduced"])
+else:
+    assert y.item() == 2
+    store.set("reduced", "")
+dist.destroy_process_group()
+""",
+    "a destroyed group that others keep on one rank": """
+kept = dist.group.WORLD if rank == 0 else None
+dist.all_reduce(torch.ones(1, device="hpu"))
+dist.destroy_process_group()
+""",
+}
+
+_DIFFERENT: Final = """
+x = torch.ones(3 if arguments[0] == "sizes" and rank else 2, device="hpu")
+try:
+    dist.broadcast(x, 0) if arguments[0] == "kinds" and rank else dist.all_reduce(x, async_op=True).wait()
+    x.tolist()
+except RuntimeError as error:
+    print(error)
+"""
+
 
 @pytest.fixture
 def run_two_ranks(
@@ -47,19 +100,20 @@ def run_two_ranks(
     start_python: Callable[..., subprocess.Popen[str]],
     without_gloo: Callable[[str], str],
 ) -> RunRanks:
-    """Returns a function that runs two ranks, which make one process group after another on one store, by prefixes."""
+    """Returns a function that runs two ranks of a program with arguments."""
     server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     machine = {"HPU_SIM_DEVICES": "2", "HPU_SIM_RUNTIME_DIR": str(tmp_path_factory.mktemp("cards")), "WORLD_SIZE": "2"}
 
-    def run(*prefixes: str) -> list[subprocess.CompletedProcess[str]]:
+    def run(program: str, *arguments: str, **variables: str) -> list[subprocess.CompletedProcess[str]]:
         processes = [
             start_python(
                 "-c",
-                _GROUPS,
+                program,
                 str(rank),
                 str(server.port),
-                *prefixes,
+                *arguments,
                 **machine,
+                **variables,
                 RANK=str(rank),
                 LOCAL_RANK=str(rank),
             )
@@ -133,7 +187,7 @@ def test_every_communicator_has_an_id_of_its_own() -> None:
 
 def test_a_process_group_on_a_store_that_served_another_one_fails(run_two_ranks: RunRanks) -> None:
     """Every rank fails at once when a destroyed group is created again on the same raw store."""
-    for rank, done in enumerate(run_two_ranks("", "")):
+    for rank, done in enumerate(run_two_ranks(_GROUPS, "", "")):
         assert done.returncode == 1, done
         assert done.stdout == "2.0\n"
         assert "in the store is stale" in done.stderr
@@ -142,10 +196,34 @@ def test_a_process_group_on_a_store_that_served_another_one_fails(run_two_ranks:
 
 def test_each_prefix_serves_one_process_group(run_two_ranks: RunRanks) -> None:
     """Groups below different prefixes work; ranks that are restarted below a used prefix fail."""
-    for done in run_two_ranks("first", "second"):
+    for done in run_two_ranks(_GROUPS, "first", "second"):
         assert done.returncode == 0, done
         assert done.stdout == "2.0\n2.0\n"
 
-    for done in run_two_ranks("second"):
+    for done in run_two_ranks(_GROUPS, "second"):
         assert done.returncode == 1, done
         assert "in the store is stale" in done.stderr
+
+
+@pytest.mark.parametrize("end", _ENDS)
+def test_an_asynchronous_program_ends(end: str, run_two_ranks: RunRanks) -> None:
+    for done in run_two_ranks(_START + _ENDS[end], HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0"):
+        assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize("asynchronous", ["0", "1"])
+@pytest.mark.parametrize(
+    ("difference", "calls"),
+    [
+        ("sizes", (r"allreduce of Float\[2\], sum", r"allreduce of Float\[3\], sum")),
+        ("kinds", (r"allreduce of Float\[2\], sum", r"broadcast of Float\[2\], root 0")),
+    ],
+)
+def test_ranks_in_different_collectives_get_an_error_that_names_them(
+    difference: str, calls: tuple[str, str], asynchronous: str, run_two_ranks: RunRanks
+) -> None:
+    """With their lines, on all ranks, before any of them runs. On a card, they hang or go on with wrong numbers."""
+    for done in run_two_ranks(_START + _DIFFERENT, difference, HPU_SIM_ASYNC=asynchronous, PT_HPU_LAZY_MODE="0"):
+        assert done.returncode == 0, done
+        expected = rf"different collectives.* rank 0 in {calls[0]} at <string>:\d+; rank 1 in {calls[1]} at <string>:\d+"
+        assert re.search(expected, done.stdout), done

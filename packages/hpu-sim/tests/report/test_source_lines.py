@@ -146,6 +146,7 @@ def test_two_steps_are_too_few_for_every_step() -> None:
         ({"op": "copy to host"}, "copy to the host: .cpu(), .numpy(), printing"),
         ({"op": "synchronize"}, "explicit synchronization"),
         ({"op": "aten::nonzero"}, "data-dependent shape: nonzero"),
+        ({"op": "Event.synchronize"}, "wait for an event"),
         ({"kind": "cpu_fallback", "op": "aten::digamma"}, "no kernel on the card: digamma"),
         ({"kind": "compilation", "op": "aten::mul", "variant": "shapes"}, "new input shapes: mul"),
         ({"kind": "compilation", "op": "aten::sum", "variant": "arguments"}, "new arguments: sum"),

@@ -101,6 +101,7 @@ struct DeviceBlock {
   std::atomic<bool> is_committed{false};
   std::atomic<bool> is_pending{false};
   StreamEvent pending;
+  c10::Storage kept;
   std::mutex mutex;  // of `charge`, while the memory is committed, and of `pending`
   KnownValue value;
 
@@ -402,6 +403,22 @@ c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved) {
   block_of(data).is_halved = is_halved;
   block_of(data).commit();
   return wrap_device_ptr(std::move(data));
+}
+
+c10::Storage reserve(int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  return wrap_cpu_storage(make_storage(size, reserving_allocator()->allocate(size), nullptr));
+}
+
+void keep_with(const c10::Storage& hpu, c10::Storage kept) {
+  if (auto* block = find_block(hpu)) {
+    block->kept = std::move(kept);
+  }
+}
+
+bool has_kept(const c10::Storage& hpu) {
+  const auto* block = find_block(hpu);
+  return block != nullptr && block->kept;
 }
 
 c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {

@@ -74,6 +74,13 @@ StreamEvent launch_on_memory(
 // OutOfMemoryError beyond the memory limit.
 c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved = false);
 
+// Counts bytes as memory of the device, with none of the host behind them, until the storage is released.
+c10::Storage reserve(int64_t bytes);
+
+// Keeps a storage as long as the memory of `hpu`, or returns whether one is kept with it.
+void keep_with(const c10::Storage& hpu, c10::Storage kept);
+bool has_kept(const c10::Storage& hpu);
+
 // Returns one that counts as no memory.
 c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu);
 

@@ -176,6 +176,9 @@ class CpuFallbackCall {
   void wait_for_arguments() {
     if (execution_mode() == ExecutionMode::kLater && !is_view(op_)) {
       wait_for_memory(memory_of_arguments());
+      if (generator_.defined()) {
+        wait_on_host(last_draw(generator_));
+      }
       wait_on_host(current_stream()->record());
     }
   }
@@ -266,6 +269,9 @@ class CpuFallbackCall {
           memory.push_back(result.storage());
         }
       });
+    }
+    if (generator_.defined()) {
+      current_stream()->wait_for(last_draw(generator_));
     }
     const auto event = launch_on_memory(op_.operator_name().name.c_str(), memory, std::move(later_));
     if (generator_.defined()) {

@@ -38,17 +38,18 @@ void Counters::reset() {
 
 void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
   const bool is_later = execution_mode() == ExecutionMode::kLater;
-  record_host_sync(op, is_later ? current_stream()->record() : StreamEvent{}, kind, std::move(values));
+  const auto event = is_later ? current_stream()->record() : StreamEvent{};
+  announce_host_sync(op, kind, std::move(values));
+  wait_on_host(event);
+  join_pipeline();
 }
 
-void record_host_sync(const std::string& op, const StreamEvent& event, const char* kind, torch::jit::Stack values) {
+void announce_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
   ++counters.host_syncs;
   graph_recorder().flush();
   if (is_heard()) {
     notify({kind, op, "", 0, nullptr, {}, std::move(values)});
   }
-  wait_on_host(event);
-  join_pipeline();
 }
 
 void record_memory(int64_t storage, int64_t bytes) {

@@ -74,9 +74,8 @@ inline Counters counters;
 // the host reads. In lazy mode it flushes the graph. Blocks until the current stream has run, and raises a late error.
 void record_host_sync(const std::string& op, const char* kind = "host_sync", torch::jit::Stack values = {});
 
-// Records one that waits for `event`.
-void record_host_sync(
-    const std::string& op, const StreamEvent& event, const char* kind = "host_sync", torch::jit::Stack values = {});
+// The same without the wait, before one that holds a mutex.
+void announce_host_sync(const std::string& op, const char* kind = "host_sync", torch::jit::Stack values = {});
 
 // Throws the bridge's error for an operator or argument that the device does not support. The listener is notified
 // first, because the program may catch the error.

@@ -30,6 +30,20 @@ size_t position(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor
   return index;
 }
 
+uint64_t hash_types(const c10::IValue& value) {
+  uint64_t hash = value.isInt()             ? 1
+                  : value.isDouble()        ? 2
+                  : value.isBool()          ? 3
+                  : value.isComplexDouble() ? 4
+                                            : 0;
+  if (value.isList() && !value.isTensorList()) {
+    for (const c10::IValue& item : value.toListRef()) {
+      hash = hash_combine(hash, hash_types(item));
+    }
+  }
+  return hash;
+}
+
 // Returns the key of a call. What the types of the arguments tell is part of it.
 uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, std::vector<at::Tensor>& given) {
   uint64_t key = hash_combine(std::hash<c10::OperatorName>()(op.operator_name()), hash_arguments(op, arguments));
@@ -46,13 +60,7 @@ uint64_t key_of(const c10::OperatorHandle& op, const torch::jit::Stack& argument
         given.push_back(tensor);
       }
     });
-    key = hash_combine(
-        key,
-        value.isInt()             ? 1
-        : value.isDouble()        ? 2
-        : value.isBool()          ? 3
-        : value.isComplexDouble() ? 4
-                                  : 0);
+    key = hash_combine(key, hash_types(value));
   }
   return key;
 }
@@ -106,6 +114,42 @@ void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& argume
   }
 }
 
+// Returns whether torch's Meta kernel of an operator raises the alert of CUDA's. The other kernel must not run beside it
+// without torch's flag, so a call like that runs now.
+bool alerts(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::median", "aten::nanmedian", "aten::histc", "aten::max_unpool2d", "aten::max_unpool3d"};
+  return at::globalContext().deterministicAlgorithms() && names.count(name) != 0;
+}
+
+// Turns torch's flag off for Meta kernels of a plan, on whose threads no other kernels run.
+class NoAlerts {
+ public:
+  NoAlerts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto& context = at::globalContext();
+    if (num_++ == 0) {
+      is_deterministic_ = context.deterministicAlgorithms();
+      only_warns_ = context.deterministicAlgorithmsWarnOnly();
+      context.setDeterministicAlgorithms(false, false);
+    }
+  }
+  ~NoAlerts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (--num_ == 0) {
+      at::globalContext().setDeterministicAlgorithms(is_deterministic_, only_warns_);
+    }
+  }
+  NoAlerts(const NoAlerts&) = delete;
+  NoAlerts& operator=(const NoAlerts&) = delete;
+
+ private:
+  static inline ForkSafeMutex& mutex_ = *new ForkSafeMutex();
+  static inline int num_ = 0;
+  static inline bool is_deterministic_ = false;
+  static inline bool only_warns_ = false;
+};
+
 InferredPtr run_meta_kernel(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const std::vector<at::Tensor>& given) {
   const auto result = std::make_shared<InferredCall>();
@@ -131,12 +175,10 @@ InferredPtr run_meta_kernel(
       value = false;
     }
   }
-  // Torch's Meta kernels raise the alerts of CUDA's.
-  auto& context = at::globalContext();
-  const bool is_deterministic = context.deterministicAlgorithms();
-  const bool only_warns = context.deterministicAlgorithmsWarnOnly();
-  context.setDeterministicAlgorithms(false, false);
-  const auto end = c10::make_scope_exit([&] { context.setDeterministicAlgorithms(is_deterministic, only_warns); });
+  std::optional<NoAlerts> no_alerts;
+  if (is_never()) {
+    no_alerts.emplace();
+  }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
   correct_norm(op, arguments, result->results);
   return result;
@@ -210,7 +252,7 @@ InferredPtr infer(const c10::OperatorHandle& op, const torch::jit::Stack& argume
 }
 
 bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) || alerts(op.operator_name().name)) {
     return false;
   }
   const size_t first = stack.size() - op.schema().arguments().size();

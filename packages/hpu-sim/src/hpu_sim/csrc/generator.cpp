@@ -23,6 +23,11 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
     return cpu_;
   }
 
+  StreamEvent last_draw() const {
+    const std::lock_guard<std::mutex> lock(cpu_mutex_);
+    return last_draw_;
+  }
+
   void set_last_draw(const StreamEvent& event) {
     const std::lock_guard<std::mutex> lock(cpu_mutex_);
     last_draw_ = event;
@@ -68,12 +73,7 @@ class HPUGeneratorImpl final : public c10::GeneratorImpl {
 
   // Returns the CPU generator after all draws.
   at::Generator drawn() const {
-    StreamEvent last_draw;
-    {
-      const std::lock_guard<std::mutex> lock(cpu_mutex_);
-      last_draw = last_draw_;
-    }
-    wait_on_host(last_draw);
+    wait_on_host(last_draw());
     return cpu();
   }
 
@@ -93,6 +93,10 @@ const at::Generator& default_generator() {
 
 at::Generator new_generator() {
   return at::make_generator<HPUGeneratorImpl>(at::detail::createCPUGenerator());
+}
+
+StreamEvent last_draw(const at::Generator& hpu) {
+  return static_cast<const HPUGeneratorImpl*>(hpu.unsafeGetGeneratorImpl())->last_draw();
 }
 
 void set_last_draw(const at::Generator& hpu, const StreamEvent& event) {

@@ -12,7 +12,8 @@ const at::Generator& default_generator();
 
 at::Generator new_generator();
 
-// Notes that work which draws from `hpu` has run when `event` is reached.
+// The last work that draws from a generator of the device. Whatever draws next waits for it, in any stream.
+StreamEvent last_draw(const at::Generator& hpu);
 void set_last_draw(const at::Generator& hpu, const StreamEvent& event);
 
 // Returns the CPU generator that holds the state of `hpu`. CPU kernels accept no other kind.

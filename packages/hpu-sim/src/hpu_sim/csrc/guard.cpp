@@ -16,14 +16,19 @@ bool is_asynchronous() {
   return execution_mode() == ExecutionMode::kLater;
 }
 
-// Starts what comes before an event, and lands copies to the host.
+// Starts what comes before an event.
 bool has_happened(const StreamEvent& event) {
   if (event.stream != nullptr) {
     event.stream->start(event.number);
   }
-  const bool is_reached = event.is_reached();
-  land();
-  return is_reached;
+  return event.is_reached();
+}
+
+// Blocks until an event is reached, with a mutex of the bridge and without Python's lock.
+void wait_under(std::mutex& mutex, const StreamEvent& event) {
+  const WithoutGil no_gil;
+  const BridgeLock lock(mutex);
+  wait_for(event);
 }
 
 DeviceEvent* device_event(void* event) {
@@ -73,20 +78,26 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (!is_asynchronous()) {
       return true;
     }
-    const BridgeLock lock(stream_mutex());
-    join_pipeline();
-    return has_happened(stream_of(stream.id())->record());
+    bool is_reached = false;
+    {
+      const BridgeLock lock(stream_mutex());
+      join_pipeline();
+      is_reached = has_happened(stream_of(stream.id())->record());
+    }
+    land();
+    return is_reached;
   }
   // As in the bridge, nothing can be launched while a thread waits here for the default stream.
   void synchronizeStream(const c10::Stream& stream) const override {
-    if (!is_asynchronous()) {
-      record_host_sync("Stream.synchronize", StreamEvent{});
-    } else if (stream.id() == 0) {
-      const BridgeLock lock(stream_mutex());
-      record_host_sync("Stream.synchronize", stream_of(0)->record());
-    } else {
-      record_host_sync("Stream.synchronize", stream_of(stream.id())->record());
+    announce_host_sync("Stream.synchronize");
+    if (is_asynchronous()) {
+      const auto event = stream_of(stream.id())->record();
+      if (stream.id() == 0) {
+        wait_under(stream_mutex(), event);
+      }
+      wait_on_host(event);
     }
+    join_pipeline();
   }
 
   void record(
@@ -122,17 +133,18 @@ C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
 }  // namespace
 
 void DeviceEvent::record(int64_t stream) {
-  const BridgeLock lock(event_mutex());
   const auto reached_at = std::make_shared<std::atomic<Clock::rep>>(0);
   const auto stamp = [reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
+  StreamEvent position;
   if (is_asynchronous()) {
     join_pipeline();
     graph_recorder().flush();
-    position_ = stream_of(stream)->push("record", stamp);
+    position = stream_of(stream)->push("record", stamp);
   } else {
     stamp();
-    position_ = {};
   }
+  const BridgeLock lock(event_mutex());
+  position_ = position;
   reached_at_ = reached_at;
 }
 
@@ -144,13 +156,25 @@ void DeviceEvent::block(int64_t stream) const {
 }
 
 bool DeviceEvent::query() const {
-  const BridgeLock lock(event_mutex());
-  return has_happened(position_);
+  bool is_reached = false;
+  {
+    const BridgeLock lock(event_mutex());
+    is_reached = has_happened(position_);
+  }
+  land();
+  return is_reached;
 }
 
 void DeviceEvent::synchronize() const {
-  const BridgeLock lock(event_mutex());
-  record_host_sync("Event.synchronize", position_);
+  announce_host_sync("Event.synchronize");
+  StreamEvent position;
+  {
+    const BridgeLock lock(event_mutex());
+    position = position_;
+  }
+  wait_under(event_mutex(), position);
+  land();
+  join_pipeline();
 }
 
 double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end) {
@@ -174,7 +198,8 @@ void check_device_index(c10::DeviceIndex index) {
 }
 
 void synchronize_device() {
-  record_host_sync("synchronize", StreamEvent{});
+  announce_host_sync("synchronize");
+  land();
   wait_for_device(/*keeps_gil=*/true);
   join_pipeline();
 }

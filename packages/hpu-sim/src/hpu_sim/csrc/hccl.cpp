@@ -85,19 +85,29 @@ class HcclBackend final : public c10d::Backend {
       communicator_->gloo();
     }
     const std::lock_guard<std::mutex> lock(backends_mutex);
-    backends.insert(this);
+    backends.push_back(this);
   }
 
   // As hcclCommDestroy, it waits for the work of the communicator.
   ~HcclBackend() override {
+    HcclBackend::shutdown();
+    for (const auto& stream : {collectives_, launches_, transfers_}) {
+      if (stream != nullptr) {
+        stream->close();
+      }
+    }
+  }
+
+  // Called by torch's destroy_process_group, after which others may keep the group, such as defaults of functions. An
+  // override from torch 2.5 on.
+  void shutdown() {  // NOLINT(modernize-use-override)
     {
       const std::lock_guard<std::mutex> lock(backends_mutex);
-      backends.erase(this);
+      backends.erase(std::remove(backends.begin(), backends.end(), this), backends.end());
     }
     for (const auto& stream : {collectives_, launches_, transfers_}) {
       if (stream != nullptr) {
         wait_on_host(stream->record());
-        stream->close();
       }
     }
   }
@@ -106,13 +116,14 @@ class HcclBackend final : public c10d::Backend {
   HcclBackend& operator=(const HcclBackend&) = delete;
 
   static inline ForkSafeMutex& backends_mutex = *new ForkSafeMutex();
-  static inline std::set<HcclBackend*>& backends = *new std::set<HcclBackend*>();
+  // In the order of creation, which is the same on all ranks.
+  static inline std::vector<HcclBackend*>& backends = *new std::vector<HcclBackend*>();
 
   const std::string getBackendName() const override { return "hccl"; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     return exchange(
-        {c10d::OpType::BROADCAST, "broadcast", tensors},
+        {c10d::OpType::BROADCAST, "broadcast", tensors, root_text(options.rootRank)},
         tensors,
         Tensors{},
         [options](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
@@ -133,7 +144,7 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return run_reduction({c10d::OpType::REDUCE, "reduce", tensors}, &c10d::Backend::reduce, options);
+    return run_reduction({c10d::OpType::REDUCE, "reduce", tensors, root_text(options.rootRank)}, &c10d::Backend::reduce, options);
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -173,12 +184,12 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     return exchange(
-        {c10d::OpType::GATHER, "gather", inputs}, outputs, inputs, by_gloo(&c10d::Backend::gather, options));
+        {c10d::OpType::GATHER, "gather", inputs, root_text(options.rootRank)}, outputs, inputs, by_gloo(&c10d::Backend::gather, options));
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
     return exchange(
-        {c10d::OpType::SCATTER, "scatter", outputs}, outputs, inputs, by_gloo(&c10d::Backend::scatter, options));
+        {c10d::OpType::SCATTER, "scatter", outputs, root_text(options.rootRank)}, outputs, inputs, by_gloo(&c10d::Backend::scatter, options));
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
@@ -235,7 +246,7 @@ class HcclBackend final : public c10d::Backend {
     auto to = as_aliases("alltoall", outputs);
     auto from = as_aliases("alltoall", inputs);
     return launch(
-        {c10d::OpType::ALLTOALL, "alltoall", inputs, outputs, inputs}, [to, from, options](c10d::Backend& gloo) {
+        {c10d::OpType::ALLTOALL, "alltoall", inputs, "", outputs, inputs}, [to, from, options](c10d::Backend& gloo) {
           const auto received = map_tensors(to, &as_bytes);
           const auto sent = map_tensors(from, &as_bytes);
           auto received_sizes = numels(received);
@@ -338,11 +349,40 @@ class HcclBackend final : public c10d::Backend {
   struct Call {
     c10d::OpType type;
     const char* name;
-    Tensors payload = {};  // for the counters
+    Tensors payload = {};     // for the counters
+    std::string detail = "";  // reduction and root
     Tensors outputs = {};
     Tensors inputs = {};
     std::function<void()> on_waited = nullptr;
   };
+
+  static std::string root_text(int64_t root) { return ", root " + std::to_string(root); }
+
+  static std::string reduction_text(const c10d::ReduceOp& op) {
+    static constexpr std::array kNames = {"sum", "average", "product", "minimum", "maximum"};
+    const auto index = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(op));
+    return index < kNames.size() ? std::string(", ") + kNames[index] : ", reduction " + std::to_string(index);
+  }
+
+  // The dtype and the number of elements that all ranks must have in common.
+  static std::string signature(const Call& call) {
+    const bool is_uneven = call.type == c10d::OpType::ALLTOALL || call.type == c10d::OpType::ALLTOALL_BASE;
+    std::ostringstream text;
+    text << call.name << call.detail;
+    for (const auto& tensor : call.payload) {
+      text << ' ' << tensor.scalar_type() << ' ' << (is_uneven ? 0 : tensor.numel());
+    }
+    return text.str();
+  }
+
+  static std::string description(const Call& call) {
+    std::string text = call.name;
+    for (size_t i = 0; i < call.payload.size(); ++i) {
+      text += (i == 0 ? " of " : ", ") + describe(call.payload[i]);
+    }
+    const std::string line = launching_line();
+    return text + call.detail + (line.empty() ? "" : " at " + line);
+  }
 
   bool is_planned() const { return communicator_ == nullptr; }
 
@@ -435,6 +475,22 @@ class HcclBackend final : public c10d::Backend {
     } else if (!is_now) {
       push(first, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
     }
+    const auto wait = [is_now](c10d::Work& work) {
+      try {
+        work.wait(kNoTimeout);
+      } catch (const std::exception&) {
+        if (!is_now) {
+          stay_stuck();  // HCCL only logs that the connection to a rank has ended.
+        }
+        throw;
+      }
+    };
+    if (!is_transfer && getSize() > 1) {
+      const auto compare = [communicator = communicator_, wait, what = description(call), key = signature(call)] {
+        compare_ranks(communicator->gloo(), key, what, wait);
+      };
+      push(first, WorkKind::kWait, compare);
+    }
     const auto started =
         push(first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, is_timed] {
           const c10::InferenceMode off(false);
@@ -447,16 +503,7 @@ class HcclBackend final : public c10d::Backend {
           running->on_completed = std::move(result.on_completed);
         });
     last.wait_for(started);
-    push(last, WorkKind::kWait, [running = running.get(), is_now] {
-      try {
-        running->gloo->wait(kNoTimeout);
-      } catch (const std::exception&) {
-        if (!is_now) {
-          stay_stuck();  // HCCL only logs that the connection to a rank has ended.
-        }
-        throw;
-      }
-    });
+    push(last, WorkKind::kWait, [running = running.get(), wait] { wait(*running->gloo); });
     const auto event =
         push(last, WorkKind::kKernel, [running = running.get(), name = call.name, thread = current_thread_id(), bytes] {
           const c10::InferenceMode off(false);
@@ -563,6 +610,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr run_reduction(Call call, Method method, const Options& options) {
     const c10d::ReduceOp& op = options.reduceOp;
     call.outputs = call.payload;
+    call.detail = reduction_text(op) + call.detail;
     if (auto failed = failed_late(call, op)) {
       return failed;
     }
@@ -590,6 +638,7 @@ class HcclBackend final : public c10d::Backend {
       const c10d::ReduceScatterOptions& options) {
     call.outputs = outputs;
     call.inputs = concat_lists(inputs);
+    call.detail = reduction_text(options.reduceOp);
     if (auto failed = failed_late(call, options.reduceOp)) {
       return failed;
     }
@@ -658,7 +707,7 @@ void finish_collectives() {
   if (execution_mode() != ExecutionMode::kLater) {
     return;
   }
-  std::set<HcclBackend*> backends;
+  std::vector<HcclBackend*> backends;
   {
     const std::lock_guard<std::mutex> lock(HcclBackend::backends_mutex);
     backends = HcclBackend::backends;

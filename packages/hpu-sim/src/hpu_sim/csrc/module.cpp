@@ -241,7 +241,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::arg("rank"),
       py::arg("size"),
       py::arg("limit") = hpu_sim::kCommunicatorLimit);
-  m.def("make_hccl_backend", [](hpu_sim::StorePtr store, int rank, int size, const py::function& connect) {
+  m.def("make_hccl_backend", [](const hpu_sim::StorePtr& store, int rank, int size, const py::function& connect) {
     // Destroyed with Python's lock, in `Communicator::gloo`, or never.
     auto* function = new py::function(connect);
     const py::gil_scoped_release no_gil;
@@ -250,7 +250,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       return (*owned)(joined).cast<hpu_sim::BackendPtr>();
     };
     return hpu_sim::make_hccl_backend(
-        rank, size, std::make_shared<hpu_sim::Communicator>(std::move(store), rank, size, connect_once));
+        rank, size, std::make_shared<hpu_sim::Communicator>(hpu_sim::own_client(store), rank, size, connect_once));
   });
   m.def("make_never_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
   m.def("set_never", [](bool enabled, py::function is_reserved_on_host) {

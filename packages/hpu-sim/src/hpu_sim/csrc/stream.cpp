@@ -274,20 +274,23 @@ StreamPtr current_stream() {
   return stream_of(current_stream_id);
 }
 
-void wait_on_host(const StreamEvent& event, bool keeps_gil) {
-  if (!event.is_reached()) {
-    event.stream->start(event.number);
-    if (keeps_gil && has_gil()) {
-      while (!event.stream->wait_until(event.number, 10ms)) {
-        lend_gil();
-      }
-    } else if (has_gil()) {
-      const pybind11::gil_scoped_release no_gil;
-      event.stream->wait_until(event.number, kForever);
-    } else {
-      event.stream->wait_until(event.number, kForever);
-    }
+void wait_for(const StreamEvent& event, bool keeps_gil) {
+  if (event.is_reached()) {
+    return;
   }
+  event.stream->start(event.number);
+  if (keeps_gil && has_gil()) {
+    while (!event.stream->wait_until(event.number, 10ms)) {
+      lend_gil();
+    }
+  } else {
+    const WithoutGil no_gil;
+    event.stream->wait_until(event.number, kForever);
+  }
+}
+
+void wait_on_host(const StreamEvent& event, bool keeps_gil) {
+  wait_for(event, keeps_gil);
   land();
 }
 
@@ -313,6 +316,7 @@ void land() {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
+  const c10::impl::ExcludeDispatchKeyGuard without_python(c10::DispatchKeySet(c10::DispatchKey::Python));
   // Destroyed without the mutex: the last reference to a tensor may need Python's lock.
   std::vector<std::function<void()>> landed;
   const std::lock_guard<std::mutex> lock(device().landing_mutex);
@@ -334,6 +338,14 @@ void run_with_gil(const std::function<void()>& function) {
   const auto end = c10::make_scope_exit([] { --device().num_gil_requests; });
   const pybind11::gil_scoped_acquire gil;
   function();
+}
+
+WithoutGil::WithoutGil() : thread_state_(has_gil() ? PyEval_SaveThread() : nullptr) {}
+
+WithoutGil::~WithoutGil() {
+  if (thread_state_ != nullptr) {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(thread_state_));
+  }
 }
 
 BridgeLock::BridgeLock(std::mutex& mutex) : mutex_(mutex) {

@@ -93,7 +93,9 @@ StreamPtr stream_of(int64_t id);
 // Returns the stream of the calling thread. Blocks while a thread synchronizes the default stream.
 StreamPtr current_stream();
 
-// Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`.
+// Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`. `wait_for` lands
+// nothing, for callers that hold a mutex.
+void wait_for(const StreamEvent& event, bool keeps_gil = false);
 void wait_on_host(const StreamEvent& event, bool keeps_gil = false);
 
 // Blocks until all streams have run, with Python's lock as it is.
@@ -109,7 +111,20 @@ void land();
 // Runs `function` with Python's lock, which a thread in `torch.hpu.synchronize` then lends. For work.
 void run_with_gil(const std::function<void()>& function);
 
-// Holds a mutex of the bridge. A thread that waits for it keeps Python's lock, if it has that.
+// Is without Python's lock, also if the calling thread has it.
+class WithoutGil {
+ public:
+  WithoutGil();
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  void* thread_state_;
+};
+
+// Holds a mutex of the bridge. Nothing under it calls Python, because a thread that waits for it keeps Python's lock, if
+// it has that.
 class BridgeLock {
  public:
   explicit BridgeLock(std::mutex& mutex);

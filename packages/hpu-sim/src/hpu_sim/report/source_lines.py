@@ -22,6 +22,8 @@ _HOST_SYNCS: Final = {
     "aten::_local_scalar_dense": "scalar read: .item(), float(), a branch on a tensor, printing",
     "copy to host": "copy to the host: .cpu(), .numpy(), printing",
     "synchronize": "explicit synchronization",
+    "Event.synchronize": "wait for an event",
+    "Stream.synchronize": "wait for a stream",
 }
 #: Occurrences of events in a run, in the order of the report.
 OCCURRENCES: Final = ("every step", "some steps", "start-up", "validation", "teardown", "no training steps")

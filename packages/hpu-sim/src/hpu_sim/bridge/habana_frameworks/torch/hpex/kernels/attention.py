@@ -81,7 +81,7 @@ class FusedSDPA:
             query = query * factor
         if return_attn_probs:
             return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
-        is_fused = is_strict and recomputes and not is_compiling()
+        is_fused = recomputes and not is_compiling()
         if is_fused:
             native().set_fused_attention(True)
         try:
