@@ -42,7 +42,8 @@ struct MathPath {
   int64_t inputs;
   int64_t mask;  // made of a causal or bool one
 
-  MathPath(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const c10::IValue& given, bool causal) {
+  MathPath(
+      const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const c10::IValue& given, bool causal) {
     const bool is_half = query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16;
     const auto size = is_half ? int64_t{4} : static_cast<int64_t>(query.element_size());
     const int64_t num_pairs = query.size(-2) * key.size(-2);
@@ -90,8 +91,7 @@ void flash_attention_backward(const c10::OperatorHandle& op, torch::jit::Stack* 
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
-  m.impl(
-      "_scaled_dot_product_flash_attention_for_cpu", torch::CppFunction::makeFromBoxedFunction<&flash_attention>());
+  m.impl("_scaled_dot_product_flash_attention_for_cpu", torch::CppFunction::makeFromBoxedFunction<&flash_attention>());
   m.impl(
       "_scaled_dot_product_flash_attention_for_cpu_backward",
       torch::CppFunction::makeFromBoxedFunction<&flash_attention_backward>());

@@ -31,11 +31,7 @@ size_t position(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor
 }
 
 uint64_t hash_types(const c10::IValue& value) {
-  uint64_t hash = value.isInt()             ? 1
-                  : value.isDouble()        ? 2
-                  : value.isBool()          ? 3
-                  : value.isComplexDouble() ? 4
-                                            : 0;
+  uint64_t hash = value.isInt() ? 1 : value.isDouble() ? 2 : value.isBool() ? 3 : value.isComplexDouble() ? 4 : 0;
   if (value.isList() && !value.isTensorList()) {
     for (const c10::IValue& item : value.toListRef()) {
       hash = hash_combine(hash, hash_types(item));
@@ -114,8 +110,8 @@ void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& argume
   }
 }
 
-// Returns whether torch's Meta kernel of an operator raises the alert of CUDA's. The other kernel must not run beside it
-// without torch's flag, so a call like that runs now.
+// Returns whether torch's Meta kernel of an operator raises the alert of CUDA's. The other kernel must not run beside
+// it without torch's flag, so a call like that runs now.
 bool alerts(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "aten::median", "aten::nanmedian", "aten::histc", "aten::max_unpool2d", "aten::max_unpool3d"};

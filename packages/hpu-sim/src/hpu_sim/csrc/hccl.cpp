@@ -144,7 +144,8 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return run_reduction({c10d::OpType::REDUCE, "reduce", tensors, root_text(options.rootRank)}, &c10d::Backend::reduce, options);
+    return run_reduction(
+        {c10d::OpType::REDUCE, "reduce", tensors, root_text(options.rootRank)}, &c10d::Backend::reduce, options);
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
@@ -184,12 +185,18 @@ class HcclBackend final : public c10d::Backend {
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
     return exchange(
-        {c10d::OpType::GATHER, "gather", inputs, root_text(options.rootRank)}, outputs, inputs, by_gloo(&c10d::Backend::gather, options));
+        {c10d::OpType::GATHER, "gather", inputs, root_text(options.rootRank)},
+        outputs,
+        inputs,
+        by_gloo(&c10d::Backend::gather, options));
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
     return exchange(
-        {c10d::OpType::SCATTER, "scatter", outputs, root_text(options.rootRank)}, outputs, inputs, by_gloo(&c10d::Backend::scatter, options));
+        {c10d::OpType::SCATTER, "scatter", outputs, root_text(options.rootRank)},
+        outputs,
+        inputs,
+        by_gloo(&c10d::Backend::scatter, options));
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {

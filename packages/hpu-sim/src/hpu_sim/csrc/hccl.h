@@ -23,8 +23,8 @@ constexpr double kCommunicatorLimit = 120;
 // blocks until all ranks have come, and throws after `limit` seconds.
 StorePtr join_communicator(const StorePtr& store, int rank, int size, double limit = kCommunicatorLimit);
 
-// Returns a store with a connection of its own, where `store` has one: a thread that waits for a key of a TCPStore keeps
-// all others from it.
+// Returns a store with a connection of its own, where `store` has one: a thread that waits for a key of a TCPStore
+// keeps all others from it.
 StorePtr own_client(const StorePtr& store);
 
 // Communicator of a process group: a gloo backend, made at its first use as HCCL's is.
@@ -49,14 +49,11 @@ class Communicator {
   BackendPtr gloo_;
 };
 
-// Compares a collective with those of the other ranks before it runs, by a key that must be the same on all. A card does
-// not: it hangs or computes with other numbers. Throws on all ranks alike, with what each of them is in. `wait` waits for
-// gloo's work.
+// Compares a collective with those of the other ranks before it runs, by a key that must be the same on all. A card
+// does not: it hangs or computes with other numbers. Throws on all ranks alike, with what each of them is in. `wait`
+// waits for gloo's work.
 void compare_ranks(
-    c10d::Backend& gloo,
-    const std::string& key,
-    const std::string& what,
-    const std::function<void(c10d::Work&)>& wait);
+    c10d::Backend& gloo, const std::string& key, const std::string& what, const std::function<void(c10d::Work&)>& wait);
 
 // Without a communicator, the backend is that of a plan, which exchanges nothing.
 BackendPtr make_hccl_backend(int rank, int size, std::shared_ptr<Communicator> communicator);

@@ -123,8 +123,8 @@ class WithoutGil {
   void* thread_state_;
 };
 
-// Holds a mutex of the bridge. Nothing under it calls Python, because a thread that waits for it keeps Python's lock, if
-// it has that.
+// Holds a mutex of the bridge. Nothing under it calls Python, because a thread that waits for it keeps Python's lock,
+// if it has that.
 class BridgeLock {
  public:
   explicit BridgeLock(std::mutex& mutex);
