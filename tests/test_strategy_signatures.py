@@ -29,8 +29,9 @@ def test_arguments_have_the_order_of_lightnings(strategy: type) -> None:
 
 @pytest.mark.parametrize("strategy", _strategies(), ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
 def test_strategy_has_three_classes_above_lightnings(strategy: type) -> None:
-    """Itself, the API's base, and what both APIs share."""
-    assert len([base for base in strategy.__mro__ if base.__module__.startswith("hpu_")]) == 3
+    """Itself, the API's base, and what both APIs share; a class that is another name of one has no methods."""
+    ours = [base for base in strategy.__mro__ if base.__module__.startswith("hpu_")]
+    assert len([base for base in ours if any(inspect.isfunction(value) for value in vars(base).values())]) == 3
 
 
 def _positional(cls: type) -> list[str]:

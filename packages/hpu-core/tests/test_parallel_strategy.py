@@ -21,7 +21,7 @@ class _Lightning(Strategy):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         return f"ran {args[0]}"
 
-    training_step = validation_step = test_step = predict_step = backward = optimizer_step = _run
+    training_step = validation_step = test_step = predict_step = optimizer_step = _run
 
 
 class _Recorded(HPUStrategy, _Lightning):
@@ -53,7 +53,6 @@ def _strategy(*, saves_alone: bool = False) -> tuple[Any, list[str]]:
         ("validation_step", "evaluation step"),
         ("test_step", "evaluation step"),
         ("predict_step", "evaluation step"),
-        ("backward", "backward"),
         ("optimizer_step", "optimizer step"),
     ],
 )
@@ -64,6 +63,19 @@ def test_each_step_is_a_scope(method: str, scope: str) -> None:
     assert getattr(strategy, method)("a batch", *closure) == "ran a batch"
     assert names == [scope]
     assert scope in SCOPES
+
+
+def test_a_backward_pass_is_a_scope_between_the_hooks_of_lightning() -> None:
+    """A program may replace `Strategy.backward` by what calls the strategy's own."""
+    strategy, _ = _strategy()
+    strategy.process_groups.step = step = mock.MagicMock()
+    strategy.pre_backward(torch.tensor(0.0))
+    step.assert_called_once_with("backward")
+    step.return_value.__exit__.assert_not_called()
+    strategy.post_backward(torch.tensor(0.0))
+
+    step.return_value.__exit__.assert_called_once()
+    assert HPUStrategy.backward is Strategy.backward
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,18 @@ def test_launch_with_an_open_device_raises_an_error() -> None:
         pytest.raises(RuntimeError, match="this process has opened a card"),
     ):
         launcher.launch(print)
+
+
+def test_spawned_ranks_use_the_framework_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may import the other one as well, and a spawned rank imports both before it decides."""
+    monkeypatch.delenv(frameworks.OVERRIDE, raising=False)
+    base = FabricHPUMultiProcessingLauncher.__mro__[3]
+    monkeypatch.setattr(base, "launch", lambda *_, **__: os.environ[frameworks.OVERRIDE])
+    launcher = FabricHPUMultiProcessingLauncher(FabricHPUDDPStrategy(start_method="spawn"))
+    launcher.run = print
+
+    assert launcher.launch(print) == frameworks.current().name
+    assert frameworks.OVERRIDE not in os.environ
 
 
 def test_collectives_return_their_input_before_rendezvous() -> None:

@@ -20,7 +20,7 @@ def test_class_paths_can_be_loaded(api: plugins.Api) -> None:
         plugins.load(str(classes.of(api))).__name__.removeprefix("Fabric") for classes in PLUGIN.strategies.values()
     }
 
-    assert loaded == {"HPUDDPStrategy"}
+    assert loaded == {"HPUDDPStrategy", "HPUParallelStrategy"}
 
 
 @pytest.mark.parametrize("api", ["pytorch", "fabric"])

@@ -35,7 +35,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        sentence = _sentence(error)
+        # A training step is a part of the optimizer's, with its closure.
+        is_explained = any("\nOn Gaudi: " in f"\n{text}" for text in (error, *getattr(error, "__notes__", ())))
+        sentence = None if is_explained else _sentence(error)
         if sentence is not None:
             _append(error, sentence)
         raise

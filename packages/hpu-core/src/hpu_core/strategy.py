@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -80,11 +80,16 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         if self.process_groups.watchdog is not None:
             self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
 
-    @casts.without
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
+    @functools.cached_property
+    def _in_backward(self) -> ExitStack:
+        """The contexts of a backward pass, from `pre_backward` to `post_backward`, or to the end of a failed step."""
+        return ExitStack()
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
         """Compute gradients without casts, also where a module with manual optimization does so inside of its step."""
-        with self.process_groups.step("backward"), explained():
-            return super().backward(*args, **kwargs)
+        self._in_backward.enter_context(self.process_groups.step("backward"))
+        self._in_backward.enter_context(casts.disabled())
+        super().pre_backward(closure_loss)
 
     def optimizer_step(
         self, optimizer: "Optimizer", closure: Callable[[], Any], model: Any | None = None, **kwargs: Any
@@ -92,7 +97,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Run the optimizer step without casts, as `backward`, and its closure as it would run here."""
         if casts.are_enabled():
             closure = _within(self.precision_plugin.forward_context, closure)
-        with casts.disabled():
+        with casts.disabled(), explained(), self._in_backward:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
@@ -101,11 +106,12 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         Lightning 2 calls this after each backward pass, also after `manual_backward`.
         """
         super().post_backward(closure_loss)
+        self._in_backward.close()
         self._mark_step_if_lazy()
 
     def training_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Run the module's `training_step`; errors of programs for other devices end with what to write here."""
-        with self.process_groups.step("training step"), explained():
+        with self.process_groups.step("training step"), explained(), self._in_backward:
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":

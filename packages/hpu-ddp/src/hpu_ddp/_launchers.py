@@ -1,8 +1,11 @@
 """Multiprocessing launchers. The launching process does not open a device."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from hpu_core import bridge
+from hpu_core import bridge, frameworks
 from hpu_core.distributed.launcher import LauncherMixin
 from hpu_ddp._lightning import FabricMultiProcessingLauncher, MultiProcessingLauncher
 
@@ -42,7 +45,23 @@ class _MultiProcessingMixin(LauncherMixin):
                 "'hpu' only inside of the training, for instance in `configure_model`, and restart the program or "
                 "notebook"
             )
-        return super().launch(function, *args, **kwargs)
+        # A spawned rank imports all that the program does, and would decide anew.
+        with _environment(frameworks.OVERRIDE, frameworks.current().name):
+            return super().launch(function, *args, **kwargs)
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Return a context in which an environment variable has a value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 class HPUMultiProcessingLauncher(_MultiProcessingMixin, MultiProcessingLauncher):

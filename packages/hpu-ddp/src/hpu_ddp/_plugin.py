@@ -24,7 +24,7 @@ _DDP: Final = {
 
 PLUGIN: Final = Plugin(
     strategies={
-        "hpu_parallel": ClassPaths("hpu_ddp.strategy:HPUDDPStrategy", "hpu_ddp.fabric:FabricHPUDDPStrategy"),
+        "hpu_parallel": ClassPaths("hpu_ddp.strategy:HPUParallelStrategy", "hpu_ddp.fabric:FabricHPUParallelStrategy"),
         **_DDP,
     },
     default_multi_device="hpu_parallel",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
-    """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp" and "hpu_parallel".
+    """Fabric strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp".
 
     Fabric's counterpart of HPUDDPStrategy. In lazy mode, the graph is executed after the backward pass and after
     the optimizer step.
@@ -82,8 +82,11 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         return None
 
 
-FabricHPUParallelStrategy = FabricHPUDDPStrategy
-"""The strategy under the name that `lightning-habana` had for it as well."""
+class FabricHPUParallelStrategy(FabricHPUDDPStrategy):
+    """FabricHPUDDPStrategy under the name that `lightning-habana` had for it as well, registered as "hpu_parallel"."""
+
+    strategy_name = "hpu_parallel"
+
 
 # Names without the prefix, as Lightning names Fabric's strategies.
 HPUParallelStrategy = FabricHPUParallelStrategy

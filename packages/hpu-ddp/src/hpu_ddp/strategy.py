@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HPUDDPStrategy(HPUStrategy, DDPStrategy):
-    """Strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp" and "hpu_parallel".
+    """Strategy for data-parallel training on multiple HPUs, registered as "hpu_ddp".
 
     Extends Lightning's DDPStrategy with HCCL, one device per process, failure detection, and the reductions that HCCL
     lacks: averages and exact integers.
@@ -108,5 +108,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
             self.model.register_comm_hook(self._ddp_comm_state, hook)
 
 
-HPUParallelStrategy = HPUDDPStrategy
-"""The strategy under the name that `lightning-habana` had for it as well."""
+class HPUParallelStrategy(HPUDDPStrategy):
+    """HPUDDPStrategy under the name that `lightning-habana` had for it as well, registered as "hpu_parallel"."""
+
+    strategy_name = "hpu_parallel"
