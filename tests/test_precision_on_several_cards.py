@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hpu_ddp import HPUDDPStrategy
+from hpu_kernels import HPUKernels
 from hpu_precision import HPUPrecisionPlugin
 from hpu_testing import RankPool
 from hpu_testing.modules import Classifier, make_loader, make_trainer
@@ -39,12 +40,17 @@ class _Recorder(Classifier):
 
 
 def _train(arguments: dict[str, Any]) -> tuple[str, list[list[float]]]:
-    """Train with torch's clipping and the bridge's; return the dtype of the scores, and the final weights of both."""
+    """Train without and with the bridge's kernels; return the dtype of the scores, and the final weights of both."""
     weights = []
     for fused in (False, True):
         model = _Recorder()
-        plugin = HPUPrecisionPlugin(**arguments, fused_clip_norm=fused)
-        trainer = make_trainer(strategy=HPUDDPStrategy(), plugins=[plugin], gradient_clip_val=0.05, max_epochs=3)
+        trainer = make_trainer(
+            strategy=HPUDDPStrategy(),
+            plugins=[HPUPrecisionPlugin(**arguments)],
+            callbacks=[HPUKernels(optimizer=False)] if fused else [],
+            gradient_clip_val=0.05,
+            max_epochs=3,
+        )
         trainer.fit(model, make_loader(8, 8))
         weights.append(torch.cat([each.detach().flatten().cpu() for each in model.parameters()]).tolist())
     leave_process_group()
@@ -52,7 +58,7 @@ def _train(arguments: dict[str, Any]) -> tuple[str, list[list[float]]]:
 
 
 def _check(results: list[tuple[str, list[list[float]]]], expected: str) -> None:
-    """Check that weights of both ranks are bitwise equal, and within rounding with the bridge's clipping by norm."""
+    """Check that weights of both ranks are bitwise equal, and within rounding with the bridge's kernels."""
     first, second = results
     assert first == second
     dtype, (torchs, fused) = first

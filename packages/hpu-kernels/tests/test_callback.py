@@ -11,6 +11,7 @@ from hpu_kernels import HPUKernels, callback
 from .modules import Classifier, losses_of, make_loader, make_trainer
 
 PLAIN = functional.scaled_dot_product_attention
+ATTENTION = HPUKernels(optimizer=False, norm=False, rotary=False, clip=False)
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_training_is_the_same_with_one_table(logged: list[str]) -> None:
-    plain, fused = (losses_of(Classifier(), *callbacks) for callbacks in ((), (HPUKernels(attention=True),)))
+    plain, fused = (losses_of(Classifier(), *callbacks) for callbacks in ((), (ATTENTION,)))
 
     assert torch.allclose(plain, fused, atol=1e-5)
     assert logged == ["hpu-kernels (simulated):\n     3  scaled_dot_product_attention: FusedSDPA"]
@@ -37,7 +38,7 @@ def test_calls_in_the_steps_own_code_are_computed(logged: list[str]) -> None:
             inputs = batch[0]
             return super().training_step([functional.scaled_dot_product_attention(inputs, inputs, inputs), *batch[1:]])
 
-    losses_of(Own(), HPUKernels(attention=True))
+    losses_of(Own(), ATTENTION)
 
     assert "4  scaled_dot_product_attention" in logged[0]
 
@@ -68,7 +69,7 @@ def test_evaluations_use_it(run: str) -> None:
             self.validation_step(batch)
             return 0
 
-    kernels = HPUKernels()
+    kernels = ATTENTION
     getattr(make_trainer(kernels), run)(Counting(), make_loader(1))
 
     assert counts[0] == 3

@@ -339,19 +339,6 @@ def transformer_engine() -> ModuleType:
         ) from error
 
 
-def clip_norm(parameters: "list[torch.Tensor]", max_norm: float) -> "torch.Tensor":
-    """Clip gradients in place by their total L2 norm with the bridge's `FusedClipNorm`; return the norm before.
-
-    Raises:
-        ImportError: The bridge is not installed, or lacks the kernel.
-    """
-    # hpu-doctor verify: fused-functions-agree
-    load()
-    normalization = importlib.import_module(f"{_BRIDGE}.hpex.normalization")
-    norm: torch.Tensor = normalization.FusedClipNorm(parameters, max_norm).clip_norm(parameters)
-    return norm
-
-
 def set_inference_env() -> None:
     """Prepare the bridge for inference with quantized modules, before they are converted and moved. Opens no device."""
     # hpu-doctor verify: functions-from-1-20, functions-to-1-19

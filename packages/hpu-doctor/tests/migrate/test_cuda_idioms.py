@@ -64,7 +64,7 @@ _BY_HAND = [
     ("Trainer(sync_batchnorm=True)", "GroupNorm"),
     ("Trainer(precision='16-mixed')", "bf16-mixed"),
     ("import apex", "hpex"),
-    ("from flash_attn import flash_attn_func", "FusedSDPA"),
+    ("from flash_attn import flash_attn_func", "HPUKernels"),
     ("import pynvml", "pyhlml"),
     ("os.environ['CUDA_VISIBLE_DEVICES'] = '0'", "HABANA_VISIBLE_MODULES"),
     ("from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('a', [])", "port by hand"),

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hpu_doctor.verify import register
@@ -598,14 +599,21 @@ def recipes_take_no_format() -> None:
     replace(f"{bridge.transformer_engine().__name__}.recipe:DelayedScaling", None)
 
 
-@breaks("fused-functions-agree/FusedAdamW")
-def fused_adamw_is_sgd() -> None:
+@breaks(*(f"fused-functions-agree/{name}" for name in ("FusedAdamW", "FusedSGD", "FusedAdagrad")))
+def fused_optimizers_are_another_sgd() -> None:
     torch = module("torch")
 
     def make(parameters: Any, lr: float, **_: Any) -> Any:
         return torch.optim.SGD(parameters, lr=10 * lr)
 
-    replace(f"{BRIDGE}.hpex.optimizers:FusedAdamW", make)
+    for name in ("FusedAdamW", "FusedSGD", "FusedAdagrad"):
+        replace(f"{BRIDGE}.hpex.optimizers:{name}", make)
+
+
+@breaks("fused-functions-agree/FusedRMSNorm", "fused-functions-agree/RotaryPosEmbeddingHelperV1")
+def fused_functions_return_their_input() -> None:
+    for path in ("hpex.normalization:FusedRMSNorm", "hpex.kernels:RotaryPosEmbeddingHelperV1"):
+        replace(f"{BRIDGE}.{path}", SimpleNamespace(apply=lambda data, *_: data))
 
 
 # Collectives

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torch import nn
 
 from hpu_core import bridge
-from hpu_kernels import attention, scope, table
+from hpu_kernels import attention, clipping, norm, optimizer, rotary, scope, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,20 +39,28 @@ class Application:
     ) -> None:
         self._stack = ExitStack()
         self._rows: list[Row] = []
-        del optimizers
         kernels = set(kernels)
         if os.environ.get(SWITCH) == "0" or not any(scope.is_on_card(each) for each in model.parameters()):
             return
         modules = list(model.modules())
         callers = [each for each in modules if _may_call(each)]
-        self._add([scope.enter_thread() if whole_thread else scope.enter_modules(callers)])
+        self._add([], [scope.enter_thread(model) if whole_thread else scope.enter_modules(model, callers)])
         if "attention" in kernels:
-            self._add(attention.apply(modules))
+            self._add([], attention.apply(modules))
+        if "clip" in kernels:
+            self._add([], clipping.apply())
+        if "norm" in kernels:
+            self._add(*norm.apply(modules))
+        if "rotary" in kernels:
+            self._add(*rotary.apply(modules))
+        for each in optimizers if "optimizer" in kernels else ():
+            row, undo = optimizer.apply(each)
+            self._add([row], undo)
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """What the kernels compute, and what is left to torch; calls as far as they were made."""
-        kernels = {attention.KERNEL}
+        kernels = {attention.KERNEL, clipping.KERNEL, rotary.KERNEL}
         calls = [
             table.Row(kind, outcome, number) if outcome in kernels else table.Row(kind, None, number, outcome)
             for (kind, outcome), number in sorted(scope.calls.items())
@@ -72,7 +80,8 @@ class Application:
     def __str__(self) -> str:
         return table.render(self.rows, simulated=bridge.is_simulated())
 
-    def _add(self, undo: Iterable[scope.Undo]) -> None:
+    def _add(self, rows: Iterable[Row], undo: Iterable[scope.Undo]) -> None:
+        self._rows += rows
         for each in undo:
             self._stack.callback(each)
 

@@ -24,10 +24,22 @@ class HPUKernels(Callback):
 
     Args:
         attention: Whether `scaled_dot_product_attention` is computed by FusedSDPA.
+        optimizer: Whether torch's AdamW, Adam, SGD and Adagrad step by FusedAdamW, FusedSGD and FusedAdagrad.
+        norm: Whether modules that compute an RMS norm do so by FusedRMSNorm.
+        rotary: Whether transformers' rotary embeddings are computed by the bridge's kernel.
+        clip: Whether gradients are clipped by norm by FusedClipNorm.
     """
 
-    def __init__(self, *, attention: bool = True) -> None:
-        switches = {"attention": attention}
+    def __init__(
+        self,
+        *,
+        attention: bool = True,
+        optimizer: bool = True,
+        norm: bool = True,
+        rotary: bool = True,
+        clip: bool = True,
+    ) -> None:
+        switches = {"attention": attention, "optimizer": optimizer, "norm": norm, "rotary": rotary, "clip": clip}
         self._kernels = [name for name, is_on in switches.items() if is_on]
         self._application: Application | None = None
         self._is_logged = False

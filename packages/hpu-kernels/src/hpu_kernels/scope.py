@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import nn
@@ -22,8 +22,8 @@ class _Thread(threading.local):
 
 
 class _Process:
-    # Applications that are not undone.
-    applications = 0
+    # Those to which kernels were applied, once for each application.
+    models: ClassVar[list[nn.Module]] = []
     # Whether a module to which nothing was applied has called one of the functions.
     is_shared = False
 
@@ -37,7 +37,7 @@ def is_active() -> bool:
         return not _Process.is_shared
     if _thread.depth:
         return True
-    if _Process.applications and _torch.is_in_backward():
+    if _Process.models and _torch.is_in_backward():
         # A function that a checkpoint recomputes runs outside of its module. If other modules train as well, it may
         # be theirs.
         return not _Process.is_shared
@@ -45,21 +45,21 @@ def is_active() -> bool:
     return False
 
 
-def enter_thread() -> Undo:
-    """Use kernels in all that this thread calls, until the result is called."""
-    _start()
+def enter_thread(model: nn.Module) -> Undo:
+    """Use kernels in all that this thread calls for a model, until the result is called."""
+    _start(model)
     _thread.depth += 1
 
     def undo() -> None:
         _thread.depth -= 1
-        _stop()
+        _stop(model)
 
     return undo
 
 
-def enter_modules(modules: Iterable[nn.Module]) -> Undo:
-    """Use kernels in the calls of modules, until the result is called."""
-    _start()
+def enter_modules(model: nn.Module, modules: Iterable[nn.Module]) -> Undo:
+    """Use kernels in the calls of modules of a model, until the result is called."""
+    _start(model)
     handles: list[Any] = []
     for module in modules:
         handles += [
@@ -71,18 +71,25 @@ def enter_modules(modules: Iterable[nn.Module]) -> Undo:
     def undo() -> None:
         for handle in handles:
             handle.remove()
-        _stop()
+        _stop(model)
 
     return undo
 
 
-def _start() -> None:
-    _Process.applications += 1
+def owns(parameters: Iterable[torch.Tensor]) -> bool:
+    """Return whether the first of some parameters is that of a model to which kernels were applied."""
+    first = next(iter(parameters), None)
+    return any(each is first for model in _Process.models for each in model.parameters())
 
 
-def _stop() -> None:
-    _Process.applications -= 1
-    if not _Process.applications:
+def _start(model: nn.Module) -> None:
+    _Process.models.append(model)
+
+
+def _stop(model: nn.Module) -> None:
+    # By identity: a module may define what is equal to it.
+    del _Process.models[next(index for index, each in enumerate(_Process.models) if each is model)]
+    if not _Process.models:
         _Process.is_shared = False
         calls.clear()
 

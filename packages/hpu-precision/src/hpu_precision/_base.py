@@ -48,14 +48,12 @@ class HPUPrecisionBase:
         fp32_ops: Iterable[str] | None = None,
         hmp_params: Mapping[str, Any] | None = None,
         scaler: "torch.amp.GradScaler | None" = None,
-        fused_clip_norm: bool = False,
     ) -> None:
         arguments = dict(locals())
         options = _resolver.Options(**{field.name: arguments[field.name] for field in fields(_resolver.Options)})
         if device != "hpu":
             raise ValueError(f"`device` must be 'hpu', got {device!r}")
         self._resolved = _resolver.resolve(precision, options, rank_zero_info, rank_zero_warn)
-        self.fused_clip_norm = fused_clip_norm
         self._delegate = self._make_delegate(self._resolved)
         # Lightning's type of the attribute does not include "fp8".
         self.precision: Any = self._resolved.name

@@ -44,8 +44,6 @@ class FabricHPUPrecision(HPUPrecisionBase, FabricPrecision):
         self._delegate.unscale_gradients(optimizer)
 
     def _make_delegate(self, resolved: ResolvedPrecision) -> FabricPrecision:
-        if self.fused_clip_norm:
-            raise ValueError("`fused_clip_norm` must be False with Fabric, which clips in its strategy, got True")
         if resolved.name == "32-true":
             return FabricPrecision()
         if resolved.name in {"16-true", "bf16-true"}:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpu_core import bridge, casts
+from hpu_core import casts
 from hpu_precision._base import HPUPrecisionBase
 from hpu_precision._lightning import GradClipAlgorithmType, HalfPrecision, MixedPrecision, Precision
 from hpu_precision._resolver import ResolvedPrecision
@@ -43,8 +43,6 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         hmp_params: The same options as a dict with "level", "verbose", "bf16_ops" and "fp32_ops"; the latter two are
             paths or names.
         scaler: Gradient scaler for float16; `torch.amp.GradScaler("hpu")` if None.
-        fused_clip_norm: Whether `Trainer(gradient_clip_val=...)` clips by norm with the bridge's `FusedClipNorm`, on
-            one card and with DDP. The result is torch's within rounding.
 
     Raises:
         ValueError: An argument is invalid or contradicts another one; `OpListError` for op lists.
@@ -78,19 +76,7 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
         """Clip the gradients, which are unscaled already, by norm or by value; a maximum of 0 disables clipping.
 
         Nothing is cast, also where a module with manual optimization clips inside of its step.
-
-        Raises:
-            ValueError: `fused_clip_norm` is set and parameters are sharded.
         """
-        if self.fused_clip_norm and clip_val > 0 and gradient_clip_algorithm == GradClipAlgorithmType.NORM:
-            parameters: list[Tensor] = list(self.main_params(optimizer))
-            if any(hasattr(parameter, "device_mesh") for parameter in parameters):
-                raise ValueError(
-                    "`fused_clip_norm` must be False with sharded parameters, got True: the bridge's `FusedClipNorm` "
-                    "computes the norm of the gradients of one card"
-                )
-            bridge.clip_norm(parameters, clip_val)
-            return
         self._delegate.clip_gradients(optimizer, clip_val, gradient_clip_algorithm)
 
     def _make_delegate(self, resolved: ResolvedPrecision) -> Precision:

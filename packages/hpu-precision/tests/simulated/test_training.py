@@ -11,7 +11,7 @@ import torch
 import torchmetrics
 from packaging.version import Version
 
-from hpu_core import bridge, casts, frameworks
+from hpu_core import casts, frameworks
 from hpu_precision import HPUPrecisionPlugin
 from hpu_testing.modules import BATCHES, make_loader, to_floats
 
@@ -70,19 +70,6 @@ def test_mixed_precision_trains_like_32_bit(value: int | str, options: dict[str,
 
     assert to_floats(mixed.losses) == pytest.approx(to_floats(full.losses), rel=0.05, abs=0.01)
     assert to_floats(mixed.losses) != to_floats(full.losses)
-
-
-@pytest.mark.parametrize("algorithm", ["norm", "value"])
-def test_fused_clipping_trains_like_torchs(algorithm: str, trainer: MakeTrainer) -> None:
-    """The bridge's kernel clips by norm, in each step, and not by value."""
-    options = {"gradient_clip_val": 0.01, "gradient_clip_algorithm": algorithm}
-    fused, plain = Classifier(), Classifier()
-    with mock.patch.object(bridge, "clip_norm", wraps=bridge.clip_norm) as clip_norm:
-        trainer(HPUPrecisionPlugin("bf16-mixed", fused_clip_norm=True), **options).fit(fused, make_loader())
-    trainer(HPUPrecisionPlugin("bf16-mixed"), **options).fit(plain, make_loader())
-
-    assert to_floats(fused.losses) == pytest.approx(to_floats(plain.losses), rel=1e-5)
-    assert clip_norm.call_count == (len(fused.losses) if algorithm == "norm" else 0)
 
 
 @pytest.mark.parametrize("value", [32, *_MIXED])

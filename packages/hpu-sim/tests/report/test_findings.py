@@ -147,7 +147,7 @@ def test_int64_in_lazy_mode_is_a_limitation() -> None:
     ("kernel", "seconds", "text"),
     [
         ("FusedAdamW", 0.0005, "64 operators are launched in a step, and 2 with the kernel. The step is 40% shorter"),
-        ("FusedClipNorm", 0.0005, "HPUPrecisionPlugin(..., fused_clip_norm=True). train.py:42"),
+        ("FusedClipNorm", 0.0005, "`callbacks=HPUKernels(clip=True)` of hpu-kernels. train.py:42"),
         ("FusedClipNorm", 0.00001, ""),
         ("FusedSDPA", 0.0, "2 calls in a step, each of which is several operators on a card"),
     ],

@@ -112,13 +112,15 @@ NAMES: Final[dict[str, Rule]] = {
 """Rules by the full name of a function or module; a prefix stands for all names below it."""
 
 MODULES: Final[dict[str, str]] = {
-    "apex": "optimizers: `habana_frameworks.torch.hpex.optimizers` (FusedAdamW, FusedLamb, FusedSGD); amp: "
+    "apex": "optimizers: torch's, with the callback `hpu_kernels.HPUKernels`, or `FusedLamb` of "
+    "`habana_frameworks.torch.hpex.optimizers`; amp: "
     "`Trainer(precision='bf16-mixed')`; FusedLayerNorm: `torch.nn.LayerNorm`; parallel: `strategy='hpu_ddp'`",
     "pynvml": "`pyhlml`, Intel's library, or Lightning's DeviceStatsMonitor, which works on hpu",
     "nvidia_smi": "`hl-smi`, or `pyhlml`",
     "bitsandbytes": "`torch.optim.AdamW`, or ZeRO with offload; its kernels are for CUDA",
-    "flash_attn": "`habana_frameworks.torch.hpex.kernels.FusedSDPA`, or torch's scaled_dot_product_attention",
-    "xformers": "torch's scaled_dot_product_attention, or `habana_frameworks.torch.hpex.kernels.FusedSDPA`",
+    "flash_attn": "torch's scaled_dot_product_attention, with the callback `hpu_kernels.HPUKernels`",
+    "liger_kernel": "the callback `hpu_kernels.HPUKernels`",
+    "xformers": "torch's scaled_dot_product_attention, with the callback `hpu_kernels.HPUKernels`",
     "triton": "kernels of Triton need a port by hand",
     "cupy": "NumPy, or torch on hpu",
     "nvidia.dali": "hpu-data, or a DataLoader with workers",

@@ -28,11 +28,11 @@ _MIN_REPEATED: Final = 2
 
 # Least share of a step that a kernel saves for a finding.
 _LEAST_SAVED: Final = 0.01
-# What the bridge's kernels stand for, and how to have them.
+# What the bridge's kernels stand for, and the argument of hpu-kernels' callback.
 _KERNELS: Final = {
-    "FusedAdamW": "AdamW of torch: use habana_frameworks.torch.hpex.optimizers.FusedAdamW",
-    "FusedClipNorm": "clip_grad_norm_ of torch: with the Trainer, HPUPrecisionPlugin(..., fused_clip_norm=True)",
-    "FusedSDPA": "scaled_dot_product_attention of torch: call habana_frameworks.torch.hpex.kernels.FusedSDPA.apply",
+    "FusedAdamW": "AdamW of torch: optimizer",
+    "FusedClipNorm": "clip_grad_norm_ of torch: clip",
+    "FusedSDPA": "scaled_dot_product_attention of torch: attention",
 }
 
 # Reductions, and the dtypes that HCCL reduces without conversion.
@@ -200,7 +200,7 @@ def _missed_kernels(report: Report) -> Iterable[Finding]:
     """Yield what torch does in separate operators, of the first rank with a predicted step."""
     clock = next((each.clock for each in report.ranks if each.clock is not None), None)
     for each in () if clock is None else clock.replaceable:
-        name, _, remedy = _KERNELS[each.kernel].partition(": ")
+        name, _, argument = _KERNELS[each.kernel].partition(": ")
         share = each.seconds / clock.time.seconds if clock is not None else 0.0
         if each.kernel != "FusedSDPA" and share < _LEAST_SAVED:
             continue
@@ -212,7 +212,8 @@ def _missed_kernels(report: Report) -> Iterable[Finding]:
             else f"{each.operators} operators are launched in a step, and {each.calls} with the kernel. The step is "
             f"{share:.0%} shorter with it (predicted, not measured)"
         )
-        yield Finding("performance", f"{name}, not {each.kernel}", f"{effect}. To have it, {remedy}. {places}")
+        text = f"{effect}. To have it, pass `callbacks=HPUKernels({argument}=True)` of hpu-kernels. {places}"
+        yield Finding("performance", f"{name}, not {each.kernel}", text)
 
 
 def _verdict(record: RankRecord) -> reserve.Verdict:

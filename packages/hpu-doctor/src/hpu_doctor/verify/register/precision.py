@@ -216,17 +216,56 @@ def _stepped() -> list[object]:
     return [same, sorted(fused.state[own]), "step" in fused.param_groups[0]]
 
 
+def _continues(name: str, state: str, **options: Any) -> bool:
+    """Return whether a fused optimizer without parameters steps on those and the state that it gets as torch's."""
+    own, other = (torch.nn.Parameter(_ones(4)) for _ in range(2))
+    plain: Any = getattr(torch.optim, name)([other], **options)
+    fused: Any = getattr(module("hpex.optimizers"), f"Fused{name}")([torch.nn.Parameter(_ones(1))], **options)
+    for parameter in (own, other):
+        parameter.grad = 0.5 * _ones(4)
+    plain.step()
+    with torch.no_grad():
+        own.copy_(other)
+    fused.param_groups[0]["params"] = [own]
+    fused.state[own] = {state: plain.state[other][state].clone(), "step": 1}
+    fused.step()
+    plain.step()
+    return torch.allclose(own.detach().cpu(), other.detach().cpu(), atol=1e-3)
+
+
+def _normalizes() -> bool:
+    inputs, weight = torch.linspace(-1, 3, 16).view(2, 8), torch.linspace(0.5, 1.5, 8)
+    expected = weight * inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + 1e-6)
+    result = module("hpex.normalization").FusedRMSNorm.apply(inputs.to("hpu"), weight.to("hpu"), 1e-6)
+    return torch.allclose(result.cpu(), expected, atol=1e-3)
+
+
+def _rotates() -> bool:
+    inputs = torch.linspace(-1, 3, 2 * 2 * 3 * 8).view(2, 2, 3, 8)
+    angles = torch.linspace(0, 3, 3 * 4).view(1, 1, 3, 4).repeat(1, 1, 1, 2)
+    first, second = inputs.chunk(2, -1)
+    expected = inputs * angles.cos() + torch.cat((-second, first), -1) * angles.sin()
+    tables = angles.cos().to("hpu"), angles.sin().to("hpu")
+    result = module("hpex.kernels").RotaryPosEmbeddingHelperV1.apply(inputs.to("hpu"), *tables, 0)
+    return torch.allclose(result.cpu(), expected, atol=1e-3)
+
+
 ENGINES.table(
     "fused-functions-agree",
-    "`FusedAdamW` steps as torch's AdamW does, with two moments per parameter and its step in the group, and "
-    "`FusedClipNorm.clip_norm` clips in place and returns the norm.",
+    "`FusedAdamW` steps as torch's AdamW does, with two moments per parameter and its step in the group, `FusedSGD` "
+    "and `FusedAdagrad` go on from a state of torch's, `FusedClipNorm.clip_norm` clips in place and returns the norm, "
+    "and `FusedRMSNorm` and `RotaryPosEmbeddingHelperV1` compute what transformers' Llama does.",
     {
         "FusedAdamW": ([True, ["exp_avg", "exp_avg_sq"], True], _stepped),
+        "FusedSGD": (True, lambda: _continues("SGD", "momentum_buffer", lr=0.1, momentum=0.9)),
+        "FusedAdagrad": (True, lambda: _continues("Adagrad", "sum", lr=0.1)),
         "FusedClipNorm": ([True, contains("tensor")], _clipped),
+        "FusedRMSNorm": (True, _normalizes),
+        "RotaryPosEmbeddingHelperV1": (True, _rotates),
     },
     source=BRIDGE + "hpex/optimizers and hpex/normalization",
     means={
-        "hpu-core": "checkpoints of the fused optimizer would restore no step.",
+        "hpu-kernels": "a model would train otherwise, or lose its momentum when it is resumed.",
         "hpu-deepspeed": "clipping by the bridge's function would need another call.",
         "hpu-sim": "losses with the fused optimizer would differ from a card's.",
     },

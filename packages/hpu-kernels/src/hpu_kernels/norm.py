@@ -1,0 +1,79 @@
+"""Modules that compute an RMS norm by the bridge's FusedRMSNorm."""
+
+import copy
+import functools
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from hpu_core import bridge
+from hpu_kernels import scope, table
+
+KERNEL: Final = "FusedRMSNorm"
+# Features of the input with which a class is tried, where it takes any.
+_FEATURES: Final = 8
+
+
+@functools.cache
+def _kernel() -> Any:
+    normalization: Any = bridge.optional_module("hpex.normalization")
+    return normalization.FusedRMSNorm.apply
+
+
+def apply(modules: Iterable[nn.Module]) -> tuple[list[table.Row], list[scope.Undo]]:
+    """Replace the forward pass of the modules of which the kernel computes the same."""
+    rows: Counter[tuple[str, str | None]] = Counter()
+    undo: list[scope.Undo] = []
+    found: dict[Any, bool] = {}
+    for module in modules:
+        names = [name for name, value in vars(module).items() if "eps" in name and isinstance(value, float | None)]
+        if not names or next(module.children(), None) is not None or getattr(module, "bias", None) is not None:
+            continue
+        weight, eps = getattr(module, "weight", None), vars(module)[names[0]]
+        if not isinstance(weight, torch.Tensor) or "forward" in vars(module):
+            continue
+        key = type(module), eps, getattr(module, "normalized_shape", None)
+        if key not in found:
+            found[key] = _is_same(module, eps)
+        if found[key]:
+            # A method of the class, so that a copy of the module uses its own weight.
+            vars(module)["forward"] = functools.partial(_forward, module, eps)
+            undo.append(functools.partial(vars(module).pop, "forward", None))
+        elif "rms" not in type(module).__name__.lower():
+            continue
+        rows[type(module).__name__, KERNEL if found[key] else None] += 1
+    reason = "it computes something else"
+    return [table.Row(kind, kernel, number, "" if kernel else reason) for (kind, kernel), number in rows.items()], undo
+
+
+def _forward(module: nn.Module, eps: float | None, inputs: torch.Tensor) -> torch.Tensor:
+    """Compute a norm by the kernel for an input of the weight's dtype."""
+    weight: Any = module.weight
+    if not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype or type(inputs) is not torch.Tensor:
+        output: torch.Tensor = type(module).forward(module, inputs)
+        return output
+    normalized: torch.Tensor = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
+    return normalized
+
+
+@torch.no_grad()
+def _is_same(module: nn.Module, eps: float | None) -> bool:
+    """Return whether a class computes what the kernel does, for one small input and random-looking weights."""
+    shape: Any = getattr(module, "normalized_shape", (_FEATURES,))
+    if len(shape) != 1:
+        return False
+    stand_in = copy.copy(module)
+    # Not the module's own: it may be sharded, and weights of one would hide what is done with them.
+    weight = nn.Parameter(torch.linspace(0.5, 1.5, shape[0]).to("hpu"))
+    vars(stand_in).pop("weight", None)
+    vars(stand_in)["_parameters"] = {"weight": weight}
+    inputs = torch.linspace(-1.0, 3.0, 2 * shape[0]).view(2, -1).to("hpu")
+    try:
+        expected = type(module).forward(stand_in, inputs)
+    except Exception:  # noqa: BLE001 - a class of others, which may need anything.
+        return False
+    result = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
+    return isinstance(expected, torch.Tensor) and expected.shape == result.shape and torch.allclose(expected, result)

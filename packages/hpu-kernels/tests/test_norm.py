@@ -1,0 +1,95 @@
+"""Norms."""
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hpu_kernels import HPUKernels
+
+from .modules import Norm
+
+KERNEL = HPUKernels(attention=False, optimizer=False, rotary=False, clip=False)
+INPUTS = torch.linspace(-1, 2, 32).view(2, 16)
+
+
+class Shifted(Norm):
+    """Norm whose weight is the difference from one, as that of Gemma."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scale = torch.rsqrt(inputs.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return (1 + self.weight) * inputs * scale
+
+
+class NoRMS(Norm):
+    """A module of that name that computes something else."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.weight * inputs
+
+
+class Gated(Norm):
+    """Norm with another argument."""
+
+    def forward(self, inputs: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(inputs) * gate
+
+
+_torchs = pytest.mark.skipif(not hasattr(nn, "RMSNorm"), reason="torch 2.4")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Norm,
+        pytest.param(lambda: nn.RMSNorm(16), marks=_torchs, id="torch"),
+        pytest.param(lambda: nn.RMSNorm(16, eps=0.1), marks=_torchs, id="torch with eps"),
+    ],
+)
+def test_a_module_that_computes_the_same_is_replaced(make: Any) -> None:
+    torch.manual_seed(0)
+    module = make().to("hpu")
+    nn.init.normal_(module.weight)
+    results = []
+    for applied in (False, True):
+        inputs = INPUTS.to("hpu").requires_grad_()
+        with KERNEL.apply(module if applied else nn.Linear(1, 1, device="hpu")) as application:
+            output = module(inputs)
+        output.square().sum().backward()
+        results.append([output.detach(), inputs.grad, module.weight.grad])
+        module.weight.grad = None
+
+    assert [(row.kind, row.kernel, row.number) for row in application.rows] == [
+        (type(module).__name__, "FusedRMSNorm", 1)
+    ]
+    for plain, fused in zip(*results, strict=True):
+        torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-5)
+    assert "forward" not in vars(module)
+
+
+@pytest.mark.parametrize("kind", [Shifted, NoRMS, Gated, lambda: nn.LayerNorm(16), lambda: nn.BatchNorm1d(16)])
+def test_other_modules_stay(kind: Any) -> None:
+    module = kind().to("hpu")
+    with KERNEL.apply(module) as application:
+        assert "forward" not in vars(module)
+
+    assert [row.kernel for row in application.rows] == ([None] if kind is NoRMS else [])
+
+
+def test_inputs_of_another_dtype_are_the_modules() -> None:
+    """With a weight in float32, its result would have another dtype."""
+    module = Norm().to("hpu")
+    with KERNEL.apply(module):
+        assert module(INPUTS.to("hpu", torch.bfloat16)).dtype == torch.float32
+
+
+def test_copies_use_their_own_weights() -> None:
+    module = Norm().to("hpu")
+    with KERNEL.apply(module), torch.no_grad():
+        for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301 - its own
+            copied.weight.zero_()
+            assert not copied(INPUTS.to("hpu")).any()
+        assert module(INPUTS.to("hpu")).any()

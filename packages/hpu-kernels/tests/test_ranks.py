@@ -1,0 +1,98 @@
+"""Trainings with all kernels and with none, on two simulated cards; the helper functions run on both ranks."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpu_ddp import HPUDDPStrategy
+from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy
+from hpu_kernels import HPUKernels
+
+from .conftest import OnRanks
+from .modules import Block, Classifier, make_loader, make_trainer
+
+
+class Sharded(Classifier):
+    """Classifier that FSDP2 shards by blocks."""
+
+    def configure_model(self) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        for part in (*self.net.blocks, self.net):
+            fully_shard(part, mesh=self.device_mesh["data_parallel"])
+
+
+def _strategy(name: str) -> Any:
+    if name == "ddp":
+        return HPUDDPStrategy()
+    if name == "fsdp2":
+        return HPUModelParallelStrategy()
+    return HPUFSDPStrategy(auto_wrap_policy={Block}, use_orig_params=name == "fsdp")
+
+
+def _fit(strategy: str, *callbacks: Any, optimizer: Any, **options: Any) -> torch.Tensor:
+    kind = Sharded if strategy == "fsdp2" else Classifier
+    path = options.pop("save", None)
+    loader = make_loader(options.pop("batches", 6), rank=int(os.environ["RANK"]))
+    module = kind(optimizer, **options.pop("optimizing", {}))
+    ckpt = options.pop("ckpt_path", None)
+
+    trainer = make_trainer(
+        *callbacks,
+        devices=2,
+        strategy=_strategy(strategy),
+        use_distributed_sampler=False,
+        **options,
+    )
+    trainer.fit(module, loader, ckpt_path=ckpt)
+    if path is not None:
+        trainer.save_checkpoint(path)
+    return torch.stack(module.losses).float().cpu()
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "AdamW": (torch.optim.AdamW, {"lr": 1e-3, "eps": 1e-12}),
+    "SGD": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+    "Adagrad": (torch.optim.Adagrad, {"lr": 0.01}),
+}
+
+
+def _compare(strategy: str, name: str, folder: str) -> list[bool]:
+    """Return whether losses are the same with all kernels, in a training and when resumed with and without."""
+    torch.set_num_threads(1)
+    kind, optimizing = OPTIMIZERS[name]
+    common: dict[str, Any] = {"optimizer": kind, "optimizing": optimizing}
+    kernels = HPUKernels()
+    if strategy == "fsdp, flat parameters":
+        # Lightning saves no optimizer of these.
+        return [torch.allclose(_fit(strategy, **common), _fit(strategy, kernels, **common), atol=2e-5)] * 3
+    paths = [str(Path(folder) / each) for each in ("plain", "fused")]
+    plain = _fit(strategy, save=paths[0], **common)
+    fused = _fit(strategy, kernels, save=paths[1], **common)
+    resumed = [
+        _fit(strategy, *callbacks, ckpt_path=path, max_epochs=2, **common)
+        for path, callbacks in ((paths[0], []), (paths[1], []), (paths[0], [kernels]))
+    ]
+    pairs = ((plain, fused), *((resumed[0], each) for each in resumed[1:]))
+    return [len(each) > 0 and torch.allclose(each, other, atol=2e-5) for each, other in pairs]
+
+
+_QUICK = {("ddp", "AdamW"), ("fsdp2", "SGD")}
+_STRATEGIES = ("ddp", "fsdp", "fsdp, flat parameters", "fsdp2")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "optimizer"),
+    [
+        pytest.param(strategy, name, marks=() if (strategy, name) in _QUICK else pytest.mark.slow)
+        for strategy in _STRATEGIES
+        for name in OPTIMIZERS
+    ],
+)
+def test_training_is_the_same_also_when_resumed(
+    strategy: str, optimizer: str, on_ranks: OnRanks, tmp_path: Path
+) -> None:
+    assert on_ranks(_compare, strategy, optimizer, str(tmp_path), seconds=240) == [[True] * 3] * 2
