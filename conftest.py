@@ -1,9 +1,12 @@
-"""Option `--quick`, which skips tests that start a process; forks in place of new interpreters."""
+"""What all suites share: `--quick`, forks in place of new interpreters, time limits, and tests that leave nothing."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -18,9 +21,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugin if the option is given."""
+    """Register the plugin if the option is given, and give this process a folder of its own for temporary files."""
+    from hpu_testing import limits
+
     if config.getoption("quick"):
         config.pluginmanager.register(_SkipProcesses())
+    # Folders of tests stay where pytest keeps those of the last runs.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="hpu-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # What torch has compiled once, for all suites and runs.
+    compiled = f"{os.environ['PYTEST_DEBUG_TEMPROOT']}/torchinductor_{os.getuid()}"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", compiled)
+    sys.addaudithook(limits.notice_start)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Iterator[None]:
+    """Let the test have the limit of a program when it starts one."""
+    from hpu_testing import limits
+
+    if not limits.restarts and settings.timeout < limits.PROGRAM:
+        hooks, longer = item.config.pluginmanager.hook, settings._replace(timeout=limits.PROGRAM)
+
+        def restart() -> None:
+            hooks.pytest_timeout_cancel_timer(item=item)
+            hooks.pytest_timeout_set_timer(item=item, settings=longer)
+
+        limits.restarts.append(restart)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Forget how to restart the limit of the test at its end."""
+    from hpu_testing import limits
+
+    try:
+        return (yield)
+    finally:
+        limits.restarts.clear()
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves something in this process or on its machine, which another test may meet."""
+    from hpu_testing.leftovers import Belongings
+
+    before = Belongings.now()
+    yield
+    # pytest keeps what fixtures have returned until later.
+    request.node.funcargs.clear()
+    left = before.additions()
+    if left:
+        pytest.fail(f"the test leaves {', '.join(left)}", pytrace=False)
 
 
 @pytest.fixture

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
+SUPPORT = Path(__file__).parent / "support"
 
 _TESTS = """
 import multiprocessing, subprocess, sys
@@ -29,16 +33,68 @@ def test_with_a_process():
 """
 
 
-def _run(folder: Path, *options: str) -> str:
+def _run(folder: Path, tests: str, *options: str) -> str:
     (folder / "conftest.py").write_bytes(CONFTEST.read_bytes())
-    (folder / "test_it.py").write_text(_TESTS, encoding="utf-8")
+    (folder / "test_it.py").write_text(tests, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", *options, str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
 
 
 def test_quick_skips_tests_that_start_a_process(tmp_path: Path) -> None:
-    assert "1 passed, 2 skipped" in _run(tmp_path, "--quick")
+    assert "1 passed, 2 skipped" in _run(tmp_path, _TESTS, "--quick")
 
 
 def test_all_tests_run_by_default(tmp_path: Path) -> None:
-    assert "3 passed" in _run(tmp_path)
+    assert "3 passed" in _run(tmp_path, _TESTS)
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("threading.Thread(target=threading.Event().wait, daemon=True, name='own').start()", "thread 'own'"),
+        ("lists.append(subprocess.Popen(['sleep', '20']))", "child"),
+        ("lists.append(socket.create_server(('127.0.0.1', 0)))", "port"),
+        ("os.environ['OWN'] = '1'", "variable OWN: None is '1' now"),
+        ("tempfile.mkstemp(prefix='own')", "file"),
+        ("Path('own').touch()", "file"),
+        ("os.chdir('/')", "working directory"),
+    ],
+)
+def test_what_a_test_leaves_is_an_error(statement: str, left: str, tmp_path: Path) -> None:
+    modules = "import os, socket, subprocess, tempfile, threading, hpu_testing.leftovers\nfrom pathlib import Path"
+    quick = "hpu_testing.leftovers._SECONDS_TO_END = 0.1\nlists = []"
+    tests = f"{modules}\n{quick}\ndef test_it():\n    {statement}\n"
+
+    output = _run(tmp_path, tests)
+
+    assert "1 passed, 1 error" in output
+    assert f"the test leaves {left}" in output
+
+
+_WAITS = """
+import signal, subprocess, sys
+
+def limit():
+    return round(signal.getitimer(signal.ITIMER_REAL)[0])
+
+def test_unit():
+    assert limit() == 30
+
+def test_program():
+    subprocess.run([sys.executable, "--version"])
+    assert limit() == 120
+
+def test_unit_after_a_program():
+    assert limit() == 30
+"""
+
+
+def test_limits_by_kind(tmp_path: Path) -> None:
+    assert "3 passed" in _run(tmp_path, _WAITS, "-o", "timeout=30")
+
+
+def test_a_longer_limit_of_a_marker_stays(tmp_path: Path) -> None:
+    text = _WAITS.replace("import signal", "import pytest; pytestmark = pytest.mark.timeout(900)\nimport signal")
+
+    assert "3 passed" in _run(tmp_path, text.replace("30", "900").replace("120", "900"))

@@ -33,6 +33,8 @@ from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from hpu_testing.forks import Forks, socket_pair
+from hpu_testing.leftovers import shared_children
+from hpu_testing.limits import allow_for_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +114,7 @@ class ForkServer:
         with socket_pair() as (connection, its):
             command = [sys.executable, "-m", __name__, str(its.fileno()), *self._preloaded]
             process = subprocess.Popen(command, env={**self._environment, **_LARGE_PAGES}, pass_fds=[its.fileno()])
+        shared_children.add(process.pid)
         atexit.register(_close, connection, process)
         return connection
 
@@ -138,6 +141,7 @@ class ForkServer:
             stdin: Descriptor for stdin; by default the program has none.
             filters: Warning filters: action, pattern of the text, class.
         """
+        allow_for_program()
         request = {
             "adopted": False,
             "arguments": [*arguments],
@@ -166,6 +170,7 @@ class ForkServer:
         server = ForkServer(environment)
         with socket_pair() as (server.connection, its), Path(os.devnull).open("w") as nothing:
             process = self.start([], environment, nothing, errors=sys.__stderr__, stdin=its.fileno(), filters=filters)
+        shared_children.add(process.pid)
         atexit.register(_close, server.connection, process)
         return server
 

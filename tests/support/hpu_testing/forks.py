@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpu_testing.limits import allow_for_program
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -57,6 +59,7 @@ class Forks:
         arguments = _program([os.fsdecode(each) for each in command])
         if arguments is None or _has_hook(environment.get("PYTHONPATH", "")):
             return None
+        allow_for_program()
         files = state.pop("files", (0, 1, 2))
         state = {"folder": str(Path.cwd()), "numbers": [0, 1, 2], "session": False, **state}
         request = {"adopted": True, "arguments": arguments, "environment": {**environment}, "filters": [], **state}

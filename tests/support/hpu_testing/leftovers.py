@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
+import sys
 import tempfile
 import threading
 from dataclasses import dataclass
@@ -16,10 +18,10 @@ _SECONDS_TO_END: Final = 10.0
 _LISTEN: Final = "0A"
 # pytest's own, and those of the terminal.
 _CHANGED_BY_PYTEST: Final = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES"}
-_FILES_OF_TOOLS: Final = {".coverage", ".hypothesis", ".pytest_cache"}
+_FILES_OF_TOOLS: Final = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
-lasting_children: Final[set[int]] = set()
-"""Children that live as long as this process, such as fork servers, whichever test has started them."""
+shared_children: Final[set[int]] = set()
+"""Children that several tests share, such as fork servers, whichever test has started them."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +65,52 @@ class Belongings:
 
     def additions(self) -> list[str]:
         """Return a line for each thing that this process has now and did not have then, after those that are ending."""
+        _end_monitor_of_tqdm()
         now = Belongings.now()
         lines = [f"thread {each.name!r}" for each in now.threads - self.threads if not _ends(each)]
         lines += [
             f"child {child} {_command(child)!r}"
-            for child in now.children - self.children - lasting_children
+            for child in now.children - self.children - shared_children
             if not _exits(child)
         ]
-        lines += [f"port {port}" for inode, port in _listening_ports().items() if inode not in self.ports]
+        if now.ports.keys() - self.ports.keys():
+            # Those of objects in a reference cycle are closed with them.
+            gc.collect()
+            lines += [f"port {port}" for inode, port in _listening_ports().items() if inode not in self.ports]
         names = sorted(now.variables.keys() | self.variables.keys())
         lines += [
             f"variable {name}: {self.variables.get(name)!r} is {now.variables.get(name)!r} now"
             for name in names
             if self.variables.get(name) != now.variables.get(name)
         ]
-        lines += [f"file {name}" for name in sorted(now.files - self.files) if os.path.lexists(name)]
         if now.folder != self.folder:
             lines.append(f"working directory: {self.folder} is {now.folder} now")
+        elif files := now.files - self.files:
+            # As above.
+            gc.collect()
+            lines += [f"file {file}" for file in sorted(files) if os.path.lexists(file) and not _is_of_torch(file)]
         return lines
 
 
+def _is_of_torch(file: Path) -> bool:
+    """Return whether torch has made a file: of its compiler, of torchrun's logs, or one folder for each process."""
+    # torch.distributed.nn makes the last at its import, and a child of multiprocessing does not remove it.
+    return file.name.startswith(("torchinductor_", "torchelastic_")) or (file.is_dir() and not any(file.iterdir()))
+
+
+def _end_monitor_of_tqdm() -> None:
+    """End the thread that tqdm starts with its first bar, and again with the next one."""
+    if (module := sys.modules.get("tqdm.std")) and module.tqdm.monitor is not None:
+        module.tqdm.monitor.exit()
+        module.tqdm.monitor = None
+
+
 def _ends(thread: threading.Thread) -> bool:
-    thread.join(_SECONDS_TO_END)
+    thread.join(0.1)
+    if thread.is_alive():
+        # Threads of an executor in a reference cycle end with it.
+        gc.collect()
+        thread.join(_SECONDS_TO_END)
     return not thread.is_alive()
 
 
@@ -101,7 +127,7 @@ def _exits(child: int) -> bool:
 
 
 def _children() -> set[int]:
-    children = set()
+    children: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             children.update(map(int, (thread / "children").read_text(encoding="utf-8").split()))

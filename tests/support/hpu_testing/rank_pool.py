@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from hpu_testing.fork_server import ForkedProcess, shared_server
+from hpu_testing.limits import allow_for_program
 from hpu_testing.processes import free_port, machine_env, wait_for_exit
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class RankPool:
                 all ranks. The pool is not usable afterwards.
             ValueError: If the function is not at module level.
         """
+        allow_for_program()
         ref = FunctionRef.from_callable(function)
         for connection in self._connections:
             # Sending to a dead rank fails; its EOF is handled below.

@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from hpu_core import frameworks
 from hpu_testing.fork_server import forks
+from hpu_testing.leftovers import shared_children
 
 _framework = frameworks.current()
 PYTORCH = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}[_framework.name]
@@ -121,6 +122,7 @@ class Server:
                 text=True,
                 cwd=folder,
             )
+        shared_children.add(self._process.pid)
 
     def output(self, program: str) -> list[str]:
         """Run a program that must succeed, and return the lines that it prints."""

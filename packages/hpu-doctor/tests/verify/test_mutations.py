@@ -19,6 +19,7 @@ from one_assumption import TARGET
 from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import Assumption, difference, holds
 from hpu_doctor.verify.register import discovery, media, modes
+from hpu_testing.leftovers import shared_children
 from hpu_testing.processes import free_port, machine_env
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Machines:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+            shared_children.add(self._servers[key].pid)
         return self._servers[key]
 
     def close(self) -> None:
