@@ -23,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The number of training batches .* is smaller than the logging interval",
+        # torch's own, while dynamo reads tensors.
+        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed",
         "The '.*_dataloader' does not have many workers",
     ):
         config.addinivalue_line("filterwarnings", f"ignore:{message}")

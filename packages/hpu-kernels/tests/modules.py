@@ -86,9 +86,10 @@ class Classifier(_pytorch.LightningModule):  # type: ignore[misc] # The class de
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         inputs, labels, is_padding = batch
-        loss = functional.cross_entropy(self.net(inputs, is_padding), labels)
-        self.losses.append(loss.detach())
-        return loss
+        return functional.cross_entropy(self.net(inputs, is_padding), labels)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.losses.append(outputs["loss"].detach())
 
     def validation_step(self, batch: list[torch.Tensor]) -> None:
         self.training_step(batch)

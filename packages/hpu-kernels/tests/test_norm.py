@@ -52,6 +52,7 @@ _torchs = pytest.mark.skipif(not hasattr(nn, "RMSNorm"), reason="torch 2.4")
 def test_a_module_that_computes_the_same_is_replaced(make: Any) -> None:
     torch.manual_seed(0)
     module = make().to("hpu")
+    kind = type(module)
     nn.init.normal_(module.weight)
     results = []
     for applied in (False, True):
@@ -67,14 +68,15 @@ def test_a_module_that_computes_the_same_is_replaced(make: Any) -> None:
     ]
     for plain, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-5, rtol=1e-5)
-    assert "forward" not in vars(module)
+    assert type(module) is kind
 
 
 @pytest.mark.parametrize("kind", [Shifted, NoRMS, Gated, lambda: nn.LayerNorm(16), lambda: nn.BatchNorm1d(16)])
 def test_other_modules_stay(kind: Any) -> None:
     module = kind().to("hpu")
+    before = type(module)
     with KERNEL.apply(module) as application:
-        assert "forward" not in vars(module)
+        assert type(module) is before
 
     assert [row.kernel for row in application.rows] == ([None] if kind is NoRMS else [])
 
@@ -86,10 +88,12 @@ def test_inputs_of_another_dtype_are_the_modules() -> None:
         assert module(INPUTS.to("hpu", torch.bfloat16)).dtype == torch.float32
 
 
-def test_copies_use_their_own_weights() -> None:
+def test_copies_are_torchs_with_their_own_weights() -> None:
+    """Also of a module to which the kernel was applied twice."""
     module = Norm().to("hpu")
-    with KERNEL.apply(module), torch.no_grad():
+    with KERNEL.apply(module), KERNEL.apply(module), torch.no_grad():
         for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301 - its own
+            assert type(copied) is Norm
             copied.weight.zero_()
             assert not copied(INPUTS.to("hpu")).any()
         assert module(INPUTS.to("hpu")).any()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hpu_core import bridge, casts
+from hpu_core import casts
 from hpu_kernels import _torch, scope
 
 NAME: Final = "scaled_dot_product_attention"
@@ -130,10 +130,8 @@ def _convert_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor,
     return added.clamp(min=least), (added == -torch.inf).all(-1, keepdim=True)
 
 
-@functools.cache
 def _kernel() -> Callable[..., Any]:
-    kernels: Any = bridge.optional_module("hpex.kernels")
-    apply: Callable[..., Any] = kernels.FusedSDPA.apply
+    apply: Callable[..., Any] = scope.bridge_module("hpex.kernels").FusedSDPA.apply
     return apply
 
 

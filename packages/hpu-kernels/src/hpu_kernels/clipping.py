@@ -1,6 +1,5 @@
 """`torch.nn.utils.clip_grad_norm_` by the bridge's FusedClipNorm."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -8,7 +7,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpu_core import bridge
 from hpu_kernels import scope
 
 NAME: Final = "clip_grad_norm_"
@@ -40,18 +38,12 @@ def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
             reason = _why_left(gradients, max_norm, norm_type, checks=error_if_nonfinite)
             scope.note(NAME, reason or KERNEL)
             if reason is None:
-                kernel: Any = _kernel()(parameters, max_norm)
+                kernel: Any = scope.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)
                 norm: torch.Tensor = kernel.clip_norm(parameters).reshape(())
                 return norm
         return plain(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     return clip_grad_norm_
-
-
-@functools.cache
-def _kernel() -> Any:
-    normalization: Any = bridge.optional_module("hpex.normalization")
-    return normalization.FusedClipNorm
 
 
 def apply() -> list[scope.Undo]:

@@ -9,18 +9,16 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpu_core import bridge
 from hpu_kernels import scope, table
 
 KERNEL: Final = "FusedRMSNorm"
 # Features of the input with which a class is tried, where it takes any.
 _FEATURES: Final = 8
+_MARK: Final = "_hpu_kernels_norm"
 
 
-@functools.cache
 def _kernel() -> Any:
-    normalization: Any = bridge.optional_module("hpex.normalization")
-    return normalization.FusedRMSNorm.apply
+    return scope.bridge_module("hpex.normalization").FusedRMSNorm.apply
 
 
 def apply(modules: Iterable[nn.Module]) -> tuple[list[table.Row], list[scope.Undo]]:
@@ -33,30 +31,46 @@ def apply(modules: Iterable[nn.Module]) -> tuple[list[table.Row], list[scope.Und
         if not names or next(module.children(), None) is not None or getattr(module, "bias", None) is not None:
             continue
         weight, eps = getattr(module, "weight", None), vars(module)[names[0]]
-        if not isinstance(weight, torch.Tensor) or "forward" in vars(module):
+        if not isinstance(weight, torch.Tensor) or "forward" in vars(module) or hasattr(module, _MARK):
             continue
         key = type(module), eps, getattr(module, "normalized_shape", None)
         if key not in found:
             found[key] = _is_same(module, eps)
         if found[key]:
-            # A method of the class, so that a copy of the module uses its own weight.
-            vars(module)["forward"] = functools.partial(_forward, module, eps)
-            undo.append(functools.partial(vars(module).pop, "forward", None))
+            undo.append(functools.partial(setattr, module, "__class__", type(module)))
+            module.__class__ = _subclass(type(module), eps)  # type: ignore[arg-type] # Classes are hashable.
         elif "rms" not in type(module).__name__.lower():
             continue
-        rows[type(module).__name__, KERNEL if found[key] else None] += 1
+        rows[key[0].__name__, KERNEL if found[key] else None] += 1
     reason = "it computes something else"
     return [table.Row(kind, kernel, number, "" if kernel else reason) for (kind, kernel), number in rows.items()], undo
 
 
-def _forward(module: nn.Module, eps: float | None, inputs: torch.Tensor) -> torch.Tensor:
-    """Compute a norm by the kernel for an input of the weight's dtype."""
-    weight: Any = module.weight
-    if not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype or type(inputs) is not torch.Tensor:
-        output: torch.Tensor = type(module).forward(module, inputs)
+@functools.cache
+def _subclass(base: type[nn.Module], eps: float | None) -> type[nn.Module]:
+    """Return a class whose forward pass is the kernel's, for inputs of the weight's dtype.
+
+    A class, not a function of each module, lets torch.compile use one graph for all blocks.
+    """
+
+    def forward(self: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+        weight: Any = self.weight
+        if not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype or type(inputs) is not torch.Tensor:
+            output: torch.Tensor = base.forward(self, inputs)
+        else:
+            output = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
         return output
-    normalized: torch.Tensor = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
-    return normalized
+
+    def reduce(self: nn.Module, protocol: Any) -> Any:
+        # A copy is of the class of before, which pickle finds by its name.
+        return _new, (base,), *base.__reduce_ex__(self, protocol)[2:]
+
+    names = {"forward": forward, "__reduce_ex__": reduce, "__module__": base.__module__, _MARK: True}
+    return type(base.__name__, (base,), names)
+
+
+def _new(kind: type[nn.Module]) -> nn.Module:
+    return kind.__new__(kind)
 
 
 @torch.no_grad()

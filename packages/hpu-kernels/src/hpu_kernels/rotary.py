@@ -1,6 +1,5 @@
 """Rotary embeddings of transformers' models by the bridge's kernel, where their function computes the same."""
 
-import functools
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -8,7 +7,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpu_core import bridge
 from hpu_kernels import scope, table
 
 # The function that each file of transformers with such a model has.
@@ -16,15 +14,11 @@ NAME: Final = "apply_rotary_pos_emb"
 KERNEL: Final = "RotaryPosEmbedding"
 
 
-@functools.cache
-def _kernels() -> Any:
-    return bridge.optional_module("hpex.kernels")
-
-
 def _rotate(tensor: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Return queries or keys, (batch, heads, length, head size), rotated by angles of shape (1, length, head size)."""
-    table = cos.to(tensor.dtype).unsqueeze(0), sin.to(tensor.dtype).unsqueeze(0)
-    rotated: torch.Tensor = _kernels().RotaryPosEmbeddingHelperV1.apply(tensor, *table, 0)
+    angles = cos.to(tensor.dtype).unsqueeze(0), sin.to(tensor.dtype).unsqueeze(0)
+    kernel: Any = scope.bridge_module("hpex.kernels").RotaryPosEmbeddingHelperV1
+    rotated: torch.Tensor = kernel.apply(tensor, *angles, 0)
     return rotated
 
 

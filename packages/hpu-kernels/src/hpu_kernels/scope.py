@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import nn
 
+from hpu_core import bridge
 from hpu_kernels import _torch
 
 Undo = Callable[[], None]
@@ -137,6 +138,16 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> Undo:
             setattr(owner, name, entry[0])
 
     return undo
+
+
+_modules: Final[dict[str, Any]] = {}
+
+
+def bridge_module(name: str) -> Any:
+    """Return a module of the bridge."""
+    if name not in _modules:
+        _modules[name] = bridge.optional_module(name)
+    return _modules[name]
 
 
 def is_on_card(*tensors: object) -> bool:

@@ -1,0 +1,112 @@
+"""Kernels beside the other packages, each in a training that is compared with one without kernels."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hpu_compile import HPUCompile
+from hpu_kernels import HPUKernels
+from hpu_precision import HPUPrecisionPlugin
+from hpu_testing import Program, machine_env
+
+from .modules import Classifier, losses_of
+
+# AdamW differs by the place of eps.
+OPTIONS: Any = {"optimizer": torch.optim.SGD, "momentum": 0.9}
+
+
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    """Forget the compilations of other tests."""
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.skipif(not hasattr(torch, "compiler") or torch.__version__ < "2.5", reason="hpu-compile needs torch 2.5")
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("regions", ["blocks", pytest.param("whole", marks=pytest.mark.slow)])
+def test_compiled_regions_hold_the_kernels(regions: Any) -> None:
+    """One graph for all blocks, as without them."""
+    plain = losses_of(Classifier(**OPTIONS))
+    kernels, compiled = HPUKernels(), HPUCompile(regions)
+
+    fused = losses_of(Classifier(**OPTIONS), kernels, compiled)
+
+    assert torch.allclose(plain, fused, atol=1e-5)
+    assert compiled.report is not None
+    graphs = [dict(region.graphs) for region in compiled.report.regions if regions == "whole" or "Block" in region.name]
+    assert graphs == [{"training": 1}]
+
+
+@pytest.mark.parametrize("lists", [{}, {"fp32_ops": ["scaled_dot_product_attention"], "bf16_ops": ["linear"]}])
+def test_op_lists_decide_about_attention(lists: Any) -> None:
+    """It is computed in the dtype that the list of hpu-precision says, without and with the kernel."""
+    dtypes: list[torch.dtype] = []
+
+    class Recording(Classifier):
+        def training_step(self, batch: Any) -> torch.Tensor:
+            layer: Any = self.net.blocks[0]
+            dtypes.append(layer.attention.attend(batch[0]).dtype)
+            return super().training_step(batch)
+
+    plugin = HPUPrecisionPlugin("bf16-mixed", **lists)
+    plain = losses_of(Recording(**OPTIONS), plugins=[plugin])
+    fused = losses_of(Recording(**OPTIONS), HPUKernels(), plugins=[plugin])
+    full = losses_of(Classifier(**OPTIONS))
+
+    assert set(dtypes) == {torch.float32 if lists else torch.bfloat16}
+    assert (fused - full).abs().max() <= (plain - full).abs().max() + 1e-3
+
+
+def test_exported_weights_are_those_of_torch() -> None:
+    """Names and values, in the middle of a training."""
+    states: list[dict[str, torch.Tensor]] = []
+
+    class Saving(Classifier):
+        def on_train_end(self) -> None:
+            states.append({name: each.cpu() for name, each in self.state_dict().items()})
+
+    losses_of(Saving(**OPTIONS))
+    losses_of(Saving(**OPTIONS), HPUKernels())
+
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.allclose(each, states[1][name], atol=1e-5) for name, each in states[0].items())
+
+
+_GRAPHS = """
+import torch
+from hpu_bucketing import HPUGraphs
+from hpu_kernels import HPUKernels
+from tests.modules import Classifier, losses_of, make_loader
+
+torch.set_num_threads(1)
+rows = []
+
+
+class Counting(Classifier):
+    def on_train_end(self):
+        rows.extend((row.kind, row.kernel) for row in kernels.rows)
+
+
+kernels = HPUKernels()
+options = dict(optimizer=torch.optim.SGD, momentum=0.9)
+plain = losses_of(Classifier(**options))
+fused = losses_of(Counting(**options), kernels, HPUGraphs("net", have_grad_accumulation=True))
+assert torch.allclose(plain, fused, atol=1e-5), (plain, fused)
+assert ("scaled_dot_product_attention", "FusedSDPA") in rows, rows
+print("same")
+"""
+
+
+@pytest.mark.slow
+def test_graphs_of_lazy_mode_hold_the_kernels(tmp_path: Path) -> None:
+    """A process of its own, because a process has one mode."""
+    environment = machine_env(1, tmp_path, PT_HPU_LAZY_MODE="1", PYTHONPATH=str(Path(__file__).parent.parent))
+    with Program([sys.executable, "-W", "ignore", "-c", _GRAPHS], environment) as program:
+        done = program.wait(120)
+
+    assert "same" in done.output, done.output
