@@ -315,8 +315,8 @@ class HPUStrategyMixin(_Strategy):
         Raises:
             Exception: The save failed, and the previous checkpoint is unchanged.
         """
-        if self.saves is not None and self.saves.finish():
-            self.barrier()
+        if self.saves is not None:
+            self.saves.finish()
 
     def _save(
         self,
@@ -355,11 +355,11 @@ class HPUStrategyMixin(_Strategy):
             as_file: Whether it is one file, which replaces a folder.
         """
         self.finish_save()
-        save = SharedSave(Path(path), self._ranks(), as_file=as_file)
+        save = SharedSave(path, self._ranks(), as_file=as_file)
         if self.saves is None:
             try:
-                with save.writing():
-                    yield save.new
+                with save.writing() as target:
+                    yield target
             except BaseException:
                 save.discard()
                 raise

@@ -231,6 +231,17 @@ def test_a_stage_is_removed_once_its_writer_has_exited(tmp_path: Path) -> None:
     assert [stage.exists() for stage in stages] == [False, True, True]
 
 
+def test_a_stage_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer may be alive."""
+    stage = _stage(tmp_path, TORCH, "")
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+
+    with pytest.warns(UserWarning, match=f"'{stage}' may be of a killed save: this file system has no locks"):
+        folders.remove_stale_stages(tmp_path, keep=tmp_path)
+
+    assert stage.exists()
+
+
 def test_machines_that_share_a_file_system_commit_once(path: Path) -> None:
     _save(path)
 

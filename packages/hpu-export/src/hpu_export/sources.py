@@ -11,6 +11,7 @@ from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from hpu_core.checkpoints import folders
 from hpu_export import _dcp, _safetensors, _torch_file, _zero
 from hpu_export._lazy_tensor import Checkpoint
 from hpu_export.options import ExportOptions
@@ -44,6 +45,9 @@ def open_checkpoint(source: str, options: ExportOptions) -> Iterator[Checkpoint]
         pickle.UnpicklingError: `weights_only` refuses its content.
     """
     fs, path = url_to_fs(source)
+    if isinstance(fs, LocalFileSystem):
+        # The end of a save that was killed.
+        folders.take_up(Path(path).resolve())
     if not fs.exists(path):
         raise FileNotFoundError(f"the checkpoint must exist, got {source!r}")
     is_folder = fs.isdir(path)

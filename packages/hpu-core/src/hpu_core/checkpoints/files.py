@@ -8,13 +8,12 @@ writer in the folder removes temporary files that are not locked.
 import contextlib
 import errno
 import fcntl
-import io
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 PREFIX: Final = ".hpu-core-"
 """Start of the names of temporary files and directories, which Lightning must not take for checkpoints."""
@@ -23,7 +22,9 @@ PARTIAL: Final = ".partial"
 """End of the names of those that are incomplete."""
 
 # Size of the write buffer in bytes. Tensors of a checkpoint are larger and bypass it.
-_BUFFER_SIZE = 1 << 20
+_BUFFER_SIZE: Final = 1 << 20
+# In bytes: more than a full file system has free.
+_PROBE_SIZE: Final = 1 << 20
 
 # Data may be lost. Other errors of `fsync`, such as EINVAL, mean that the file system has no such operation.
 _LOSSES: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
@@ -44,25 +45,28 @@ def flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def translated_errors(path: Path, failures: Sequence[OSError] = ()) -> Iterator[None]:
-    """Raise an error about the checkpoint if one of the operating system caused the body's exception.
+def save_errors(path: Path, folder: Path) -> Iterator[None]:
+    """Raise an error about the checkpoint if one of the operating system is the body's exception, or its cause.
 
     Args:
         path: The checkpoint.
-        failures: List to which errors are added that another exception may replace.
+        folder: Where it is written. It takes no data if torch's writers, which replace the error, have failed on it.
 
     Raises:
         OSError: Of the errno's subclass, such as PermissionError.
     """
     try:
         yield
-    except Exception as error:
-        cause = failures[0] if failures else error
+    except BaseException as error:
+        cause: BaseException | None = error
+        # torch.distributed.checkpoint's is no Exception.
+        if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
+            cause = _refusal(folder)
         if not isinstance(cause, OSError):
             raise
         reason = os.strerror(cause.errno) if cause.errno else str(cause)
         message = f"cannot save the checkpoint, the old one is unchanged: {reason}"
-        raise OSError(cause.errno or errno.EIO, message, str(path)) from cause
+        raise OSError(cause.errno or errno.EIO, message, str(path)) from error
 
 
 @contextlib.contextmanager
@@ -79,43 +83,39 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: Writing failed, for example because the disk is full. The old file is unchanged.
     """
-    failures: list[OSError] = []
-    with translated_errors(path, failures):
+    with contextlib.ExitStack() as cleanup, save_errors(path, path.parent):
         mode = _mode(path)
         if mode is not None and not stat.S_ISREG(mode):
-            # `os.open` rejects a folder, such as a sharded checkpoint.
-            with _buffered_writer(os.open(path, os.O_WRONLY), failures) as writer:
-                yield writer
+            # `open` rejects a folder, such as a sharded checkpoint.
+            with path.open("wb", buffering=_BUFFER_SIZE) as file:
+                yield file
             return
         remove_stale_files(path.parent)
         temporary, descriptor = _create_temporary(path.parent)
-        try:
-            with _buffered_writer(descriptor, failures) as writer:
-                yield writer
-                writer.flush()
-                if mode is not None:
-                    os.fchmod(descriptor, stat.S_IMODE(mode))
-                with _without_refusals():
-                    os.fsync(descriptor)
-                # A file system without `fsync` reports a full disk when a descriptor is closed.
-                os.close(os.dup(descriptor))
-                temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        cleanup.callback(temporary.unlink, missing_ok=True)
+        with os.fdopen(descriptor, "wb", buffering=_BUFFER_SIZE) as file:
+            yield file
+            file.flush()
+            if mode is not None:
+                os.fchmod(descriptor, stat.S_IMODE(mode))
+            with _without_refusals():
+                os.fsync(descriptor)
+            # A file system without `fsync` reports a full disk when a descriptor is closed.
+            os.close(os.dup(descriptor))
+            temporary.replace(path)
         # A power failure could undo the rename.
         flush(path.parent)
 
 
-def lock(descriptor: int, *, wait: bool) -> bool:
+def lock(descriptor: int, *, wait: bool) -> bool | None:
     """Lock an open file or folder until its process exits, and return whether this is done.
 
-    It is not if another process has the lock and `wait` is False, or if a network file system has no locks.
+    It is not if another process has the lock and `wait` is False. None means that the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
+    except OSError as error:
+        return False if error.errno == errno.EWOULDBLOCK else None
     return True
 
 
@@ -128,29 +128,17 @@ def remove_stale_files(folder: Path) -> None:
                 stale.unlink()
 
 
-class _RawFile(io.FileIO):
-    """File that records the operating system's errors, because torch's writer replaces them by its own."""
-
-    def __init__(self, descriptor: int, failures: list[OSError]) -> None:
-        super().__init__(descriptor, "wb")
-        self._failures = failures
-
-    def write(self, data: Any, /) -> int:
+def _refusal(folder: Path) -> OSError | None:
+    """Return the error with which a folder takes no more data, None if it takes some."""
+    probe = folder / f"{PREFIX}{secrets.token_hex(8)}.probe"
+    try:
         try:
-            return super().write(data)
-        except OSError as error:
-            self._failures.append(error)
-            raise
-
-
-@contextlib.contextmanager
-def _buffered_writer(descriptor: int, failures: list[OSError]) -> Iterator[BinaryIO]:
-    """Open a buffered writer. It is flushed if the body ends, and closed in any case."""
-    # Closing the raw file instead of the buffer, which would write its content after an error.
-    with contextlib.closing(_RawFile(descriptor, failures)) as raw:
-        writer = io.BufferedWriter(raw, _BUFFER_SIZE)
-        yield writer
-        writer.flush()
+            probe.write_bytes(bytes(_PROBE_SIZE))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error
+    return None
 
 
 @contextlib.contextmanager

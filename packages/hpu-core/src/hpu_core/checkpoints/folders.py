@@ -18,6 +18,7 @@ import hashlib
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -57,7 +58,7 @@ def follow(path: Path) -> Path:
     """
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         return path.resolve()
-    return path
+    return path.absolute()
 
 
 def resolve(path: Path) -> Path:
@@ -90,8 +91,12 @@ def remove_stale_stages(folder: Path, keep: Path) -> None:
     for stale in folder.glob(f"{PREFIX}*{PARTIAL}/{RECORD}"):
         # Suppressed: it is removed by its writer, or belongs to another user.
         with contextlib.suppress(OSError), stale.open("rb+") as file:
-            if stale.parent != keep and lock(file.fileno(), wait=False):
+            is_stale = stale.parent != keep and lock(file.fileno(), wait=False)
+            if is_stale:
                 shutil.rmtree(stale.parent)
+            elif is_stale is None:
+                name = str(stale.parent)
+                warnings.warn(f"{name!r} may be of a killed save: this file system has no locks to tell", stacklevel=2)
 
 
 def commit(new: Path, path: Path) -> None:
@@ -184,6 +189,7 @@ def _merge(new: Path, path: Path) -> None:
         # Of a save that was killed.
         _finish_merge(path)
         new.rename(path / _READY)
+        flush(path)
         _finish_merge(path)
 
 

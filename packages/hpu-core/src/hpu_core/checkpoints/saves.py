@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch.distributed as dist
+from fsspec.core import url_to_fs
+from fsspec.utils import get_protocol
 
 from hpu_core.checkpoints import folders
-from hpu_core.checkpoints.files import lock, translated_errors
-
-# In bytes: more than a full file system has free.
-_PROBE_SIZE: Final = 1 << 20
+from hpu_core.checkpoints.files import lock, save_errors
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,19 @@ class Ranks:
     broadcast: Callable[[Any], Any]
     gather: Callable[[str], list[str]]
 
-    def agree(self, failure: str, function: Callable[[], object] | None = None) -> None:
+    def agree(
+        self, failure: str, function: Callable[[], object] | None = None, undo: Callable[[], object] | None = None
+    ) -> None:
         """Call a function on this rank, if it has one, and raise an error on all ranks if it fails on one.
+
+        Args:
+            failure: Begin of the other ranks' message.
+            function: The function.
+            undo: Function that is called before an error is raised, but not if ranks are gone.
 
         Raises:
             Exception: The function's, on the rank where it failed.
-            RuntimeError: It failed on others; the message begins with `failure` and names them and their machines.
+            RuntimeError: It failed on others; the message names them and their machines.
         """
         error: Exception | None = None
         try:
@@ -49,11 +55,12 @@ class Ranks:
                 function()
         except Exception as caught:  # noqa: BLE001 - raised below.
             error = caught
-        notes = self.gather("" if error is None else f"rank {self.rank} on {socket.gethostname()}: {error!r}")
-        if error is not None:
-            raise error
+        place = f"rank {self.rank} on {socket.gethostname()}"
+        notes = self.gather("" if error is None else f"{place}: {type(error).__name__}: {error}")
         if failed := [note for note in notes if note]:
-            raise RuntimeError(f"{failure}: {'; '.join(failed)}")
+            if undo is not None:
+                undo()
+            raise error or RuntimeError(f"{failure}: {'; '.join(failed)}")
 
 
 class SharedSave:
@@ -63,7 +70,7 @@ class SharedSave:
         new: Path to which the ranks write: a folder, or a file that does not exist.
     """
 
-    def __init__(self, path: Path, ranks: Ranks, *, as_file: bool = False) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", ranks: Ranks, *, as_file: bool = False) -> None:
         """Begin a save.
 
         Args:
@@ -75,8 +82,9 @@ class SharedSave:
             IsADirectoryError: One file is to replace a folder with files that no save has written.
             OSError: The folder cannot be written.
             RuntimeError: Another rank has failed.
+            ValueError: The path is a URL of a remote file system.
         """
-        self._path = path = folders.follow(Path(ranks.broadcast(path)))
+        self._path = path = folders.follow(local_path(ranks.broadcast(path)))
         self._ranks = ranks
         self._descriptor: int | None = None
         self._failure = f"cannot save the checkpoint {str(path)!r}, the old one is unchanged"
@@ -94,7 +102,7 @@ class SharedSave:
                 raise IsADirectoryError(errno.EISDIR, message, str(path))
             for folder in (path, path.parent):
                 folders.remove_stale_stages(folder, keep=self._stage)
-            with translated_errors(path):
+            with save_errors(path, path):
                 self._stage.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self._stage / folders.RECORD, os.O_RDWR | os.O_CREAT, 0o666)
                 os.write(self._descriptor, self._save_id.encode())
@@ -103,19 +111,14 @@ class SharedSave:
         ranks.agree(self._failure, create if is_first_here else None)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Return the context in which this rank writes its files; other ranks learn of an error in `commit` only.
+    def writing(self) -> Iterator[Path]:
+        """Yield the path to which this rank writes its files; other ranks learn of an error in `commit` only.
 
         Raises:
             OSError: The file system takes no more data, which torch's own errors do not tell.
         """
-        try:
-            yield
-        except BaseException as error:
-            # torch.distributed.checkpoint's is no Exception.
-            if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
-                self._raise_if_unwritable()
-            raise
+        with save_errors(self._path, self._stage):
+            yield self.new
 
     def commit(self, gather: Callable[[str], list[str]] | None = None, error: Exception | None = None) -> None:
         """Make the files the checkpoint, once all ranks have written theirs.
@@ -138,7 +141,7 @@ class SharedSave:
                 raise error
 
         def flush() -> None:
-            with translated_errors(self._path):
+            with save_errors(self._path, self._stage):
                 folders.flush_tree(self._stage)
 
         def commit() -> None:
@@ -147,17 +150,15 @@ class SharedSave:
                 folders.commit(self.new, self._path)
             folders.remove(self._stage)
 
+        unfinished = (
+            f"the checkpoint {str(self._path)!r} is complete, but could not replace the old one everywhere; the next "
+            "load or save takes it up where that failed"
+        )
         try:
-            ranks.agree(self._failure, written)
-            ranks.agree(self._failure, flush if is_first_here else None)
-        except BaseException:
-            self.discard()
-            raise
-        try:
-            unfinished = f"the checkpoint {str(self._path)!r} is complete, but could not replace the old one everywhere"
-            remedy = "the next load or save takes it up where it failed"
-            ranks.agree(f"{unfinished} ({remedy})", commit if ranks.rank == 0 else None)
-            ranks.agree(f"{unfinished} ({remedy})", commit if is_first_here and ranks.rank else None)
+            ranks.agree(self._failure, written, undo=self.discard)
+            ranks.agree(self._failure, flush if is_first_here else None, undo=self.discard)
+            ranks.agree(unfinished, commit if ranks.rank == 0 else None)
+            ranks.agree(unfinished, commit if is_first_here and ranks.rank else None)
         finally:
             self._close()
 
@@ -172,14 +173,6 @@ class SharedSave:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _raise_if_unwritable(self) -> None:
-        probe = self._stage / f"{folders.RECORD}.{self._ranks.rank}"
-        with translated_errors(self._path):
-            try:
-                probe.write_bytes(bytes(_PROBE_SIZE))
-            finally:
-                probe.unlink(missing_ok=True)
-
 
 class AsyncSaves:
     """Asynchronous saves of a strategy, one at a time; every rank must call the same methods."""
@@ -191,17 +184,15 @@ class AsyncSaves:
         self._group: Any | None = None
         self._writer: ThreadPoolExecutor | None = None
 
-    def finish(self) -> bool:
-        """Wait until the last save is complete, and return whether there was one.
+    def finish(self) -> None:
+        """Wait until the last save is complete.
 
         Raises:
             Exception: The save failed.
         """
         pending, self._pending = self._pending, None
-        if pending is None:
-            return False
-        pending.result()
-        return True
+        if pending is not None:
+            pending.result()
 
     def write(self, write: Callable[[Any], None], save: SharedSave) -> None:
         """Write a checkpoint on another thread, and commit it once all ranks have written theirs.
@@ -260,6 +251,17 @@ def write_and_commit(write: Callable[[Any], None], save: SharedSave, group: Any)
     save.commit(gather, failure)
 
 
+def local_path(path: "str | os.PathLike[str]") -> Path:
+    """Return the absolute path of a checkpoint that several ranks write or read.
+
+    Raises:
+        ValueError: It is a URL of a remote file system, which torch and DeepSpeed take for the name of a local folder.
+    """
+    if get_protocol(str(path)) not in {"file", "local"}:
+        raise ValueError(f"a checkpoint of several files must have a local path, got {str(path)!r}: mount the storage")
+    return Path(url_to_fs(str(path))[1])
+
+
 def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
     """Return where a checkpoint is, after what a killed save has left of its commit is taken up; all ranks call this.
 
@@ -267,7 +269,7 @@ def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
         OSError: A commit cannot be completed, such as in a read-only folder.
         RuntimeError: A machine has the checkpoint of another save than rank 0's; the message names it.
     """
-    found = Path(ranks.broadcast(path))
+    found = local_path(ranks.broadcast(path))
     # A commit is completed where Lightning's link to the last checkpoint leads.
     found = found.resolve() if found.is_symlink() else found
     failure = f"cannot load the checkpoint {str(found)!r}"
