@@ -45,12 +45,15 @@ def test_killed_training_resumes_from_the_last_complete_checkpoint(
     """The other rank names the killed one; the losses after resuming equal those of an uninterrupted training."""
     step = random.randint(2, EPOCHS - 1)  # noqa: S311 - not for cryptography.
     path = tmp_path / "checkpoints" / "last.ckpt"
+    path.mkdir(parents=True)
+    (path / "tokenizer.json").touch()
     with program("kill_during_save.py", str(stage), str(path), str(step), kind) as running:
         completed: Any = running.wait(240)
 
     (uninterrupted, resumed), _ = on_ranks(_train_and_resume, stage, str(path))
 
     assert completed.code != 0, completed.output
+    assert (path / "tokenizer.json").exists()
     assert not completed.leaked_pids
     assert re.search(r"rank 1 \(pid \d+ on \S+\) exited.*: killed by signal 9", completed.output), completed.output
     # The last complete checkpoint is the one of the step before.

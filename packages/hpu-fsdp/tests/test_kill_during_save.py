@@ -29,12 +29,13 @@ def _run(tmp_path: Path, runs: int, kind: str) -> list[dict[str, Any]]:
 
 
 def _check(result: dict[str, Any]) -> None:
-    """Check that one rank was killed, the other failed, and the previous checkpoint is complete."""
+    """Check that one rank was killed, the other failed, and the previous checkpoint is complete, beside a file."""
     step, rank, _ = result["kill"]
     path = Path(result["path"])
     assert result["codes"][rank] == -signal.SIGKILL, result
     assert result["codes"][1 - rank] not in {0, -signal.SIGKILL}, result
     assert torch.load(path / "meta.pt", weights_only=False)["global_step"] == step - 1, result
+    assert (path / "tokenizer.json").exists()
     stored = filesystem.FileSystemReader(path).read_metadata().storage_data
     assert stored
     for item in stored.values():

@@ -100,6 +100,8 @@ def main() -> None:
     dataset()
     for run, kill in zip(range(int(runs)), KILLS, strict=False):
         path = f"{folder}/{run}.ckpt"
+        Path(path).mkdir()
+        Path(path, "tokenizer.json").touch()
         port = free_port()
         codes = [_end(pid) for pid in [_fork_rank(rank, port, path, kill, kind) for rank in range(RANKS)]]
         results.append({"path": path, "kill": kill, "codes": codes})
