@@ -2,43 +2,40 @@
 
     python packages/hpu-sim/bench/published/judge.py [--write]
 
-The steps are recorded already (record.py). Nothing is fitted, and nothing is measured here: the truth is what others
-published. Each value is predicted by the function that plans a user's program. ``--write`` writes the tables into
-docs/records/planner.md.
+``recordings/`` has the steps of points.json, each as `hpu-sim plan --save` wrote it of program.py. Nothing is measured
+here: the truth is what others published. One factor is chosen, that of ranges: so that 8 in 10 of the values of every
+other model are inside. The others judge it. ``--write`` writes the tables into docs/records/planner.md, and the factor
+and what is known of ratios into hardware.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
-import functools
-import gzip
 import json
 import math
 import re
 import statistics
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from unittest import mock
 
-import encoding
-from products import MEASURED
-from record import FOLDER, path, points
-
-from hpu_sim.prediction import fusion, matrix_engine
-from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.ranges import Clock, Range, ratio
-from hpu_sim.prediction.recording import Operation, Product, Recording, StepRecording
-from hpu_sim.prediction.time_model import Schedule, mode_of
+from hpu_sim.prediction import recording_file
+from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+FOLDER: Final = Path(__file__).parent
 RECORD: Final = FOLDER.parents[3] / "docs/records/planner.md"
+HARDWARE: Final = FOLDER.parents[1] / "src/hpu_sim/data/hardware.json"
 _BEGIN, _END = "<!-- judged: begin -->", "<!-- judged: end -->"
 GENERATIONS: Final = ("GAUDI", "GAUDI2", "GAUDI3")
-_DEVICES: Final = 8
+#: Share of the values that a range holds, and factor within which a ratio counts as right.
+_SHARE: Final = 0.8
+_NEAR: Final = 1.25
+#: Published ratios closer to 1 say of no job that it is the faster one.
+_EQUAL: Final = 1.05
 #: Jobs whose speeds can be compared, and what the ratio is.
 PAIRS: Final = (
     ("H026", "H001", "8 cards with DDP / 1 card, Gemma 2B"),
@@ -55,215 +52,161 @@ PAIRS: Final = (
 
 @dataclass(frozen=True)
 class Judged:
-    """Published seconds of a step, and their prediction."""
+    """Published seconds of a step, and their prediction: without the factor of ranges, the fast and the slow end."""
 
     point: dict[str, Any]
     generation: str
+    is_chosen: bool
     seconds: float
-    predicted: Range
+    fast: float
+    predicted: float
+    slow: float
 
     @property
     def error(self) -> float:
-        """Relative error of the middle."""
-        return self.predicted.middle / self.seconds - 1
+        """Relative error of the prediction."""
+        return self.predicted / self.seconds - 1
 
     @property
-    def is_inside(self) -> bool:
-        """Whether the range holds the truth."""
-        return self.predicted.low <= self.seconds <= self.predicted.high
-
-    @property
-    def is_known(self) -> bool:
-        """Whether all of the host's preparation of a sample is known."""
-        return self.point.get("loader") not in {"audio", "features"}
-
-
-@functools.cache
-def recordings() -> dict[str, Recording]:
-    """Return the recorded program of each point."""
-    found = {}
-    for point in points():
-        data = json.loads(gzip.decompress(path(point).read_bytes()))
-        job = point["job"]
-        mode = job.get("mode", "lazy")
-        precision = "bf16-true" if job.get("weights") == "bfloat16" else "bf16-mixed"
-        step = encoding.from_json(data)
-        seconds = point.get("loader_seconds", 0.0) * job["batch"]
-        workers = point.get("workers", 0)
-        step.loader_seconds, step.worker_seconds = (0.0, seconds / workers) if workers else (seconds, 0.0)
-        recording = Recording(("",), 0, job.get("cards", 1), _DEVICES, precision=precision, steps=[step])
-        recording.lazy, recording.compiled = mode == "lazy", mode == "compile"
-        recording.parameters, recording.trainable = data["parameters"], data["trainable"]
-        found[point["id"]] = recording
-    return found
+    def needed(self) -> float:
+        """Smallest factor with which the range holds the truth."""
+        return max(self.fast / self.seconds, self.seconds / self.slow, 1.0)
 
 
 def judge() -> list[Judged]:
     """Return all values with their predictions."""
-    return [
-        Judged(point, generation, seconds, clock(point["id"], generation).range())
-        for point in points()
-        for generation, seconds in point["seconds"].items()
-    ]
+    points = json.loads((FOLDER / "points.json").read_text(encoding="utf-8"))["points"]
+    models = list(dict.fromkeys(each["model"] for each in points))
+    found = []
+    for point in points:
+        (recording,) = recording_file.load(FOLDER / "recordings" / f"{point['id']}.rec")
+        # One worker of each card prepares images while the card works.
+        seconds = point.get("loader_seconds", 0.0) * point["job"]["batch"]
+        recording.steps[-1] = replace(recording.steady, worker_seconds=seconds)
+        for generation, truth in point["seconds"].items():
+            clock = Clock(recording, generation)
+            fast, middle, slow = (clock.timeline(end).seconds for end in ("fast", "middle", "slow"))
+            is_chosen = models.index(point["model"]) % 2 == 0
+            found.append(Judged(point, generation, is_chosen, truth, fast, middle, slow))
+    return found
 
 
-@functools.cache
-def clock(point: str, generation: str) -> Clock:
-    """Return the clock of a point on a generation."""
-    return Clock(recordings()[point], generation)
+def factor_of(judged: Iterable[Judged]) -> float:
+    """Return the smallest factor, in hundredths, with which 8 in 10 of these values, and one more, are inside."""
+    needed = sorted(each.needed for each in judged)
+    return math.ceil(100 * needed[math.ceil((len(needed) + 1) * _SHARE) - 1]) / 100
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)) + "\n"
 
 
-def headline(judged: Sequence[Judged]) -> str:
-    """Return the summary by generation and class."""
-    known = [each for each in judged if each.is_known]
-    groups = {"host's preparation known": known}
-    groups |= {f"... {name}": [each for each in known if each.generation == name] for name in GENERATIONS}
-    groups["... GAUDI2 and GAUDI3"] = [each for each in known if each.generation != "GAUDI"]
-    classes = dict.fromkeys(each.point["class"] for each in known)
-    groups |= {f"... {name}": [each for each in known if each.point["class"] == name] for name in classes}
-    groups["all"] = list(judged)
+def headline(judged: Sequence[Judged], factor: float) -> str:
+    """Return the summary by half and generation."""
+    groups = {
+        "models by which the factor was chosen": [each for each in judged if each.is_chosen],
+        "the other models": [each for each in judged if not each.is_chosen],
+        **{name: [each for each in judged if each.generation == name] for name in GENERATIONS},
+        "all": list(judged),
+    }
     rows = []
     for name, group in groups.items():
-        errors = sorted(abs(each.error) for each in group)
-        high = errors[math.ceil(0.9 * len(errors)) - 1]
-        signed = statistics.median(each.error for each in group)
-        shares = f"{statistics.median(errors):.0%}", f"{high:.0%}", f"{errors[-1]:.0%}", f"{signed:+.0%}"
-        inside = statistics.mean(each.is_inside for each in group)
-        width = statistics.median(each.predicted.high / each.predicted.low for each in group)
-        rows.append((name, str(len(group)), *shares, f"{inside:.0%}", f"{width:.2f}"))
-    names = ("values", "n", "median error", "90th percentile", "worst", "with its sign", "inside", "median width")
-    return table(names, rows)
+        errors = [each.error for each in group]
+        sizes = list(map(abs, errors))
+        inside = sum(each.needed <= factor for each in group)
+        width = statistics.median(each.slow / each.fast * factor**2 for each in group)
+        shares = f"{statistics.median(sizes):.0%}", f"{max(sizes):.0%}", f"{statistics.median(errors):+.0%}"
+        rows.append((name, str(len(group)), *shares, f"{inside} of {len(group)}", f"{width:.2f}"))
+    return table(("values", "n", "median error", "worst", "with its sign", "inside", "median width"), rows)
 
 
-def every(judged: Sequence[Judged]) -> str:
+def every(judged: Sequence[Judged], factor: float) -> str:
     """Return each value, a row for each point."""
     cells: dict[str, dict[str, str]] = {}
     for each in judged:
-        name = f"{each.point['id']}, {each.point['model']}{'' if each.is_known else '¹'}"
-        mark = "" if each.is_inside else "²"
-        span = f"{each.predicted.low:.3g}-{each.predicted.high:.3g}"
-        cells.setdefault(name, {})[each.generation] = f"{each.seconds:.4g}: {span}, {each.error:+.0%}{mark}"
+        mark = "" if each.needed <= factor else "¹"
+        span = f"{each.fast / factor:.3g}-{each.slow * factor:.3g}"
+        row = cells.setdefault(f"{each.point['id']}, {each.point['model']}{'' if each.is_chosen else '²'}", {})
+        row[each.generation] = f"{each.seconds:.4g}: {span}, {each.error:+.0%}{mark}"
     rows = [(name, *(row.get(generation, "") for generation in GENERATIONS)) for name, row in cells.items()]
-    notes = "¹ The host's preparation is not known. ² Outside of the range.\n"
-    text = "Seconds of a step: published, the predicted range, the error of its middle."
-    return f"{text}\n\n{table(('point', *GENERATIONS), rows)}\n{notes}"
+    text = "Seconds of a step: published, the predicted range, the error of the predicted time."
+    return (
+        f"{text}\n\n{table(('point', *GENERATIONS), rows)}\n¹ Outside of the range. ² Not looked at in choosing it.\n"
+    )
 
 
-def ratios(judged: Sequence[Judged]) -> str:
-    """Return how far ratios of published values are explained, a row for each kind."""
-    known = {(each.point["id"], each.generation): each for each in judged if each.is_known}
-    pairs = [
-        ("GAUDI3 / GAUDI2", (point, "GAUDI3"), (point, "GAUDI2")) for point in dict.fromkeys(key for key, _ in known)
-    ]
+@dataclass(frozen=True)
+class Ratio:
+    """Published and predicted ratio of two steps."""
+
+    name: str
+    truth: float
+    predicted: float
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the prediction is within a factor of the truth."""
+        return 1 / _NEAR <= self.predicted / self.truth <= _NEAR
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the faster of the two is the predicted one, or they are about equal."""
+        return abs(math.log(self.truth)) < math.log(_EQUAL) or (self.truth < 1) == (self.predicted < 1)
+
+
+def ratios(judged: Sequence[Judged]) -> list[Ratio]:
+    """Return all ratios of two published values that a plan may show."""
+    known = {(each.point["id"], each.generation): each for each in judged}
+    pairs = [("GAUDI3 / GAUDI2", (each, "GAUDI3"), (each, "GAUDI2")) for each in dict.fromkeys(key for key, _ in known)]
     pairs += [(name, (of, each), (to, each)) for of, to, name in PAIRS for each in GENERATIONS]
-    found: dict[str, list[tuple[float, bool]]] = {}
-    for name, of, to in pairs:
-        if of in known and to in known:
-            truth = known[of].seconds / known[to].seconds
-            predicted = ratio(clock(*of), clock(*to))
-            is_inside = predicted.low <= truth <= predicted.high
-            found.setdefault(name, []).append((predicted.middle / truth - 1, is_inside))
-    found["all"] = [each for group in found.values() for each in group]
+    return [
+        Ratio(name, known[of].seconds / known[to].seconds, known[of].predicted / known[to].predicted)
+        for name, of, to in pairs
+        if of in known and to in known
+    ]
+
+
+def ratio_table(found: Sequence[Ratio]) -> str:
+    """Return how far ratios of published values are explained, a row for each kind."""
     rows = []
-    for name, group in found.items():
-        errors, inside = zip(*group, strict=True)
+    for name in (*dict.fromkeys(each.name for each in found), "all"):
+        group = [each for each in found if name in {each.name, "all"}]
+        errors = [each.predicted / each.truth - 1 for each in group]
         shown = f"{statistics.median(map(abs, errors)):.0%}", f"{min(errors):+.0%} to {max(errors):+.0%}"
-        rows.append((name, *shown, f"{sum(inside)} of {len(inside)}"))
-    return table(("ratio", "median error", "errors", "inside"), rows)
-
-
-def _peak_seconds(product: Product, dtype: str, item: int, generation: str, valid: float = 0.5) -> float:
-    del item, valid
-    return float(math.prod(product[:4]) / matrix_engine.peak(dtype, generation))
-
-
-def _alone(_operations: Any, _values: Any, start: int, end: int) -> list[list[int]]:
-    return [[index] for index in range(start, end)]
-
-
-#: Rules that an ablation leaves out: figures of the hardware in their place, or what a function or constant becomes.
-ABLATIONS: Final[dict[str, tuple[dict[str, Any], tuple[Any, str, Any] | None]]] = {
-    "nothing": ({}, None),
-    "tiles of products: each at the peak": ({}, (matrix_engine, "seconds", _peak_seconds)),
-    "power: the full clock": ({"matrix_efficiency": 1.0}, None),
-    "whole lines of rows": ({"line_bytes": 1}, None),
-    "fusion": ({}, (fusion, "_fused", _alone)),
-    "bundles": ({}, (fusion, "_NODES", -1)),
-    "overlap of dependent kernels": ({"pipeline_parts": 1.0, "bundle_slices": 1.0}, None),
-    "instructions of the vector engines": ({"load_cycles": 0.0, "special_cycles": 0.0}, None),
-    "the host": (dict.fromkeys(("trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds"), 0.0), None),
-    "preparation of samples": ({"loader_factor": 0.0}, None),
-}
-
-
-def ablations(judged: Sequence[Judged]) -> str:
-    """Return the errors without each rule."""
-    known = [each for each in judged if each.is_known]
-    rows = []
-    for name, (figures, patch) in ABLATIONS.items():
-        errors = []
-        with mock.patch.object(*patch) if patch else contextlib.nullcontext():
-            for each in known:
-                recording = recordings()[each.point["id"]]
-                device = replace(hardware(each.generation), **figures)
-                seconds = Schedule(recording.steady, device, _DEVICES, mode_of(recording)).seconds()
-                errors.append(seconds / each.seconds - 1)
-        sizes = [abs(error) for error in errors]
-        median, signed = statistics.median(sizes), statistics.median(errors)
-        rows.append((name, f"{median:.1%}", f"{signed:+.1%}", f"{max(sizes):.0%}"))
-    return table(("without (every figure in the middle)", "median error", "with its sign", "worst"), rows)
-
-
-def products() -> str:
-    """Return how far measured products are from ours."""
-    rows = []
-    for dtype in ("bfloat16", "float8"):
-        errors = [
-            2e-12 * math.prod(product[:4]) / _measured_seconds(product, dtype) / measured - 1
-            for product, each, measured in MEASURED
-            if each == dtype
-        ]
-        rows.append(
-            (dtype, str(len(errors)), f"{statistics.median(errors):+.0%}", f"{min(errors):+.0%} to {max(errors):+.0%}")
-        )
-    return table(("products measured on GAUDI2", "n", "median error of the rate", "errors"), rows)
-
-
-def _measured_seconds(product: Product, dtype: str) -> float:
-    item = 1 if dtype == "float8" else 2
-    reads = ((0, product.rows * product.inner * item), (1, product.inner * product.columns * item))
-    writes = ((2, product.rows * product.columns * 2),)
-    operation = Operation("aten.mm", "forward", "", dtype, 1, (product,), reads, writes, 0)
-    device = replace(hardware("GAUDI2"), trace_seconds=0.0, graph_seconds=0.0, start_seconds=0.0)
-    return Schedule(StepRecording([operation]), device, 1, "lazy").seconds()
-
-
-def render() -> str:
-    """Return the generated part of the record."""
-    judged = judge()
-    today = dt.datetime.now(tz=dt.timezone.utc).date()
-    head = f"{today}, `python packages/hpu-sim/bench/published/judge.py --write`, predicted, not measured.\n"
-    parts = {"Every published value": every, "Ratios": ratios, "Without each rule": ablations}
-    texts = [f"### {name}\n\n{part(judged)}" for name, part in parts.items()]
-    return "\n".join([head, headline(judged), *texts, products()])
+        counts = (sum(each.is_near for each in group), sum(each.is_ranked for each in group))
+        rows.append((name, *shown, *(f"{count} of {len(group)}" for count in counts)))
+    return table(("ratio", "median error", "errors", f"within {_NEAR}", "faster one"), rows)
 
 
 def main() -> None:
     """Judge, and print or write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the record")
+    parser.add_argument("--write", action="store_true", help="write the record and hardware.json")
     options = parser.parse_args()
-    text = render()
+    judged = judge()
+    factor = factor_of(each for each in judged if each.is_chosen)
+    found = ratios(judged)
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    head = f"{today}, `python packages/hpu-sim/bench/published/judge.py --write`, predicted. Factor"
+    parts = (
+        f"{head} of ranges: {factor}.\n",
+        headline(judged, factor),
+        f"### Every published value\n\n{every(judged, factor)}",
+        f"### Ratios\n\n{ratio_table(found)}",
+    )
+    text = "\n".join(parts)
+    print(text)
     if options.write:
         before = RECORD.read_text(encoding="utf-8")
         pattern = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
         RECORD.write_text(pattern.sub(lambda _: f"{_BEGIN}\n\n{text}\n{_END}", before), encoding="utf-8")
-    print(text)
+        counts = f'"count": {len(found)}, "inside": {sum(each.is_near for each in found)}, '
+        counts += f'"ranked": {sum(each.is_ranked for each in found)}, "factor": {_NEAR}'
+        figures = HARDWARE.read_text(encoding="utf-8")
+        figures = re.sub(r'("unexplained": \{"value": )[\d.]+', rf"\g<1>{factor}", figures)
+        figures = re.sub(r'("ratios": \{)"count": .*?"factor": [\d.]+', rf"\g<1>{counts}", figures)
+        HARDWARE.write_text(figures, encoding="utf-8")
 
 
 if __name__ == "__main__":

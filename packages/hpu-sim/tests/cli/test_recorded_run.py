@@ -58,15 +58,6 @@ def test_ranks_of_a_launcher_that_a_signal_killed_are_ended(
     assert bool(folders) is ended
 
 
-def test_snapshot_needs_a_process_with_a_card(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command, path = [sys.executable, "-S", "-c", ""], tmp_path / "memory.pickle"
-
-    code = recorded_run.run(command, os.environ, [], shown=["train.py"], quiet=True, snapshot=path)
-
-    assert code == recorded_run.REPORT_FAILED
-    assert "a memory snapshot needs a process that uses a card" in capfd.readouterr().err
-
-
 def test_invalid_record_fails(capfd: pytest.CaptureFixture[str]) -> None:
     program = "import os; open(os.environ['HPU_SIM_REPORT'] + '/process-1.json', 'w').close()"
 

@@ -16,7 +16,7 @@ from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.options import Options
-from hpu_sim.prediction.ranges import Clock
+from hpu_sim.prediction.time_model import Clock
 from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool
 
@@ -66,9 +66,9 @@ def test_a_run_has_the_time_of_its_plan() -> None:
     train(MODELS["mlp"])
     clock.finish()
 
-    assert clock.clock is not None
-    planned = Clock(recording, config.generation).range()
-    assert clock.clock.time.slow_seconds == pytest.approx(planned.high, rel=0.02)
+    assert clock.predicted is not None
+    planned = Clock(recording, config.generation).timeline().seconds
+    assert clock.predicted.step.seconds == pytest.approx(planned, rel=0.02)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

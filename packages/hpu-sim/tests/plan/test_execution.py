@@ -21,7 +21,7 @@ from hpu_sim import plan
 from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record, record_call
 from hpu_sim.plan.options import Options
-from hpu_sim.prediction.time_model import mode_of
+from hpu_sim.prediction.time_model import Clock
 
 from .programs import MODELS, planned, train
 
@@ -339,7 +339,7 @@ def test_a_loop_without_a_mark_is_planned_by_the_steps_of_its_optimizer() -> Non
     recording = record_call(functools.partial(_train, 10), Options())
 
     assert len(recording.steps) == 2
-    assert [each.phase for each in recording.steady.operations if each.products] == ["forward", "backward"]
+    assert [each.phase for each in recording.steady.operations if each.flops] == ["forward", "backward"]
 
 
 def test_a_loop_of_one_step_without_a_mark_names_the_line_of_its_optimizer() -> None:
@@ -435,7 +435,7 @@ def test_layers_of_the_transformer_engine_compute_in_float8() -> None:
 
     recording = record_call(program, Options())
 
-    assert [each.dtype for each in recording.steady.operations if each.products] == ["float8"] * 3
+    assert [each.dtype for each in recording.steady.operations if each.flops] == ["float8"] * 3
     with pytest.raises(plan.PlanError, match="float8, which GAUDI does not have"):
         planned(recording, "GAUDI")
 
@@ -460,7 +460,7 @@ def test_a_module_keeps_its_name_in_a_wrapper() -> None:
 
     recording = record_call(program, Options(devices=2))
 
-    assert {each.module for each in recording.steady.operations if each.products} == {"Model.head"}
+    assert {each.module for each in recording.steady.operations if each.flops} == {"Model.head"}
     assert recording.lines["Model.head"].startswith(__file__)
 
 
@@ -490,7 +490,7 @@ def test_a_program_is_planned_as_compiled_on_request(monkeypatch: pytest.MonkeyP
 
     recording = record_call(lambda: train(MODELS["mlp"]), Options(compiled=True))
 
-    assert mode_of(recording) == "compile"
+    assert Clock(recording, "GAUDI2").mode == "compile"
 
 
 def test_lazy_mode_cannot_be_planned_as_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

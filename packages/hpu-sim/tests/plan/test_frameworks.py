@@ -15,7 +15,7 @@ from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
 from hpu_sim.prediction import zero
-from hpu_sim.prediction.ranges import Clock
+from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ def test_the_option_fp8_gives_the_model_the_layers() -> None:
     pytest.importorskip("hpu_precision")
     recording = _fit(_Module(), Options(precision="fp8"))
 
-    assert {each.dtype for each in recording.steady.operations if each.products} == {"float8"}
+    assert {each.dtype for each in recording.steady.operations if each.flops} == {"float8"}
 
 
 def test_a_strategy_that_does_not_exist_is_an_error_of_the_option() -> None:

@@ -65,9 +65,9 @@ def test_the_axes_begin_at_zero_and_have_round_numbers(plan: Plan) -> None:
 
 
 def test_limits_below_five_percent_are_left_out(plan: Plan) -> None:
-    time = dataclasses.replace(plan.strategies[0].time, bounds={"host": 0.99, "network": 0.004})
+    step = dataclasses.replace(plan.strategies[0].step, bounds={"host": 0.99, "network": 0.004})
     page = view.document(
-        dataclasses.replace(plan, strategies=(dataclasses.replace(plan.strategies[0], time=time),))
+        dataclasses.replace(plan, strategies=(dataclasses.replace(plan.strategies[0], step=step),))
     ).html()
 
     assert "limited by host (99%);" in page

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.time_model import Schedule
+from hpu_sim.prediction.recording import Recording
+from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import StepRecording
     from hpu_sim.prediction.time_model import Mode, Timeline
 
 
-def predict(step: StepRecording, generation: str, devices: int, mode: Mode) -> Timeline:
+def clock_of(step: StepRecording, generation: str = "GAUDI2", mode: Mode = "lazy") -> Clock:
+    """Return the clock of a step on a box of 8."""
+    recording = Recording(("",), 0, 8, 8, lazy=mode == "lazy", compiled=mode == "compile", steps=[step])
+    return Clock(recording, generation)
+
+
+def predict(step: StepRecording, generation: str = "GAUDI2", mode: Mode = "lazy") -> Timeline:
     """Return the timeline of a step."""
-    return Schedule(step, hardware(generation), devices, mode).timeline()
+    return clock_of(step, generation, mode).timeline()

@@ -11,21 +11,22 @@ import torch
 from hpu_sim import plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
-from hpu_sim.prediction.chrome_trace import trace_of_recording
-from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, Recording, StepRecording
+from hpu_sim.prediction.chrome_trace import trace_of
+from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
+from hpu_sim.prediction.time_model import IDLE, Clock
 
-from .predicting import predict
+from .predicting import clock_of
 
 _FRAME = "train.py(12): training_step"
 
 
 def _trace(step: StepRecording, *, lazy: bool = False) -> dict[str, Any]:
-    return trace_of_recording(Recording((), 0, 1, 8, lazy=lazy, steps=[step]), "GAUDI3")
+    return trace_of(clock_of(step, "GAUDI3", "lazy" if lazy else "eager"))
 
 
 def _operation(name: str, flops: int = 0, **kwargs: Any) -> Operation:
     accesses = ((0, 1 << 20),)
-    return Operation(name, "forward", "net.0", "bfloat16", flops, (), accesses, accesses, 0, **kwargs)
+    return Operation(name, "forward", "net.0", "bfloat16", flops, accesses, accesses, 0, **kwargs)
 
 
 @pytest.fixture
@@ -95,11 +96,16 @@ def test_a_collective_has_its_bytes(step: StepRecording) -> None:
 
 
 def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
-    (annotation,) = _events(_trace(step), "user_annotation")
+    """The kernels and what the device waits for are all of it."""
+    timeline = clock_of(step, "GAUDI3", "eager").timeline()
+    trace = _trace(step)
+    (annotation,) = _events(trace, "user_annotation")
 
-    seconds = predict(step, "GAUDI3", 8, "eager").seconds
+    kernels = sum(each["dur"] for each in _events(trace, "kernel") if not each["name"].startswith("hccl:"))
+    waits = sum(each.seconds for each in timeline.spans if each.name == IDLE)
     assert (annotation["name"], annotation["ts"]) == ("ProfilerStep#1", 0)
-    assert annotation["dur"] == pytest.approx(seconds * 1e6, abs=0.001)
+    assert annotation["dur"] == pytest.approx(timeline.seconds * 1e6, abs=0.001)
+    assert kernels + waits * 1e6 == pytest.approx(annotation["dur"], abs=0.01)
 
 
 def test_events_of_a_track_do_not_overlap() -> None:
@@ -120,7 +126,7 @@ def test_the_trace_of_a_recorded_rank_names_it_and_the_line_that_reads_a_value()
             with plan.step():
                 model(torch.ones(4, 8, device="hpu")).sum().item()
 
-    trace = trace_of_recording(record_call(program, Options(devices=2, rank=1)), "GAUDI3")
+    trace = trace_of(Clock(record_call(program, Options(devices=2, rank=1)), "GAUDI3"))
 
     assert (trace["distributedInfo"]["rank"], trace["distributedInfo"]["world_size"]) == (1, 2)
     assert "aten::addmm" in {event["name"] for event in _events(trace, "kernel")}

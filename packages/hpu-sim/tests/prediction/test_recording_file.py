@@ -17,7 +17,6 @@ from hpu_sim.prediction.recording import (
     MemorySample,
     ModuleBytes,
     Operation,
-    Product,
     Recording,
     StepRecording,
 )
@@ -28,7 +27,16 @@ if TYPE_CHECKING:
 
 def _recording() -> Recording:
     operation = Operation(
-        "aten.mm", "forward", "Model.head", "float32", 8, (Product(1, 2, 2, 1),), ((1, 8),), ((2, 16),), -5, (0,)
+        "aten.mm",
+        "forward",
+        "Model.head",
+        "float32",
+        8,
+        ((1, 8),),
+        ((2, 16),),
+        -5,
+        (0,),
+        product=(1, 2, 1, 2),
     )
     step = StepRecording(
         [operation],
@@ -98,4 +106,4 @@ def test_generations_of_a_recording_are_compared(tmp_path: Path) -> None:
 
     first, second = json.loads(result.output)["strategies"]
     assert first["relative"] is None
-    assert second["relative"][0] < 1.2 < 2 * second["relative"][1]
+    assert second["relative"] < 1.2

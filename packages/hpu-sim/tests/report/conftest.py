@@ -26,12 +26,10 @@ def run_recorded(tmp_path: Path, hpu_sim_command: Callable[..., Any], forks: Non
         *arguments: str,
         devices: int = 1,
         reports: Sequence[Path] = (),
-        snapshot: Sequence[Path] = (),
         **variables: str,
     ) -> tuple[Any, Report]:
         path = tmp_path / "report.json"
         options = [option for each in (path, *reports) for option in ("--report", each)]
-        options += [option for each in snapshot for option in ("--memory-snapshot", each)]
         command = ["run", "--devices", str(devices), *options, PROGRAMS / program, *arguments]
         done = hpu_sim_command(*command, **{"PT_HPU_LAZY_MODE": "1", **variables})
         return done, from_dict(Report, json.loads(path.read_text(encoding="utf-8")))

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.common.frames import Frame
-from hpu_sim.prediction.summary import Cost, StepTime
-from hpu_sim.report.schema import Clock, Machine, RankRecord, Report, Site
+from hpu_sim.prediction.summary import Cost, Step
+from hpu_sim.report.schema import Machine, PredictedStep, RankRecord, Report, Site
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 
@@ -31,14 +31,11 @@ _SITE: Final = Site(
     max_per_step=1,
     examples=[],
 )
-CLOCK: Final = Clock(
-    step=3,
-    time=StepTime(0.001, 0.00125, 0.002, {"memory": 1.0}, {}),
-    costs=(
-        Cost("/home/me/train.py:42", "memory", 0.0005, 0, "10 GiB read and written"),
-        Cost("", "memory", 0.000125, 0, "none"),
-    ),
+COSTS: Final = (
+    Cost("/home/me/train.py:42", "memory", 0.0005, 0, "10 GiB read and written"),
+    Cost("", "memory", 0.000125, 0, "none"),
 )
+PREDICTED: Final = PredictedStep(3, Step(0.001, 0.00125, 0.002, {"memory": 1.0}, 0, COSTS))
 _TOTALS: Final = {
     "graphs": 20,
     "recompilations": 3,

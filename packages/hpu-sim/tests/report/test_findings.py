@@ -10,7 +10,7 @@ import pytest
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.schema import Replaceable, Site, UncaughtError
 
-from .factories import CLOCK, MACHINE, make_frame, make_record, make_report, make_site
+from .factories import MACHINE, PREDICTED, make_frame, make_record, make_report, make_site
 
 _UNSUPPORTED = "Unsupported operation"
 _COMPLEX = "Complex dtype"
@@ -155,9 +155,9 @@ def test_int64_in_lazy_mode_is_a_limitation() -> None:
 def test_operators_that_a_kernel_replaces_are_found(kernel: str, seconds: float, text: str) -> None:
     """Unless the step takes as long."""
     replaceable = Replaceable(kernel, 64, 2, ("/home/me/train.py:42",), seconds)
-    clock = dataclasses.replace(CLOCK, replaceable=(replaceable,))
+    predicted = dataclasses.replace(PREDICTED, replaceable=(replaceable,))
 
-    found = findings(make_report(make_record(clock=clock)))
+    found = findings(make_report(make_record(predicted=predicted)))
 
     assert [text in each.text for each in found] == ([True] if text else [])
     assert all(each.title.endswith(f", not {kernel}") for each in found)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 from hpu_sim.common.document import MAX_LINES
-from hpu_sim.prediction.summary import HOST, Cost
+from hpu_sim.prediction.summary import Cost
 from hpu_sim.report.schema import Report, UncaughtError
 from hpu_sim.report.view import MAX_FINDINGS, document
 
-from .factories import CLOCK, MACHINE, make_frame, make_record, make_report, make_site
+from .factories import MACHINE, PREDICTED, make_frame, make_record, make_report, make_site
 
 
 def render(report: Report) -> str:
@@ -90,23 +91,25 @@ def test_program_without_a_device_gets_one_line() -> None:
 
 
 def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None:
-    shown = render(make_report(make_record(clock=CLOCK)))
+    shown = render(make_report(make_record(predicted=PREDICTED)))
 
-    assert "  step 3 on GAUDI2: 1 ms to 2 ms (predicted, not measured)\n" in shown
-    assert "  /home/me/train.py:42       400 us to 800 us\n" in shown
-    assert "  no line of the program     100 us to 200 us\n" in shown
+    step = "step 3 on GAUDI2: 1.25 ms, or 1 ms to 2 ms (predicted, not measured), limited by memory (100%)"
+    assert f"  {step}\n" in shown
+    assert re.search(r"  /home/me/train.py:42 +500 us +memory\n", shown)
+    assert re.search(r"  no line of the program +125 us +memory\n", shown)
 
 
 def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_weight() -> None:
-    costs = (Cost(HOST, "host", 6.25e-4, 0, ""), Cost("/home/me/train.py:7", "memory", 1e-9, 0, ""))
-    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, costs=costs))))
+    costs = (Cost("waiting for the host", "host", 6.25e-4, 0, ""), Cost("/home/me/train.py:7", "memory", 1e-9, 0, ""))
+    step = dataclasses.replace(PREDICTED.step, costs=costs)
+    shown = render(make_report(make_record(predicted=dataclasses.replace(PREDICTED, step=step))))
 
-    assert "  waiting for the host       500 us to 1 ms\n" in shown
+    assert re.search(r"  waiting for the host +625 us +host\n", shown)
     assert "train.py:7" not in shown
 
 
 def test_attention_that_a_card_decomposes_is_a_note() -> None:
-    shown = render(make_report(make_record(clock=dataclasses.replace(CLOCK, notes=("decomposed",)))))
+    shown = render(make_report(make_record(predicted=dataclasses.replace(PREDICTED, notes=("decomposed",)))))
 
     assert "  note: decomposed\n" in shown
 

@@ -113,7 +113,7 @@ def _row(result: Result) -> str:
     if result.plan is None:
         return f"| {result.title} | - | not planned: {result.message} | - | {result.seconds:.0f} s |"
     (each,) = result.plan.strategies
-    step = format_range(each.time.fast_seconds, each.time.slow_seconds)
+    step = format_range(each.step.fast_seconds, each.step.slow_seconds)
     cards = each.nodes * each.devices
     return f"| {result.title} | {cards} | {format_bytes(each.memory.peak_bytes)} | {step} | {result.seconds:.0f} s |"
 

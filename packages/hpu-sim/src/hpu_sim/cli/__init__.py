@@ -64,14 +64,6 @@ def main() -> None:
     "rank 0 to FILE.trace.json. Repeatable.",
 )
 @click.option(
-    "--memory-snapshot",
-    "snapshot",
-    default=None,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write each allocation and release with its lines, for torch's memory viewer (pytorch.org/memory_viz).",
-)
-@click.option(
     "--machine",
     default=None,
     metavar="NAME",
@@ -95,7 +87,6 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     machine: str | None,
     *,
     reports: tuple[Path, ...],
-    snapshot: Path | None,
     strict: bool,
     quiet: bool,
     module: bool,
@@ -116,19 +107,17 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
         command = [*_find_program(program, module=module), *arguments]
         for path in reports:
             merge.check_report_path(path)
-        if snapshot is not None:
-            merge.check_writable("memory-snapshot", snapshot)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     build_device()
     os.environ.update(name)
     os.environ.update(subprocess_env.variables(config, os.environ))
     os.environ.update(machine_id.named_or_new(os.environ))
-    if quiet and not reports and snapshot is None:
+    if quiet and not reports:
         # With nothing to do afterwards, this process becomes the program.
         os.execv(command[0], command)  # noqa: S606 - no shell needed
     shown = [*(["-m"] if module else []), program, *arguments]
-    exit_code = recorded_run.run(command, os.environ, reports, shown=shown, quiet=quiet, snapshot=snapshot)
+    exit_code = recorded_run.run(command, os.environ, reports, shown=shown, quiet=quiet)
     signal_forwarding.exit_like(exit_code)
 
 

@@ -1,9 +1,8 @@
-"""The commands `hpu-sim plan`, `hpu-sim plan calibrate` and `hpu-sim plan diff`."""
+"""The command `hpu-sim plan`."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import click
 from click.core import ParameterSource
 
 from hpu_sim.cli.building import build_device
-from hpu_sim.common.formatting import align
 from hpu_sim.device import machine_id
 from hpu_sim.device.config import DEFAULT_GENERATION, SimConfig
 from hpu_sim.device.machine_id import MACHINE_VARIABLE
@@ -22,14 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hpu_sim.plan.options import Options
-    from hpu_sim.prediction.calibration import CalibratedRange
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _JSON: Final = "Print JSON instead of the table, or write it to a file (--json=FILE)."
 _OF_SCRIPTS: Final = (
     "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel", "rank",
-    "compiled", "find_batch", "model", "snapshot",
+    "compiled", "find_batch", "model",
 )  # fmt: skip
 
 
@@ -39,7 +36,7 @@ def mark_json(arguments: Sequence[str]) -> list[str]:
 
 
 class PlanCommand(click.Command):
-    """`hpu-sim plan SCRIPT`, and its subcommands where no script of their name exists.
+    """`hpu-sim plan SCRIPT`.
 
     Options may follow a recording, which has no arguments of its own, but not a script.
     """
@@ -50,9 +47,6 @@ class PlanCommand(click.Command):
         """Parse the arguments of the command that the first one names."""
         from hpu_sim.prediction import recording_file
 
-        if args and args[0] in _COMMANDS and not Path(args[0]).exists():
-            name, *rest = args
-            return _COMMANDS[name].make_context(f"{info_name} {name}", mark_json(rest), parent, **extra)
         if args and Path(args[0]).is_file() and recording_file.is_recording(Path(args[0])):
             # A recording has no arguments of its own: what follows are options of the plan.
             args = [*args[1:], args[0]]
@@ -115,7 +109,11 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
     help="Plan for a loader, such as the card's decoder, that delivers RATE samples per second and card by itself.",
 )
 @click.option(
-    "--hardware", default=None, type=_FILE, metavar="FILE", help="Figures of your own card, as `calibrate` writes them."
+    "--hardware",
+    default=None,
+    type=_FILE,
+    metavar="FILE",
+    help='Figures of your own card: {"ranges": {"launch_seconds": [2e-5, 1e-5]}}, slow end first.',
 )
 @click.option(
     "--set",
@@ -146,14 +144,6 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
     help="Write the predicted step as a Chrome trace for `hpu-profiler report FILE` and Perfetto.",
 )
 @click.option(
-    "--memory-snapshot",
-    "snapshot",
-    default=None,
-    type=_NEW_FILE,
-    metavar="FILE",
-    help="Write each allocation and release with its lines, for torch's memory viewer (pytorch.org/memory_viz).",
-)
-@click.option(
     "--save",
     "recording_path",
     default=None,
@@ -178,7 +168,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
     from hpu_sim.prediction import hardware, recording_file
 
     program: Path | None = values["program"]
-    paths = ("html_path", "json_to", "trace_path", "recording_path", "snapshot")
+    paths = ("html_path", "json_to", "trace_path", "recording_path")
     outputs = command.Outputs(*(values[name] for name in paths))
     if values["hardware"] is not None:
         os.environ[hardware.CALIBRATION_VARIABLE] = str(values["hardware"])
@@ -189,7 +179,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
         ]
         generations = tuple(each.generation for each in configs)
         hardware.give_figures(values["settings"])
-        hardware.calibrated(generations[0])
+        hardware.own_figures(generations[0])
         job = compare.Job(values["samples"], values["loader_rate"], _prices(values["price"]))
         if program is not None and recording_file.is_recording(program):
             _refuse_given(context, _OF_SCRIPTS)
@@ -205,10 +195,6 @@ def plan(context: click.Context, /, **values: Any) -> None:
         raise click.UsageError(
             "`--trace` writes one step: there must be one generation and one choice, "
             f"got {len(configs)} and {len(choices)}"
-        )
-    if values["snapshot"] is not None and (len(choices) > 1 or values["find_batch"]):
-        raise click.UsageError(
-            "`--memory-snapshot` writes one choice: give one strategy, precision and batch, without `--find-batch`"
         )
     if values["rank"] is not None and values["rank"] >= choices[0].world_size:
         raise click.UsageError(
@@ -291,65 +277,3 @@ def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
     if given:
         options = {each.name: each.opts[0] for each in context.command.params}
         raise click.UsageError(f"`{options[given[0]]}` needs the script: a recording is what one choice of it did")
-
-
-@click.command()
-@click.argument("file", type=_FILE)
-@click.option(
-    "--generation",
-    default=DEFAULT_GENERATION,
-    show_default=True,
-    type=click.Choice(["GAUDI", "GAUDI2", "GAUDI3"]),
-    help="Generation of the card.",
-)
-@click.option("--output", default="calibration.hpu-sim.json", show_default=True, type=_NEW_FILE, help="File to write.")
-def calibrate(file: Path, generation: str, output: Path) -> None:
-    """Narrow the ranges of a plan by measurements of your own card.
-
-    FILE is calibration.json of `hpu-doctor verify`.
-    Plans use the output with `--hardware`, or if HPU_SIM_CALIBRATION names it. The exit code is 1 if nothing is
-    narrowed.
-    """
-    from hpu_sim.prediction import calibration
-
-    try:
-        found = calibration.calibrate(json.loads(file.read_text(encoding="utf-8")), generation)
-    except (ValueError, KeyError, TypeError) as error:
-        raise click.UsageError(f"cannot calibrate with {file}: {error}") from error
-    if not found:
-        raise click.ClickException(f"{file} has no point that narrows a range of {generation}")
-    output.write_text(calibration.to_json(found, generation), encoding="utf-8")
-    click.echo("\n".join(align([("figure", "all cards", "this card", "points", ""), *map(_row, found)])))
-    click.echo(f"Wrote {output}. Plans use it with --hardware {output}, or with HPU_SIM_CALIBRATION={output}")
-
-
-def _row(each: CalibratedRange) -> tuple[str, ...]:
-    note = "outside of the range of all cards" if each.is_outside else ""
-    before, after = ("{:.3g} to {:.3g}".format(*sorted(ends)) for ends in (each.before, each.after))
-    return each.name, before, after, str(each.points), note
-
-
-@click.command()
-@click.argument("trace", type=_FILE)
-@click.argument("predicted", type=_FILE)
-@click.option("--rows", default=20, show_default=True, type=click.IntRange(1), help="Rows of a table.")
-@click.option("--json", "json_to", default=None, metavar="[=FILE]", help=_JSON)
-def diff(trace: Path, predicted: Path, rows: int, json_to: str | None) -> None:
-    """Compare the TRACE of a card with the PREDICTED one of `hpu-sim plan --trace`, of the same program.
-
-    The seconds of each engine, graph and operator, the largest differences first: what to correct with `--set`.
-    """
-    from hpu_sim.plan import diff as traces
-
-    try:
-        found = traces.compare(trace, predicted)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    if json_to is not None:
-        with click.open_file(json_to, "w", encoding="utf-8") as file:
-            file.write(traces.to_json(found))
-    if json_to != "-":
-        click.echo(traces.to_text(found, rows), nl=False)
-
-
-_COMMANDS: Final = {"calibrate": calibrate, "diff": diff}

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE, SNAPSHOT_VARIABLE
+from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.process import signal_forwarding
 from hpu_sim.report import merge, view
 
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 REPORT_FAILED = 1
 
 
-def run(  # noqa: PLR0913 - what is written of a run
+def run(
     command: list[str],
     environment: Mapping[str, str],
     reports: Sequence[Path],
     *,
     shown: Sequence[str],
     quiet: bool,
-    snapshot: Path | None = None,
 ) -> int:
     """Run a command, then write the reports and print the summary on stderr.
 
@@ -36,14 +35,12 @@ def run(  # noqa: PLR0913 - what is written of a run
             recorded, which adds no overhead.
         shown: Command line that the report shows.
         quiet: Whether to omit the summary.
-        snapshot: File of the memory snapshot; None for none.
 
     Returns:
         Exit code of the program, or the negated signal number. 1 if the program succeeds and the report fails.
     """
     with tempfile.TemporaryDirectory(prefix="hpu-sim-report-") as folder:
         recording = {REPORT_VARIABLE: folder, REPORT_DETAIL_VARIABLE: "lines" if reports else "counts"}
-        recording[SNAPSHOT_VARIABLE] = "" if snapshot is None else "1"
         exit_code = signal_forwarding.run(command, {**environment, **recording})
         try:
             if exit_code < 0:
@@ -53,8 +50,6 @@ def run(  # noqa: PLR0913 - what is written of a run
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:
                 sys.stderr.write(view.document(report).text())
-            if snapshot is not None:
-                merge.write_snapshot(report, snapshot, Path(folder))
             merge.write_report(report, reports, Path(folder))
         except (OSError, ValueError) as error:
             sys.stderr.write(f"hpu-sim: cannot write the report: {error}\n")

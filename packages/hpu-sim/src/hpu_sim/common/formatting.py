@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: Names of dtypes in C++ (``c10::ScalarType``) and in Python.
 DTYPES: Final = {
@@ -160,6 +160,15 @@ def format_range(fast: float, slow: float) -> str:
     '1.2 ms to 2 ms'
     """
     return f"{format_seconds(fast)} to {format_seconds(slow)}"
+
+
+def format_bounds(shares: Mapping[str, float], least: float = 0.05) -> str:
+    """Return what limits a step, without shares below the least.
+
+    >>> format_bounds({"memory": 0.62, "host": 0.36, "network": 0.02})
+    'memory (62%), host (36%)'
+    """
+    return ", ".join(f"{name} ({share:.0%})" for name, share in shares.items() if share >= least) or "nothing"
 
 
 def show_location(location: str) -> str:

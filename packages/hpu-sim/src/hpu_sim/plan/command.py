@@ -17,7 +17,7 @@ from hpu_sim.plan.errors import PlanError, ProgramError
 from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
-from hpu_sim.prediction import chrome_trace, recording_file, zero
+from hpu_sim.prediction import chrome_trace, recording_file
 from hpu_sim.process import activation
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
     from hpu_sim.plan.options import Options
     from hpu_sim.plan.schema import StrategyPlan
-    from hpu_sim.prediction.ranges import Clock
     from hpu_sim.prediction.recording import Recording
 
     Record = Callable[[Options], Recording]
@@ -49,22 +48,22 @@ class Outputs:
         json: Plan as JSON; :data:`STDOUT` to print it instead of the table.
         trace: Predicted step as a Chrome trace.
         recording: Recordings, of which a plan can be made again.
-        snapshot: Memory of the planned rank, as a snapshot of torch; only a script has one.
     """
 
     html: Path | None = None
     json: str | None = None
     trace: Path | None = None
     recording: Path | None = None
-    snapshot: Path | None = None
 
-    def write(self, plan: Plan, recordings: Sequence[Recording], traced: Recording) -> None:
-        """Write the files and the table of a plan of recordings, one of which is traced."""
+    def write(self, plan: Plan, recordings: Sequence[Recording], job: Job) -> None:
+        """Write the files and the table of a plan of recordings; the trace is that of the first row."""
         document = view.document(plan)
         if self.html is not None:
             self.html.write_text(document.html(), encoding="utf-8")
         if self.trace is not None:
-            trace = chrome_trace.trace_of_recording(traced, plan.strategies[0].generation)
+            first = plan.strategies[0]
+            traced = next((each for each in recordings if each.rank == first.rank), recordings[0])
+            trace = chrome_trace.trace_of(compare.clock_of(traced, first.generation, job))
             self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
         if self.recording is not None:
             recording_file.save(recordings, self.recording)
@@ -108,7 +107,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 ) -> int:
     """Plan a program, print the table and return 0 if a plan fits, 1 if none does, 2 if it cannot be planned."""
     activation.activate(config.devices, config.generation, config.release.version)
-    worker = Worker(program, arguments, shows_output=shows_output, snapshot=outputs.snapshot)
+    worker = Worker(program, arguments, shows_output=shows_output)
     try:
         plans, recordings = make_plans(functools.lru_cache(_KEPT)(worker.record), request)
     except PlanError as error:
@@ -119,7 +118,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
         return CANNOT_PLAN
     finally:
         worker.end_progress()
-    return _finish(plans, recordings, outputs, request.command)
+    return _finish(plans, recordings, outputs, request)
 
 
 def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
@@ -128,33 +127,23 @@ def run_recordings(recordings: Sequence[Recording], request: Request, outputs: O
     for each in recordings:
         groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
     plans: list[StrategyPlan] = []
-    first: Clock | None = None
     for group in groups.values():
-        for generation in request.generations:
-            plan, first = plan_ranks(group, generation, request.job, first)
-            plans.append(plan)
-    return _finish(plans, recordings, outputs)
+        plans += [plan_ranks(group, generation, request.job) for generation in request.generations]
+    return _finish(plans, recordings, outputs, request)
 
 
-def _finish(
-    plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, command: tuple[str, ...] = ()
-) -> int:
-    plan = Plan(command=command or recordings[0].command, strategies=tuple(plans))
-    traced = next((each for each in recordings if each.rank == plans[0].rank), recordings[0])
-    outputs.write(plan, recordings, traced)
+def _finish(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, request: Request) -> int:
+    found = compare.with_relative_times(plans)
+    plan = Plan(command=request.command or recordings[0].command, strategies=found)
+    outputs.write(plan, recordings, request.job)
     return 0 if plan.fits else DOES_NOT_FIT
 
 
-def plan_ranks(
-    ranks: Sequence[Recording], generation: str, job: Job, first: Clock | None
-) -> tuple[StrategyPlan, Clock]:
-    """Return the plan of the rank with most memory, beside the first plan's clock, and that clock."""
-    clocks = [compare.clock_of(each, generation, job) for each in ranks]
-    plans = [compare.strategy_plan(each, job) for each in clocks]
+def plan_ranks(ranks: Sequence[Recording], generation: str, job: Job) -> StrategyPlan:
+    """Return the plan of the rank with most memory."""
+    plans = [compare.strategy_plan(compare.clock_of(each, generation, job), job) for each in ranks]
     most = max(plans, key=lambda plan: plan.memory.peak_bytes)
-    relative = None if first is None else compare.per_sample(clocks[0], first)
-    found = tuple(rank for plan in plans for rank in plan.ranks)
-    return dataclasses.replace(most, ranks=found, relative=relative), first or clocks[0]
+    return dataclasses.replace(most, ranks=tuple(rank for plan in plans for rank in plan.ranks))
 
 
 def with_ranks(record: Record, options: Options, recording: Recording) -> list[Recording]:
@@ -164,7 +153,7 @@ def with_ranks(record: Record, options: Options, recording: Recording) -> list[R
 
 
 def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], list[Recording]]:
-    """Return the plan of each choice and generation, and the recordings of the first one and of those to be kept.
+    """Return the plan of each choice and generation, and recordings: all, or the first one where plans are ranked.
 
     Raises:
         PlanError: If no choice can be planned, as the first of them says.
@@ -173,13 +162,12 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
     plans: list[StrategyPlan] = []
     kept: list[Recording] = []
     failed: list[str] = []
-    first: Clock | None = None
     seen = set()
     for options in request.choices:
         try:
             recording = record(options)
         except (PlanError, ProgramError) as error:
-            if len(request.choices) == 1 or (options is request.choices[-1] and first is None):
+            if len(request.choices) == 1 or (options is request.choices[-1] and not plans):
                 raise
             *_, message = str(error).splitlines()
             failed.append(f"{options.strategy or 'the program'} {options.changes} cannot be planned: {message}")
@@ -195,11 +183,9 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
                 note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
                 chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
             ranks = with_ranks(record, chosen, found)
-            plan, first = plan_ranks(ranks, generation, request.job, first)
+            plan = plan_ranks(ranks, generation, request.job)
             notes = (*plan.notes, *([note] if note else []))
             plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
-            if not plan.fits:
-                plan = _advised(record, chosen, found, plan, is_alone=len(request.choices) == 1)
             plans.append(plan)
             kept += [each for each in ranks if not any(each is other for other in kept)]
         if request.ranks_best:
@@ -209,18 +195,8 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
     return (sorted(plans, key=_rank) if request.ranks_best else plans), kept
 
 
-def _advised(
-    record: Record, options: Options, recording: Recording, plan: StrategyPlan, *, is_alone: bool
-) -> StrategyPlan:
-    if not is_alone:
-        note = "Plan a strategy that does not fit alone for changes with which it does."
-        return dataclasses.replace(plan, notes=(*plan.notes, note))
-    advice, notes = search.advise(record, options, recording, plan.generation)
-    return dataclasses.replace(plan, advice=advice, notes=(*plan.notes, *notes))
-
-
-def _rank(plan: StrategyPlan) -> tuple[bool, bool, float]:
-    """Return by what the best plan comes first: cost per sample if there are prices, else time; ZeRO is not ranked."""
+def _rank(plan: StrategyPlan) -> tuple[bool, float]:
+    """Return by what the best plan comes first: those that fit, by cost per sample if there are prices, else time."""
     rate, samples = plan.rate, max(plan.rate.samples, 1)
-    cost = sum(rate.cost) if rate.price else plan.time.seconds / samples
-    return not plan.fits, zero.is_zero(plan.strategy), cost
+    cost = sum(rate.cost) if rate.price else plan.step.seconds / samples
+    return not plan.fits, cost

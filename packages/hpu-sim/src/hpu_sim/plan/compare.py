@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.memory import memory_plan
+from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.module_names import rows
 from hpu_sim.plan.schema import CollectivePlan, InputPlan, RankPlan, RatePlan, StepMemory, StrategyPlan
 from hpu_sim.prediction import reserve, summary
-from hpu_sim.prediction.hardware import hardware, highest_efficiency, usable_memory
-from hpu_sim.prediction.ranges import Clock, ratio
+from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.prediction.ranges import Range
     from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
 
 #: Name of the optimizer's cost; maximum number of costs, and of points of a step's memory.
 OPTIMIZER: Final = "optimizer"
 MAX_COSTS: Final = 10
 MAX_POINTS: Final = 120
-#: Peaks that Intel states (white paper 817486), where the data of hpu-sim have that of the real clock.
-STATED_FLOPS: Final = {"GAUDI3": {"bfloat16": 1835e12, "float8": 1835e12}}
 # A backward pass has the products of the forward pass twice.
 _PASSES: Final = 3
 _SHORTEST_SEQUENCE: Final = 8
@@ -49,25 +46,22 @@ class Job:
 
 
 def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
-    """Return the clock of a recording on a generation, without the time of this host's loader if another is given.
+    """Return the clock of a recording on a generation, with the loader of a job in place of this host's.
 
     Raises:
         PlanError: If the program computes in float8, which the generation does not have.
     """
-    if job.loader_rate:
-        steps = [dataclasses.replace(each, loader_seconds=0.0, worker_seconds=0.0) for each in recording.steps]
-        recording = dataclasses.replace(recording, steps=steps)
     computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
-    if computes_float8 and "float8" not in hardware(generation).matrix_flops:
+    if computes_float8 and "float8" not in hardware(generation).peaks:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    return Clock(recording, generation)
+    fed = recording.accumulate * batch_size(recording) / job.loader_rate if job.loader_rate else 0.0
+    return Clock(recording, generation, fed)
 
 
 def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
     """Return the plan of a recording on a generation."""
     recording, step, generation = clock.recording, clock.step, clock.generation
-    fed = recording.accumulate * batch_size(recording) / job.loader_rate if job.loader_rate else 0.0
-    found = summary.summarize(clock, fed)
+    found = _step(clock)
     memory = memory_plan(recording)
     usable = usable_memory(generation)
     return StrategyPlan(
@@ -80,38 +74,37 @@ def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
         lazy=recording.lazy,
         parameters=recording.parameters,
         trainable=recording.trainable,
-        flops=step.flops,
         inputs=tuple(InputPlan(*each) for each in step.inputs),
         usable_bytes=usable,
         verdict=reserve.verdict(memory.peak_bytes, usable),
         reserves=reserve.reserves(memory.peak_bytes),
         memory=memory,
         collectives=_collectives(step, recording.devices),
-        time=found.time,
-        costs=_costs(clock, found),
-        rate=_rate(recording, generation, found.range, job),
+        step=found,
+        rate=_rate(recording, generation, found, job),
         host_reads=tuple(recording.host_reads),
         notes=(*_notes(recording), *recording.notes),
-        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, found.time.seconds),),
+        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, found.seconds),),
         history=_history(recording),
         accumulate=recording.accumulate,
         loader_seconds=step.loader_seconds,
         worker_seconds=step.worker_seconds,
-        fed_seconds=fed,
+        fed_seconds=clock.fed_seconds,
+        advice=advice(recording, memory, usable),
     )
+
+
+def with_relative_times(plans: Sequence[StrategyPlan]) -> tuple[StrategyPlan, ...]:
+    """Return plans with the time per sample of the job, divided by that of the first one."""
+    times = [each.step.seconds / max(each.rate.samples, 1) for each in plans]
+    relative = [None, *(each / times[0] if times[0] else None for each in times[1:])]
+    return tuple(dataclasses.replace(each, relative=ratio) for each, ratio in zip(plans, relative, strict=True))
 
 
 def batch_size(recording: Recording) -> int:
     """Return the samples of a rank's batch; 0 if it is not known."""
     shapes = [shape for _, shape, _ in recording.steady.inputs if shape]
     return shapes[0][0] if shapes else 0
-
-
-def per_sample(of: Clock, to: Clock) -> tuple[float, float]:
-    """Return the range of the time per sample of one recording and generation, divided by that of another."""
-    found = ratio(of, to)
-    samples = [each.recording.accumulate * max(batch_size(each.recording), 1) for each in (of, to)]
-    return found.low * samples[1] / samples[0], found.high * samples[1] / samples[0]
 
 
 def representatives(recording: Recording) -> tuple[int, ...]:
@@ -125,7 +118,8 @@ def representatives(recording: Recording) -> tuple[int, ...]:
     return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
 
 
-def _costs(clock: Clock, found: summary.Summary) -> tuple[summary.Cost, ...]:
+def _step(clock: Clock) -> summary.Step:
+    """Return the predicted step with the line of the program that runs each module."""
     lines = clock.recording.lines
     rows_of = rows({*lines, *(each.module for each in clock.step.operations)})
 
@@ -133,8 +127,9 @@ def _costs(clock: Clock, found: summary.Summary) -> tuple[summary.Cost, ...]:
         return OPTIMIZER if phase == "optimizer" else rows_of.get(module, module)
 
     line_of = {rows_of[module]: line for module, line in reversed(lines.items())}
-    costs = summary.costs(clock, found.timeline, name_of, MAX_COSTS)
-    return tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in costs)
+    found = summary.summarize(clock, name_of, MAX_COSTS)
+    costs = tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in found.costs)
+    return dataclasses.replace(found, costs=costs)
 
 
 def _history(recording: Recording) -> tuple[StepMemory, ...]:
@@ -162,9 +157,9 @@ def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...
     )
 
 
-def _rate(recording: Recording, generation: str, found: Range, job: Job) -> RatePlan:
+def _rate(recording: Recording, generation: str, found: summary.Step, job: Job) -> RatePlan:
     """Return the speed of a recorded step."""
-    ends = found.high, found.low
+    ends = found.slow_seconds, found.fast_seconds
     batches = recording.accumulate * (recording.replicas or recording.world_size)
     samples, tokens = batches * batch_size(recording), batches * _tokens(recording)
     price = dict(job.price).get(generation, dict(job.price).get("", 0.0))
@@ -182,8 +177,7 @@ def _rate(recording: Recording, generation: str, found: Range, job: Job) -> Rate
         tokens=tokens,
         samples_per_second=per_second(samples),
         tokens_per_second=per_second(tokens),
-        mfu=per_second(_seconds_at_peak(recording, generation, is_measured=False)),
-        mfu_of_measured=per_second(_seconds_at_peak(recording, generation, is_measured=True)),
+        mfu=per_second(_seconds_at_peak(recording, generation)),
         planned_samples=job.samples,
         hours=hours_for(job.samples),
         card_hours=hours_for(recording.world_size * job.samples),
@@ -200,21 +194,13 @@ def _tokens(recording: Recording) -> int:
     return 0
 
 
-def _seconds_at_peak(recording: Recording, generation: str, *, is_measured: bool) -> float:
-    """Return the time of the model's operations in a step at the peaks of their dtypes."""
-    flops: Counter[str] = Counter()
-    forward = 0
-    for operation in recording.steady.operations:
-        flops[operation.dtype] += operation.flops
-        forward += operation.flops if operation.phase == "forward" else 0
-    known = hardware(generation).matrix_flops
-    seconds = 0.0
-    for dtype, count in flops.items():
-        peak = known.get(dtype) or known["float32"]
-        stated = STATED_FLOPS.get(generation, {}).get(dtype, peak)
-        seconds += count / (peak * highest_efficiency(generation) if is_measured else stated)
+def _seconds_at_peak(recording: Recording, generation: str) -> float:
+    """Return the time of the model's operations in a step at the stated peaks of their dtypes."""
+    device, operations = hardware(generation), recording.steady.operations
+    seconds = sum(each.flops / device.peak(each.dtype) for each in operations)
+    forward = sum(each.flops for each in operations if each.phase == "forward")
     # Recomputed activations are work of the step and not of the model.
-    return seconds * min(1.0, _PASSES * forward / (flops.total() or 1))
+    return seconds * min(1.0, _PASSES * forward / (recording.steady.flops or 1))
 
 
 def _notes(recording: Recording) -> tuple[str, ...]:

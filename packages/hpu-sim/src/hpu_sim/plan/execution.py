@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.common import memory_snapshot
 from hpu_sim.plan import batches, frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recorder import PlanRecorder
@@ -28,7 +27,6 @@ def record(
     arguments: Sequence[str],
     options: Options,
     on_progress: Callable[[str], None] | None = None,
-    snapshot: Path | None = None,
 ) -> Recording:
     """Run a program on a device without kernels until its steps are recorded.
 
@@ -41,7 +39,7 @@ def record(
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    return record_call(run, options, (path, *arguments), on_progress, snapshot)
+    return record_call(run, options, (path, *arguments), on_progress)
 
 
 def record_call(
@@ -49,7 +47,6 @@ def record_call(
     options: Options,
     command: Sequence[str] = (),
     on_progress: Callable[[str], None] | None = None,
-    snapshot: Path | None = None,
 ) -> Recording:
     """Call a function on a device without kernels until its steps are recorded.
 
@@ -58,15 +55,12 @@ def record_call(
         options: Options.
         command: What the recording names as the program.
         on_progress: Function that gets which step and which part of it runs, every thousand operators.
-        snapshot: File for the snapshot of the memory; None for none.
 
     Raises:
         PlanError: If the program cannot be planned.
     """
     _require_torch()
     recorder = PlanRecorder(options, command, on_progress)
-    if snapshot is not None:
-        recorder.memory.snapshot = memory_snapshot.MemorySnapshot()
     try:
         with (
             set_current(recorder),
@@ -84,10 +78,7 @@ def record_call(
             raise PlanError(f"the program exited with {error.code!r} before its first training step") from error
     except Exception as error:
         raise patches.explain(error, recorder) from error
-    recording = recorder.result()
-    if snapshot is not None and recorder.memory.snapshot is not None:
-        memory_snapshot.write(recorder.memory.snapshot.to_dict(), snapshot)
-    return recording
+    return recorder.result()
 
 
 def _require_torch() -> None:

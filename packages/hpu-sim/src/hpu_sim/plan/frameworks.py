@@ -156,7 +156,7 @@ def _describe_strategy(strategy: Any, precision: Any, recorder: PlanRecorder) ->
         recording.strategy = zero.name_of(strategy.config)
         zero.keep_in_memory(strategy.config)
         strategy.remote_device = strategy.remote_device and "cpu"  # That of ZeRO-3's parameters may be a file.
-        recorder.notes.update([zero.UNRANKED, *([zero.OFFLOADED] if zero.OFFLOAD in recording.strategy else [])])
+        recorder.notes.update([zero.OFFLOADED] if zero.OFFLOAD in recording.strategy else [])
 
 
 def _fit(recorder: PlanRecorder, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:

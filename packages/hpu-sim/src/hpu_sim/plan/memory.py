@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
+from hpu_sim.common.formatting import format_bytes
 from hpu_sim.plan.module_names import rows
 from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
 from hpu_sim.prediction.recording import CATEGORIES
+from hpu_sim.prediction.reserve import fitting_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 #: Maximum number of modules; the others are one row.
 MAX_MODULES: Final = 10
 OTHER_MODULES: Final = "other modules"
+# What strategies divide among the ranks, and those that keep all of it on each.
+_STATES: Final = ("parameters", "gradients", "optimizer state", "communication buffers")
+_REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
 
 
 def memory_plan(recording: Recording) -> MemoryPlan:
@@ -58,3 +63,23 @@ def _modules(step: StepRecording, peak: MemorySample, known: Iterable[str]) -> t
 
 def _total(sample: MemorySample) -> int:
     return sum(sample.by_category)
+
+
+def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:
+    """Return which options need less memory, by what the peak consists of; empty if it fits in the usable bytes."""
+    excess = memory.peak_bytes - fitting_bytes(usable)
+    if excess <= 0:
+        return ""
+    states = sum(memory.at_peak[name] for name in _STATES)
+    others = memory.peak_bytes - states
+    divided = "more cards (`--nodes`) divide them further"
+    if recording.strategy in _REPLICATED:
+        more = "" if recording.world_size > 1 else "on several cards (`--devices`), "
+        divided = f"{more}`--strategy hpu_fsdp` or `deepspeed_stage_3` divides them among the cards"
+    name, blocks = recording.blocks
+    recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
+    return (
+        f"To fit with all of the reserve, the peak must be {format_bytes(excess)} lower. "
+        f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {divided}. "
+        f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
+    )

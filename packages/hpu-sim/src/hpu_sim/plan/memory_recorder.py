@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from hpu_sim.common.memory_snapshot import MemorySnapshot
     from hpu_sim.device.native import Native
     from hpu_sim.prediction.recording import Phase, StepRecording
 
@@ -41,15 +40,11 @@ class MemoryRecorder:
     Args:
         native: Device.
         on_root_module: Function that gets the modules that are called outside of another one.
-
-    Attributes:
-        snapshot: Snapshot that gets each change with its lines; None for none.
     """
 
     def __init__(self, native: Native, on_root_module: Callable[[torch.nn.Module], None]) -> None:
         self._native = native
         self._on_root_module = on_root_module
-        self.snapshot: MemorySnapshot | None = None
         self._tracker = torch_tools.module_tracker_class()()
         self._changes: list[_Change] = []
         # Bytes of each storage that was alive when the step began, and category and module of each.
@@ -146,8 +141,6 @@ class MemoryRecorder:
         changes = self._native.take_memory_changes()
         if not changes:
             return
-        if self.snapshot is not None:
-            self.snapshot.add(changes)
         after, module = len(step.operations), self.module
         for number, change in changes:
             self._changes.append((after, phase, number, change))
@@ -184,8 +177,6 @@ class MemoryRecorder:
             if index in moments:
                 step.peaks[moments[index]] = self._by_module()
         self._changes = []
-        if self.snapshot is not None:
-            self.snapshot.categorize({number: CATEGORIES[category] for number, (category, _) in self._tags.items()})
         self._tags = {number: self._tags[number] for number in self._live}
 
     def _by_module(self) -> tuple[ModuleBytes, ...]:

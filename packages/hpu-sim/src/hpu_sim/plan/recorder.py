@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.device.events import Event
     from hpu_sim.plan.options import Options
-    from hpu_sim.prediction.recording import Operation, Phase
+    from hpu_sim.prediction.recording import Access, Operation, Phase
 
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
@@ -203,8 +203,10 @@ class PlanRecorder(OperationRecorder):
             self._show_progress()
         operation = super().record_operation(function, values, results) if self._is_recording else None
         if operation is not None:
-            if self.is_float8 and operation.products:
+            if self.is_float8 and operation.flops:
                 operation.dtype = "float8"
+                # Both operands are recorded in the type that the cast reads.
+                operation.reads = (*operation.reads[:-2], *_as_bytes(operation.reads[-2:], values))
             if operation.phase == "forward" and operation.module not in self.recording.lines:
                 self.recording.lines[operation.module] = frames.program_line()
         self._take_memory()
@@ -337,6 +339,12 @@ class PlanRecorder(OperationRecorder):
             "the program ended without a training step: it must call `Trainer.fit` or step an optimizer, or mark a "
             "step of its loop with `with plan.step():` (`from hpu_sim import plan`)"
         )
+
+
+def _as_bytes(reads: Sequence[Access], values: tuple[Any, ...]) -> Iterator[Access]:
+    """Yield the reads of a product's operands at one byte per element."""
+    item = next((each.element_size() for each in reversed(values) if isinstance(each, torch.Tensor)), 1)
+    yield from ((number, size // item) for number, size in reads)
 
 
 def _is_uneven(parameter: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.prediction.recording import CATEGORIES, PREDICTED, HostRead, MemorySample
 from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - decoding resolves annotations
-from hpu_sim.prediction.summary import Cost, StepTime  # noqa: TC001 - as above
+from hpu_sim.prediction.summary import Step  # noqa: TC001 - as above
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class RatePlan:
         samples_per_second: Samples.
         tokens_per_second: Tokens.
         mfu: Share of the stated peak of the matrix engines that the model's own operations need, without recomputation.
-        mfu_of_measured: The same share of the highest measured rate.
         planned_samples: Samples to train for; 0 if none are given.
         hours: Time to train for them.
         card_hours: The same of all cards.
@@ -89,7 +88,6 @@ class RatePlan:
     samples_per_second: tuple[float, float]
     tokens_per_second: tuple[float, float]
     mfu: tuple[float, float]
-    mfu_of_measured: tuple[float, float]
     planned_samples: int
     hours: tuple[float, float]
     card_hours: tuple[float, float]
@@ -120,27 +118,6 @@ class InputPlan:
 
 
 @dataclass(frozen=True)
-class Advice:
-    """Change that needs less memory.
-
-    Attributes:
-        title: The change.
-        peak_bytes: Peak with the change.
-        fits: Whether that fits with the whole reserve.
-        cost: What it costs.
-        settings: Settings of the Trainer to change; ``checkpoint`` is the number of recomputed blocks.
-        relative: Predicted time per sample of a rank, divided by that without the change.
-    """
-
-    title: str
-    peak_bytes: int
-    fits: bool
-    cost: str
-    settings: dict[str, str]
-    relative: float
-
-
-@dataclass(frozen=True)
 class RankPlan:
     """Figures that differ between the ranks of a job: peak memory, floating-point operations and seconds of a step."""
 
@@ -164,15 +141,13 @@ class StrategyPlan:
         lazy: Whether the bridge is in lazy mode.
         parameters: Number of parameters.
         trainable: Number of those that are trained.
-        flops: Floating-point operations of a step on this rank.
         inputs: The batch.
         usable_bytes: Memory of a device that a program can use.
         verdict: Whether the peak fits in it: "fits" with the whole reserve, "tight" with the least of it, or "no".
         reserves: Memory beside tensors.
         memory: Memory.
         collectives: Collectives of a step.
-        time: Duration of a step.
-        costs: Largest costs of a step.
+        step: Predicted step.
         rate: Speed of the whole job.
         host_reads: Lines that read a value in a step.
         notes: Limits of this plan.
@@ -183,8 +158,8 @@ class StrategyPlan:
         worker_seconds: The same in workers, divided by their number.
         fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
         settings: What was changed of the program, such as its batch or the recomputed blocks.
-        advice: Changes that need less memory: first those that fit, the cheapest first.
-        relative: Range of the time per sample, divided by that of the first plan; None for the first one.
+        advice: What needs less memory; empty where the peak fits.
+        relative: Time per sample, divided by that of the first plan; None for the first one.
     """
 
     strategy: str
@@ -196,15 +171,13 @@ class StrategyPlan:
     lazy: bool
     parameters: int
     trainable: int
-    flops: int
     inputs: tuple[InputPlan, ...]
     usable_bytes: int
     verdict: Verdict
     reserves: tuple[Reserve, ...]
     memory: MemoryPlan
     collectives: tuple[CollectivePlan, ...]
-    time: StepTime
-    costs: tuple[Cost, ...]
+    step: Step
     rate: RatePlan
     host_reads: tuple[HostRead, ...]
     notes: tuple[str, ...]
@@ -215,8 +188,8 @@ class StrategyPlan:
     worker_seconds: float = 0.0
     fed_seconds: float = 0.0
     settings: str = ""
-    advice: tuple[Advice, ...] = ()
-    relative: tuple[float, float] | None = None
+    advice: str = ""
+    relative: float | None = None
 
     @property
     def batch_size(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.document import Chart, Document, Heading, Part, Shape, Table, Text
 from hpu_sim.common.formatting import (
+    format_bounds,
     format_bytes,
     format_int,
     format_range,
@@ -16,6 +17,8 @@ from hpu_sim.common.formatting import (
     format_shares,
     show_location,
 )
+from hpu_sim.prediction.hardware import judged_ratios
+from hpu_sim.prediction.summary import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +36,7 @@ _GOOD: Final = (("yes",), ("tight", "NO"))
 _COSTS: Final = ("cost", "time", "limited by", "FLOP", "why", "line")
 _MEMORY: Final = ("module", "modules", "bytes", "of which")
 _COLLECTIVES: Final = ("collective", "part of the step", "calls", "bytes of the rank", "ranks", "boxes")
-_ADVICE: Final = ("change", "peak memory", "fits", "time per sample, relative; notes")
-# Smaller shares of a range, and parts of a step, are not worth a word; costs in a terminal.
-_SMALL: Final = 0.05
+# Costs in a terminal.
 _BRIEF_COSTS: Final = 3
 
 
@@ -58,17 +59,14 @@ def _parts(plan: Plan) -> Iterator[Part]:
     for each in plan.strategies:
         yield Heading(f"{each.strategy} on {each.generation}{each.settings and f', {each.settings}'}")
         yield Text(_limits(each))
+        if each.advice:
+            yield Text(each.advice)
         yield from (Text(line, is_brief=is_single) for line in _sentences(each))
         yield from _tables(each, is_brief=is_single)
         yield _chart(each, plan.memory_categories)
-        if each.advice:
-            verdict = "is tight" if each.verdict == "tight" else "does not fit"
-            rows = [
-                (a.title, format_bytes(a.peak_bytes), "yes" if a.fits else "not alone", a.cost) for a in each.advice
-            ]
-            title = f"{each.strategy} on {each.generation} {verdict}; what needs less memory"
-            yield Table(_ADVICE, rows, title, frozenset(_ADVICE[3:]), (("yes",), ("not alone",)))
-    notes = dict.fromkeys(note for each in plan.strategies for note in each.notes)
+    notes = dict.fromkeys([TRUST, *(note for each in plan.strategies for note in each.notes)])
+    if not is_single:
+        yield Text(_ratios())
     yield from (Text(f"note: {note}", "faint") for note in notes)
 
 
@@ -82,7 +80,9 @@ def _table(plan: Plan) -> Table:
         "batch": lambda each: str(each.batch_size or "-"),
         "peak memory": lambda each: format_bytes(each.memory.peak_bytes),
         "fits": lambda each: _VERDICTS[each.verdict],
-        "step": lambda each: format_range(each.time.fast_seconds, each.time.slow_seconds),
+        "step": lambda each: (
+            f"{format_seconds(each.step.seconds)} ({format_range(each.step.fast_seconds, each.step.slow_seconds)})"
+        ),
         "samples/s": lambda each: format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
         "MFU": lambda each: format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
         "changed": lambda each: each.settings,
@@ -104,7 +104,17 @@ def _boxes(each: StrategyPlan) -> str:
 
 
 def _relative(each: StrategyPlan) -> str:
-    return "1" if each.relative is None else "{:.2f} to {:.2f}".format(*each.relative)
+    return "1" if each.relative is None else f"{each.relative:.2f}"
+
+
+def _ratios() -> str:
+    """Return how often a ratio such as that of two rows was right."""
+    known = judged_ratios()
+    count, inside, ranked = (int(known[name]) for name in ("count", "inside", "ranked"))
+    return (
+        f"time per sample: of {count} published ratios, {inside} were within a factor of {known['factor']:g} of the "
+        f"predicted one, and {ranked} had the same of the two as the faster one (Gaudi 3 and 2, cards, modes, batches)"
+    )
 
 
 def _hours(each: StrategyPlan) -> str:
@@ -114,12 +124,11 @@ def _hours(each: StrategyPlan) -> str:
 
 def _limits(each: StrategyPlan) -> str:
     """Return what limits the step, and what it communicates."""
-    limits = ", ".join(f"{name} ({share:.0%})" for name, share in each.time.bounds.items() if share >= _SMALL)
     calls = sum(group.count for group in each.collectives)
     size = sum(group.bytes for group in each.collectives)
     word = "collective" if calls == 1 else "collectives"
     collectives = f"{format_int(calls)} {word} ({format_bytes(size)})" if calls else "no collective"
-    return f"{each.strategy} on {each.generation}: limited by {limits or 'nothing'}; {collectives} per step"
+    return f"{each.strategy} on {each.generation}: limited by {format_bounds(each.step.bounds)}; {collectives} per step"
 
 
 def _sentences(each: StrategyPlan) -> Iterator[str]:
@@ -128,8 +137,6 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
     if rate.samples:
         batches = f"{each.accumulate} batches" if each.accumulate > 1 else "one batch"
         yield f"{format_int(rate.samples)} samples per step, {batches} per rank"
-    if rate.mfu[0]:
-        yield f"MFU of the highest measured rate, rather than of the stated peak: {format_shares(rate.mfu_of_measured)}"
     batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
     yield (
         f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
@@ -142,15 +149,16 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
         if seconds:
             yield (
                 f"data: {format_seconds(seconds)} of processor time of this host per step to fetch batches in {place}, "
-                "which the step contains; it is assumed that the cards' host needs half to twice as long"
+                "which the step contains as if the cards' host needed as long"
             )
     if each.fed_seconds:
-        limits = "limits the step" if each.fed_seconds >= each.time.seconds else "is faster than the step"
+        limits = "limits the step" if each.fed_seconds >= each.step.seconds else "is faster than the step"
         yield f"data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
-    graphs = "one per operator and shape (eager)" if each.time.graphs is None else str(each.time.graphs)
-    yield f"{each.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}"
-    shares = [f"{name} ({share:.0%})" for name, share in each.time.width_shares.items() if share >= _SMALL]
-    yield f"what makes the range wide: {', '.join(shares)}"
+    graphs = "one per operator and shape (eager)"
+    if each.step.graphs is not None:
+        first = format_range(*each.step.first_steps_seconds)
+        graphs = f"{each.step.graphs}; the first steps of published runs took {first} longer than later ones"
+    yield f"{each.step.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}"
     peak = each.memory.peak_bytes
     parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)
     low, high = (peak + sum(ends) for ends in zip(*((part.low, part.high) for part in each.reserves), strict=True))
@@ -177,13 +185,13 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
     rows = [
         (
             cost.name,
-            f"{format_seconds(cost.seconds)}, {cost.seconds / (each.time.seconds or 1.0):.0%}",
+            f"{format_seconds(cost.seconds)}, {cost.seconds / (each.step.seconds or 1.0):.0%}",
             cost.bound,
             f"{cost.flops:.3g}" if cost.flops else "",
             cost.explanation,
             show_location(cost.location),
         )
-        for cost in each.costs
+        for cost in each.step.costs
     ]
     title, words = "largest costs of a step", frozenset(_COSTS[4:])
     if is_brief:

@@ -53,22 +53,13 @@ class Worker:
         program: Python file.
         arguments: Its arguments.
         shows_output: Whether the program's output is shown; else only its last lines, if it fails.
-        snapshot: File for the memory snapshot of the first candidate; None for none.
     """
 
-    def __init__(
-        self,
-        program: str,
-        arguments: Sequence[str],
-        *,
-        shows_output: bool = False,
-        snapshot: Path | None = None,
-    ) -> None:
+    def __init__(self, program: str, arguments: Sequence[str], *, shows_output: bool = False) -> None:
         self._program = program
         self._arguments = tuple(arguments)
         self._progress = _Progress()
         self._shows_output = shows_output
-        self._snapshot = snapshot
         self._folders: set[str] = set()
         self._has_imported = False
 
@@ -92,7 +83,6 @@ class Worker:
         with tempfile.TemporaryFile() as output:
             process = context.Process(target=self._work, args=(sender, options, output))
             process.start()
-            self._snapshot = None
             sender.close()
             kind, value = self._receive(receiver, options)
             process.join()
@@ -145,7 +135,6 @@ class Worker:
                 self._arguments,
                 options,
                 on_progress=lambda text: sender.send(("progress", text)),
-                snapshot=self._snapshot,
             )
             end = "recording", recording
         except PlanError as error:

@@ -7,33 +7,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.prediction.ranges import Clock
 from hpu_sim.prediction.recording import HOST_READ, PREDICTED
-from hpu_sim.prediction.time_model import GRAPH_LAUNCH
+from hpu_sim.prediction.time_model import GRAPH_LAUNCH, IDLE
 
 if TYPE_CHECKING:
-    from hpu_sim.prediction.recording import Recording
-    from hpu_sim.prediction.time_model import Span
+    from hpu_sim.prediction.time_model import Clock, Span
 
 TraceEvent = dict[str, Any]
 
 _DEVICE_PID: Final = 0
 _HOST_PID: Final = 1
-# The matrix engine (MME) runs products and convolutions, the DMA engines (EDMA) transposes, the vector engines (TPC)
-# the rest.
-_TRACKS: Final = ("MME", "TPC", "NIC", "EDMA")
-_MME, _TPC, _NIC, _EDMA = range(len(_TRACKS))
-_TRACK_OF: Final = {"matrix": _MME, "vector": _TPC, "copy": _EDMA}
+# The matrix engine (MME) runs products and convolutions, the vector engines (TPC) the rest.
+_TRACKS: Final = ("MME", "TPC", "NIC")
+_MME, _TPC, _NIC = range(len(_TRACKS))
 _US_PER_SECOND: Final = 1e6
 _TICKS_PER_US: Final = 1024
 
 
-def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
-    """Return the trace of the last recorded step."""
-    timeline = Clock(recording, generation).timeline()
-    end = max(timeline.seconds, *(span.end for span in timeline.host_spans), 0.0)
+def trace_of(clock: Clock) -> dict[str, Any]:
+    """Return the trace of a clock's step."""
+    timeline, recording = clock.timeline(), clock.recording
     events = _metadata_events()
-    events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, end, {}))
+    events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, timeline.seconds, {}))
     for number, span in enumerate(timeline.host_spans, start=1):
         events += _host_events(span, number)
     launched = [number for number, span in enumerate(timeline.host_spans, start=1) if span.name != HOST_READ]
@@ -42,13 +37,13 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
         launched = []
     launches = iter(launched)
     for span in timeline.spans:
-        if span.bound != "host":
+        if span.name != IDLE:
             launch = next(launches, 0) if span.stream == "compute" else 0
             events.append(_device_event(span, launch))
     return {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "deviceProperties": [{"id": 0, "name": generation, "predicted": True, "disclaimer": PREDICTED}],
+        "deviceProperties": [{"id": 0, "name": clock.generation, "predicted": True, "disclaimer": PREDICTED}],
         "distributedInfo": {"backend": "hccl", "rank": recording.rank, "world_size": recording.world_size},
         # The key of hpu-profiler's metadata.
         "hpu_profiler": {"stage": "training", "steps": 1},
@@ -59,7 +54,7 @@ def trace_of_recording(recording: Recording, generation: str) -> dict[str, Any]:
 def _metadata_events() -> list[TraceEvent]:
     metadata: list[tuple[str, int, int, dict[str, Any]]] = [
         ("process_name", _DEVICE_PID, 0, {"name": f"/device:HPU:0 ({PREDICTED})"}),
-        ("process_labels", _DEVICE_PID, 0, {"labels": f"{PREDICTED}: middle of the range"}),
+        ("process_labels", _DEVICE_PID, 0, {"labels": PREDICTED}),
         ("process_name", _HOST_PID, _HOST_PID, {"name": f"host ({PREDICTED})"}),
         *(("thread_name", _DEVICE_PID, track, {"name": name}) for track, name in enumerate(_TRACKS)),
     ]
@@ -86,9 +81,8 @@ def _device_event(span: Span, launch: int) -> TraceEvent:
     if span.stream == "network":
         args["bytes"] = span.bytes
         return _event("kernel", f"hccl:{span.name}", _DEVICE_PID, _NIC, span.start, span.end, args)
-    # Engines run beside each other: from when a kernel began.
-    track = _TRACK_OF[span.engine]
-    return _event("kernel", _operator_name(span.name), _DEVICE_PID, track, span.began, span.end, args)
+    track = _MME if span.is_product else _TPC
+    return _event("kernel", _operator_name(span.name), _DEVICE_PID, track, span.start, span.end, args)
 
 
 def _operator_name(name: str) -> str:

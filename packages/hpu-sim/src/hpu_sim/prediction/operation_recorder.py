@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
-from hpu_sim.prediction.flops import ATTENTION, count_flops, products_of
+from hpu_sim.prediction.flops import ATTENTION, count_flops, product_of
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 from hpu_sim.prediction.steps import StepTracker
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from hpu_sim.device.events import Event
-    from hpu_sim.prediction.recording import Phase, Product
+    from hpu_sim.prediction.recording import Phase
 
 # Operators that run nothing on the device, or that are reads of the host.
 _WITHOUT_WORK: Final = frozenset(
@@ -185,29 +185,27 @@ class OperationRecorder:
         if is_read or function.overload.is_view or name in _WITHOUT_WORK:
             return None
         numbers = self.native.storage_numbers(tensors)
-        extents = [_extent(each) for each in tensors]
-        rows = [row for _, _, row in extents]
         count = len(inputs)
-        reads = tuple((number, read) for number, (_, read, _) in zip(numbers[:count], extents, strict=False))
-        writes = tuple((number, size) for number, (size, _, _) in zip(numbers[count:], extents[count:], strict=True))
+        reads = tuple((number, _bytes_read(each)) for number, each in zip(numbers[:count], inputs, strict=True))
+        writes = tuple((number, each.nbytes) for number, each in zip(numbers[count:], outputs, strict=True))
         if name in _GATHERS and reads and writes:
             reads = ((reads[0][0], writes[0][1]), *reads[1:])
         waits: tuple[int, ...] = ()
         if self._pending:
             waits = tuple(sorted({self._pending.pop(each) for each, _ in reads if each in self._pending}))
         if name in _OVERWRITING:
-            reads, rows = reads[1:], rows[1:]
+            reads = reads[1:]
         if name == "copy_" and writes[0][0] > self._newest:
             # Into memory that nothing has used yet: torch's `clone` or `to`, which are copies on every device.
             name = "clone" if inputs[0].dtype == inputs[1].dtype else "_to_copy"
         self._newest = max(self._newest, *numbers)
         flops = 0
-        products: tuple[Product, ...] = ()
+        product: tuple[int, ...] = ()
         if function.computes:
             args, kwargs = function.call(values)
             result = results[0] if len(results) == 1 else results
             flops = count_flops(function.formula, name, args, kwargs, result)
-            products = products_of(name, args, result) if flops else ()
+            product = product_of(name, args) if flops else ()
         key = hash((function.text, tuple((each.shape, each.dtype) for each in inputs)))
         first = next((each for each in tensors if each.is_floating_point()), tensors[0])
         operation = Operation(
@@ -216,13 +214,12 @@ class OperationRecorder:
             module=self.module,
             dtype=str(first.dtype).removeprefix("torch."),
             flops=flops,
-            products=products,
             reads=reads,
             writes=writes,
             key=key,
             waits_for=waits,
             is_launched=not self._parts,
-            rows=tuple(rows),
+            product=product,
         )
         self.step.operations.append(operation)
         if self._parts is not None:
@@ -289,13 +286,9 @@ def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
     return found
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Return a tensor's bytes, those of its different elements, and the contiguous ones of its innermost dimension.
-
-    An expanded dimension is read once.
-    """
-    item, shape, strides = tensor.element_size(), tensor.shape, tensor.stride()
-    size = read = item * tensor.numel()
-    if size and 0 in strides:
-        read = item * math.prod(length for length, stride in zip(shape, strides, strict=True) if stride)
-    return size, read, item * (shape[-1] if shape and strides[-1] == 1 else 1)
+def _bytes_read(tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor's different elements: an expanded dimension is read once."""
+    if not tensor.numel() or 0 not in tensor.stride():
+        return tensor.nbytes
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.element_size() * math.prod(length for length, stride in pairs if stride)

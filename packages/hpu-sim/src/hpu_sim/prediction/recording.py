@@ -36,30 +36,6 @@ Phase = Literal["setup", "forward", "backward", "optimizer"]
 Access = tuple[int, int]
 
 
-#: Whether the operands of a product are transposed: a, b, at, bt.
-Layout = Literal["ab", "abt", "atb", "atbt"]
-
-
-class Product(NamedTuple):
-    """Matrix product of M x K and K x N, so many times.
-
-    Attributes:
-        batch: Number of products.
-        rows: M.
-        columns: N.
-        inner: K.
-        layout: Which operands are read transposed.
-        is_weight_gradient: Whether it is the gradient of a convolution's weight, whose K engines may share.
-    """
-
-    batch: int
-    rows: int
-    columns: int
-    inner: int
-    layout: Layout = "ab"
-    is_weight_gradient: bool = False
-
-
 @dataclass(slots=True)
 class Operation:
     """A call of an operator on the device.
@@ -70,7 +46,6 @@ class Operation:
         module: Qualified name of the innermost module; empty outside of modules.
         dtype: Type of the first tensor, such as ``"bfloat16"``.
         flops: Floating-point operations of matrix products, convolutions and attention; 0 for all others.
-        products: Matrix products that it consists of.
         reads: Storages read.
         writes: Storages written.
         key: Hash of the operator, its shapes and dtypes.
@@ -79,8 +54,7 @@ class Operation:
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
         is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
             kernels.
-        rows: Bytes that are contiguous in each of ``reads`` and then of ``writes``: those of the innermost dimension,
-            or of an element where that dimension is not the contiguous one. Empty if unknown.
+        product: Batch, M, K and N of a matrix product; empty for all others.
     """
 
     name: str
@@ -88,7 +62,6 @@ class Operation:
     module: str
     dtype: str
     flops: int
-    products: tuple[Product, ...]
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     key: int
@@ -96,7 +69,7 @@ class Operation:
     host_sync: bool = False
     frame: str = ""
     is_launched: bool = True
-    rows: tuple[int, ...] = ()
+    product: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -106,7 +79,7 @@ class Operation:
 
 def host_read(phase: Phase, module: str = "", frame: str = "") -> Operation:
     """Return the operation in which the host waits for a value of the device."""
-    return Operation(HOST_READ, phase, module, "", 0, (), (), (), 0, (), host_sync=True, frame=frame)
+    return Operation(HOST_READ, phase, module, "", 0, (), (), 0, host_sync=True, frame=frame)
 
 
 @dataclass(slots=True)

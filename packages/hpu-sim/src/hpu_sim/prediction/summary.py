@@ -1,50 +1,32 @@
-"""Summary of a predicted step: its range, what limits it, and its largest costs with the reason of each."""
+"""A predicted step, of a plan and of a report: its range, what limits it, and its largest costs with their reasons."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.formatting import format_bytes
-from hpu_sim.prediction import fusion, matrix_engine
-from hpu_sim.prediction.hardware import cause_of
+from hpu_sim.prediction import time_model
+from hpu_sim.prediction.hardware import first_steps_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.prediction.ranges import Clock, Range
     from hpu_sim.prediction.recording import Operation, StepRecording
-    from hpu_sim.prediction.time_model import Timeline
+    from hpu_sim.prediction.time_model import Clock
 
-#: Names of costs that are no module's or line's.
-HOST: Final = "waiting for the host"
-NETWORK: Final = "waiting for collectives"
-# Products that fill more of the engine are not worth a word; names of the operators with most bytes.
-_FULL: Final = 0.9
+#: Names of costs that are no module's or line's, by what the device waits for.
+WAITS: Final = {
+    time_model.HOST: "waiting for the host",
+    time_model.NETWORK: "waiting for collectives",
+    time_model.DATA: "waiting for batches",
+}
+#: How far a predicted time can be trusted, which every plan and report says once.
+TRUST: Final = "Times are compared with published speeds only: no card was traced."
+# Names of the operators with most bytes.
 _NAMED: Final = 3
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Predicted duration of a step, as a range.
-
-    Attributes:
-        fast_seconds: Fast end.
-        seconds: Middle.
-        slow_seconds: Slow end.
-        bounds: Share of the step by what limits it: matrix engine, vector engines, memory, network, host.
-        width_shares: Share of each cause in the squared width of the range, the largest first.
-        graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
-    """
-
-    fast_seconds: float
-    seconds: float
-    slow_seconds: float
-    bounds: dict[str, float]
-    width_shares: dict[str, float]
-    graphs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +35,7 @@ class Cost:
 
     Attributes:
         name: Modules or line of the program, the optimizer, the host or the network.
-        bound: What limits it.
+        bound: What limits most of it.
         seconds: Its time.
         flops: Its floating-point operations, backward included.
         explanation: Why it takes that time.
@@ -68,92 +50,105 @@ class Cost:
     location: str = ""
 
 
-class Summary(NamedTuple):
-    """Range of a step's seconds, timeline as long as the middle of that, and duration."""
+@dataclass(frozen=True)
+class Step:
+    """Predicted step.
 
-    range: Range
-    timeline: Timeline
-    time: StepTime
+    Attributes:
+        fast_seconds: Fast end of the range.
+        seconds: Its time, which is that of the costs and of the trace together.
+        slow_seconds: Slow end of the range.
+        bounds: Share of the step by what limits it.
+        flops: Floating-point operations.
+        costs: Largest costs.
+        graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
+        first_steps_seconds: Fewest and most seconds that the first steps of published runs took beyond later ones.
+    """
+
+    fast_seconds: float
+    seconds: float
+    slow_seconds: float
+    bounds: dict[str, float]
+    flops: int
+    costs: tuple[Cost, ...]
+    graphs: int | None = None
+    first_steps_seconds: tuple[float, float] = (0.0, 0.0)
 
 
-def summarize(clock: Clock, least: float = 0.0) -> Summary:
-    """Return the summary of a clock's step, which takes at least so many seconds."""
-    found = clock.range()
-    timeline = clock.timeline().scaled(found.middle)
-    found = found.at_least(least)
-    graphs = None if clock.mode == "eager" else fusion.count_graphs(clock.step, is_lazy=clock.mode == "lazy")
-    shares: defaultdict[str, float] = defaultdict(float)
-    for name, share in found.shares.items():
-        shares[cause_of(name, clock.generation)] += share
-    time = StepTime(
-        found.low,
-        found.middle,
-        found.high,
-        _bounds(timeline),
-        dict(sorted(shares.items(), key=lambda item: -item[1])),
-        graphs,
+def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> Step:
+    """Return a clock's step.
+
+    Args:
+        clock: Clock.
+        name_of: Function of the phase and the module that names a cost.
+        most: Most costs.
+    """
+    timeline, (low, high) = clock.timeline(), clock.range()
+    parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for span in timeline.spans:
+        if span.stream == "compute":
+            parts[WAITS.get(span.bound) or name_of(span.phase, span.module)].update(span.parts)
+    bounds: Counter[str] = sum(parts.values(), Counter())
+    return Step(
+        low,
+        timeline.seconds,
+        high,
+        {name: seconds / (timeline.seconds or 1.0) for name, seconds in bounds.most_common() if seconds > 0},
+        clock.step.flops,
+        _costs(clock, parts, name_of, most),
+        clock.count_graphs(),
+        first_steps_seconds(clock.generation),
     )
-    return Summary(found, timeline, time)
 
 
-def _bounds(timeline: Timeline) -> dict[str, float]:
-    total = timeline.seconds or 1.0
-    shares: defaultdict[str, float] = defaultdict(float)
-    for span in timeline.spans:
-        if span.stream == "compute":
-            shares[span.bound] += span.seconds / total
-    shares["network"] += timeline.exposed / total
-    return {name: round(share, 4) for name, share in sorted(shares.items(), key=lambda item: -item[1]) if share > 0}
-
-
-def costs(clock: Clock, timeline: Timeline, name_of: Callable[[str, str], str], most: int) -> tuple[Cost, ...]:
-    """Return the largest costs of a clock's step, named by a function of the phase and the module."""
-    seconds = defaultdict[str, float](float, {NETWORK: timeline.exposed})
-    bounds: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    bounds[NETWORK]["network"] = 1.0
-    for span in timeline.spans:
-        if span.stream == "compute":
-            name = HOST if span.bound == "host" else name_of(span.phase, span.module)
-            seconds[name] += span.seconds
-            bounds[name][span.bound] += span.seconds
+def _costs(
+    clock: Clock, parts: dict[str, Counter[str]], name_of: Callable[[str, str], str], most: int
+) -> tuple[Cost, ...]:
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in clock.step.operations:
         operations[name_of(each.phase, each.module)].append(each)
     found = []
-    for name, total in sorted(seconds.items(), key=lambda item: -item[1])[:most]:
-        bound = max(bounds[name], key=bounds[name].__getitem__)
-        own = operations[name]
-        explanation = _explain(name, bound, own, clock)
-        if total > 0:
-            found.append(Cost(name, bound, total, sum(each.flops for each in own), explanation))
-    return tuple(found)
+    for name, seconds in sorted(parts.items(), key=lambda item: -item[1].total()):
+        if seconds.total() > 0:
+            own, (bound, _) = operations[name], seconds.most_common(1)[0]
+            flops = sum(each.flops for each in own)
+            found.append(Cost(name, bound, seconds.total(), flops, _explain(bound, own, seconds[bound], clock)))
+    return tuple(found[:most])
 
 
-def _explain(name: str, bound: str, operations: list[Operation], clock: Clock) -> str:
+def _explain(bound: str, operations: list[Operation], seconds: float, clock: Clock) -> str:
     step = clock.step
-    if name == NETWORK:
+    if bound == time_model.NETWORK:
         return _explain_network(step)
-    if name == HOST:
+    if bound == time_model.DATA:
+        return "the loader delivers the samples of a step no faster"
+    if bound == time_model.HOST:
         how = "one by one" if clock.mode == "eager" else "as graphs"
         fetches = " and fetches batches" if step.loader_seconds else ""
-        count = len(step.operations)
+        count = sum(each.is_launched for each in step.operations)
         return f"the host launches {count} operators {how}{fetches}, slower than the card; a larger batch hides it"
-    products = [each for each in operations if each.products]
-    if bound == "matrix engine" and products:
-        largest = max(products, key=lambda each: each.flops)
-        batch, rows, columns, inner = largest.products[0][:4]
-        shape = f"{rows} x {inner} by {inner} x {columns}" + (f", {batch} times" if batch > 1 else "")
-        flops = sum(each.flops for each in operations)
-        item = 4 if largest.dtype == "float32" else 2
-        share = matrix_engine.share_of_peak(largest.products[0], largest.dtype, item, clock.generation)
-        filled = f"; it fills {share:.0%} of the engine" if share < _FULL else ""
-        return f"{flops / 1e12:.3g} TFLOP of {largest.dtype}, the largest product {shape}{filled}"
-    moved = sum(each.bytes for each in operations)
+    if bound == time_model.STARTS:
+        starts = sum(each.is_launched for each in operations)
+        return f"starts of {starts} operators take {seconds * 1e3:.3g} ms; the bridge's fused kernels have fewer"
+    return _explain_products(operations) if bound == time_model.MATRIX else _explain_memory(operations)
+
+
+def _explain_products(operations: list[Operation]) -> str:
+    largest = max(operations, key=lambda each: each.flops)
+    text = f"{sum(each.flops for each in operations) / 1e12:.3g} TFLOP of {largest.dtype}"
+    if not largest.product:
+        return text
+    batch, rows, inner, columns = largest.product
+    times = f", {batch} times" if batch > 1 else ""
+    return f"{text}, the largest product {rows} x {inner} by {inner} x {columns}{times}"
+
+
+def _explain_memory(operations: list[Operation]) -> str:
     bytes_of: Counter[str] = Counter()
     for each in operations:
         bytes_of[each.name.partition(".")[2]] += each.bytes
     names = ", ".join(each for each, _ in bytes_of.most_common(_NAMED))
-    return f"{format_bytes(moved)} read and written by {len(operations)} operators, most by {names}"
+    return f"{format_bytes(bytes_of.total())} read and written by {len(operations)} operators, most by {names}"
 
 
 def _explain_network(step: StepRecording) -> str:

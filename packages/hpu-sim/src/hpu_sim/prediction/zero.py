@@ -6,11 +6,6 @@ from typing import Any, Final
 
 #: End of the names of strategies that keep the optimizer on the host.
 OFFLOAD: Final = "_offload"
-#: What published ratios say of a comparison of strategies (docs/records/planner.md).
-UNRANKED: Final = (
-    "Whether ZeRO is faster than DDP is not known: with ZeRO-2, published steps of Gemma 2B on 8 cards took 1.24 times "
-    "(Gaudi 2) and 1.18 times (Gaudi 3) as long as with DDP, which the model of time does not explain."
-)
 OFFLOADED: Final = "The optimizer runs on the host: the time of that, and of the transfers, is not predicted."
 _SECTIONS: Final = ("offload_optimizer", "offload_param")
 

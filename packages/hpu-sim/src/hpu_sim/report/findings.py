@@ -198,10 +198,10 @@ def _high_memory(report: Report) -> Iterable[Finding]:
 
 def _missed_kernels(report: Report) -> Iterable[Finding]:
     """Yield what torch does in separate operators, of the first rank with a predicted step."""
-    clock = next((each.clock for each in report.ranks if each.clock is not None), None)
-    for each in () if clock is None else clock.replaceable:
+    predicted = next((each.predicted for each in report.ranks if each.predicted is not None), None)
+    for each in () if predicted is None else predicted.replaceable:
         name, _, argument = _KERNELS[each.kernel].partition(": ")
-        share = each.seconds / clock.time.seconds if clock is not None else 0.0
+        share = each.seconds / predicted.step.seconds if predicted is not None else 0.0
         if each.kernel != "FusedSDPA" and share < _LEAST_SAVED:
             continue
         places = ", ".join(f"{Path(file).name}:{line}" for file, _, line in (x.rpartition(":") for x in each.lines))

@@ -12,7 +12,6 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common import memory_snapshot
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.report.schema import RankRecord, Report
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Name of the file in the folder of records with the predicted step of a process.
 TRACE_NAME: Final = "trace-{pid}.json"
-#: The same of its memory snapshot.
-SNAPSHOT_NAME: Final = "memory-{pid}.pickle"
 #: Time that ranks may take to exit after the command, in seconds.
 EXIT_TIMEOUT: Final = 10.0
 # Missing ranks are listed one by one.
@@ -142,20 +139,6 @@ def _first_trace(report: Report, folder: Path) -> Path:
     )
 
 
-def write_snapshot(report: Report, path: Path, folder: Path) -> None:
-    """Write the memory snapshots of all ranks to a file, in which each rank is a device.
-
-    Raises:
-        OSError: If the file cannot be written.
-        ValueError: If no process left one.
-    """
-    paths = {each.rank: folder / SNAPSHOT_NAME.format(pid=each.pid) for each in report.ranks}
-    found = {rank: each for rank, each in paths.items() if each.exists()}
-    if not found:
-        raise ValueError("a memory snapshot needs a process that uses a card and is not killed")
-    memory_snapshot.write(memory_snapshot.merge(found), path)
-
-
 def check_report_path(path: Path) -> None:
     """Raise unless a report can be written to a path.
 
@@ -165,17 +148,8 @@ def check_report_path(path: Path) -> None:
     """
     if path.suffix not in {".html", ".json"}:
         raise ValueError(f"`report` must end in .html or .json, got {str(path)!r}")
-    check_writable("report", path)
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Raise unless a file can be written.
-
-    Raises:
-        ValueError: If the folder does not exist, or the file is not writable.
-    """
     if not path.parent.is_dir():
-        raise ValueError(f"`{option}` must be in an existing folder, got {str(path)!r}")
+        raise ValueError(f"`report` must be in an existing folder, got {str(path)!r}")
     exists = path.exists()
     try:
         # Append mode keeps the contents of an existing file.
@@ -184,4 +158,4 @@ def check_writable(option: str, path: Path) -> None:
         if not exists:
             path.unlink()
     except OSError as error:
-        raise ValueError(f"`{option}` must be a writable file, got {str(path)!r} ({error.strerror})") from error
+        raise ValueError(f"`report` must be a writable file, got {str(path)!r} ({error.strerror})") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
-from hpu_sim.prediction.summary import Cost, StepTime  # noqa: TC001 - as above
+from hpu_sim.prediction.summary import Step  # noqa: TC001 - as above
 
 #: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
@@ -175,20 +175,18 @@ class Replaceable:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Predicted time of one step on a card, not measured.
+class PredictedStep:
+    """Step of a run that was predicted, not measured; its costs are lines of the program (``file:line``).
 
     Attributes:
-        step: Number of the step, from 1.
-        time: Its duration.
-        costs: Lines of the program (``file:line``; empty for none), the host and the network, the largest first.
+        number: Its number, from 1.
+        step: The step.
         notes: What slows the program on a card.
         replaceable: Operators that kernels of the bridge could replace.
     """
 
-    step: int
-    time: StepTime
-    costs: tuple[Cost, ...]
+    number: int
+    step: Step
     notes: tuple[str, ...] = ()
     replaceable: tuple[Replaceable, ...] = ()
 
@@ -211,7 +209,7 @@ class RankRecord:
         sites: Event counters per source line, most frequent first.
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
-        clock: Predicted time of a step; None without one, or with detail "counts".
+        predicted: Predicted step; None without one, or with detail "counts".
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
         numerics: With ``HPU_SIM_NUMERICS``, calls whose sums rounded as on a card, and the largest distance of a result
             to the CPU's relative to it, by operator and dtype.
@@ -230,7 +228,7 @@ class RankRecord:
     sites: tuple[Site, ...]
     dropped_events: int
     recording_error: str | None
-    clock: Clock | None = None
+    predicted: PredictedStep | None = None
     leniences: dict[str, int] = field(default_factory=dict)
     numerics: dict[str, tuple[int, float]] = field(default_factory=dict)
 

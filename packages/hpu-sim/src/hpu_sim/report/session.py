@@ -12,15 +12,14 @@ import dataclasses
 import json
 import multiprocessing.util
 import os
-import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from hpu_sim.common import frames, memory_snapshot
+from hpu_sim.common import frames
 from hpu_sim.device import events
-from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE, SNAPSHOT_VARIABLE
+from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
@@ -43,8 +42,6 @@ _WRITE_INTERVAL: Final = 2.0
 _MAX_OVERHEAD: Final = 0.02
 # A program without training steps checks the clock once per this many events.
 _EVENTS_PER_CHECK: Final = 1024
-# Error of an allocation: its bytes, those in use, and all.
-_OUT_OF_MEMORY: Final = re.compile(r"Allocation failed for size::(\d+) .* with (\d+) of (\d+) bytes in use")
 # Most programs have no process group: stop looking for one after this many events or steps.
 _MAX_RANK_LOOKUPS: Final = 100
 
@@ -55,9 +52,7 @@ class RecordingSession:
     There is one session per process. A forked child starts its own.
     """
 
-    def __init__(
-        self, folder: Path, detail: Detail, config: SimConfig, device: Native, *, has_snapshot: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
         self._folder = folder
         self._detail: Detail = detail
         self._config = config
@@ -65,7 +60,6 @@ class RecordingSession:
         self._forked = False
         self._end_listening: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
-        self._snapshot = memory_snapshot.MemorySnapshot() if has_snapshot else None
         self._reset()
 
     @classmethod
@@ -81,9 +75,8 @@ class RecordingSession:
         detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
         if detail not in {"counts", "lines"}:
             raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
-        has_snapshot = bool(environment.get(SNAPSHOT_VARIABLE))
         level: Detail = "counts" if detail == "counts" else "lines"
-        return cls(Path(folder), level, config, device, has_snapshot=has_snapshot)
+        return cls(Path(folder), level, config, device)
 
     def _reset(self) -> None:
         self._stop_listening()
@@ -108,8 +101,6 @@ class RecordingSession:
 
     def start(self) -> None:
         """Register the hooks for forks and process exit."""
-        if self._snapshot is not None:
-            events.subscribe(events.OPERATORS, self._take_memory)
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self.finish)
 
@@ -137,7 +128,6 @@ class RecordingSession:
             self._clock.finish()
         self._stop_listening()
         self._write("exited")
-        self._write_snapshot()
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "optimizer_begin":
@@ -182,27 +172,6 @@ class RecordingSession:
         trace = json.dumps(self._clock.trace(rank, world_size))
         (self._folder / merge.TRACE_NAME.format(pid=self._pid)).write_text(trace, encoding="utf-8")
 
-    def _take_memory(self, *event: Any) -> None:
-        """Take the changes of the memory since the last event as those of the program's present lines."""
-        del event
-        if self._snapshot is not None:
-            self._snapshot.add(self._device.take_memory_changes())
-
-    def _write_snapshot(self) -> None:
-        if self._snapshot is None:
-            return
-        self._take_memory()
-        error = get_uncaught_error()
-        failed = _OUT_OF_MEMORY.search(error.message) if error is not None else None
-        if failed is not None:
-            size, used, limit = map(int, failed.groups())
-            self._snapshot.add_failure(size, limit - used)
-        try:
-            path = self._folder / merge.SNAPSHOT_NAME.format(pid=self._pid)
-            memory_snapshot.write(self._snapshot.to_dict(), path)
-        except OSError as error:
-            sys.stderr.write(f"hpu-sim: cannot write the memory snapshot: {error}\n")
-
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
         if self._rank is None and self._rank_lookups < _MAX_RANK_LOOKUPS:
@@ -246,7 +215,7 @@ class RecordingSession:
             sites=self._aggregator.sites(),
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
-            clock=None if self._clock is None else self._clock.clock,
+            predicted=None if self._clock is None else self._clock.predicted,
             leniences={name: count for name, count in self._device.lenience_counts().items() if count},
             numerics=self._device.accumulation_distances(),
         )

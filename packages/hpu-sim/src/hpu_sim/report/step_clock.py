@@ -14,12 +14,12 @@ import torch
 
 from hpu_sim.common import frames
 from hpu_sim.device import events
-from hpu_sim.prediction import summary
-from hpu_sim.prediction.chrome_trace import trace_of_recording
+from hpu_sim.prediction.chrome_trace import trace_of
 from hpu_sim.prediction.operation_recorder import OperationRecorder
-from hpu_sim.prediction.ranges import Clock as Prediction
 from hpu_sim.prediction.recording import Recording, StepRecording
-from hpu_sim.report.schema import Clock, Replaceable
+from hpu_sim.prediction.summary import summarize
+from hpu_sim.prediction.time_model import Clock
+from hpu_sim.report.schema import PredictedStep, Replaceable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class StepClock(OperationRecorder):
     """Recorder of the operators and collectives of one step, each with its line of the program.
 
     Attributes:
-        clock: Predicted step; None before it.
+        predicted: Predicted step; None before it.
         recorded: What it did.
     """
 
@@ -49,7 +49,7 @@ class StepClock(OperationRecorder):
         self._on_predicted = on_predicted
         self._listening = contextlib.ExitStack()
         self._is_recording = False
-        self.clock: Clock | None = None
+        self.predicted: PredictedStep | None = None
         self.recorded = StepRecording()
         # Kernel, and the first and last operator that it could replace, of each call.
         self.replaceable_calls: list[tuple[str, int, int]] = []
@@ -79,7 +79,7 @@ class StepClock(OperationRecorder):
             elif self._is_recording:
                 self.close()
                 self.recorded, self.step = self.step, StepRecording()
-                self.clock = self._predict()
+                self.predicted = self._predict()
                 self._on_predicted()
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.close()
@@ -115,18 +115,18 @@ class StepClock(OperationRecorder):
 
     def trace(self, rank: int, world_size: int) -> dict[str, Any]:
         """Return the predicted step as a Chrome trace."""
-        return trace_of_recording(self._recording(self.recorded, rank, world_size), self._config.generation)
+        return trace_of(self._clock(self.recorded, rank, world_size))
 
-    def _recording(self, step: StepRecording, rank: int = 0, world_size: int = 1) -> Recording:
-        return Recording((), rank, world_size, self._config.devices, lazy=self._config.lazy, steps=[step])
+    def _clock(self, step: StepRecording, rank: int = 0, world_size: int = 1) -> Clock:
+        config = self._config
+        recording = Recording((), rank, world_size, config.devices, lazy=config.lazy, steps=[step])
+        return Clock(recording, config.generation)
 
-    def _predict(self) -> Clock:
-        prediction = Prediction(self._recording(self.recorded), self._config.generation)
-        found = summary.summarize(prediction)
-        costs = summary.costs(prediction, found.timeline, lambda _, line: line, _MAX_LINES)
+    def _predict(self) -> PredictedStep:
+        step = summarize(self._clock(self.recorded), lambda _, line: line, _MAX_LINES)
         kernels = sorted({kernel for kernel, _, _ in self.replaceable_calls})
-        replaceable = tuple(self._replaceable(kernel, found.time.seconds) for kernel in kernels)
-        return Clock(STEPS_BEFORE + 1, found.time, costs, tuple(sorted(self.notes)), replaceable)
+        replaceable = tuple(self._replaceable(kernel, step.seconds) for kernel in kernels)
+        return PredictedStep(STEPS_BEFORE + 1, step, tuple(sorted(self.notes)), replaceable)
 
     def _replaceable(self, kernel: str, seconds: float) -> Replaceable:
         """Return what a kernel would change: its parts are one launch, as the planner takes the bridge's kernels."""
@@ -136,8 +136,7 @@ class StepClock(OperationRecorder):
         for start, end in calls:
             launched += sum(each.is_launched for each in operations[start:end])
             operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
-        changed = self._recording(replace(self.recorded, operations=operations))
-        shorter = Prediction(changed, self._config.generation).range().middle
+        shorter = self._clock(replace(self.recorded, operations=operations)).timeline().seconds
         lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
         return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))
 

@@ -9,15 +9,23 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.document import Document, Entries, Finding, Heading, Part, Table, Text
-from hpu_sim.common.formatting import format_bytes, format_int, format_range, show_location
+from hpu_sim.common.formatting import (
+    format_bounds,
+    format_bytes,
+    format_int,
+    format_range,
+    format_seconds,
+    show_location,
+)
 from hpu_sim.prediction.recording import PREDICTED
+from hpu_sim.prediction.summary import TRUST
 from hpu_sim.report.findings import findings, limitations
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpu_sim.report.schema import Clock, RankRecord, Report
+    from hpu_sim.report.schema import RankRecord, Report
 
 #: Maximum number of findings in a terminal.
 MAX_FINDINGS: Final = 5
@@ -94,7 +102,7 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     found = findings(report)
     yield Table(_COLUMNS, [(label, *_row(record)) for label, record in ranks], is_left=False)
     yield from _compiled_graphs(first)
-    yield from _clocks(report)
+    yield from _steps(report)
     yield Heading("Findings")
     for number, each in enumerate(found):
         yield dataclasses.replace(each, is_brief=number < MAX_FINDINGS)
@@ -140,23 +148,23 @@ def _compiled_graphs(record: RankRecord) -> Iterator[Text]:
         yield Text(f"torch.compile: {format_int(count)} graph{'' if count == 1 else 's'}, the last in step {last}")
 
 
-def _clocks(report: Report) -> Iterator[Part]:
-    """Yield the slowest rank's predicted step, what the device waits for, and its lines with most time."""
-    known: list[tuple[Clock, RankRecord]] = [(each.clock, each) for each in report.ranks if each.clock is not None]
+def _steps(report: Report) -> Iterator[Part]:
+    """Yield the slowest rank's predicted step, what limits it, and its lines with most time."""
+    known = [(each.predicted, each.machine) for each in report.ranks if each.predicted is not None]
     if not known:
         return
-    clock, record = max(known, key=lambda pair: pair[0].time.slow_seconds)
-    time = clock.time
-    title = f"step {clock.step} on {record.machine.generation}"
-    yield Text(f"{title}: {format_range(time.fast_seconds, time.slow_seconds)} ({PREDICTED})")
-    factors = [end / (time.seconds or 1.0) for end in (time.fast_seconds, time.slow_seconds)]
+    predicted, machine = max(known, key=lambda pair: pair[0].step.seconds)
+    step = predicted.step
+    title = f"step {predicted.number} on {machine.generation}"
+    time = f"{format_seconds(step.seconds)}, or {format_range(step.fast_seconds, step.slow_seconds)}"
+    yield Text(f"{title}: {time} ({PREDICTED}), limited by {format_bounds(step.bounds)}")
     shown = [
-        (show_location(each.name) or "no line of the program", format_range(*(each.seconds * end for end in factors)))
-        for each in clock.costs
-        if each.seconds >= _MIN_SHARE * time.seconds
+        (show_location(each.name) or "no line of the program", format_seconds(each.seconds), each.bound)
+        for each in step.costs
+        if each.seconds >= _MIN_SHARE * step.seconds
     ]
-    yield Table(("time on the card per step", PREDICTED), shown)
-    yield from (Text(f"note: {each}") for each in clock.notes)
+    yield Table(("time on the card per step", PREDICTED, "limited by"), shown)
+    yield from (Text(f"note: {each}") for each in (TRUST, *predicted.notes))
 
 
 def _leniences(report: Report) -> Iterator[Text]:
