@@ -20,7 +20,7 @@ class LanguageModel(LightningModule):
 
     def __init__(self, base):
         super().__init__()
-        model = AutoModelForCausalLM.from_pretrained(base, use_cache=False)
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, use_cache=False)
         self.model = get_peft_model(model, LoraConfig(target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
         self.model.train()
         self.model.enable_input_require_grads()  # one graph for all blocks

@@ -1,4 +1,4 @@
-"""Make the folder `base`: a tiny Llama with random weights, in place of a model of the Hugging Face hub."""
+"""Make the folder `base`: a tiny Llama with random weights, in bfloat16 as those of the hub."""
 
 from transformers import AutoModelForCausalLM, ByT5Tokenizer, LlamaConfig
 
@@ -14,5 +14,5 @@ config = LlamaConfig(
     bos_token_id=None,
     eos_token_id=tokenizer.eos_token_id,
 )
-AutoModelForCausalLM.from_config(config).save_pretrained("base")
+AutoModelForCausalLM.from_config(config, dtype="bfloat16").save_pretrained("base")
 tokenizer.save_pretrained("base")

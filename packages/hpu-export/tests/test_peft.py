@@ -17,6 +17,7 @@ from hpu_export import export_checkpoint  # noqa: E402 - skipped without PEFT.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning",
     "ignore:Setting .save_embedding_layers. to .True.:UserWarning",
+    "ignore:Model has .tie_word_embeddings=True.:UserWarning",
     # Of an adapter with biases.
     "ignore:.*LoRA tensor.s. have invalid shape",
 )
@@ -93,6 +94,30 @@ def test_a_checkpoint_with_an_adapter_needs_a_decision(trained: tuple[Path, Any]
         export_checkpoint(folder / "last.ckpt", tmp_path / "out", model=folder / "base")
     with pytest.raises(ValueError, match="`adapter_config` must be the folder or file"):
         export_checkpoint(folder / "last.ckpt", tmp_path / "out", model=folder / "base", adapter="merge")
+
+
+@pytest.mark.parametrize(
+    ("options", "adapter", "message"),
+    [
+        ({}, "merge", "'model.embed_tokens.weight' must be kept apart, because the target ties that weight"),
+        ({"ensure_weight_tying": True}, "keep", "must not have `ensure_weight_tying`"),
+    ],
+)
+def test_adapters_of_tied_weights_that_another_program_would_read_otherwise_are_refused(
+    options: dict[str, Any], adapter: str, message: str, tmp_path: Path
+) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, tie_word_embeddings=True
+    )
+    base = transformers.LlamaForCausalLM(config)
+    base.save_pretrained(tmp_path / "base")
+    lora = peft.LoraConfig(r=2, target_modules=["q_proj", "embed_tokens"], **options)
+    torch.save({"state_dict": peft.get_peft_model(base, lora).state_dict()}, tmp_path / "last.ckpt")
+    with pytest.raises(ValueError, match=message):
+        export_checkpoint(
+            tmp_path / "last.ckpt", tmp_path / "out", model=tmp_path / "base", adapter=adapter, adapter_config=lora
+        )
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_methods_are_not_merged(trained: tuple[Path, Any], tmp_path: Path) -> None:

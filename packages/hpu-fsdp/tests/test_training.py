@@ -400,3 +400,24 @@ def _warn_of_one_unit() -> list[str]:
             _Fabric(auto_wrap_policy=policy)
         found.append(" ".join(call.args[0] for call in warn.call_args_list))
     return found
+
+
+class Forces(ImageClassifier):
+    """Classifier whose loss has the gradient of its scores."""
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        """Return the loss, scalar."""
+        images = batch[0].requires_grad_()
+        (forces,) = torch.autograd.grad(self.net(images).sum(), images, create_graph=True)
+        loss: torch.Tensor = forces.square().mean()
+        return loss
+
+
+def _train_with_forces() -> None:
+    with pytest.raises(NotImplementedError, match=r"no second derivatives.*reached its unit Layer"):
+        _fit(Forces(), sharded=True)
+
+
+def test_second_derivatives_are_refused(on_ranks: OnRanks) -> None:
+    """Torch documents none for FSDP, and computes others silently."""
+    on_ranks(_train_with_forces)

@@ -77,7 +77,13 @@ class Adapter:
 
         Raises:
             StateDictMismatchError: The checkpoint has others.
+            ValueError: PEFT would load the weights otherwise than they were trained.
         """
+        if getattr(self.config, "ensure_weight_tying", False) and self._target.names.tied:
+            raise ValueError(
+                "the adapter must not have `ensure_weight_tying`, got True for a model with tied weights: PEFT does "
+                "not tie them when it loads its own file; set `tie_word_embeddings` to false, or leave it out"
+            )
         found = {n: self._weights.get(full) or self._weights.get(n) for n, full in self._saved.items()}
         weights = {name: weight for name, weight in found.items() if weight is not None}
         wrong = {n: (w.shape, self._shapes[n]) for n, w in weights.items() if w.shape != self._shapes[n]}
@@ -102,12 +108,14 @@ class Adapter:
             )
         kept = self.keep()
         base = match(self._base(kept), self._target.names, "")
+        tied = {name for group in self._target.names.tied for name in group}
         by_full_name = {self._saved[name]: weight for name, weight in kept.items()}
         for name, module in self._model.named_modules():
             if not hasattr(module, "get_delta_weight"):
                 continue
             own = name.removeprefix(_WRAPPED)
-            if f"{own}.weight" not in base:
+            if f"{own}.weight" in tied:
+                # The other one of the two is trained without the adapter.
                 raise ValueError(
                     f"an adapter of '{own}.weight' must be kept apart, because the target ties that weight"
                 )

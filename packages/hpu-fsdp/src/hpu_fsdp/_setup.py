@@ -198,6 +198,7 @@ def finish_wrapping(strategy: Any, module: Module) -> None:
     if strategy.world_size == 1:
         _torch.skip_all_reduce(module)
         return
+    _torch.refuse_second_derivatives(module)
     units = FullyShardedDataParallel.fsdp_modules(module)
     if len(units) != 1 or strategy.sharding_strategy is ShardingStrategy.NO_SHARD:
         return
@@ -234,6 +235,21 @@ def preparing(strategy: Any, module: Module) -> Iterator[None]:
     no_warning = _torch.ignore_no_shard_warning(strategy.sharding_strategy)
     with _torch.moving_units(DEVICE, move_to_device), no_warning:
         yield
+
+
+@contextmanager
+def one_dtype() -> Iterator[None]:
+    """Return a context in which torch's error for a unit with several dtypes says what to write."""
+    try:
+        yield
+    except ValueError as error:
+        if "uniform dtype" not in str(error):
+            raise
+        raise ValueError(
+            f"the parameters of one unit must have one dtype: {error}. Load the model in float32, or keep trained and "
+            "frozen parameters in units of their own, for PEFT with "
+            "`auto_wrap_policy=peft.utils.other.fsdp_auto_wrap_policy(model)`"
+        ) from error
 
 
 def validate_size(name: str, size: Any, *, allows_auto: bool = False) -> Any:

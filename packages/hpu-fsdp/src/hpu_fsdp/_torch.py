@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, f
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
+from torch.utils._pytree import tree_leaves
 
 from hpu_core.scaler import unscale_gradients
 
@@ -47,6 +48,30 @@ def drop_cleared_gradients(module: Module) -> None:
         handle: Any = part._handle  # noqa: SLF001 - torch has no public name for it.
         if handle is not None and part.sharding_strategy.name in _UNSHARDED_AFTER_FORWARD:
             handle._reset_flat_param_grad_info_if_needed()  # noqa: SLF001 - as above.
+
+
+def refuse_second_derivatives(module: Module) -> None:
+    """Have the units inside of a module raise a NotImplementedError in a backward pass with `create_graph=True`.
+
+    torch documents no such pass, frees the parameters that the second one needs, and computes other gradients silently.
+    """
+    for part in FullyShardedDataParallel.fsdp_modules(module):
+        if part is not module:
+            part.register_forward_hook(_refuse_second_derivatives)
+
+
+def _refuse_second_derivatives(unit: Module, _: object, output: Any) -> None:
+    def check(gradient: torch.Tensor) -> None:  # noqa: ARG001 - a hook's argument.
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "FSDP computes no second derivatives, and a backward pass with `create_graph=True` has reached its "
+                f"unit {type(unit.module).__name__}: pass `strategy='hpu_ddp'`, 'hpu_deepspeed_stage_2', or no "
+                "`auto_wrap_policy`"
+            )
+
+    for tensor in tree_leaves(output):
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            tensor.register_hook(check)
 
 
 def skip_all_reduce(module: Module) -> None:

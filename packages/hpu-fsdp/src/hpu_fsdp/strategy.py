@@ -163,7 +163,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         kept = sharded_modules.find(model)
         if kept is not None and kept.wrapper is not None:
             return kept.wrapper
-        with _setup.preparing(self, model):
+        with _setup.preparing(self, model), _setup.one_dtype():
             wrapped = super()._setup_model(model)
         _setup.finish_wrapping(self, wrapped)
         is_whole = self.sharding_strategy is ShardingStrategy.NO_SHARD
