@@ -12,6 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from hpu_bucketing import BucketBatchSampler, BucketCollate, BucketDataLoader, BucketPlan
 from hpu_compile import HPUCompile
 from hpu_fsdp import HPUFSDPStrategy
+from hpu_kernels import HPUKernels
 from hpu_profiler import HPUProfiler
 
 
@@ -58,7 +59,7 @@ if __name__ == "__main__":
         devices="auto",
         strategy=HPUFSDPStrategy(auto_wrap_policy={LlamaDecoderLayer}, state_dict_type="full"),
         precision="bf16-mixed",
-        callbacks=[HPUCompile()],
+        callbacks=[HPUKernels(), HPUCompile()],
         profiler=HPUProfiler(dirpath="traces", filename="summary") if options.profile else None,
         max_steps=options.steps,
         logger=False,

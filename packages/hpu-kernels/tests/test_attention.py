@@ -165,6 +165,14 @@ def test_masks_with_gradients_are_taken_where_none_is_computed() -> None:
         assert attention.why_left(_call(mask=make(*_SQUARE))) is None
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_calls_that_vmap_transforms_are_left() -> None:
+    caller, query = Caller(), make(3, BATCH, HEADS, LENGTH, SIZE)
+    with HPUKernels().apply(caller) as application:
+        torch.vmap(caller)(query, query, query)
+        assert [row.reason for row in application.rows] == ["torch.func transforms the call"]
+
+
 def test_other_classes_of_tensors_are_left() -> None:
     class Special(torch.Tensor):
         pass

@@ -13,11 +13,11 @@ KERNEL = HPUKernels(attention=False, optimizer=False, norm=False, clip=False)
 PLAIN = rotary_functions.apply_rotary_pos_emb
 
 
-def make(batch: int = 1, features: int = 8) -> list[torch.Tensor]:
+def make(batch: int = 1, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """Return queries, keys of fewer heads, and cosines and sines."""
     torch.manual_seed(0)
-    query, key = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
-    angles = torch.rand(batch, 6, features // 2).repeat(1, 1, 2)
+    query, key = torch.randn(2, 4, 6, 8, dtype=dtype), torch.randn(2, 2, 6, 8, dtype=dtype)
+    angles = torch.rand(batch, 6, 4).repeat(1, 1, 2)
     return [each.to("hpu") for each in (query, key, angles.cos(), angles.sin())]
 
 
@@ -40,7 +40,13 @@ def test_rotation_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "arguments"), [({"batch": 2}, {}), ({}, {"unsqueeze_dim": 1})], ids=["positions by sample", "dimension"]
+    ("options", "arguments"),
+    [
+        ({"batch": 2}, {}),
+        ({}, {"unsqueeze_dim": 1}),
+        ({"dtype": torch.bfloat16}, {}),
+    ],
+    ids=["positions by sample", "dimension", "dtypes"],
 )
 def test_call_is_left(options: Any, arguments: Any) -> None:
     module = rotary_functions.Rotated().to("hpu")

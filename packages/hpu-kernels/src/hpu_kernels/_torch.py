@@ -22,6 +22,12 @@ def is_in_backward() -> bool:
     return graph_task is not None and graph_task() != -1
 
 
+def is_transformed() -> bool:
+    """Return whether a function transform such as vmap is in effect, for which the bridge's kernels have no rule."""
+    functorch: Any = getattr(torch._C, "_functorch", None)  # noqa: SLF001 - no public name
+    return functorch is not None and not is_compiling() and functorch.peek_interpreter_stack() is not None
+
+
 def constant(function: _F) -> _F:
     """Have torch.compile call a function while it traces, and take the result as a constant.
 

@@ -31,7 +31,7 @@ class Application:
         model: The model on the device, after DDP, FSDP or `Fabric.setup` have wrapped it.
         optimizers: Its optimizers.
         kernels: Names of the kernels.
-        whole_thread: Whether all that this thread calls belongs to the model, and not only its modules.
+        whole_thread: Whether all that this thread calls belongs to the model, whose parameters may be offloaded.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class Application:
         self._stack = ExitStack()
         self._rows: list[Row] = []
         kernels = set(kernels)
-        if os.environ.get(SWITCH) == "0" or not any(scope.is_on_card(each) for each in model.parameters()):
+        is_on_card = whole_thread or any(scope.is_on_card(each) for each in model.parameters())
+        if os.environ.get(SWITCH) == "0" or not is_on_card:
             return
         modules = list(model.modules())
         callers = [each for each in modules if _may_call(each)]

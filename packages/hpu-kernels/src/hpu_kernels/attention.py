@@ -41,6 +41,8 @@ def why_left(call: Call) -> str | None:
 
 def _why_tensors_are_left(call: Call) -> str | None:
     tensors = (call.query, call.key, call.value)
+    if _torch.is_transformed():
+        return "torch.func transforms the call"
     for tensor in tensors if call.mask is None else (*tensors, call.mask):
         if type(tensor) not in {torch.Tensor, nn.Parameter}:
             return "a tensor is of another class, such as a DTensor"

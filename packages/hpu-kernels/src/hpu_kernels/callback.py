@@ -102,7 +102,8 @@ class HPUKernels(Callback):
 
     def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._is_logged = self._evaluating = False
-        self._application = Application(pl_module, trainer.optimizers, self._kernels, whole_thread=True)
+        if trainer.strategy.root_device.type == "hpu":
+            self._application = Application(pl_module, trainer.optimizers, self._kernels, whole_thread=True)
 
     def _finish(self) -> None:
         if self._application is not None:

@@ -55,7 +55,8 @@ def _subclass(base: type[nn.Module], eps: float | None) -> type[nn.Module]:
 
     def forward(self: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
         weight: Any = self.weight
-        if not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype or type(inputs) is not torch.Tensor:
+        is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
+        if not is_plain or not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype:
             output: torch.Tensor = base.forward(self, inputs)
         else:
             output = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from hpu_core import casts
 from hpu_kernels import scope, table
 
 # The function that each file of transformers with such a model has.
@@ -25,6 +26,8 @@ def _rotate(tensor: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
 def _why_left(query: Any, key: Any, cos: Any, sin: Any, given: bool) -> str | None:
     if given or any(type(each) is not torch.Tensor for each in (query, key, cos, sin)):
         return "positions or dimensions are given"
+    if cos.dtype != query.dtype and not casts.are_enabled():
+        return "the result has another dtype than the query"
     if query.dim() != 4 or cos.dim() != 3 or cos.shape[0] != 1 or cos.shape[-1] != query.shape[-1]:  # noqa: PLR2004
         return "positions differ by sample, or only a part of the features is rotated"
     return None
