@@ -122,8 +122,8 @@ def machine_report(index: int) -> dict[str, Any]:
     if index == 40:
         versions["cards"] = "7"
     if index == 77:
-        busy = "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)"
-        problems.append({"blocks_training": True, "message": busy, "hint": "End the process if it is left over."})
+        used = "/dev/accel/accel3 (module 3) is in use by pid 4711 (python train.py)"
+        problems.append({"blocks_training": True, "message": used, "hint": "End the process if it is left over."})
     names = ["cards and software", "driver", "busy cards", "open files", "logs", "recipe cache", "MASTER_ADDR", "clock"]
     checks = [{"name": name, "detail": "detail " * 8, "problems": []} for name in names]
     return {
@@ -156,7 +156,7 @@ def collectives() -> Iterator[Row]:
 
         from rich.console import Console
 
-        from hpu_doctor.collectives.findings import find_faults, to_json
+        from hpu_doctor.collectives.issues import find_issues, to_json
         from hpu_doctor.collectives.measurement import RankReport, RankResult
         from hpu_doctor.text_report import render_collectives
 
@@ -184,7 +184,7 @@ def collectives() -> Iterator[Row]:
             )
 
         reports = [result(rank) for rank in range(size)]
-        plain = to_json(size, 1 << 22, reports, find_faults(reports))
+        plain = to_json(size, 1 << 22, reports, find_issues(reports))
         render_collectives(Console(file=sys.stdout, width=120), plain)
         print(f"JSON {len(json.dumps(plain)) / 1e6:.1f} MB", end="")
 

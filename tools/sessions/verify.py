@@ -1,4 +1,4 @@
-"""Assumptions about cards: `hpu-doctor verify` on simulated cards, and records of its reports."""
+"""Assumptions about cards: `hpu-doctor verify` on simulated cards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import nox
 
 from sessions.environments import install, isolated_sim_env
-from sessions.packages import PACKAGES, group, parametrize
+from sessions.packages import group, parametrize
 
 # The first release with autocast, the last with the earlier state of the bridge that is in use, lazy and eager mode.
 RELEASES = ("1.11.0", "1.18.0", "1.20.0", "1.24.1")
@@ -24,14 +24,5 @@ def verify(session: nox.Session, release: str) -> None:
     env = isolated_sim_env(session) | {"HPU_SIM_DEVICES": "2", "HPU_SIM_RELEASE": release, "HPU_SIM_STRICT": "1"}
     # That of the last run.
     shutil.rmtree(folder, ignore_errors=True)
-    command = ("hpu-doctor", "verify", "--out", str(folder), "--all-cards", "--points", "--minutes", "60")
+    command = ("hpu-doctor", "verify", "--out", str(folder), "--all-cards")
     session.run(*command, *session.posargs, env=env)
-
-
-@nox.session(default=False)
-def verified(session: nox.Session) -> None:
-    """Turn a report of `hpu-doctor verify` into a record: `-- FOLDER`."""
-    if not session.posargs:
-        session.skip("needs the folder of a report: nox -s verified -- FOLDER")
-    install(session, *PACKAGES, *group("constraints"))
-    session.run("python", "tools/verification.py", "record", *session.posargs)

@@ -9,7 +9,6 @@ def _report() -> CompileReport:
     block = RegionReport("Block (2 modules: blocks.0 to blocks.1)", Counter(training=2, evaluation=1), seconds=2.5)
     block.breaks.append(GraphBreak("net.py", 7, "a call of print"))
     block.recompilations.append(Recompilation("blocks.0", "training", "size 3, not 4", "net.py:9", 5))
-    block.eager_operators["aten.nonzero"] += 2
     return CompileReport((block, RegionReport("head")), steady_after=6, simulated=True)
 
 
@@ -23,7 +22,6 @@ def test_text_has_a_line_for_each_fact() -> None:
         "  Block (2 modules: blocks.0 to blocks.1): 2 of training, 1 of evaluation; 2.5 s",
         "    compiled again: `blocks.0`, training, step 5: size 3, not 4 (net.py:9)",
         "    graph break: net.py:7: a call of print",
-        "    left to eager mode by bridge 1.19: aten.nonzero (2)",
         "  head: no graphs; 0.0 s",
     ]
 

@@ -62,8 +62,6 @@ def test_events_of_a_compilation() -> None:
     assert guards[0].startswith("tensor 'rows' size mismatch at index 0. expected 2, actual 3")
     breaks = [event.graph_break for event in events if event.graph_break]
     assert {(found.file, "reak" in found.reason) for found in breaks} == {(__file__, True)}
-    operators = {name for event in events for name in event.operators}
-    assert {"aten.addmm", "aten.relu", "aten.threshold_backward"} <= operators
 
 
 @pytest.mark.filterwarnings("ignore")

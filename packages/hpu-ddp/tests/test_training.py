@@ -13,7 +13,6 @@ from packaging.version import Version
 import hpu_sim
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUDDPStrategy
-from hpu_ddp._lightning import DDPStrategy
 from hpu_testing.modules import BATCHES, Classifier, make_sharded_loader, parameter_bytes, to_floats
 
 from .conftest import OnRanks
@@ -187,7 +186,7 @@ def _train_with_hook(wrap: bool) -> tuple[int, object, bytes]:
     return len(calls), calls[0], parameter_bytes(module)
 
 
-class _UsersStrategy(DDPStrategy):
+class _UsersStrategy(HPUDDPStrategy):
     def __init__(self, seen: list[Any], **options: Any) -> None:
         super().__init__(**options)
         self.seen = seen

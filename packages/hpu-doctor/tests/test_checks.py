@@ -242,7 +242,7 @@ def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_
 
 
 def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachine) -> None:
-    check = _only(run_checks(make_machine(unreadable=7)), "busy cards")
+    check = _only(run_checks(make_machine(hidden=7)), "busy cards")
 
     assert check.detail == "0 cards in use; 7 processes of other users could not be inspected: run as root on the host"
     assert check.problems == ()

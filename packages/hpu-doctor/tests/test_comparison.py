@@ -93,7 +93,7 @@ def test_outliers_differ_from_most_or_block_training() -> None:
     reports = [_report(f"node-{index}", problems=(note,)) for index in range(9)]
     reports += [_report("node-20", torch="2.7.1"), _report("node-30", problems=(error,))]
 
-    assert compare(reports).outliers == ("node-20", "node-30")
+    assert compare(reports).different == ("node-20", "node-30")
 
 
 def test_problems_that_differ_in_numbers_are_of_one_group() -> None:

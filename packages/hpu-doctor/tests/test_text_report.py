@@ -22,9 +22,9 @@ def test_check_without_facts_is_not_ok(is_done: bool, state: str, make_machine: 
 
 def test_report_names_the_faults() -> None:
     console = Console(record=True, width=100)
-    finding = {"kind": "wrong", "ranks": [1], "message": "rank 1 sends wrong values"}
+    issue = {"kind": "wrong", "ranks": [1], "message": "rank 1 sends wrong values"}
     rank = {"seconds": {"all-reduce": 0.001}, "link_seconds": {"1": 0.002}}
-    report = {"world_size": 2, "bytes": 1 << 20, "ok": False, "findings": [finding], "ranks": [rank, None]}
+    report = {"world_size": 2, "bytes": 1 << 20, "ok": False, "findings": [issue], "ranks": [rank, None]}
     render_collectives(console, report)
     text = console.export_text()
 
@@ -74,8 +74,8 @@ def test_comparison_of_machines_that_all_differ_fits_on_a_page() -> None:
 
 def test_report_on_many_faults_fits_on_a_page() -> None:
     console = Console(record=True, width=100)
-    findings = [{"kind": "slow", "ranks": [rank], "message": f"rank {rank} is slow"} for rank in range(1000)]
-    render_collectives(console, {"world_size": 1024, "bytes": 1, "ok": True, "findings": findings, "ranks": []})
+    issues = [{"kind": "slow", "ranks": [rank], "message": f"rank {rank} is slow"} for rank in range(1000)]
+    render_collectives(console, {"world_size": 1024, "bytes": 1, "ok": True, "findings": issues, "ranks": []})
     text = console.export_text()
 
     assert text.count("Note: ") == 20

@@ -1,6 +1,5 @@
-"""Adapters of PEFT, kept and merged, against PEFT's own files and its own merge."""
+"""Adapters of PEFT, against PEFT's own files."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_a_kept_adapter_has_the_tensors_that_peft_saves(trained: tuple[Path, Any], tmp_path: Path) -> None:
     folder, model = trained
-    options = {"model": folder / "base", "adapter": "keep", "adapter_config": folder / "adapter"}
+    options = {"model": folder / "base", "adapter": True, "adapter_config": folder / "adapter"}
     out = export_checkpoint(folder / "last.ckpt", tmp_path / "out", **options)
 
     exported = load_file(out / "adapter_model.safetensors")
@@ -74,55 +73,26 @@ def test_a_kept_adapter_has_the_tensors_that_peft_saves(trained: tuple[Path, Any
     assert torch.equal(loaded(tokens).logits, model(tokens).logits)
 
 
-def test_merged_weights_are_those_that_peft_merges(trained: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, model = trained
-    options = {"model": folder / "base", "adapter": "merge"}
-    both = export_checkpoint(folder / "last.ckpt", tmp_path / "1", adapter_config=folder / "adapter", **options)
-    apart = export_checkpoint(folder / "adapter", tmp_path / "2", **options)
-
-    # `merge_and_unload` changes the model.
-    expected = copy.deepcopy(model).merge_and_unload().state_dict()
-    for out in (both, apart):
-        exported = load_file(out / "model.safetensors")
-        assert exported.keys() == expected.keys()
-        assert all(torch.equal(tensor, expected[name]) for name, tensor in exported.items())
-
-
 def test_a_checkpoint_with_an_adapter_needs_a_decision(trained: tuple[Path, Any], tmp_path: Path) -> None:
     folder, _ = trained
-    with pytest.raises(ValueError, match="`adapter` must be 'keep' or 'merge'"):
+    with pytest.raises(ValueError, match="`adapter` must be True for"):
         export_checkpoint(folder / "last.ckpt", tmp_path / "out", model=folder / "base")
     with pytest.raises(ValueError, match="`adapter_config` must be the folder or file"):
-        export_checkpoint(folder / "last.ckpt", tmp_path / "out", model=folder / "base", adapter="merge")
+        export_checkpoint(folder / "last.ckpt", tmp_path / "out", model=folder / "base", adapter=True)
 
 
-@pytest.mark.parametrize(
-    ("options", "adapter", "message"),
-    [
-        ({}, "merge", "'model.embed_tokens.weight' must be kept apart, because the target ties that weight"),
-        ({"ensure_weight_tying": True}, "keep", "must not have `ensure_weight_tying`"),
-    ],
-)
-def test_adapters_of_tied_weights_that_another_program_would_read_otherwise_are_refused(
-    options: dict[str, Any], adapter: str, message: str, tmp_path: Path
-) -> None:
+def test_an_adapter_that_peft_would_load_otherwise_is_refused(tmp_path: Path) -> None:
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, tie_word_embeddings=True
     )
     base = transformers.LlamaForCausalLM(config)
     base.save_pretrained(tmp_path / "base")
-    lora = peft.LoraConfig(r=2, target_modules=["q_proj", "embed_tokens"], **options)
+    lora = peft.LoraConfig(r=2, target_modules=["q_proj", "embed_tokens"], ensure_weight_tying=True)
     torch.save({"state_dict": peft.get_peft_model(base, lora).state_dict()}, tmp_path / "last.ckpt")
-    with pytest.raises(ValueError, match=message):
+
+    with pytest.raises(ValueError, match="must not have `ensure_weight_tying`"):
         export_checkpoint(
-            tmp_path / "last.ckpt", tmp_path / "out", model=tmp_path / "base", adapter=adapter, adapter_config=lora
+            tmp_path / "last.ckpt", tmp_path / "out", model=tmp_path / "base", adapter=True, adapter_config=lora
         )
+
     assert not (tmp_path / "out").exists()
-
-
-def test_other_methods_are_not_merged(trained: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, _ = trained
-    config = peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[])
-    options = {"model": folder / "base", "adapter": "merge", "adapter_config": config}
-    with pytest.raises(ValueError, match="must be LoRA to be merged"):
-        export_checkpoint(folder / "last.ckpt", tmp_path / "out", **options)

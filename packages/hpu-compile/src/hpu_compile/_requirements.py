@@ -15,25 +15,6 @@ if TYPE_CHECKING:
 BACKEND: Final = "hpu_backend"
 """The bridge's backend, the only one that compiles for the card."""
 
-# Operators that the published bridge (1.19, shared_layer.py) does not put into a graph, whatever their arguments are.
-_EAGER_OPERATORS: Final = frozenset(
-    f"aten.{name}" for name in ("_unique2", "addcmul", "bincount", "index", "nonzero", "slice_backward")
-)
-# Libraries whose operators the bridge knows.
-_KNOWN_LIBRARIES: Final = frozenset({"_c10d_functional", "aten", "higher_order", "hpu", "prims"})
-
-
-def is_left_to_eager(operator: str) -> bool:
-    """Return whether the published bridge runs an operator in eager mode though it is in a graph.
-
-    >>> is_left_to_eager("aten.nonzero"), is_left_to_eager("aten.addmm"), is_left_to_eager("torchvision.nms")
-    (True, False, True)
-
-    Args:
-        operator: "library.name".
-    """
-    return operator in _EAGER_OPERATORS or operator.partition(".")[0] not in _KNOWN_LIBRARIES
-
 
 def validate(modules: Iterable[torch.nn.Module]) -> None:
     """Check that torch can compile modules for a Gaudi, here.

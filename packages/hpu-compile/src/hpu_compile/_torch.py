@@ -22,7 +22,7 @@ import torch
 from hpu_compile.report import GraphBreak
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 # frame_id counts code objects, frame_compile_id the compilations of one.
@@ -36,8 +36,6 @@ _TORCH_FOLDER: Final = str(Path(torch.__file__).parent)
 _BREAK: Final = re.compile(
     r"at (?P<file>.+?):(?P<line>\d+)\n(?:Graph Break )?Reason: (?P<reason>.*?)(?:\n\n?User code|\Z)", re.DOTALL
 )
-_OPERATOR: Final = re.compile(r"torch\.ops\.(\w+)\.(\w+)")
-_AOT_GRAPHS: Final = ("aot_forward_graph", "aot_backward_graph", "aot_inference_graph")
 
 
 def supports_regions() -> bool:
@@ -187,14 +185,12 @@ class CompileEvent:
         key: The frame.
         guard: The guard that has made it compile again.
         graph_break: Line at which its graph ends.
-        operators: Operators, such as "aten.addmm", of a forward or backward graph.
         seconds: How long it took, once it is complete.
     """
 
     key: FrameKey
     guard: str | None = None
     graph_break: GraphBreak | None = None
-    operators: Sequence[str] = ()
     seconds: float = 0.0
 
 
@@ -231,8 +227,6 @@ class _TraceHandler(logging.Handler):
             metrics = metadata["compilation_metrics"]
             seconds = metrics.get("entire_frame_compile_time_s") or (metrics.get("duration_us") or 0) / 1e6
             event = replace(event, seconds=float(seconds), graph_break=_failure(metrics))
-        elif any(graph in metadata for graph in _AOT_GRAPHS):
-            event = replace(event, operators=[f"{space}.{op}" for space, op in _OPERATOR.findall(payload)])
         self._tell(event)
 
 

@@ -201,12 +201,6 @@ def _reject_callbacks(trainer: Trainer) -> None:
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
     if sum(isinstance(callback, HPUCompile) for callback in callbacks) > 1:
         raise RuntimeError("a Trainer may have one HPUCompile: name all regions in its `regions`")
-    # By its name, because packages never import each other.
-    if any(type(callback).__name__ == "HPUGraphs" for callback in callbacks):
-        raise RuntimeError(
-            "HPUCompile and HPUGraphs exclude each other: HPUGraphs captures graphs in lazy mode (PT_HPU_LAZY_MODE=1), "
-            "HPUCompile compiles in eager mode (PT_HPU_LAZY_MODE=0); leave one of them out"
-        )
 
 
 def _is_fsdp(module: torch.nn.Module) -> bool:

@@ -293,7 +293,6 @@ class _Recorder:
         if report is None:
             return
         report.seconds += event.seconds
-        report.eager_operators.update(name for name in event.operators if _requirements.is_left_to_eager(name))
         found = event.graph_break
         if found is not None and (found.file, found.line) not in {(each.file, each.line) for each in report.breaks}:
             report.breaks.append(found)

@@ -62,8 +62,6 @@ class RegionReport:
         graphs: Number of graphs by mode. On a card, one of training is two recipes, forward and backward.
         breaks: Lines at which graphs end early.
         recompilations: Graphs beyond the first.
-        eager_operators: Operators in the graphs that the published bridge (1.19) leaves to eager mode, with their
-            numbers.
         seconds: Time spent compiling.
     """
 
@@ -71,7 +69,6 @@ class RegionReport:
     graphs: Counter[str] = field(default_factory=Counter)
     breaks: list[GraphBreak] = field(default_factory=list)
     recompilations: list[Recompilation] = field(default_factory=list)
-    eager_operators: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
 
 
@@ -109,7 +106,4 @@ class CompileReport:
             lines.append(f"  {region.name}: {modes or 'no graphs'}; {region.seconds:.1f} s")
             lines += [f"    compiled again: {each}" for each in region.recompilations]
             lines += [f"    graph break: {each}" for each in region.breaks]
-            if region.eager_operators:
-                names = ", ".join(f"{name} ({count})" for name, count in sorted(region.eager_operators.items()))
-                lines.append(f"    left to eager mode by bridge 1.19: {names}")
         return "\n".join(lines)

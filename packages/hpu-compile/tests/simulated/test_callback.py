@@ -16,7 +16,6 @@ from hpu_bucketing import (
     BucketCollate,
     BucketDataLoader,
     BucketPlan,
-    HPUGraphs,
     HPUWarmup,
     RecompilationMonitor,
     RecompilationWarning,
@@ -300,11 +299,6 @@ def test_monitor_of_hpu_bucketing_has_module_guard_and_line() -> None:
     (text,) = monitor.violations
     assert "batch 4 of epoch 0" in text
     assert "torch.compile: `blocks.0`, training, step 4: tensor 'rows' size mismatch" in text
-
-
-def test_graphs_of_hpu_bucketing_are_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"exclude each other: .*PT_HPU_LAZY_MODE=1.*PT_HPU_LAZY_MODE=0"):
-        fit(HPUCompile(), HPUGraphs())
 
 
 def test_nothing_happens_on_a_cpu() -> None:

@@ -93,23 +93,13 @@ def test_layers_of_torch_are_compiled() -> None:
     assert compilation.report.graphs == 1
 
 
-def test_report_has_the_time_and_operators_left_to_eager_mode() -> None:
-    class Find(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(WIDTH))
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return (rows * self.weight)[torch.tensor([0, 2], device=rows.device)]
-
-    network = Find().to("hpu")
+def test_report_has_the_time() -> None:
+    network = _network()
     with compile_regions(network) as compilation:
-        network(torch.ones(BATCH, WIDTH, device="hpu")).sum().backward()
+        network(torch.ones(BATCH, WIDTH, device="hpu"))
 
     (region,) = compilation.report.regions
     assert region.seconds > 0
-    assert region.eager_operators == {"aten.index": 1}
-    assert "left to eager mode by bridge 1.19: aten.index (1)" in str(compilation.report)
 
 
 def test_report_is_of_its_own_regions_alone() -> None:

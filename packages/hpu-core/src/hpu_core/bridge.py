@@ -14,7 +14,6 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -67,11 +66,6 @@ def load_hccl() -> ModuleType:
     The import reads the distributed variables of this process, once.
     """
     return _import("distributed.hccl")
-
-
-def is_migrating_cuda() -> bool:
-    """Return whether Intel's GPU Migration Toolkit is on, which rewrites calls for CUDA into those for hpu."""
-    return os.environ.get("PT_HPU_GPU_MIGRATION") == "1" or "habana_frameworks.torch.gpu_migration" in sys.modules
 
 
 def is_simulated() -> bool:

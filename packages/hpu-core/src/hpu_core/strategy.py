@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import _random_states, _rendezvous_env, casts, sharded_modules
-from hpu_core._inductor import reject_inductor
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._step_errors import explained
@@ -64,13 +63,11 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Set the module up.
 
         Raises:
-            ValueError: torch.compile has compiled it, or a part of it, for inductor, which has no hpu; the message has
-                the line to write. Or a parameter or buffer is complex, or an embedding's gradients are sparse; the
-                message names it. Or another strategy has sharded it.
+            ValueError: A parameter or buffer is complex, or an embedding's gradients are sparse; the message names it.
+                Or another strategy has sharded it.
             MisconfigurationException: A callback needs whole parameters, and the strategy shards them.
         """
         # Not when it is attached: `configure_model` follows that.
-        reject_inductor(trainer.lightning_module)
         check_model(trainer.lightning_module, trains=trainer.training)
         sharded_modules.check(trainer.lightning_module, self.sharding_arguments)
         if self.shards_parameters and trainer.world_size > 1:

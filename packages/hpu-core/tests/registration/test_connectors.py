@@ -12,7 +12,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUAccelerator, bridge, discovery, frameworks
+from hpu_core import HPUAccelerator, discovery, frameworks
 from hpu_core._lightning import MisconfigurationException
 from hpu_core.registration import _patch, _replacements
 from hpu_core.registration._connectors import FabricConnectorMixin, HPUConnectorMixin, TrainerConnectorMixin
@@ -50,46 +50,6 @@ def test_subclass_has_signature_of_original(mixin: type) -> None:
     original = _connector(*HPUConnectorMixin.REQUIRED)
 
     assert inspect.signature(_patch.make_replacement(original, "lightning", mixin)) == inspect.signature(original)
-
-
-def _chosen_accelerator(accelerator: str, monkeypatch: pytest.MonkeyPatch, *, has_card: bool = True) -> object:
-    """Return the accelerator that Lightning gets."""
-    flags: dict[str, Any] = {}
-    original = _connector(*HPUConnectorMixin.REQUIRED)
-    monkeypatch.setattr(
-        original, "_check_config_and_set_final_flags", lambda _, **given: flags.update(given), raising=False
-    )
-    monkeypatch.setattr(discovery, "is_available", lambda: has_card)
-    connector = _trainer_connector(original)()
-    connector._check_config_and_set_final_flags(accelerator=accelerator, strategy="auto", precision="32-true")
-    return flags["accelerator"]
-
-
-@pytest.mark.parametrize("accelerator", ["gpu", "cuda"])
-def test_cuda_means_the_cards_with_the_migration_toolkit(accelerator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which shows them to Lightning as CUDA devices."""
-    monkeypatch.setenv("PT_HPU_GPU_MIGRATION", "1")
-
-    with pytest.warns(UserWarning, match=rf"`accelerator='{accelerator}'` means the Gaudi cards here"):
-        assert _chosen_accelerator(accelerator, monkeypatch) == "hpu"
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "toolkit", "has_card"), [("gpu", "0", True), ("gpu", "1", False), ("cpu", "1", True)]
-)
-def test_other_accelerators_are_lightnings(
-    accelerator: str, toolkit: str, has_card: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PT_HPU_GPU_MIGRATION", toolkit)
-
-    assert _chosen_accelerator(accelerator, monkeypatch, has_card=has_card) == accelerator
-
-
-def test_imported_toolkit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 1.16 it was imported instead."""
-    assert not bridge.is_migrating_cuda()
-    monkeypatch.setitem(sys.modules, "habana_frameworks.torch.gpu_migration", ModuleType("gpu_migration"))
-    assert bridge.is_migrating_cuda()
 
 
 @pytest.mark.parametrize("name", HPUConnectorMixin.REQUIRED)

@@ -54,9 +54,9 @@ _Found: TypeAlias = Iterator[str | Problem]
 def run_checks(machine: Machine) -> tuple[Check, ...]:
     """Return the result of every check."""
     checks: dict[str, Callable[[Machine], _Found]] = {
-        "cards and software": _software,
+        "cards and software": _system,
         "driver": _driver,
-        "busy cards": _busy_devices,
+        "busy cards": _used_devices,
         "huge pages": _huge_pages,
         "open files": _open_files,
         "locked memory": _locked_memory,
@@ -115,7 +115,7 @@ def versions(machine: Machine) -> dict[str, str | None]:
     }
 
 
-def _software(machine: Machine) -> _Found:
+def _system(machine: Machine) -> _Found:
     system = machine.system
     kind = "simulated cards" if system.bridge.simulated else "cards"
     yield f"{len(system.devices)} {kind}, {'unknown' if system.usable is None else system.usable} usable"
@@ -139,15 +139,15 @@ def _driver(machine: Machine) -> _Found:
             )
 
 
-def _busy_devices(machine: Machine) -> _Found:
+def _used_devices(machine: Machine) -> _Found:
     by_device: dict[str, list[str]] = {}
     for holder in machine.holders:
         module = "" if holder.module_id is None else f" (module {holder.module_id})"
         by_device.setdefault(f"{holder.node}{module}", []).append(f"pid {holder.pid} ({holder.command})")
     detail = f"{len(by_device)} cards in use"
-    if machine.unreadable:
+    if machine.hidden:
         # Root in a container without CAP_SYS_PTRACE cannot read them either.
-        detail += f"; {machine.unreadable} processes of other users could not be inspected: run as root on the host"
+        detail += f"; {machine.hidden} processes of other users could not be inspected: run as root on the host"
     yield detail
     for device, processes in by_device.items():
         yield Problem(

@@ -159,10 +159,12 @@ def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str |
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the report, new or empty.",
 )
-@click.option("--all-cards", is_flag=True, help="Try the collectives as well, on all cards of this machine.")
+@click.option(
+    "--all-cards", "all_devices", is_flag=True, help="Try the collectives as well, on all cards of this machine."
+)
 @click.option("--only", "names", multiple=True, metavar="ID", help="Try this assumption only. Repeatable.")
 @_json_option(f"{_JSON[:-1]}; the folder has it anyway.")
-def verify(folder: Path, all_cards: bool, names: tuple[str, ...], json_to: str | None) -> None:
+def verify(folder: Path, all_devices: bool, names: tuple[str, ...], json_to: str | None) -> None:
     """Try what these packages assume about cards, and write a report to attach to an issue.
 
     Each assumption has a program, which runs in a process of its own with a limit of time, one at a time. It opens a
@@ -176,7 +178,7 @@ def verify(folder: Path, all_cards: bool, names: tuple[str, ...], json_to: str |
 
     with _report_internal_error():
         try:
-            report = command.run(command.choose(names), folder, environ, all_cards=all_cards)
+            report = command.run(command.choose(names), folder, environ, all_devices=all_devices)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         except command.NoCardError as error:

@@ -42,10 +42,10 @@ class Comparison:
     @property
     def can_train(self) -> bool:
         """Whether nothing differs and no machine has a problem that blocks training."""
-        return not self.outliers and not self.differences
+        return not self.different and not self.differences
 
     @property
-    def outliers(self) -> tuple[str, ...]:
+    def different(self) -> tuple[str, ...]:
         """Machines that differ from most others, or have a problem that blocks training."""
         different = {host for each in self.differences for hosts in list(each.hosts.values())[1:] for host in hosts} | {
             host for host, problems in self.problems.items() if any(blocks for blocks, _, _ in problems)

@@ -39,10 +39,10 @@ class Problem:
 
 def diagnose(system: SystemInfo) -> list[Problem]:
     """Check a machine against the requirements of training and the release table."""
-    return [*_check_software(system), *_check_devices(system), *_check_release(system)]
+    return [*_check_versions_installed(system), *_check_devices(system), *_check_release(system)]
 
 
-def _check_software(system: SystemInfo) -> Iterator[Problem]:
+def _check_versions_installed(system: SystemInfo) -> Iterator[Problem]:
     if system.torch_error is not None:
         yield Problem.error(
             f"torch cannot be imported: {system.torch_error}",

@@ -39,13 +39,13 @@ def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class"))
     A process that has several cards is listed once for each, and this process is left out.
     """
     holders: list[Holder] = []
-    unreadable = 0
+    hidden = 0
     for pid in _pids(proc):
         try:
             nodes = _open_nodes(proc / str(pid) / "fd")
         except PermissionError:
             # Threads of the kernel have no command line.
-            unreadable += bool(_command(proc, pid))
+            hidden += bool(_command(proc, pid))
             continue
         except OSError:
             # It has exited.
@@ -54,7 +54,7 @@ def find_holders(proc: Path = Path("/proc"), classes: Path = Path("/sys/class"))
             Holder(pid=pid, command=_command(proc, pid) or "exiting", node=node, module_id=_module_id(classes, node))
             for node in sorted(nodes)
         ]
-    return tuple(holders), unreadable
+    return tuple(holders), hidden
 
 
 def _pids(proc: Path) -> list[int]:

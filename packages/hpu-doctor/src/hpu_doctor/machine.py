@@ -81,7 +81,7 @@ class Machine:
         boot_id: The kernel's random id of this boot, by which machines of one host name differ; "" if it is unknown.
         system: Devices and software.
         holders: Processes that hold a card.
-        unreadable: Number of processes of which that is unknown.
+        hidden: Number of processes of which that is unknown.
         huge_pages: Huge pages, None if the kernel does not report them.
         open_files: Soft and hard limit of open files.
         locked_bytes: Limit of locked memory, None if there is none.
@@ -101,7 +101,7 @@ class Machine:
     boot_id: str = ""
     system: SystemInfo
     holders: tuple[Holder, ...] = ()
-    unreadable: int = 0
+    hidden: int = 0
     huge_pages: HugePages | None = None
     open_files: tuple[int, int] = (1 << 20, 1 << 20)
     locked_bytes: int | None = None
@@ -132,14 +132,14 @@ def collect_machine(
     endpoint = find_endpoint(environ)
     environ = dict(environ)
     system = collect_system()
-    holders, unreadable = find_holders()
+    holders, hidden = find_holders()
     cache = environ.get("PT_HPU_RECIPE_CACHE_CONFIG")
     logs = environ.get("HABANA_LOGS")
     return Machine(
         host=socket.gethostname(),
         boot_id=read_boot_id(),
         holders=holders,
-        unreadable=unreadable,
+        hidden=hidden,
         huge_pages=read_huge_pages(Path("/proc/meminfo")),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE),
         locked_bytes=_limit(resource.RLIMIT_MEMLOCK),

@@ -19,7 +19,7 @@ from hpu_doctor.name_ranges import format_hosts
 # Lines of a report on many machines or ranks.
 _MAX_VALUES: Final = 6
 _MAX_PROBLEMS: Final = 10
-_MAX_FINDINGS: Final = 20
+_MAX_ISSUES: Final = 20
 
 
 def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...]) -> None:
@@ -46,7 +46,7 @@ def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...])
 
 def render_comparison(console: Console, comparison: Comparison) -> None:
     """Print what differs between machines, then their problems, on about a page for any number of machines."""
-    hosts, outliers = comparison.hosts, comparison.outliers
+    hosts, different = comparison.hosts, comparison.different
     console.print(_safe_text(f"{len(hosts)} machines: {format_hosts(hosts)}", "bold"))
     for difference in comparison.differences:
         console.print(_safe_text(f"Error: {difference.name} differs", "bold red"))
@@ -67,9 +67,9 @@ def render_comparison(console: Console, comparison: Comparison) -> None:
     if comparison.can_train:
         console.print(_safe_text("The machines have the same versions.", "bold green"))
         return
-    if len(outliers) * 2 < len(hosts):
-        rest = len(hosts) - len(outliers)
-        console.print(_safe_text(f"{rest} machines can train together without {format_hosts(outliers)}."))
+    if len(different) * 2 < len(hosts):
+        rest = len(hosts) - len(different)
+        console.print(_safe_text(f"{rest} machines can train together without {format_hosts(different)}."))
     console.print(_safe_text("Training cannot start on these machines together.", "bold red"))
 
 
@@ -89,10 +89,10 @@ def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
     console.print(
         _two_columns([(name, f"{1e3 * min(times):.2f} to {1e3 * max(times):.2f} ms") for name, times in rows.items()])
     )
-    for finding in report["findings"][:_MAX_FINDINGS]:
-        label, style = ("Note", "bold yellow") if finding["kind"] == "slow" else ("Error", "bold red")
-        console.print(_safe_text(f"{label}: {finding['message']}", style))
-    _print_rest(console, report["findings"][_MAX_FINDINGS:], "faults")
+    for issue in report["findings"][:_MAX_ISSUES]:
+        label, style = ("Note", "bold yellow") if issue["kind"] == "slow" else ("Error", "bold red")
+        console.print(_safe_text(f"{label}: {issue['message']}", style))
+    _print_rest(console, report["findings"][_MAX_ISSUES:], "faults")
     if report["ok"]:
         console.print(_safe_text("All results are correct.", "bold green"))
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hpu_core.launcher_env import LauncherEnv
-from hpu_doctor.collectives.findings import find_faults
-from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
+from hpu_doctor.collectives.issues import find_issues
+from hpu_doctor.collectives.measurement import HCCLGroup, RankReport, RankResult, measure
 from hpu_testing import SharedRankPool
 
 OnRanks = Callable[..., list[Any]]
@@ -41,7 +41,7 @@ def _env() -> LauncherEnv:
     return LauncherEnv(launcher="torchrun", rank=rank, local_rank=rank, world_size=size, address="127.0.0.1", port="1")
 
 
-class _WrongSender(HCCLCommunicator):
+class _WrongSender(HCCLGroup):
     """A device whose sent values have one bit changed."""
 
     def all_gather(self, output: Any, tensor: Any) -> None:
@@ -51,7 +51,7 @@ class _WrongSender(HCCLCommunicator):
         super().shift(output, tensor + 1, distance)
 
 
-class _WrongReduction(HCCLCommunicator):
+class _WrongReduction(HCCLGroup):
     """A device that reduces wrongly."""
 
     def all_reduce(self, tensor: Any) -> None:
@@ -60,29 +60,29 @@ class _WrongReduction(HCCLCommunicator):
 
 
 def _measure() -> dict[str, Any]:
-    return asdict(measure(_env(), HCCLCommunicator(), SIZE))
+    return asdict(measure(_env(), HCCLGroup(), SIZE))
 
 
 def _measure_with_a_wrong_rank() -> dict[str, Any]:
     env = _env()
-    return asdict(measure(env, _WrongSender() if env.rank == 1 else HCCLCommunicator(), SIZE))
+    return asdict(measure(env, _WrongSender() if env.rank == 1 else HCCLGroup(), SIZE))
 
 
 def _measure_with_a_wrong_reduction() -> dict[str, Any]:
     env = _env()
-    return asdict(measure(env, _WrongReduction() if env.rank == 1 else HCCLCommunicator(), SIZE))
+    return asdict(measure(env, _WrongReduction() if env.rank == 1 else HCCLGroup(), SIZE))
 
 
 def _measure_with_a_slow_rank() -> dict[str, Any]:
     """Each reading of rank 1's clock is 8 ms after the last one, that of rank 0's 1 ms."""
     env = _env()
     ticks = itertools.count(0, 0.008 if env.rank == 1 else 0.001)
-    return asdict(measure(env, HCCLCommunicator(), SIZE, clock=lambda: next(ticks)))
+    return asdict(measure(env, HCCLGroup(), SIZE, clock=lambda: next(ticks)))
 
 
 def _phases() -> list[str]:
     entered: list[str] = []
-    measure(_env(), HCCLCommunicator(), SIZE, enter=entered.append)
+    measure(_env(), HCCLGroup(), SIZE, enter=entered.append)
     return entered
 
 
@@ -93,28 +93,28 @@ def _results(values: list[dict[str, Any]]) -> list[RankReport | None]:
 def test_values_are_right(on_ranks: OnRanks) -> None:
     results = on_ranks(_measure)
 
-    assert [finding for finding in find_faults(_results(results)) if finding.kind == "wrong"] == []
+    assert [issue for issue in find_issues(_results(results)) if issue.kind == "wrong"] == []
     assert [list(result["link_seconds"]) for result in results] == [[1], [0]]
     assert set(results[0]["seconds"]) == {"all-reduce", "all-gather", "reduce-scatter"}
 
 
 def test_wrong_rank_is_named(on_ranks: OnRanks) -> None:
-    findings = [f for f in find_faults(_results(on_ranks(_measure_with_a_wrong_rank))) if f.kind == "wrong"]
+    issues = [f for f in find_issues(_results(on_ranks(_measure_with_a_wrong_rank))) if f.kind == "wrong"]
 
-    assert [(finding.ranks, "rank 1 sends wrong values" in finding.message) for finding in findings] == [((1,), True)]
+    assert [(issue.ranks, "rank 1 sends wrong values" in issue.message) for issue in issues] == [((1,), True)]
 
 
 def test_wrong_reduction_is_named(on_ranks: OnRanks) -> None:
-    findings = [f for f in find_faults(_results(on_ranks(_measure_with_a_wrong_reduction))) if f.kind == "wrong"]
+    issues = [f for f in find_issues(_results(on_ranks(_measure_with_a_wrong_reduction))) if f.kind == "wrong"]
 
-    assert [finding.message for finding in findings] == ["all-reduce gives wrong values on rank 1"]
+    assert [issue.message for issue in issues] == ["all-reduce gives wrong values on rank 1"]
 
 
 def test_slow_rank_is_named(on_ranks: OnRanks) -> None:
-    findings = find_faults(_results(on_ranks(_measure_with_a_slow_rank)))
+    issues = find_issues(_results(on_ranks(_measure_with_a_slow_rank)))
 
-    assert (findings[0].kind, findings[0].ranks) == ("slow", (1,))
-    assert "computes 8.0 times as long as the others" in findings[0].message
+    assert (issues[0].kind, issues[0].ranks) == ("slow", (1,))
+    assert "computes 8.0 times as long as the others" in issues[0].message
 
 
 def test_phases_are_entered_in_order(on_ranks: OnRanks) -> None:
@@ -123,7 +123,7 @@ def test_phases_are_entered_in_order(on_ranks: OnRanks) -> None:
     assert on_ranks(_phases) == [phases, phases]
 
 
-class _OneOfMany(HCCLCommunicator):
+class _OneOfMany(HCCLGroup):
     """Rank 0 of many, of which no other one runs."""
 
     def __init__(self, ranks: int) -> None:

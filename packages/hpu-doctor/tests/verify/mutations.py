@@ -224,7 +224,13 @@ def other_events() -> None:
 wraps("current-device-is-1", f"{HPU}current_device", lambda _: 1, "calls-open-the-card/current_device")
 replaces("init-does-nothing", f"{HPU}init", returning(None), "second-process-is-refused", "exit-frees-the-card")
 replaces("set-device-does-nothing", f"{HPU}set_device", returning(None), "set-device-edits-the-module")
-replaces("synchronize-takes-a-device", f"{HPU}synchronize", returning(None), "calls-are-refused/synchronize(0)")
+replaces(
+    "synchronize-takes-a-device",
+    f"{HPU}synchronize",
+    returning(None),
+    "calls-are-refused/synchronize(0)",
+    "functions-of-all-releases/hpu.synchronize",
+)
 replaces("no-bf16", f"{HPU}is_bf16_supported", returning(False), "dtypes-that-are-supported/bfloat16")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpu_doctor.verify.assumption import Assumption, NotTriedError
+from hpu_doctor.verify.assumption import Assumption, SkippedError
 from hpu_doctor.verify.runner import Target
 
 if TYPE_CHECKING:
@@ -28,4 +28,4 @@ def make_assumption(program: Callable[[], object] = lambda: 1, **fields: Any) ->
 
 def skip() -> object:
     """Raise the error of a program that cannot show its assumption."""
-    raise NotTriedError("the machine has no tail")
+    raise SkippedError("the machine has no tail")

@@ -6,7 +6,7 @@ import pytest
 from one_assumption import make_assumption, skip
 
 from hpu_doctor.verify.assumption import (
-    NotTriedError,
+    SkippedError,
     Subject,
     at_least,
     contains,
@@ -95,5 +95,5 @@ def test_case_that_cannot_be_tried_leaves_out_the_table() -> None:
     subject.table("numbers", "Numbers are.", {"one": (1, skip)}, source="Peano", means={"hpu-core": "it would fail."})
     (assumption,) = subject
 
-    with pytest.raises(NotTriedError, match="no tail"):
+    with pytest.raises(SkippedError, match="no tail"):
         assumption.program()

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.privacy import TextMask
 
 
 @pytest.mark.parametrize(
@@ -31,32 +31,32 @@ from hpu_doctor.verify.privacy import Redactor
     ],
 )
 def test_patterns(text: str, expected: str) -> None:
-    assert Redactor().text(text) == expected
+    assert TextMask().text(text) == expected
 
 
 @pytest.mark.parametrize("text", ["host Babbage3 failed", "[babbage3]", "babbage3.cluster.example", "user_babbage3"])
 def test_names_stand_alone_in_any_case(text: str) -> None:
-    assert "babbage" not in Redactor(["babbage3"]).text(text).lower()
+    assert "babbage" not in TextMask(["babbage3"]).text(text).lower()
 
 
 def test_name_within_a_word_stays() -> None:
-    assert Redactor(["ada"]).text("adaptive") == "adaptive"
+    assert TextMask(["ada"]).text("adaptive") == "adaptive"
 
 
 def test_common_names_stay() -> None:
-    assert Redactor(["root", "localhost"]).text("root on localhost") == "root on localhost"
+    assert TextMask(["root", "localhost"]).text("root on localhost") == "root on localhost"
 
 
 def test_values_of_all_kinds() -> None:
     value = {"ada": ["ada", 1, None, {"x": "/a/b/c"}]}
 
-    assert Redactor(["ada"]).value(value) == {"<name>": ["<name>", 1, None, {"x": "<path>"}]}
+    assert TextMask(["ada"]).value(value) == {"<name>": ["<name>", 1, None, {"x": "<path>"}]}
 
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "enigma-04.bletchley.example")
 
-    text = Redactor.of_this_machine({"USER": "turing", "SLURM_JOB_USER": "clarke"}).text(
+    text = TextMask.of_this_machine({"USER": "turing", "SLURM_JOB_USER": "clarke"}).text(
         json.dumps(["enigma-04", "bletchley", "turing", "clarke", "enigma-04.bletchley.example"])
     )
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from hpu_doctor.verify import register
-from hpu_doctor.verify.assumption import HARDWARE, Assumption
+from hpu_doctor.verify.assumption import DEVICE_ONLY, Assumption
 from hpu_doctor.verify.register import calls
 
 ASSUMPTIONS = register.assumptions()
@@ -58,4 +58,4 @@ def test_entry_is_complete(assumption: Assumption) -> None:
     assert assumption.means
     assert set(assumption.means) <= PACKAGES
     assert all(sentence.endswith(".") for sentence in assumption.means.values())
-    assert (assumption.simulator == HARDWARE) == bool(assumption.reason)
+    assert (assumption.simulator == DEVICE_ONLY) == bool(assumption.reason)

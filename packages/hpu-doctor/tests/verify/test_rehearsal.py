@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +10,6 @@ from pathlib import Path
 
 import mutations
 import pytest
-
-import verification
-from hpu_doctor.verify.report import read
 
 BUILD = Path(__file__).parent / "patched_build"
 CHANGED = (
@@ -21,8 +19,8 @@ CHANGED = (
     "clipping-does-nothing",
     "hpu.empty_cache-in-absent-memory-functions",
     "no-bf16",
-    "no-peers",
-    "init-does-nothing",
+    "current-device-is-1",
+    "recipes-take-any-format",
     "synchronize-takes-a-device",
     "two-generators",
 )
@@ -30,7 +28,7 @@ CHANGED = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_names_ten_changed_behaviours(tmp_path: Path) -> None:
     folder = tmp_path / "report"
     environ = {
         **os.environ,
@@ -43,16 +41,6 @@ def test_report_names_ten_changed_behaviours(tmp_path: Path, monkeypatch: pytest
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stdout + done.stderr
-    found = read(folder)
-    differing = {entry["id"] for entry in found["entries"] if entry["state"] == "differs"}
+    entries = json.loads((folder / "report.json").read_text(encoding="utf-8"))["entries"]
+    differing = {entry["id"] for entry in entries if entry["state"] == "differs"}
     assert differing == {name.partition("/")[0] for mutation in CHANGED for name in mutations.MUTATIONS[mutation]}
-
-    # The record that follows from it.
-    monkeypatch.setattr(verification, "RECORD", tmp_path / "record.md")
-    verification.RECORD.touch()
-    corrections = verification.record(folder)
-
-    assert {line.partition(":")[0] for line in corrections} == differing
-    written = verification.RECORD.read_text(encoding="utf-8")
-    assert "## simulated GAUDI2" in written
-    assert all(name in written for name in differing)

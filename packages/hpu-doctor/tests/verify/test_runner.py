@@ -23,8 +23,8 @@ REAL = dataclasses.replace(TARGET, simulated=False)
 
 def skipped(tmp_path: Path, target: runner.Target = TARGET, **fields: Any) -> str:
     """Return why an assumption is not tried."""
-    all_cards = fields.pop("all_cards", False)
-    (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, all_cards=all_cards)
+    all_devices = fields.pop("all_devices", False)
+    (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, all_devices=all_devices)
     assert outcome.state == "not tried"
     return outcome.reason
 
@@ -48,7 +48,7 @@ def test_collectives_need_all_cards(tmp_path: Path) -> None:
 
 
 def test_collectives_need_two_cards(tmp_path: Path) -> None:
-    assert skipped(tmp_path, REAL, ranks=True, all_cards=True) == "it needs two cards"
+    assert skipped(tmp_path, REAL, ranks=True, all_devices=True) == "it needs two cards"
 
 
 def test_program_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def outcome_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     def try_text(text: str, **fields: Any) -> runner.Outcome:
         monkeypatch.setattr(runner, "_COMMAND", ("sh", "-c", text))
         target = dataclasses.replace(TARGET, cards=2)
-        (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, all_cards=True)
+        (outcome,) = runner.run([make_assumption(**fields)], target, tmp_path, {}, all_devices=True)
         return outcome
 
     return try_text

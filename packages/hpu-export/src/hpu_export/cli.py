@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATTERN",
         help="names to leave out, as 'loss.*'; repeatable",
     )
-    parser.add_argument("--adapter", choices=["keep", "merge"], help="export an adapter of PEFT alone, or merge it")
+    parser.add_argument("--adapter", action="store_true", help="export an adapter of PEFT alone, as PEFT saves it")
     parser.add_argument("--adapter-config", metavar="PATH", help="adapter_config.json, if the source has none")
     parser.add_argument("--tag", help="name of a DeepSpeed save; default: the one that its file `latest` names")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export")

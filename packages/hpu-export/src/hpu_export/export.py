@@ -63,7 +63,7 @@ def export_checkpoint(source: str | os.PathLike[str], to: str | os.PathLike[str]
     check_target(target_path, location, settings)
     target: Target | None = None
     if settings.model is not None:
-        target = load_target(os.fspath(settings.model), weights=settings.adapter == "merge")
+        target = load_target(os.fspath(settings.model))
     with open_checkpoint(location, settings) as checkpoint:
         plan = _make_plan(checkpoint, settings, target, location)
         _check_space(target_path, plan.weights)
@@ -79,8 +79,8 @@ def check_target(to: Path, source: str, settings: ExportOptions) -> None:
         FileExistsError: There is something, and it may not be replaced.
         ValueError: It is or contains what is read, or an adapter is to be one file.
     """
-    if settings.adapter == "keep" and to.suffix == _FILE:
-        raise ValueError(f"`to` must be a folder with `adapter='keep'`, got {str(to)!r}")
+    if settings.adapter and to.suffix == _FILE:
+        raise ValueError(f"`to` must be a folder with `adapter=True`, got {str(to)!r}")
     if not os.path.lexists(to):
         return
     if not settings.overwrite:
@@ -149,16 +149,19 @@ def _make_plan(checkpoint: Checkpoint, settings: ExportOptions, target: Target |
         own = Path(source, _peft.CONFIG)
         config = settings.adapter_config or (own if own.is_file() else None)
         adapter = _peft.Adapter(weights, target, config)
-        weights = adapter.keep() if settings.adapter == "keep" else target.to_saved(adapter.merge())
+        weights = adapter.keep()
     else:
         if _peft.has_adapter(weights):
-            raise ValueError("`adapter` must be 'keep' or 'merge' for a checkpoint with an adapter of PEFT, got None")
+            raise ValueError(
+                "`adapter` must be True for a checkpoint with an adapter of PEFT, got False: it is exported alone, and "
+                "PEFT's `merge_and_unload` merges it into its base"
+            )
         weights = target.fit(weights, settings.prefix)
     if not weights:
         raise ValueError(f"the checkpoint must have weights, got none in {source!r}")
     dtype = DTYPES[settings.dtype] if settings.dtype else None
     weights = {name: weight.cast(dtype) for name, weight in weights.items()}
-    return _Plan(weights, tied, checkpoint.run_info, target, adapter if settings.adapter == "keep" else None)
+    return _Plan(weights, tied, checkpoint.run_info, target, adapter)
 
 
 def _write(plan: _Plan, partial: Path, to: Path, source: str, settings: ExportOptions) -> None:

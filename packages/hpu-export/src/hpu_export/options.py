@@ -38,7 +38,7 @@ class ExportOptions:
         prefix: Start of the names to export, which is removed. None to find it: with `model` by the target's names,
             else "model." if all names have it.
         ignore: Shell patterns of names to leave out, such as "loss.*".
-        adapter: What to do with an adapter of PEFT: "keep" to export it alone, as PEFT saves it, or "merge".
+        adapter: Whether to export an adapter of PEFT alone, as PEFT saves it.
         adapter_config: A `peft.PeftConfig`, or the folder or file of its adapter_config.json. None for that in the
             source.
         tag: Name of a DeepSpeed save. None for the one that its file `latest` names.
@@ -57,7 +57,7 @@ class ExportOptions:
     key: str | None = None
     prefix: str | None = None
     ignore: Sequence[str] = ()
-    adapter: Literal["keep", "merge"] | None = None
+    adapter: bool = False
     adapter_config: Any = None
     tag: str | None = None
     overwrite: bool = False
@@ -68,10 +68,8 @@ class ExportOptions:
             raise ValueError(f"`dtype` must be one of {', '.join(map(repr, DTYPES))}, got {self.dtype!r}")
         if self.weights not in ("averaged", "current"):
             raise ValueError(f"`weights` must be 'averaged' or 'current', got {self.weights!r}")
-        if self.adapter not in ("keep", "merge", None):
-            raise ValueError(f"`adapter` must be 'keep', 'merge' or None, got {self.adapter!r}")
         if self.adapter and self.model is None:
-            raise ValueError(f"`model` must be the adapter's base model with `adapter={self.adapter!r}`, got None")
+            raise ValueError("`model` must be the adapter's base model with `adapter=True`, got None")
         if isinstance(self.ignore, str):
             raise ValueError(f"`ignore` must be a list of patterns, got {self.ignore!r}")  # noqa: TRY004 - as the others.
         parse_size(self.max_shard_size)

@@ -124,12 +124,11 @@ def is_copied(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPIED)
 
 
-def load_target(name: str, *, weights: bool = False) -> Target:
+def load_target(name: str) -> Target:
     """Return a Hugging Face model without its weights.
 
     Args:
         name: A folder, or a name on the Hugging Face hub, whose files are taken from the local cache or downloaded.
-        weights: Whether to download the weights as well.
 
     Raises:
         ModuleNotFoundError: transformers is not installed.
@@ -141,7 +140,7 @@ def load_target(name: str, *, weights: bool = False) -> Target:
         raise ModuleNotFoundError(
             'a Hugging Face target needs transformers: pip install "hpu-export[hf]"', name="transformers"
         ) from error
-    folder = _local_folder(name, weights=weights)
+    folder = _local_folder(name)
     if not (folder / CONFIG).is_file():
         raise ValueError(f"`model` must be a folder with {CONFIG!r}, or a name on the hub, got {name!r}")
     try:
@@ -189,15 +188,14 @@ def _model_class(transformers: Any, config: Any) -> Any:
     raise ValueError(f"its {CONFIG!r} must name the class of the model in 'architectures'")
 
 
-def _local_folder(name: str, *, weights: bool) -> Path:
+def _local_folder(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = [CONFIG, *_COPIED, *(["*.safetensors", "*.safetensors.index.json"] if weights else [])]
     try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        return Path(snapshot_download(name, allow_patterns=[CONFIG, *_COPIED]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise ValueError(
             f"`model` must be a folder, or a name in the local cache or on the Hugging Face hub, got {name!r}"

@@ -52,8 +52,6 @@ get_device_name_from_hlsmi = get_device_name_from_backend
 
 def get_device_stats(device: object) -> dict[str, Any]:  # noqa: ARG001 - each process has one device.
     """Return the bridge's memory statistics, which are empty if this process has not opened a device."""
-    from hpu_core import bridge
-
     return dict(bridge.memory_stats()) if bridge.is_open() else {}
 
 

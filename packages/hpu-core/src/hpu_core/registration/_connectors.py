@@ -5,15 +5,12 @@ Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import sys
-import warnings
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
-from hpu_core import bridge, discovery, frameworks, plugins
+from hpu_core import discovery, frameworks, plugins
 from hpu_core.fp8 import installed_precision
 from hpu_core.registration import _registries, _strategy_flags
 from hpu_core.registration._hints import HINT, names_hpu, suggest_flags
-
-_CUDA: Final = ("gpu", "cuda")
 
 # Lightning's connector, which follows the mixin among the bases of its subclasses.
 _Connector: Any = object
@@ -59,15 +56,6 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
         super().__init__(*args, **kwargs)
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        if flags.get("accelerator") in _CUDA and bridge.is_migrating_cuda() and discovery.is_available():
-            # Lightning's CUDAAccelerator would find the cards that the toolkit shows it as CUDA's, and train without
-            # `mark_step`, with a gradient scaler and a device "cuda:0" that no tensor has.
-            warnings.warn(
-                f"`accelerator={flags['accelerator']!r}` means the Gaudi cards here, as PT_HPU_GPU_MIGRATION is on: "
-                "write `accelerator='hpu'`, and see what else to change with `hpu-doctor migrate`",
-                stacklevel=2,
-            )
-            flags["accelerator"] = "hpu"
         # LightningCLI passes a class without arguments as a path.
         flags.update({name: _from_path(flags.get(name)) for name in ("accelerator", "strategy") if name in flags})
         if self._import_error is not None:

@@ -1,11 +1,5 @@
-"""Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies.
+"""Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
 
-An instance may be of a user's subclass. Its `class Strategy(DDPStrategy)` becomes `class Strategy(Strategy,
-HPUDDPStrategy)`: the user's methods override ours, and their `super()` calls reach ours before Lightning's.
-"""
-
-import functools
-import inspect
 from typing import Any
 
 from hpu_core import plugins
@@ -37,8 +31,9 @@ def resolve(strategy: Any, api: plugins.Api) -> Any:
 def for_hpu(strategy: Any, api: plugins.Api) -> Any:
     """Return the strategy to use on HPU for one of Lightning's, by name or instance; others are returned unchanged.
 
-    An instance of a user's subclass of one of Lightning's stays the same object, and derives from ours afterwards. If
-    it cannot, or Lightning's class does not support HPU, that is a TypeError.
+    Raises:
+        TypeError: Lightning's class does not support HPU, or the instance is of a user's subclass of one that has
+            another class on HPU.
     """
     if isinstance(strategy, str):
         name = plugins.aliases().get(strategy, strategy)
@@ -55,57 +50,24 @@ def for_hpu(strategy: Any, api: plugins.Api) -> Any:
         replacement = plugin.replacements.get(kind.__name__)
         path = None if replacement is None else plugin.strategies[replacement].of(api)
         if path is not None:
-            return replace(strategy, plugins.load(path), kind)
+            return _replace(strategy, plugins.load(path), kind)
     if kind is not type(strategy) and _missing_error(kind.__name__) is None:
         # What a user's own strategy supports is the user's affair.
         return strategy
     raise _unsupported_error(kind.__name__)
 
 
-def replace(strategy: Any, base: Any, kind: type) -> Any:
-    """Return the strategy for HPU, of class `base`, that replaces one of Lightning's class `kind`, not set up yet.
-
-    An instance of a user's subclass is changed in place, because the program may keep it.
-    """
+def _replace(strategy: Any, base: Any, kind: type) -> Any:
+    """Return the strategy of class `base` for one of Lightning's class `kind`, not set up yet."""
     if isinstance(strategy, base):
         return strategy
-    users: Any = type(strategy)
-    if users is kind:
-        return base.from_lightning(strategy)
-    subclass = _derive(users, base)
-    attributes = vars(subclass.from_lightning(strategy))
-    arguments = {*inspect.signature(base).parameters, getattr(base, "wrapper_arguments", "").removeprefix("_")}
-    # The subclass may have set attributes of Lightning's. Those of arguments are in the new instance already, as the
-    # classes for HPU keep them.
-    kept = {name: value for name, value in vars(strategy).items() if name.removeprefix("_") not in arguments}
-    strategy.__class__ = subclass
-    vars(strategy).update({**attributes, **kept})
-    return strategy
-
-
-@functools.cache
-def _derive(kind: type, base: Any) -> Any:
-    """Return the subclass of a user's class and the one for HPU; its constructor is the latter's."""
-    namespace = {
-        "__doc__": kind.__doc__,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__init__": base.__init__,
-        # By the classes that can be imported, for a launcher that pickles the Trainer.
-        "__reduce__": lambda self: (_make, (kind, base), vars(self)),
-    }
-    try:
-        return type(kind.__name__, (kind, base), namespace)
-    except TypeError as error:
+    if type(strategy) is not kind:
+        name = f"{base.__module__.partition('.')[0]}.{base.__name__}"
         raise TypeError(
-            f"`strategy` must derive from {base.__name__} on Gaudi, got {kind.__name__}, which cannot: derive it from "
-            f"`{base.__module__.partition('.')[0]}.{base.__name__}` instead of Lightning's strategy ({error})"
-        ) from error
-
-
-def _make(kind: type, base: Any) -> Any:
-    subclass = _derive(kind, base)
-    return subclass.__new__(subclass)
+            f"`strategy` must derive from {name} on Gaudi, got {type(strategy).__name__}, which derives from "
+            f"Lightning's {kind.__name__}: write `class {type(strategy).__name__}({name})`"
+        )
+    return base.from_lightning(strategy)
 
 
 def _lightning_class(strategy: Any) -> type | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core import bridge, hccl
 from hpu_core.launcher_env import LauncherEnv
-from hpu_doctor.collectives.findings import find_faults, to_json
-from hpu_doctor.collectives.measurement import HCCLCommunicator, RankReport, RankResult, measure
+from hpu_doctor.collectives.issues import find_issues, to_json
+from hpu_doctor.collectives.measurement import HCCLGroup, RankReport, RankResult, measure
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -44,7 +44,7 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
         try:
             # Over a connection of its own, which blocks while it waits for another rank.
             _init_process_group(env, connect(env, timeout), timeout)
-            results.append(measure(env, HCCLCommunicator(), size, enter=phases.append))
+            results.append(measure(env, HCCLGroup(), size, enter=phases.append))
         except Exception as error:  # noqa: BLE001 - rank 0 reports any error of any rank.
             errors.append(f"{type(error).__name__}: {error}".splitlines()[0])
 
@@ -57,7 +57,7 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
     if values is None:
         return None
     reports = [None if value is None else RankReport.from_json(value) for value in values]
-    return to_json(env.world_size, size, reports, find_faults(reports, slow_factor=slow_factor))
+    return to_json(env.world_size, size, reports, find_issues(reports, slow_factor=slow_factor))
 
 
 def _init_process_group(env: LauncherEnv, store: "Store", timeout: timedelta) -> None:

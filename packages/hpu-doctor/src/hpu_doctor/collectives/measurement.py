@@ -79,7 +79,7 @@ class RankReport:
         return cls(result=result, error=values["error"], phases=tuple(values["phases"]))
 
 
-class HCCLCommunicator:
+class HCCLGroup:
     """Collectives of torch's default process group."""
 
     def all_reduce(self, tensor: "Tensor") -> None:
@@ -125,7 +125,7 @@ class HCCLCommunicator:
 
 def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in tests.
     env: LauncherEnv,
-    communicator: HCCLCommunicator,
+    group: HCCLGroup,
     size: int,
     *,
     device: str = "hpu",
@@ -136,7 +136,7 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
 
     Args:
         env: Rank of this process.
-        communicator: Collectives of the job.
+        group: Collectives of the job.
         size: Number of float32 elements that each rank contributes, a multiple of the world size.
         device: Device of the tensors.
         clock: Clock in seconds.
@@ -156,15 +156,15 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     def timed(phase: str, collective: Callable[[], object]) -> float:
         if enter is not None:
             enter(phase)
-        return _fastest(communicator, collective, clock)
+        return _min_seconds(group, collective, clock)
 
     reduced, gathered = torch.empty_like(own), own.new_empty(size * env.world_size)
     part = own.new_empty(size // env.world_size)
     local_seconds = timed("barrier", lambda: own.mul(2))
     seconds = {
-        ALL_REDUCE: timed(ALL_REDUCE, lambda: communicator.all_reduce(reduced.copy_(own))),
-        ALL_GATHER: timed(ALL_GATHER, lambda: communicator.all_gather(gathered, own)),
-        REDUCE_SCATTER: timed(REDUCE_SCATTER, lambda: communicator.reduce_scatter(part, own)),
+        ALL_REDUCE: timed(ALL_REDUCE, lambda: group.all_reduce(reduced.copy_(own))),
+        ALL_GATHER: timed(ALL_GATHER, lambda: group.all_gather(gathered, own)),
+        REDUCE_SCATTER: timed(REDUCE_SCATTER, lambda: group.reduce_scatter(part, own)),
     }
     # One part at a time: those of 1,024 ranks are 16 GiB, on each of the ranks of a machine.
     parts = gathered.view(env.world_size, size)
@@ -178,7 +178,7 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     received = torch.empty_like(own)
     for distance in range(1, env.world_size):
         source = (env.rank - distance) % env.world_size
-        shift = functools.partial(communicator.shift, received, own, distance)
+        shift = functools.partial(group.shift, received, own, distance)
         link_seconds[source] = timed(f"{LINKS} at distance {distance}", shift)
         if not torch.equal(received.cpu(), expected(source)):
             wrong_links.append(source)
@@ -195,13 +195,13 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     )
 
 
-def _fastest(communicator: HCCLCommunicator, function: Callable[[], object], clock: Callable[[], float]) -> float:
+def _min_seconds(group: HCCLGroup, function: Callable[[], object], clock: Callable[[], float]) -> float:
     seconds = []
     for _ in range(_REPEATS):
-        communicator.barrier()
+        group.barrier()
         start = clock()
         function()
-        communicator.synchronize()
+        group.synchronize()
         seconds.append(clock() - start)
     # A tenth of a microsecond: a report of 1,024 ranks has a million times.
     return round(min(seconds), 7)

@@ -12,7 +12,7 @@ Mode = Literal["eager", "lazy"]
 Program = Callable[[], object]
 
 STRICT: Final = "strict"
-HARDWARE: Final = "hardware"
+DEVICE_ONLY: Final = "hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Condition:
     """Values that are expected where it is not a single one, in words and as a test of JSON data."""
 
     text: str
-    is_met: Callable[[Any], bool]
+    check: Callable[[Any], bool]
 
     def __str__(self) -> str:
         return self.text
@@ -52,7 +52,7 @@ def at_least(number: float) -> Condition:
 def holds(expected: object, seen: object) -> bool:
     """Return whether a value of a program, as JSON has it, is the expected one."""
     if isinstance(expected, Condition):
-        return expected.is_met(seen)
+        return expected.check(seen)
     if isinstance(expected, Mapping):
         return isinstance(seen, Mapping) and expected.keys() == seen.keys() and not difference(expected, seen)[0]
     if isinstance(expected, list | tuple):
@@ -88,7 +88,7 @@ class Assumption:
         statement: What is assumed, one sentence.
         source: Where it stands: file and lines of a published source, document or figure.
         expected: Value that the program returns where it holds: JSON data, also with conditions in it.
-        program: Shows it, in a process of its own. It may raise `NotTriedError`.
+        program: Shows it, in a process of its own. It may raise `SkippedError`.
         means: What a difference means, one sentence per package that relies on the assumption.
         releases: SynapseAI releases for which it is claimed, as a version specifier; "" for all.
         generations: Generations of cards for which it is claimed; empty for all.
@@ -119,7 +119,7 @@ class Assumption:
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def claim(self) -> str:
+    def scope(self) -> str:
         """Releases, generations and mode for which it is claimed, as text."""
         parts = [self.releases and f"SynapseAI {self.releases}", *self.generations, self.mode and f"{self.mode} mode"]
         return ", ".join(filter(None, parts)) or "all releases"
@@ -130,7 +130,7 @@ class Assumption:
         return known and (not self.generations or generation is None or generation in self.generations)
 
 
-class NotTriedError(Exception):
+class SkippedError(Exception):
     """The program cannot show its assumption here; the message says why."""
 
 
@@ -178,7 +178,7 @@ def error_of(function: Callable[[], object]) -> str:
     """Return the error of a call as "Class: message", "no error" if it returns."""
     try:
         function()
-    except NotTriedError:
+    except SkippedError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is.
         return f"{type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ from typing import Final
 from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
 from hpu_doctor.verify.assumption import Assumption
-from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.privacy import TextMask
 from hpu_doctor.verify.report import Report
 from hpu_doctor.verify.runner import Outcome
 
@@ -37,7 +37,7 @@ def choose(names: Sequence[str] = ()) -> list[Assumption]:
 
 
 def run(
-    assumptions: Sequence[Assumption], folder: Path, environ: Mapping[str, str], *, all_cards: bool = False
+    assumptions: Sequence[Assumption], folder: Path, environ: Mapping[str, str], *, all_devices: bool = False
 ) -> Report:
     """Try assumptions, and write the report. Ctrl-C and SIGTERM end the run; the report then has what was tried.
 
@@ -45,7 +45,7 @@ def run(
         assumptions: The assumptions.
         folder: Folder of the report, new or empty.
         environ: Environment of the programs.
-        all_cards: Whether to try what needs all cards.
+        all_devices: Whether to try what needs all cards.
 
     Raises:
         ValueError: The folder is not empty.
@@ -54,7 +54,7 @@ def run(
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
-    redactor = Redactor.of_this_machine(environ)
+    mask = TextMask.of_this_machine(environ)
     start = time.monotonic()
     system = info.collect()
     target = runner.Target.of(system, environ)
@@ -69,14 +69,14 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     scratch = tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-")
     with scratch as path, contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
-        results = runner.run(assumptions, target, Path(path), environ, all_cards=all_cards)
+        results = runner.run(assumptions, target, Path(path), environ, all_devices=all_devices)
         for number, outcome in enumerate(results, start=1):
             _show_progress(number, len(assumptions), outcome)
             outcomes.append(outcome)
     left = assumptions[len(outcomes) :]
     outcomes += [Outcome(assumption=assumption, state="not tried", reason=_INTERRUPTED) for assumption in left]
     date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    result = report.build(outcomes, system, target, redactor, date=date, seconds=time.monotonic() - start)
+    result = report.build(outcomes, system, target, mask, date=date, seconds=time.monotonic() - start)
     report.write(result, folder)
     return result
 

@@ -39,7 +39,7 @@ _NAME_VARIABLES: Final = (
 )
 
 
-class Redactor:
+class TextMask:
     """Replaces host names, user names, serial numbers, addresses and paths.
 
     Args:
@@ -53,7 +53,7 @@ class Redactor:
         self._names = re.compile(rf"(?<![A-Za-z0-9])(?:{text})(?![A-Za-z0-9])", re.IGNORECASE) if chosen else None
 
     @classmethod
-    def of_this_machine(cls, environ: Mapping[str, str] = os.environ) -> "Redactor":
+    def of_this_machine(cls, environ: Mapping[str, str] = os.environ) -> "TextMask":
         """Return one that knows the names of this machine and its user."""
         hosts = [socket.gethostname(), os.uname().nodename]
         names = [*hosts, *(part for host in hosts for part in host.split("."))]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hpu_core import bridge
 from hpu_doctor.verify import register
-from hpu_doctor.verify.assumption import Assumption, NotTriedError, error_of
+from hpu_doctor.verify.assumption import Assumption, SkippedError, error_of
 
 _LEAVE_SECONDS: Final = 20
 
@@ -34,7 +34,7 @@ def run(assumption: Assumption) -> bool:
     file = result_file(Path.cwd(), int(os.environ.get("RANK", "0")))
     try:
         result = {"seen": json.loads(json.dumps(assumption.program(), default=str))}
-    except NotTriedError as reason:
+    except SkippedError as reason:
         result = {"not_tried": str(reason)}
     except Exception as error:  # noqa: BLE001 - an error is a result as well.
         result = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}

@@ -5,13 +5,13 @@ import platform
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypedDict, cast
+from typing import Final, TypedDict
 
 from hpu_core.discovery import printable
 from hpu_core.info import SystemInfo
 from hpu_doctor.__about__ import __version__
 from hpu_doctor.verify.assumption import describe, difference
-from hpu_doctor.verify.privacy import Redactor
+from hpu_doctor.verify.privacy import TextMask
 from hpu_doctor.verify.runner import Outcome, State, Target
 
 SCHEMA: Final = 1
@@ -50,7 +50,7 @@ class Entry(TypedDict):
     subject: str
     statement: str
     source: str
-    claim: str
+    scope: str
     packages: list[str]
     state: State
     expected: str
@@ -82,7 +82,7 @@ def build(  # noqa: PLR0913 - the parts of a report.
     outcomes: Iterable[Outcome],
     system: SystemInfo,
     target: Target,
-    redactor: Redactor,
+    mask: TextMask,
     *,
     date: str,
     seconds: float,
@@ -93,7 +93,7 @@ def build(  # noqa: PLR0913 - the parts of a report.
         outcomes: The outcomes, in the order of the register.
         system: Cards and software.
         target: The machine that was tried.
-        redactor: Removes what identifies the machine.
+        mask: Removes what identifies the machine.
         date: Day of the run, ISO.
         seconds: Time of the run.
     """
@@ -105,7 +105,7 @@ def build(  # noqa: PLR0913 - the parts of a report.
         "driver": ", ".join(system.driver_versions) or None,
         "Python": system.python,
         # It may have its builder's name.
-        "kernel": redactor.text(platform.release()),
+        "kernel": mask.text(platform.release()),
         "hpu-doctor": __version__,
     }
     return {
@@ -121,7 +121,7 @@ def build(  # noqa: PLR0913 - the parts of a report.
             "versions": versions,
         },
         "counts": {state: counts[state] for state in STATES},
-        "entries": [_entry(outcome, redactor) for outcome in outcomes],
+        "entries": [_entry(outcome, mask) for outcome in outcomes],
     }
 
 
@@ -129,19 +129,6 @@ def write(report: Report, folder: Path) -> None:
     """Write the files of a report to an existing folder."""
     (folder / JSON_FILE).write_text(f"{json.dumps(report, indent=1)}\n", encoding="utf-8")
     (folder / TEXT_FILE).write_text(to_text(report), encoding="utf-8")
-
-
-def read(folder: Path) -> Report:
-    """Return the report in a folder.
-
-    Raises:
-        OSError: The folder has no report.
-        ValueError: It is of another schema.
-    """
-    report: Any = json.loads((folder / JSON_FILE).read_text(encoding="utf-8"))
-    if not isinstance(report, dict) or report.get("schema_version") != SCHEMA:
-        raise ValueError(f"{JSON_FILE} must be of `hpu-doctor verify`, with schema_version {SCHEMA}: write it again")
-    return cast("Report", report)
 
 
 def to_text(report: Report) -> str:
@@ -178,9 +165,9 @@ def in_state(report: Report, state: State) -> list[Entry]:
     return [entry for entry in report["entries"] if entry["state"] == state]
 
 
-def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
+def _entry(outcome: Outcome, mask: TextMask) -> Entry:
     assumption = outcome.assumption
-    expected, seen = assumption.expected, redactor.value(outcome.seen)
+    expected, seen = assumption.expected, mask.value(outcome.seen)
     if outcome.state == "differs":
         expected, seen = difference(expected, seen)
     return {
@@ -188,12 +175,12 @@ def _entry(outcome: Outcome, redactor: Redactor) -> Entry:
         "subject": assumption.subject,
         "statement": assumption.statement,
         "source": assumption.source,
-        "claim": assumption.claim,
+        "scope": assumption.scope,
         "packages": sorted(assumption.means),
         "state": outcome.state,
         "expected": describe(expected),
         "seen": None if outcome.state == "not tried" else describe(seen)[:_MAX_SEEN],
-        "reason": redactor.text(outcome.reason),
+        "reason": mask.text(outcome.reason),
         "means": dict(assumption.means) if outcome.state == "differs" else {},
         "seconds": round(outcome.seconds, 2),
     }

@@ -19,7 +19,7 @@ from hpu_core import discovery
 from hpu_core.info import SystemInfo
 from hpu_doctor.holders import find_holders
 from hpu_doctor.verify import program
-from hpu_doctor.verify.assumption import HARDWARE, STRICT, Assumption, holds
+from hpu_doctor.verify.assumption import DEVICE_ONLY, STRICT, Assumption, holds
 
 State = Literal["holds", "differs", "not tried"]
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
@@ -34,7 +34,7 @@ _DROPPED: Final = re.compile(
 )
 _FOLDERS: Final = ("HABANA_LOGS", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
 # It says nothing of an assumption: another process has the card.
-_BUSY: Final = "Device acquire failed"
+_IN_USE: Final = "Device acquire failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +61,14 @@ class Target:
     def of(cls, system: SystemInfo, environ: Mapping[str, str]) -> "Target":
         """Return this machine."""
         modules = discovery.usable_modules(system.devices)
-        busy = {holder.module_id for holder in find_holders()[0]}
+        used = {holder.module_id for holder in find_holders()[0]}
         return cls(
             release=".".join(map(str, system.synapse.version.release[:3])) if system.synapse else None,
             generation=next((device.generation for device in system.devices if device.is_operational), None),
             cards=len(modules),
             simulated=system.bridge.simulated,
             strict=environ.get(STRICT_VARIABLE, "") not in {"", "0"},
-            module=next((module for module in modules if module not in busy), None),
+            module=next((module for module in modules if module not in used), None),
         )
 
 
@@ -97,7 +97,7 @@ def run(
     scratch: Path,
     environ: Mapping[str, str],
     *,
-    all_cards: bool = False,
+    all_devices: bool = False,
 ) -> Iterator[Outcome]:
     """Try assumptions, and yield the outcome of each, in their order.
 
@@ -106,11 +106,11 @@ def run(
         target: The machine.
         scratch: Existing folder for what programs write; nothing is left in it.
         environ: Environment of the programs, of which settings of a job or of the bridge are dropped.
-        all_cards: Whether to try what needs all cards.
+        all_devices: Whether to try what needs all cards.
     """
     base = _program_environ(environ, scratch)
     for assumption in assumptions:
-        reason = _skip_reason(assumption, target, all_cards=all_cards)
+        reason = _skip_reason(assumption, target, all_devices=all_devices)
         if reason:
             yield Outcome(assumption=assumption, state="not tried", reason=reason)
         else:
@@ -160,7 +160,7 @@ def _outcome(assumption: Assumption, folder: Path, ranks: int, ending: str | Non
     if error is None and ending is not None:
         error = f"the program {ending}{_last_lines(folder, ranks)}"
     if error is not None:
-        return replace(known, state="not tried", reason=error) if _BUSY in error else replace(known, seen=error)
+        return replace(known, state="not tried", reason=error) if _IN_USE in error else replace(known, seen=error)
     if reason is not None:
         return replace(known, state="not tried", reason=reason)
     seen = results[0].get("seen")
@@ -193,14 +193,14 @@ def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", seconds: float) -> str | N
         time.sleep(_POLL_SECONDS)
 
 
-def _skip_reason(assumption: Assumption, target: Target, *, all_cards: bool) -> str:
+def _skip_reason(assumption: Assumption, target: Target, *, all_devices: bool) -> str:
     if not assumption.applies_to(target.release, target.generation):
-        return f"claimed for {assumption.claim}, not for this machine"
-    if target.simulated and assumption.simulator == HARDWARE:
+        return f"claimed for {assumption.scope}, not for this machine"
+    if target.simulated and assumption.simulator == DEVICE_ONLY:
         return f"no simulated card shows it: {assumption.reason}"
     if target.simulated and assumption.simulator == STRICT and not target.strict:
         return f"only a simulated card in strict mode shows it ({STRICT_VARIABLE}=1)"
-    if assumption.ranks and not all_cards:
+    if assumption.ranks and not all_devices:
         return "it needs all cards of the machine: --all-cards"
     if assumption.ranks and target.cards < 2:  # noqa: PLR2004 - a job of several ranks.
         return "it needs two cards"

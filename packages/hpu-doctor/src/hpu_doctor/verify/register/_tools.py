@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, returned_or_error
+from hpu_doctor.verify.assumption import SkippedError, returned_or_error
 
 # The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
 # with backend/, habana_eager/, habana_kernels/, habana_lazy/, hpu_ops/, pytorch_helpers/ or scripts/.
@@ -22,11 +22,11 @@ def module(name: str) -> Any:
     """Return a module of the bridge.
 
     Raises:
-        NotTriedError: This bridge has none.
+        SkippedError: This bridge has none.
     """
     found = bridge.optional_module(name)
     if found is None:
-        raise NotTriedError(f"this bridge has no module {name}")
+        raise SkippedError(f"this bridge has no module {name}")
     return found
 
 
@@ -54,15 +54,15 @@ def parameters_of(function: Callable[..., object]) -> list[str]:
     """Return the names of a function's parameters.
 
     Raises:
-        NotTriedError: It is compiled, and does not say.
+        SkippedError: It is compiled, and does not say.
     """
     try:
         return [name for name in inspect.signature(function).parameters if name != "self"]
     except (TypeError, ValueError):
-        raise NotTriedError("the function is compiled and does not tell its parameters") from None
+        raise SkippedError("the function is compiled and does not tell its parameters") from None
 
 
-def opens_card(function: Callable[[], object]) -> bool:
+def opens_device(function: Callable[[], object]) -> bool:
     """Return whether a call opens the card, which is closed before."""
     if bridge.is_open():
         raise RuntimeError("the card is open already")

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Final
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, Subject
+from hpu_doctor.verify.assumption import SkippedError, Subject
 from hpu_doctor.verify.register._tools import parameters_of
 
 SUBJECT = Subject("Names of the bridge")
@@ -34,7 +34,7 @@ def rows_of(names: Sequence[str]) -> dict[str, str]:
     return rows
 
 
-def _see(rows: dict[str, str]) -> object:
+def _collect(rows: dict[str, str]) -> object:
     """Return what this bridge has of each name, with the parameters where they are expected."""
     seen = {}
     for name, expected in rows.items():
@@ -43,7 +43,7 @@ def _see(rows: dict[str, str]) -> object:
         if found is not None and expected.startswith("("):
             # A compiled function does not tell its parameters.
             seen[name] = expected
-            with contextlib.suppress(NotTriedError):
+            with contextlib.suppress(SkippedError):
                 seen[name] = f"({' '.join(parameters_of(found))})"
     return seen
 
@@ -52,13 +52,13 @@ def find(name: str) -> Any:
     """Return what the bridge has under a name of the table, None for nothing.
 
     Raises:
-        NotTriedError: There is no media loader.
+        SkippedError: There is no media loader.
     """
     if name.startswith("mediapipe."):
         try:
             bridge.load_media("mediapipe")
         except ImportError as error:
-            raise NotTriedError(f"the media loader is not installed: {error}") from error
+            raise SkippedError(f"the media loader is not installed: {error}") from error
     root = "" if name.startswith("torch.") else "habana_frameworks." + "torch." * (not name.startswith("mediapipe."))
     parts = (root + name).split(".")
     bridge.load()
@@ -78,7 +78,7 @@ for _id, _fields in TABLE.items():
     SUBJECT.add(
         _id,
         f"{len(_rows)} names that the packages use are there, or are not: {', '.join(f'`{name}`' for name in _rows)}.",
-        functools.partial(_see, _rows),
+        functools.partial(_collect, _rows),
         expected=_rows,
         **{key: value for key, value in _fields.items() if key != "names"},
     )

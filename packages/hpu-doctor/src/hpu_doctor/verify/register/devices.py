@@ -7,8 +7,8 @@ import torch
 
 from hpu_core import bridge
 from hpu_core.discovery import usable_modules
-from hpu_doctor.verify.assumption import NotTriedError, Subject, at_least, contains, error_of, matches, one_of
-from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, opens_card, with_variables
+from hpu_doctor.verify.assumption import SkippedError, Subject, at_least, contains, error_of, matches, one_of
+from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, opens_device, with_variables
 
 SUBJECT = Subject("Opening a card, and devices")
 assume = SUBJECT.assume
@@ -19,13 +19,13 @@ SUBJECT.table(
     "queries-open-no-card",
     "Queries of cards, their number, their generation and of all random states open no card.",
     {
-        "is_available": ([False, True], lambda: [opens_card(hpu().is_available), hpu().is_available()]),
-        "device_count": ([False, at_least(1)], lambda: [opens_card(hpu().device_count), hpu().device_count()]),
+        "is_available": ([False, True], lambda: [opens_device(hpu().is_available), hpu().is_available()]),
+        "device_count": ([False, at_least(1)], lambda: [opens_device(hpu().device_count), hpu().device_count()]),
         "_get_device_type": (
             [False, one_of("GAUDI", "GAUDI2", "GAUDI3")],
-            lambda: [opens_card(bridge.generation), bridge.generation()],
+            lambda: [opens_device(bridge.generation), bridge.generation()],
         ),
-        "get_rng_state_all": (False, lambda: opens_card(hpu().get_rng_state_all)),
+        "get_rng_state_all": (False, lambda: opens_device(hpu().get_rng_state_all)),
     },
     source=_QUERIES + "; DeepSpeed, accelerate and optimum-habana ask for the type before they start ranks",
     means={
@@ -42,15 +42,15 @@ SUBJECT.table(
         # Each in a process of its own, as the first of them opens it.
         name: (expected, functools.partial(in_fork, function))
         for name, expected, function in (
-            ("init", "True", lambda: opens_card(hpu().init)),
-            ("current_device", "[True, 0]", lambda: [opens_card(hpu().current_device), hpu().current_device()]),
+            ("init", "True", lambda: opens_device(hpu().init)),
+            ("current_device", "[True, 0]", lambda: [opens_device(hpu().current_device), hpu().current_device()]),
             (
                 "get_device_name",
                 matches(r"\[True, 'GAUDI[23]?'\]"),
-                lambda: [opens_card(hpu().get_device_name), hpu().get_device_name()],
+                lambda: [opens_device(hpu().get_device_name), hpu().get_device_name()],
             ),
-            ("memory_allocated", "True", lambda: opens_card(hpu().memory_allocated)),
-            ("get_rng_state", "True", lambda: opens_card(hpu().get_rng_state)),
+            ("memory_allocated", "True", lambda: opens_device(hpu().memory_allocated)),
+            ("get_rng_state", "True", lambda: opens_device(hpu().get_rng_state)),
         )
     },
     source=_QUERIES,
@@ -147,7 +147,7 @@ def second_process_is_refused() -> object:
 )
 def exit_frees_the_card() -> object:
     """A card is free again when the process that opened it has exited."""
-    return [in_fork(lambda: error_of(hpu().init)), opens_card(hpu().init)]
+    return [in_fork(lambda: error_of(hpu().init)), opens_device(hpu().init)]
 
 
 @assume(
@@ -176,7 +176,7 @@ def set_device_edits_the_module() -> object:
         return os.environ.get("HLS_MODULE_ID")
 
     if hpu().device_count() < 2:  # noqa: PLR2004 - index 1 needs a second card.
-        raise NotTriedError("it needs two cards")
+        raise SkippedError("it needs two cards")
     first = with_variables({"HLS_MODULE_ID": None, "HABANA_VISIBLE_MODULES": "0,1"}, lambda: select(1))
     second = with_variables({"HLS_MODULE_ID": "5", "HABANA_VISIBLE_MODULES": "0,5"}, lambda: select(0))
     return [bridge.is_open(), first, second]

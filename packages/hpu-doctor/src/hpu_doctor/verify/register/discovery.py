@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, Subject, matches
+from hpu_doctor.verify.assumption import SkippedError, Subject, matches
 
 SUBJECT = Subject(
     "Discovery without opening a card",
@@ -15,12 +15,12 @@ SYSFS = Path("/sys/class/accel")
 DEV = Path("/dev/accel")
 
 
-def _cards() -> list[Path]:
+def _devices() -> list[Path]:
     """Return the folders of the vendor's cards in sysfs."""
     found = [folder / "device" for folder in sorted(SYSFS.glob("accel[0-9]*"))]
     found = [folder for folder in found if _read(folder / "vendor") in {"0x1da3", ""} and (folder / "status").exists()]
     if not found:
-        raise NotTriedError("sysfs lists no card of the vendor")
+        raise SkippedError("sysfs lists no card of the vendor")
     return found
 
 
@@ -32,11 +32,11 @@ def _read(file: Path) -> str:
 
 
 def _attribute(name: str) -> list[str]:
-    return [_read(card / name) for card in _cards()]
+    return [_read(card / name) for card in _devices()]
 
 
 def _has_nodes() -> bool:
-    _cards()
+    _devices()
     names = {folder.name for folder in SYSFS.glob("accel[0-9]*")}
     return bool(names) and names <= {node.name for node in DEV.glob("accel[0-9]*")}
 
@@ -50,7 +50,7 @@ SUBJECT.table(
     "sysfs-describes-cards",
     "/sys/class/accel lists each card with its status, generation, PCI address and module, and /dev/accel its node.",
     {
-        "as many as the bridge counts": (True, lambda: len(_cards()) == bridge.device_count()),
+        "as many as the bridge counts": (True, lambda: len(_devices()) == bridge.device_count()),
         "status": (
             "Operational",
             lambda: next((each for each in _attribute("status") if each != "Operational"), "Operational"),

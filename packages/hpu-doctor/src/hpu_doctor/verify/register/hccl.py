@@ -18,7 +18,7 @@ SUBJECT = Subject("Collectives", ranks=True, seconds=240)
 assume = SUBJECT.assume
 
 _BASE = BRIDGE + "distributed/hccl/process_group_hccl_base.cpp:"
-_UTILITIES = BRIDGE + "backend/helpers/collective_utils.cpp:"
+_UTILS = BRIDGE + "backend/helpers/collective_utils.cpp:"
 _ERROR = matches("(?!no error).*")
 
 
@@ -164,8 +164,7 @@ SUBJECT.table(
         "group of even ranks": ([True, True], _even),
         "DDP": (True, _averaged),
     },
-    source=_UTILITIES
-    + "39-64; process_group_hccl_base.cpp:86-107,417-492,1417-1492,1656-1782; process_group_eager_hccl."
+    source=_UTILS + "39-64; process_group_hccl_base.cpp:86-107,417-492,1417-1492,1656-1782; process_group_eager_hccl."
     "cpp:109-131; core/torch_overwrites.py; HCL hcl/src/hcl_utils.h:378-393; Intel's page of DDP",
     means={
         "hpu-core": "metrics, counters, paths of checkpoints or predictions would arrive wrong, or not at all.",
@@ -177,7 +176,7 @@ SUBJECT.table(
 )
 
 
-def _refused(operation: str = "SUM", dtype: str = "float32", device: str = "hpu") -> str:
+def _reduce_error(operation: str = "SUM", dtype: str = "float32", device: str = "hpu") -> str:
     """Return the error of a reduction, at the latest when the card is waited for."""
     start()
     dist.all_reduce(torch.ones(4, device=device).to(getattr(torch, dtype)), op=getattr(dist.ReduceOp, operation))
@@ -189,16 +188,16 @@ SUBJECT.table(
     "collectives-are-refused",
     "`all_reduce` refuses AVG, BAND, int16 and CPU tensors, and `recv` without a source is an error.",
     {
-        "AVG": (contains("Unsupported ReduceOp for HCCL process group"), lambda: _refused("AVG")),
-        "BAND": (_ERROR, lambda: _refused("BAND", "int32")),
+        "AVG": (contains("Unsupported ReduceOp for HCCL process group"), lambda: _reduce_error("AVG")),
+        "BAND": (_ERROR, lambda: _reduce_error("BAND", "int32")),
         "int16": (
             contains("Input tensor data type is not supported for HCCL process group"),
-            lambda: _refused(dtype="int16"),
+            lambda: _reduce_error(dtype="int16"),
         ),
-        "CPU": (contains("device type cpu"), lambda: _refused(device="cpu")),
+        "CPU": (contains("device type cpu"), lambda: _reduce_error(device="cpu")),
         "recv": (_ERROR, lambda: dist.recv(torch.zeros(2, device="hpu")) if start()[0] == 0 else "no error"),
     },
-    source=_UTILITIES
+    source=_UTILS
     + "26-66; process_group_hccl_base.cpp:1656-1782: does not support recv; AVG met on driver 1.24 as well",
     means={
         "hpu-core": "means would be sums with a division that is not needed, and CPU tensors moved without need.",
@@ -216,7 +215,7 @@ SUBJECT.table(
 )
 def product_is_refused() -> object:
     """`all_reduce` refuses PRODUCT of float32: the bridge takes it, and the library below does not."""
-    return error_of(lambda: _refused("PRODUCT"))
+    return error_of(lambda: _reduce_error("PRODUCT"))
 
 
 @assume(

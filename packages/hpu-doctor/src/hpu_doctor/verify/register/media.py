@@ -3,7 +3,7 @@
 from typing import Any
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import NotTriedError, Subject
+from hpu_doctor.verify.assumption import SkippedError, Subject
 
 # Loaders of earlier releases call `inspect.getargspec`, which Python 3.11 lacks.
 SUBJECT = Subject("Media loader", releases=">=1.18", generations=("GAUDI2", "GAUDI3"))
@@ -14,7 +14,7 @@ def _write_jpeg(path: str) -> None:
     try:
         from PIL import Image
     except ImportError as error:
-        raise NotTriedError(f"Pillow cannot be imported: {error}") from error
+        raise SkippedError(f"Pillow cannot be imported: {error}") from error
     image = Image.new("RGB", (32, 16), (255, 0, 0))
     image.paste((0, 0, 255), (16, 0, 32, 16))
     image.save(path, quality=95)
@@ -30,7 +30,7 @@ def _pipe(  # noqa: C901 - two classes of the vendor's.
         fn, types, pipes = (bridge.load_media(name) for name in ("fn", "media_types", "mediapipe"))
         readers = bridge.load_media("operators.reader_nodes.reader_nodes")
     except ImportError as error:
-        raise NotTriedError(f"the media loader is not installed: {error}") from error
+        raise SkippedError(f"the media loader is not installed: {error}") from error
 
     class Reader(readers.media_ext_reader_op_impl):  # type: ignore[misc,name-defined] # made at run time
         def __init__(self, params: Any, fw_params: Any) -> None:

@@ -52,8 +52,8 @@ def _wrapped() -> list[bool]:
     with torch.no_grad():
         expected = [module(each).cpu() for each in inputs]
         wrapped = hpu().wrap_in_hpu_graph(module)
-        agree = [torch.allclose(module(each).cpu(), good) for each, good in zip(inputs, expected, strict=True)]
-    return [*agree, wrapped is module, hasattr(wrapped, "clear_cache")]
+        equal = [torch.allclose(module(each).cpu(), good) for each, good in zip(inputs, expected, strict=True)]
+    return [*equal, wrapped is module, hasattr(wrapped, "clear_cache")]
 
 
 def _captured_shapes() -> list[int]:
@@ -116,7 +116,7 @@ def _compile(target: Any, **options: Any) -> Any:
     return torch.compile(target, **{"backend": "hpu_backend", **options})
 
 
-def _trained() -> list[bool]:
+def _train() -> list[bool]:
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("hpu")
     inputs, weight = torch.randn(3, 4).to("hpu"), plain.get_parameter("0.weight")
@@ -129,7 +129,7 @@ def _trained() -> list[bool]:
     return [torch.allclose(left, right, atol=1e-2) for left, right in zip(*found, strict=True)]
 
 
-def _recompiled() -> int:
+def _count_graphs() -> int:
     from torch._dynamo.utils import counters
 
     compiled = _compile(torch.nn.Linear(4, 2).to("hpu"), dynamic=False)
@@ -154,8 +154,8 @@ def _count() -> int:
 
 
 _compile_cases: dict[str, tuple[object, Callable[[], object]]] = {
-    "results and gradients": ([True, True], _trained),
-    "graphs for a new shape": (at_least(1), _recompiled),
+    "results and gradients": ([True, True], _train),
+    "graphs for a new shape": (at_least(1), _count_graphs),
     "device interface": ("no error", _interface),
     "nonzero": (2, _count),
     "inductor": (

@@ -94,7 +94,7 @@ def _default() -> list[str]:
         return [str((each @ each).dtype) for each in (_ones(2, 2), torch.ones(2, 2))]
 
 
-def _cast_again() -> float:
+def _cast_twice() -> float:
     weight, ones = torch.nn.Parameter(_ones(2, 2)), _ones(1, 2)
     with torch.autocast("hpu", dtype=torch.bfloat16):
         torch.mm(ones, weight)
@@ -107,7 +107,7 @@ AUTOCAST.table(
     "autocast-of-hpu",
     '`torch.autocast("hpu")` computes in bfloat16 by default, casts no operator of CPU tensors, and casts again '
     "a weight that changes within its block.",
-    {"hpu and CPU": (["torch.bfloat16", "torch.float32"], _default), "changed weight": (2.0, _cast_again)},
+    {"hpu and CPU": (["torch.bfloat16", "torch.float32"], _default), "changed weight": (2.0, _cast_twice)},
     source=BRIDGE + "hpu_ops/autocast_helpers.h: casts are never cached; Intel's page of mixed precision",
     means={"hpu-precision": "`bf16-mixed` would have to name its dtype, cast on the CPU, or use an old weight."},
 )
@@ -197,7 +197,7 @@ ATTENTION.table(
 )
 
 
-def _clipped() -> list[object]:
+def _clip() -> list[object]:
     parameter = torch.nn.Parameter(_ones(4))
     parameter.grad = 2 * _ones(4)
     norm = module("hpex.normalization").FusedClipNorm([parameter], 1.0).clip_norm([parameter])
@@ -205,7 +205,7 @@ def _clipped() -> list[object]:
     return [abs(left - 1) < 1e-2 and abs(float(norm) - 4) < 1e-2, type(norm).__name__.lower()]  # noqa: PLR2004 - norms.
 
 
-def _stepped() -> list[object]:
+def _step() -> list[object]:
     own, other = (torch.nn.Parameter(_ones(4)) for _ in range(2))
     fused: Any = module("hpex.optimizers").FusedAdamW([own], lr=0.1, eps=1e-8, weight_decay=0.01)
     plain = torch.optim.AdamW([other], lr=0.1, eps=1e-8, weight_decay=0.01)
@@ -256,10 +256,10 @@ ENGINES.table(
     "and `FusedAdagrad` go on from a state of torch's, `FusedClipNorm.clip_norm` clips in place and returns the norm, "
     "and `FusedRMSNorm` and `RotaryPosEmbeddingHelperV1` compute what transformers' Llama does.",
     {
-        "FusedAdamW": ([True, ["exp_avg", "exp_avg_sq"], True], _stepped),
+        "FusedAdamW": ([True, ["exp_avg", "exp_avg_sq"], True], _step),
         "FusedSGD": (True, lambda: _continues("SGD", "momentum_buffer", lr=0.1, momentum=0.9)),
         "FusedAdagrad": (True, lambda: _continues("Adagrad", "sum", lr=0.1)),
-        "FusedClipNorm": ([True, contains("tensor")], _clipped),
+        "FusedClipNorm": ([True, contains("tensor")], _clip),
         "FusedRMSNorm": (True, _normalizes),
         "RotaryPosEmbeddingHelperV1": (True, _rotates),
     },
@@ -297,8 +297,8 @@ def _fp8_linear() -> list[bool]:
     with engine.fp8_autocast(enabled=True):
         result = layer(inputs)
     exact = inputs.float() @ layer.weight.float().t()
-    near = (result.float() - exact).abs().mean() < 0.2 * exact.abs().mean()
-    return [bool(near.cpu()), "_extra_state" in layer.state_dict()]
+    is_close = (result.float() - exact).abs().mean() < 0.2 * exact.abs().mean()
+    return [bool(is_close.cpu()), "_extra_state" in layer.state_dict()]
 
 
 _PARAMETERS = ["in_features", "out_features", "bias", "params_dtype", "device", "minimize_memory"]

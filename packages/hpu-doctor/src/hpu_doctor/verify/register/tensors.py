@@ -117,7 +117,7 @@ def _is_repeated(restore: bool) -> bool:
     return torch.equal(first, torch.randn(16, device="hpu").cpu())
 
 
-def _is_forked() -> bool:
+def _is_restored() -> bool:
     before = hpu().get_rng_state().clone()
     with torch.random.fork_rng():
         torch.randn(16, device="hpu").cpu()
@@ -143,7 +143,7 @@ RANDOM.table(
         "state": (["cpu", "torch.uint8", 1], _state),
         "seed": (True, lambda: _is_repeated(restore=False)),
         "set_rng_state": (True, lambda: _is_repeated(restore=True)),
-        "fork_rng": (True, _is_forked),
+        "fork_rng": (True, _is_restored),
         "dropout": ([True, True], _dropout),
     },
     source=BRIDGE + "hpu/random.py:47-58, backend/random.cpp:30-50 and core/torch_overwrites.py",
@@ -155,7 +155,7 @@ RANDOM.table(
 )
 
 
-def _airy() -> Any:
+def _missing_op() -> Any:
     """Return the result of an operator without a kernel in the bridge's list (scripts/hpu_op.yaml, 1.19)."""
     return torch.special.airy_ai(torch.ones(2, device="hpu"))
 
@@ -176,6 +176,6 @@ def _fallbacks() -> int:
 def missing_operator_runs_on_the_cpu() -> object:
     """An operator without a kernel runs on the CPU, its result is on the card, and a metric counts it by name."""
     before = _fallbacks()
-    result = _airy()
+    result = _missing_op()
     counted = _fallbacks() - before
     return [result.device.type, counted, "special_airy_ai" in str(bridge.metric("cpu_fallback")["FallbackOps"])]

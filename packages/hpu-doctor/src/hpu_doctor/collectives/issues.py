@@ -23,7 +23,7 @@ _Link = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Issue:
     """One fault.
 
     Attributes:
@@ -37,7 +37,7 @@ class Finding:
     message: str
 
 
-def find_faults(reports: Sequence[RankReport | None], *, slow_factor: float = 3.0) -> tuple[Finding, ...]:
+def find_issues(reports: Sequence[RankReport | None], *, slow_factor: float = 3.0) -> tuple[Issue, ...]:
     """Return the faults that the ranks' reports show, the slow ranks and links last.
 
     Args:
@@ -56,20 +56,20 @@ def find_faults(reports: Sequence[RankReport | None], *, slow_factor: float = 3.
 
 
 def to_json(
-    world_size: int, size: int, reports: Sequence[RankReport | None], findings: Sequence[Finding]
+    world_size: int, size: int, reports: Sequence[RankReport | None], issues: Sequence[Issue]
 ) -> dict[str, Any]:
     """Return the report as plain data that `json` can serialize."""
     return {
         "schema_version": SCHEMA,
         "world_size": world_size,
         "bytes": 4 * size,
-        "ok": not any(finding.kind != "slow" for finding in findings),
-        "findings": [asdict(finding) for finding in findings],
+        "ok": not any(issue.kind != "slow" for issue in issues),
+        "findings": [asdict(issue) for issue in issues],
         "ranks": [None if report is None or report.result is None else asdict(report.result) for report in reports],
     }
 
 
-def _missing(reports: Sequence[RankReport | None]) -> list[Finding]:
+def _missing(reports: Sequence[RankReport | None]) -> list[Issue]:
     """Return the ranks that did not finish; those that only waited for others are not named."""
     silent = [rank for rank, report in enumerate(reports) if report is None]
     failed: dict[str, list[int]] = {}
@@ -82,16 +82,16 @@ def _missing(reports: Sequence[RankReport | None]) -> list[Finding]:
     messages = {"did not report; see its own output": silent} if silent else {}
     messages |= {f"failed: {error}": ranks for error, ranks in failed.items()}
     if waiting and not messages:
-        fewest = min(map(len, waiting.values()))
-        last = [rank for rank, phases in waiting.items() if len(phases) == fewest]
-        messages[f"did not finish {waiting[last[0]][-1] if fewest else 'initialization'}"] = last
+        min_count = min(map(len, waiting.values()))
+        last = [rank for rank, phases in waiting.items() if len(phases) == min_count]
+        messages[f"did not finish {waiting[last[0]][-1] if min_count else 'initialization'}"] = last
     return [
-        Finding(kind="missing", ranks=tuple(ranks), message=f"{format_ranks(ranks)} {message}")
+        Issue(kind="missing", ranks=tuple(ranks), message=f"{format_ranks(ranks)} {message}")
         for message, ranks in messages.items()
     ]
 
 
-def _wrong(results: Sequence[RankResult]) -> list[Finding]:
+def _wrong(results: Sequence[RankResult]) -> list[Issue]:
     """Return the ranks and links with wrong values; a collective is named if no rank or link explains it."""
     bad = {(source, r.rank) for r in results for source in (*r.wrong_links, *r.wrong_sources)}
     received = Counter(source for source, rank in bad if source != rank)
@@ -100,25 +100,25 @@ def _wrong(results: Sequence[RankResult]) -> list[Finding]:
         for r in results
         if (r.rank, r.rank) in bad or (len(results) > 1 and received[r.rank] >= len(results) - 1)
     ]
-    findings = []
+    issues = []
     if senders:
         verb = "sends" if len(senders) == 1 else "send"
         message = f"{format_ranks(senders)} {verb} wrong values; every other rank received some"
-        findings.append(Finding(kind="wrong", ranks=tuple(senders), message=message))
+        issues.append(Issue(kind="wrong", ranks=tuple(senders), message=message))
     hosts = _hosts(results)
     for links in _between_machines({link for link in bad if link[0] not in senders}, hosts):
         verb = "changes" if len(links) == 1 else "change"
-        findings.append(Finding(kind="wrong", ranks=_ends(links), message=f"{_name(links, hosts)} {verb} values"))
+        issues.append(Issue(kind="wrong", ranks=_ends(links), message=f"{_name(links, hosts)} {verb} values"))
     for name in (ALL_REDUCE, REDUCE_SCATTER):
         ranks = tuple(r.rank for r in results if name in r.wrong)
         if ranks and not bad:
-            findings.append(
-                Finding(kind="wrong", ranks=ranks, message=f"{name} gives wrong values on {format_ranks(ranks)}")
+            issues.append(
+                Issue(kind="wrong", ranks=ranks, message=f"{name} gives wrong values on {format_ranks(ranks)}")
             )
-    return findings
+    return issues
 
 
-def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Finding]:
+def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Issue]:
     times = sorted(result.local_seconds for result in results)
     slow: dict[str, dict[int, float]] = {}
     for result in results:
@@ -134,14 +134,14 @@ def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Finding]:
     ]
 
 
-def _slow_links(results: Sequence[RankResult], factor: float) -> list[Finding]:
+def _slow_links(results: Sequence[RankResult], factor: float) -> list[Issue]:
     """Return slow machines, then slow ranks, then what is left of the slow links."""
     hosts = _hosts(results)
     slow = _links_above(results, hosts, factor)
     ranks_of: dict[str, set[int]] = {}
     for rank, host in hosts.items():
         ranks_of.setdefault(host, set()).add(rank)
-    findings = []
+    issues = []
     outside = [link for link in slow if hosts[link[0]] != hosts[link[1]]]
     per_host = Counter(hosts[rank] for link in outside for rank in link)
     for host, count in per_host.items():
@@ -151,7 +151,7 @@ def _slow_links(results: Sequence[RankResult], factor: float) -> list[Finding]:
         if len(ranks_of) > 2 and count >= _MOST * possible:  # noqa: PLR2004 - see above.
             own = [slow.pop(link) for link in outside if link in slow and not ranks.isdisjoint(link)]
             message = _count(count, possible, f"between {host} ({format_ranks(ranks)}) and other machines")
-            findings.append(_slow(ranks, f"{message}: {_times(own)}"))
+            issues.append(_slow(ranks, f"{message}: {_times(own)}"))
     per_rank = Counter(rank for link in slow for rank in link)
     possible = 2 * (len(hosts) - 1)
     for host, ranks in ranks_of.items():
@@ -161,13 +161,13 @@ def _slow_links(results: Sequence[RankResult], factor: float) -> list[Finding]:
             message = _count(
                 sum(per_rank[rank] for rank in bad), possible * len(bad), f"of {format_ranks(bad)} on {host}"
             )
-            findings.append(_slow(bad, message))
+            issues.append(_slow(bad, message))
             slow = {link: times for link, times in slow.items() if bad.isdisjoint(link)}
     groups = sorted(_between_machines(slow, hosts), key=lambda links: -max(slow[link] for link in links))
     for links in groups:
         verb = "takes" if len(links) == 1 else "take"
-        findings.append(_slow(_ends(links), f"{_name(links, hosts)} {verb} {_times(slow[link] for link in links)}"))
-    return findings
+        issues.append(_slow(_ends(links), f"{_name(links, hosts)} {verb} {_times(slow[link] for link in links)}"))
+    return issues
 
 
 def _links_above(results: Sequence[RankResult], hosts: Mapping[int, str], factor: float) -> dict[_Link, float]:
@@ -214,8 +214,8 @@ def _ends(links: Sequence[_Link]) -> tuple[int, ...]:
     return links[0] if len(links) == 1 else tuple(sorted({rank for link in links for rank in link}))
 
 
-def _slow(ranks: Iterable[int], message: str) -> Finding:
-    return Finding(kind="slow", ranks=tuple(ranks), message=message)
+def _slow(ranks: Iterable[int], message: str) -> Issue:
+    return Issue(kind="slow", ranks=tuple(ranks), message=message)
 
 
 def _count(count: int, possible: int, where: str) -> str:

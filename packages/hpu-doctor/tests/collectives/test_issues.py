@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hpu_doctor.collectives.findings import find_faults, to_json
+from hpu_doctor.collectives.issues import find_issues, to_json
 from hpu_doctor.collectives.measurement import RankReport, RankResult
 
 
@@ -30,16 +30,16 @@ def _ranks(count: int = 4, hosts: int = 1) -> list[RankResult]:
 
 def test_links_between_machines_are_slower() -> None:
     """They are compared among themselves."""
-    assert find_faults(_reports(_ranks(hosts=2))) == ()
+    assert find_issues(_reports(_ranks(hosts=2))) == ()
 
 
 def test_slow_link_is_named() -> None:
     ranks = _ranks()
     ranks[2] = replace(ranks[2], link_seconds={**ranks[2].link_seconds, 0: 5.0})
-    (finding,) = find_faults(_reports(ranks))
+    (issue,) = find_issues(_reports(ranks))
 
-    assert (finding.kind, finding.ranks) == ("slow", (0, 2))
-    assert finding.message == "the link from rank 0 to rank 2 takes 5.0 times as long as the others"
+    assert (issue.kind, issue.ranks) == ("slow", (0, 2))
+    assert issue.message == "the link from rank 0 to rank 2 takes 5.0 times as long as the others"
 
 
 def test_rank_with_slow_links_is_named() -> None:
@@ -47,33 +47,33 @@ def test_rank_with_slow_links_is_named() -> None:
     slow = [
         replace(r, link_seconds={s: 9.0 if 3 in {s, r.rank} else t for s, t in r.link_seconds.items()}) for r in ranks
     ]
-    (finding,) = find_faults(_reports(slow))
+    (issue,) = find_issues(_reports(slow))
 
-    assert finding.message == "every link of rank 3 on node-0 is slow"
+    assert issue.message == "every link of rank 3 on node-0 is slow"
 
 
 def test_machines_of_one_host_name_stay_apart() -> None:
     """The slower links between them are compared among themselves."""
     ranks = [replace(rank, host="localhost", boot_id=rank.host) for rank in _ranks(hosts=2)]
 
-    assert find_faults(_reports(ranks)) == ()
+    assert find_issues(_reports(ranks)) == ()
 
 
 def test_wrong_link_is_named() -> None:
     ranks = _ranks()
     ranks[2] = replace(ranks[2], wrong_links=(1,), wrong=("all-reduce",))
-    (finding,) = find_faults(_reports(ranks))
+    (issue,) = find_issues(_reports(ranks))
 
-    assert (finding.kind, finding.ranks) == ("wrong", (1, 2))
+    assert (issue.kind, issue.ranks) == ("wrong", (1, 2))
 
 
 def test_ranks_that_did_not_report_or_failed_are_named() -> None:
     """Those that only waited for them are not."""
     waiting = RankReport(phases=("barrier",))
     failed = RankReport(error="RuntimeError: no card")
-    findings = find_faults([waiting, None, failed, *_reports(_ranks(1))])
+    issues = find_issues([waiting, None, failed, *_reports(_ranks(1))])
 
-    assert [finding.message for finding in findings] == [
+    assert [issue.message for issue in issues] == [
         "rank 1 did not report; see its own output",
         "rank 2 failed: RuntimeError: no card",
     ]
@@ -88,16 +88,16 @@ def test_ranks_that_did_not_report_or_failed_are_named() -> None:
     ],
 )
 def test_rank_behind_the_others_is_named(phases: list[tuple[str, ...]], message: str) -> None:
-    (finding,) = find_faults([RankReport(phases=names) for names in phases])
+    (issue,) = find_issues([RankReport(phases=names) for names in phases])
 
-    assert (finding.kind, finding.message) == ("missing", message)
+    assert (issue.kind, issue.message) == ("missing", message)
 
 
 @pytest.mark.parametrize(("missing", "ok"), [([], True), ([None], False)])
 def test_report_is_ok_unless_a_rank_is_wrong_or_missing(missing: list[None], ok: bool) -> None:
     reports = [*_reports(_ranks(2)), *missing]
 
-    assert to_json(len(reports), 1024, reports, find_faults(reports))["ok"] is ok
+    assert to_json(len(reports), 1024, reports, find_issues(reports))["ok"] is ok
 
 
 def _slow_machine(count: int, hosts: int) -> list[RankResult]:
@@ -116,10 +116,10 @@ def _slow_machine(count: int, hosts: int) -> list[RankResult]:
 
 def test_machine_with_slow_links_is_one_finding() -> None:
     """Its 384 links have one cause."""
-    (finding,) = find_faults(_reports(_slow_machine(32, hosts=4)))
+    (issue,) = find_issues(_reports(_slow_machine(32, hosts=4)))
 
-    assert finding.ranks == tuple(range(8, 16))
-    assert finding.message == (
+    assert issue.ranks == tuple(range(8, 16))
+    assert issue.message == (
         "every link between node-1 (ranks 8-15) and other machines is slow: 5.0 times as long as the others"
     )
 
@@ -128,9 +128,9 @@ def test_a_few_fast_links_do_not_hide_a_slow_machine() -> None:
     ranks = _slow_machine(32, hosts=4)
     ranks[8] = replace(ranks[8], link_seconds={**ranks[8].link_seconds, 0: 8.0})
 
-    (finding,) = find_faults(_reports(ranks))
+    (issue,) = find_issues(_reports(ranks))
 
-    assert finding.message.startswith("383 of 384 links between node-1 (ranks 8-15) and other machines are slow")
+    assert issue.message.startswith("383 of 384 links between node-1 (ranks 8-15) and other machines are slow")
 
 
 def test_slow_links_between_two_machines_are_one_finding() -> None:
@@ -138,24 +138,24 @@ def test_slow_links_between_two_machines_are_one_finding() -> None:
     slow = {0: 40.0, 1: 80.0}
     ranks[8:10] = [replace(rank, link_seconds={**rank.link_seconds, **slow}) for rank in ranks[8:10]]
 
-    (finding,) = find_faults(_reports(ranks))
+    (issue,) = find_issues(_reports(ranks))
 
-    assert finding.ranks == (0, 1, 8, 9)
-    assert finding.message == "4 links from node-0 to node-1 take 5.0 to 10.0 times as long as the others"
+    assert issue.ranks == (0, 1, 8, 9)
+    assert issue.message == "4 links from node-0 to node-1 take 5.0 to 10.0 times as long as the others"
 
 
 def test_slow_ranks_of_a_machine_are_one_finding() -> None:
     ranks = [replace(rank, local_seconds=4.0 if rank.host == "node-1" else 1.0) for rank in _ranks(32, hosts=4)]
 
-    (finding,) = find_faults(_reports(ranks))
+    (issue,) = find_issues(_reports(ranks))
 
-    assert finding.message == "ranks 8-15 on node-1 compute 4.0 times as long as the others"
+    assert issue.message == "ranks 8-15 on node-1 compute 4.0 times as long as the others"
 
 
 def test_ranks_that_fail_alike_are_one_finding() -> None:
     failed: list[RankReport | None] = [RankReport(error="RuntimeError: no card")] * 8
 
-    messages = [finding.message for finding in find_faults([*failed, *[None] * 8])]
+    messages = [issue.message for issue in find_issues([*failed, *[None] * 8])]
 
     assert messages == ["ranks 8-15 did not report; see its own output", "ranks 0-7 failed: RuntimeError: no card"]
 
@@ -174,6 +174,6 @@ def test_each_link_is_compared_once_with_the_others() -> None:
         replace(rank, link_seconds={source: Counted(seconds) for source, seconds in rank.link_seconds.items()})
         for rank in _ranks(64, hosts=8)
     ]
-    assert find_faults(_reports(ranks)) == ()
+    assert find_issues(_reports(ranks)) == ()
     # n log n of 64 * 63 links.
     assert links < 64 * 63 * 20
