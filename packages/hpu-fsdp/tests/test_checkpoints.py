@@ -1,6 +1,8 @@
 """Checkpoints on two simulated devices; the helper functions run on both ranks."""
 
+import functools
 import inspect
+import itertools
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -235,6 +237,40 @@ def test_fabric_saves_and_loads(tmp_path: Path, on_ranks: OnRanks) -> None:
         for expected, losses, step, device in results.values():
             assert losses == pytest.approx(expected, abs=1e-6)
             assert (step, device) == (6, "cpu")
+
+
+def _save_one_file_over_a_folder(folder: Path) -> list[str]:
+    """Save sharded, then in one file, with the Trainer and with Fabric; return the errors if there is another file."""
+    errors = []
+    for name, other in itertools.product(("trainer", "fabric"), (False, True)):
+        path = folder / f"{name} {other}"
+        for kind in ("sharded", "full"):
+            if name == "fabric":
+                run = _Fabric(state_dict_type=kind)
+                save = functools.partial(run.fabric.save, path, {"model": run.network, "optimizer": run.optimizer})
+            else:
+                save = functools.partial(_fit(1, _sharding(kind))[1].save_checkpoint, path)
+            if kind == "full" and other:
+                (path / "tokenizer.json").touch()
+                with pytest.raises((IsADirectoryError, RuntimeError)) as error:
+                    save()
+                errors.append(str(error.value))
+            else:
+                save()
+    return errors
+
+
+def test_one_file_replaces_a_folder_without_files_of_others(tmp_path: Path, on_ranks: OnRanks) -> None:
+    for errors in on_ranks(_save_one_file_over_a_folder, tmp_path, seconds=120):
+        assert all(
+            "cannot replace a folder with 'tokenizer.json', which no save has written" in text for text in errors
+        )
+        assert len(errors) == 2
+
+    assert {path.name: path.is_file() for path in tmp_path.iterdir()} == {
+        f"{name} {other}": not other for name in ("trainer", "fabric") for other in (False, True)
+    }
+    assert sum((path / "meta.pt").is_file() for path in tmp_path.iterdir()) == 2
 
 
 def _save_plain_checkpoint(path: Path) -> None:

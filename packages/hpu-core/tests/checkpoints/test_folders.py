@@ -17,6 +17,8 @@ from hpu_core.checkpoints import folders
 from hpu_core.checkpoints.files import PREFIX
 
 TORCH = (".metadata", "meta.pt", "__0_0.distcp", "__1_0.distcp", ".hpu-core-save")
+# Of a save with fewer ranks.
+NEW_TORCH = (".metadata", "meta.pt", "__0_0.distcp", ".hpu-core-save")
 DEEPSPEED = ("latest", "zero_to_fp32.py", "checkpoint/mp_rank_00_model_states.pt", ".hpu-core-save")
 SAVE_ID = "b7"
 OTHERS = ("tokenizer.json", "logs/metrics.csv", "checkpoint/notes.txt", "__0_0.distcp.bak")
@@ -90,7 +92,7 @@ def test_a_file_replaces_a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("old", [(), TORCH, DEEPSPEED])
-@pytest.mark.parametrize("new", [TORCH[:3], DEEPSPEED])
+@pytest.mark.parametrize("new", [NEW_TORCH, DEEPSPEED])
 def test_files_of_others_stay(old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path) -> None:
     """Files of saves that the new one has not written are gone, such as those of more ranks."""
     _write(tmp_path, OTHERS, "mine")
@@ -163,7 +165,7 @@ def _kills(prepare: Callable[[], None], function: Callable[[], None]) -> Iterato
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (TORCH, TORCH[:3]),
+        (TORCH, NEW_TORCH),
         (DEEPSPEED, DEEPSPEED),
         pytest.param(DEEPSPEED, TORCH, marks=pytest.mark.slow),
         pytest.param(TORCH, DEEPSPEED, marks=pytest.mark.slow),
@@ -240,6 +242,36 @@ def test_a_stage_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         folders.remove_stale_stages(tmp_path, keep=tmp_path)
 
     assert stage.exists()
+
+
+def test_a_commit_without_locks_is_completed_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may be at it."""
+    _write(tmp_path / ".hpu-core-ready", TORCH, "new")
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+
+    with pytest.raises(OSError, match="no locks to tell whether its process is alive"):
+        folders.take_up(tmp_path)
+    folders.take_up(tmp_path, force=True)
+
+    assert _content(tmp_path) == dict.fromkeys(sorted(TORCH), "new")
+
+
+@pytest.mark.usefixtures("forks")
+def test_a_commit_of_a_live_process_is_waited_for(tmp_path: Path) -> None:
+    _write(tmp_path, TORCH, "old")
+    _write(tmp_path / ".hpu-core-ready", TORCH, "new")
+    with (tmp_path / folders.RECORD).open("rb+") as record:
+        fcntl.flock(record, fcntl.LOCK_EX)
+        child = os.fork()
+        if not child:
+            record.close()
+            folders.take_up(tmp_path)
+            os._exit(0)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        assert (tmp_path / ".metadata").read_text() == "old"
+    os.waitpid(child, 0)
+
+    assert _content(tmp_path) == dict.fromkeys(sorted(TORCH), "new")
 
 
 def test_machines_that_share_a_file_system_commit_once(path: Path) -> None:

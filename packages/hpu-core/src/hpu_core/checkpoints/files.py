@@ -1,8 +1,7 @@
 """Atomic replacement of a local file: the file is complete or unchanged whenever the process or the machine stops.
 
-The content is written to a temporary file in the same folder, which is renamed to the target once it is complete and on
-disk. The writer locks its temporary file, and the kernel releases the lock when the process exits in any way. The next
-writer in the folder removes temporary files that are not locked.
+It is written to a temporary file in the same folder, which is renamed once it is on disk. The writer locks that file,
+and the kernel releases the lock when the process exits. The next writer in the folder removes files without a lock.
 """
 
 import contextlib
@@ -21,11 +20,9 @@ PREFIX: Final = ".hpu-core-"
 PARTIAL: Final = ".partial"
 """End of the names of those that are incomplete."""
 
-# Size of the write buffer in bytes. Tensors of a checkpoint are larger and bypass it.
+# In bytes. Tensors of a checkpoint are larger than the buffer and bypass it; a full disk has no room for a probe.
 _BUFFER_SIZE: Final = 1 << 20
-# In bytes: more than a full file system has free.
 _PROBE_SIZE: Final = 1 << 20
-
 # Data may be lost. Other errors of `fsync`, such as EINVAL, mean that the file system has no such operation.
 _LOSSES: Final = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
 
@@ -84,7 +81,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         OSError: Writing failed, for example because the disk is full. The old file is unchanged.
     """
     with contextlib.ExitStack() as cleanup, save_errors(path, path.parent):
-        mode = _mode(path)
+        mode = path.stat().st_mode if path.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
             # `open` rejects a folder, such as a sharded checkpoint.
             with path.open("wb", buffering=_BUFFER_SIZE) as file:
@@ -149,14 +146,6 @@ def _without_refusals() -> Iterator[None]:
     except OSError as error:
         if error.errno in _LOSSES:
             raise
-
-
-def _mode(path: Path) -> int | None:
-    """Return the mode of `path`, symlinks followed; None if it does not exist."""
-    try:
-        return path.stat().st_mode
-    except FileNotFoundError:
-        return None
 
 
 def _create_temporary(folder: Path) -> tuple[Path, int]:

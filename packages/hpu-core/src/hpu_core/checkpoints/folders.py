@@ -26,7 +26,7 @@ from typing import Final
 from hpu_core.checkpoints.files import PARTIAL, PREFIX, flush, lock
 
 RECORD: Final = f"{PREFIX}save"
-"""File of a checkpoint with the id of the save that wrote it, the same on all machines."""
+"""File of a checkpoint with the id of the save that wrote it, the same on all machines; it is locked by who commits."""
 
 _READY: Final = f"{PREFIX}ready"
 _MOVING: Final = f"{PREFIX}moving"
@@ -38,7 +38,7 @@ _INDEX: Final = ".metadata"
 _TAG: Final = "checkpoint"
 # What saves write: torch 2.0 to 2.15 with Lightning's `meta.pt`, and DeepSpeed.
 _WRITTEN: Final = re.compile(
-    rf"{re.escape(RECORD)}|\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp|latest|zero_to_fp32\.py|{_TAG}/[^/]*_states\.pt"
+    rf"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp|latest|zero_to_fp32\.py|{_TAG}/[^/]*_states\.pt"
 )
 
 # Constants of renameat2(2), Linux 3.15 and newer.
@@ -52,10 +52,8 @@ def is_folder(path: Path) -> bool:
 
 
 def follow(path: Path) -> Path:
-    """Return where a checkpoint is written: at `path`, or where it links to.
-
-    A link to something in the same folder is replaced, because Lightning links `last.ckpt` to another checkpoint.
-    """
+    """Return where a checkpoint is written: at `path`, or where it links to."""
+    # Lightning links `last.ckpt` to another checkpoint in the same folder: such a link is replaced.
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         return path.resolve()
     return path.absolute()
@@ -75,7 +73,7 @@ def stage(folder: Path, save_id: str) -> Path:
 def save_id_of(path: Path) -> str | None:
     """Return the id of the save that wrote a checkpoint, None if it has none."""
     try:
-        return (path / RECORD).read_text()
+        return (path / RECORD).read_text() or None
     except OSError:
         return None
 
@@ -113,13 +111,23 @@ def commit(new: Path, path: Path) -> None:
     remove(_previous(path))
 
 
-def take_up(path: Path) -> None:
-    """Complete a commit that a kill has interrupted."""
+def take_up(path: Path, *, force: bool = False) -> None:
+    """Complete a commit that a kill has interrupted, after another process that is alive has completed it.
+
+    Raises:
+        OSError: There is one, and the file system has no locks to tell whether that process is alive; unless `force`.
+    """
     ready = _ready_beside(path)
     if os.path.lexists(ready):
         _finish_replacement(ready, path)
     elif is_folder(path) and ((path / _READY).is_dir() or (path / _MOVING).is_dir()):
-        with _locked(path):
+        with _locked(path) as is_locked:
+            if is_locked is None and not force:
+                message = (
+                    "a save is incomplete, and this file system has no locks to tell whether its process is alive: if "
+                    "not, call hpu_core.checkpoints.folders.take_up(pathlib.Path(...), force=True)"
+                )
+                raise OSError(errno.ENOLCK, message, str(path))
             _finish_merge(path)
 
 
@@ -138,10 +146,7 @@ def replace(new: Path, path: Path) -> None:
     """Replace a file, folder or link as a whole, in one step where the file system can exchange two names.
 
     Others, such as NFS, take two renames. After a kill between them, the previous content has a name beside it that
-    `resolve` and Lightning's `ckpt_path="last"` find.
-
-    Raises:
-        FileNotFoundError: `new` does not exist; `path` is untouched.
+    `resolve` and Lightning's `ckpt_path="last"` find. Raises a FileNotFoundError if there is no `new`.
     """
     if not os.path.lexists(path) or not (is_folder(path) or new.is_dir()):
         new.replace(path)
@@ -159,11 +164,7 @@ def replace(new: Path, path: Path) -> None:
 
 
 def flush_tree(path: Path) -> None:
-    """Flush a file, or a folder with all that is in it, to disk.
-
-    Raises:
-        OSError: The disk is full, or has failed.
-    """
+    """Flush a file, or a folder with all that is in it, to disk, as `flush`."""
     if path.is_file():
         flush(path)
     for parent, _, files in os.walk(path):
@@ -185,9 +186,9 @@ def _merge(new: Path, path: Path) -> None:
     for name in _files(new):
         if is_folder(path / name):
             raise IsADirectoryError(errno.EISDIR, "a file of the checkpoint has the name of a folder", str(path / name))
+    # Another save, which was killed.
+    take_up(path)
     with _locked(path):
-        # Of a save that was killed.
-        _finish_merge(path)
         new.rename(path / _READY)
         flush(path)
         _finish_merge(path)
@@ -197,14 +198,16 @@ def _finish_merge(path: Path) -> None:
     """Complete a merge from the step that its folders show."""
     ready, moving, old = (path / name for name in (_READY, _MOVING, _OLD))
     if ready.is_dir():
-        names = _files(ready) | _written_files(path)
+        names = (_files(ready) | _written_files(path)) - {RECORD}
         # Sorted by whether they are the index, so that it is the first one.
         _move(
             (name for name in sorted(names, key=lambda name: name != _INDEX) if os.path.lexists(path / name)), path, old
         )
         ready.rename(moving)
     if moving.is_dir():
-        _move(sorted(_files(moving), key=lambda name: name == _INDEX), moving, path)
+        _move(sorted(_files(moving) - {RECORD}, key=lambda name: name == _INDEX), moving, path)
+        if save_id := save_id_of(moving):
+            (path / RECORD).write_text(save_id)
         remove(old)
         remove(moving)
 
@@ -234,12 +237,11 @@ def _written_files(folder: Path) -> set[str]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process moves files in a folder, as far as its file system has locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _locked(folder: Path) -> Iterator[bool | None]:
+    """Wait until no other process moves files in a folder; yield None if the file system has no locks."""
+    descriptor = os.open(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        lock(descriptor, wait=True)
-        yield
+        yield lock(descriptor, wait=True)
     finally:
         os.close(descriptor)
 
@@ -256,13 +258,11 @@ def _finish_replacement(ready: Path, path: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names atomically and return whether the system supports it."""
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        # The C library is too old to export it.
-        return False
-    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)
+    """Exchange two names atomically and return whether the system, its C library included, supports it."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+    )
 
 
 def _previous(path: Path) -> Path:

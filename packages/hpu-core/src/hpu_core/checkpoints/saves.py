@@ -36,13 +36,14 @@ class Ranks:
     gather: Callable[[str], list[str]]
 
     def agree(
-        self, failure: str, function: Callable[[], object] | None = None, undo: Callable[[], object] | None = None
+        self, failure: str, function: Callable[[], object], *, here: bool, undo: Callable[[], object] | None = None
     ) -> None:
-        """Call a function on this rank, if it has one, and raise an error on all ranks if it fails on one.
+        """Call a function on some ranks, and raise an error on all if it fails on one.
 
         Args:
             failure: Begin of the other ranks' message.
             function: The function.
+            here: Whether it is called on this rank.
             undo: Function that is called before an error is raised, but not if ranks are gone.
 
         Raises:
@@ -51,7 +52,7 @@ class Ranks:
         """
         error: Exception | None = None
         try:
-            if function is not None:
+            if here:
                 function()
         except Exception as caught:  # noqa: BLE001 - raised below.
             error = caught
@@ -88,8 +89,7 @@ class SharedSave:
         self._ranks = ranks
         self._descriptor: int | None = None
         self._failure = f"cannot save the checkpoint {str(path)!r}, the old one is unchanged"
-        is_first_here = ranks.local_rank == 0
-        ranks.agree(self._failure, (lambda: folders.take_up(path)) if ranks.rank == 0 else None)
+        ranks.agree(self._failure, lambda: folders.take_up(path), here=ranks.rank == 0)
         found = (secrets.token_hex(8), folders.is_folder(path) and not as_file, folders.save_id_of(path))
         self._save_id, is_inside, last_id = ranks.broadcast(found)
         self._stage = folders.stage(path if is_inside else path.parent, self._save_id)
@@ -108,30 +108,23 @@ class SharedSave:
                 os.write(self._descriptor, self._save_id.encode())
                 lock(self._descriptor, wait=False)
 
-        ranks.agree(self._failure, create if is_first_here else None)
+        ranks.agree(self._failure, create, here=ranks.local_rank == 0, undo=self.discard)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Path]:
-        """Yield the path to which this rank writes its files; other ranks learn of an error in `commit` only.
-
-        Raises:
-            OSError: The file system takes no more data, which torch's own errors do not tell.
-        """
+        """Yield the path to which this rank writes its files; other ranks learn of an error in `commit` only."""
         with save_errors(self._path, self._stage):
             yield self.new
 
     def commit(self, gather: Callable[[str], list[str]] | None = None, error: Exception | None = None) -> None:
         """Make the files the checkpoint, once all ranks have written theirs.
 
-        Rank 0's machine does so first: what it has committed, the others take up at the latest when it is loaded.
+        Rank 0's machine does so first: what it has committed, the others take up at the latest when it is loaded. It
+        raises errors as `Ranks.agree`.
 
         Args:
             gather: Another function of the ranks, for a thread.
             error: What this rank has failed with, so that none commits.
-
-        Raises:
-            Exception: This rank's error.
-            RuntimeError: Another rank has failed; the message names it and its machine.
         """
         ranks = self._ranks if gather is None else replace(self._ranks, gather=gather)
         is_first_here = ranks.local_rank == 0
@@ -151,14 +144,14 @@ class SharedSave:
             folders.remove(self._stage)
 
         unfinished = (
-            f"the checkpoint {str(self._path)!r} is complete, but could not replace the old one everywhere; the next "
-            "load or save takes it up where that failed"
+            f"{str(self._path)!r} is complete, but could not replace the old checkpoint everywhere; the next load or "
+            "save takes it up where that failed"
         )
         try:
-            ranks.agree(self._failure, written, undo=self.discard)
-            ranks.agree(self._failure, flush if is_first_here else None, undo=self.discard)
-            ranks.agree(unfinished, commit if ranks.rank == 0 else None)
-            ranks.agree(unfinished, commit if is_first_here and ranks.rank else None)
+            ranks.agree(self._failure, written, here=True, undo=self.discard)
+            ranks.agree(self._failure, flush, here=is_first_here, undo=self.discard)
+            ranks.agree(unfinished, commit, here=ranks.rank == 0)
+            ranks.agree(unfinished, commit, here=is_first_here and ranks.rank != 0)
         finally:
             self._close()
 
@@ -178,18 +171,13 @@ class AsyncSaves:
     """Asynchronous saves of a strategy, one at a time; every rank must call the same methods."""
 
     def __init__(self) -> None:
-        # Done when the checkpoint is in its place on all machines.
         self._pending: Future[None] | None = None
         # Collectives on CPU tensors, for the thread that writes.
         self._group: Any | None = None
         self._writer: ThreadPoolExecutor | None = None
 
     def finish(self) -> None:
-        """Wait until the last save is complete.
-
-        Raises:
-            Exception: The save failed.
-        """
+        """Wait until the last save is complete, and raise its error if it has failed."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
@@ -201,10 +189,8 @@ class AsyncSaves:
             write: Function that writes this rank's files, called with a process group for CPU tensors.
             save: The save.
         """
-        if self._group is None:
-            self._group = dist.new_group(backend="gloo")
         if self._writer is None:
-            self._writer = ThreadPoolExecutor(1, "hpu-save")
+            self._writer, self._group = ThreadPoolExecutor(1, "hpu-save"), dist.new_group(backend="gloo")
         self._pending = self._writer.submit(write_and_commit, write, save, self._group)
 
     def call_after(self, function: Callable[[], object]) -> None:
@@ -227,12 +213,7 @@ class AsyncSaves:
 
 
 def write_and_commit(write: Callable[[Any], None], save: SharedSave, group: Any) -> None:
-    """Write this rank's files, and commit the save if all ranks have written.
-
-    Raises:
-        Exception: This rank has failed.
-        RuntimeError: Another rank has failed; the message names it and its machine.
-    """
+    """Write this rank's files, and commit the save if all ranks have written; see `SharedSave.commit`."""
 
     def gather(text: str) -> list[str]:
         texts = [""] * dist.get_world_size(group)
@@ -243,11 +224,9 @@ def write_and_commit(write: Callable[[Any], None], save: SharedSave, group: Any)
     try:
         with save.writing():
             write(group)
-    except Exception as error:  # noqa: BLE001 - raised by `commit`, so that no rank waits for this one.
-        failure = error
-    except BaseException as error:  # noqa: BLE001 - as above; torch's CheckpointException.
-        failure = RuntimeError(f"{type(error).__name__}: {error}")
-        failure.__cause__ = error
+    except BaseException as error:  # noqa: BLE001 - raised by `commit`, so that no rank waits for this one.
+        # torch's CheckpointException is no Exception.
+        failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
     save.commit(gather, failure)
 
 
@@ -273,7 +252,7 @@ def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
     # A commit is completed where Lightning's link to the last checkpoint leads.
     found = found.resolve() if found.is_symlink() else found
     failure = f"cannot load the checkpoint {str(found)!r}"
-    ranks.agree(failure, (lambda: folders.take_up(found)) if ranks.rank == 0 else None)
+    ranks.agree(failure, lambda: folders.take_up(found), here=ranks.rank == 0)
     save_id = ranks.broadcast(folders.save_id_of(found))
 
     def check() -> None:
@@ -284,5 +263,5 @@ def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
                 "rank 0's machine: load an older checkpoint, or bring one that all machines have"
             )
 
-    ranks.agree(failure, check if ranks.local_rank == 0 and ranks.rank else None)
+    ranks.agree(failure, check, here=ranks.local_rank == 0 and ranks.rank != 0)
     return folders.resolve(found)
