@@ -39,7 +39,7 @@ def _count_steps(name: str, is_fabric: bool) -> dict[str, int]:
             strategy = framework.pytorch().Trainer(strategy=plugins.load(str(paths.trainer))(), **options).strategy
         count(strategy, "check_accelerator")
         count(strategy.cluster_environment, "set_global_rank")
-        count(process_group, "rendezvous")
+        count(process_group, "join")
         count(strategy, "prepare_device")
         count(hccl, "initialize_hccl")
         count(dist, "init_process_group")

@@ -114,6 +114,9 @@ class Case:
         options += [f"--fault={self.fault.fault}", f"--rank={self.rank}", f"--timeout={self.fault.timeout}"]
         # It fails in the sixth of 40 steps.
         options += ["--call=5", "--steps=40", "--samples=40000", f"--read={self.fault.read}"]
+        if self.fault.read == "synchronize":
+            # Its last report is of the step in which it keeps the lock.
+            options.append("--pause=1.5")
         return train(folder, *options, limit=_RUN_LIMIT, programs=self._programs(network, folder))
 
     def _programs(self, network: Network | None, folder: Path) -> Iterator[dict[str, Any]]:

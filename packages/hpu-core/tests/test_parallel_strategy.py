@@ -1,4 +1,4 @@
-"""What the watchdog learns of a strategy's steps and waits."""
+"""What failure detection learns of a strategy's steps and waits."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from hpu_core._lightning import Strategy
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import SCOPES
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.strategy import HPUStrategy
 
@@ -25,7 +24,7 @@ class _Lightning(Strategy):
 
 
 class _Recorded(HPUStrategy, _Lightning):
-    """Strategy that notes the steps of which its watchdog learns."""
+    """Strategy that notes the steps of which failure detection learns."""
 
 
 def _strategy(*, saves_alone: bool = False) -> tuple[Any, list[str]]:
@@ -62,7 +61,6 @@ def test_each_step_is_a_scope(method: str, scope: str) -> None:
 
     assert getattr(strategy, method)("a batch", *closure) == "ran a batch"
     assert names == [scope]
-    assert scope in SCOPES
 
 
 def test_a_backward_pass_is_a_scope_between_the_hooks_of_lightning() -> None:
@@ -76,24 +74,6 @@ def test_a_backward_pass_is_a_scope_between_the_hooks_of_lightning() -> None:
 
     step.return_value.__exit__.assert_called_once()
     assert HPUStrategy.backward is Strategy.backward
-
-
-@pytest.mark.parametrize(
-    ("method", "batches"),
-    [
-        ("validation_step", "num_val_batches"),
-        ("test_step", "num_test_batches"),
-        ("predict_step", "num_predict_batches"),
-    ],
-)
-def test_signals_are_handled_before_each_step_of_an_evaluation(method: str, batches: str) -> None:
-    """Defect A8: a prediction did not ask for them."""
-    strategy, _ = _strategy()
-    strategy._signals = signals = mock.Mock()
-    strategy._lightning_module = mock.Mock(**{f"trainer.{batches}": [7]})
-    getattr(strategy, method)("a batch")
-
-    signals.before_evaluation_batch.assert_called_once_with([7])
 
 
 @pytest.mark.parametrize(("saves_alone", "expected"), [(True, []), (False, ["checkpoint saving"])])

@@ -49,7 +49,7 @@ def _gather_on_cpu(strategy: HPUDDPStrategy, **options: Any) -> str:
 def _barrier_calls(strategy: HPUDDPStrategy) -> list[str]:
     calls: list[str] = []
     with (
-        mock.patch.object(strategy.process_groups, "wait_for_device", partial(calls.append, "wait")),
+        mock.patch.object(bridge, "synchronize", lambda _: calls.append("wait")),
         mock.patch.object(dist, "barrier", partial(calls.append, "barrier")),
     ):
         strategy.barrier("name")

@@ -70,8 +70,8 @@ def _check(train: Train, folder: Path, rank: str, **machines: Any) -> None:
 
     # It trains on until SLURM ends it.
     assert {report["steps"] for report in signalled} == {12}
-    # The batch in which the signal came, the fourth, is the last one that is saved.
-    assert {(report["first_step"], report["steps"]) for report in resumed} == {(4, 12)}
+    # The signal came in the fourth batch, and the ranks ask before batches 4 and 8.
+    assert {(report["first_step"], report["steps"]) for report in resumed} in ({(4, 12)}, {(8, 12)})
     assert len({report["weights"] for report in signalled}) == len({report["weights"] for report in resumed}) == 1
 
 

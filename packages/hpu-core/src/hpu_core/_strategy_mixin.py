@@ -1,6 +1,7 @@
 """Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -17,8 +18,7 @@ from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import SYNAPSE_TIMEOUT
-from hpu_core.distributed.launcher import SUBPROCESS_LAUNCHERS
+from hpu_core.distributed.launcher import LAUNCHED, SUBPROCESS_LAUNCHERS
 from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
 
 if TYPE_CHECKING:
@@ -56,8 +56,13 @@ T = TypeVar("T")
 # Bytes of a rank's error for the others.
 _TEXT_SIZE = 512
 
-# Seconds from the guard's last act to SynapseAI's.
-_MARGIN = 60.0
+# SynapseAI kills a process whose device makes no progress for so many seconds: scal_init.cpp of Intel's Gaudi3_Software,
+# SCAL_TIMEOUT_NO_PROGRESS.
+_SYNAPSE_TIMEOUT = 600.0
+# What waits for another rank has that rank named first.
+_SYNAPSE_FACTOR = 2.0
+# Lightning's own, after the checkpoint that a callback of it saves while it ends a training that has failed.
+_LAST_BARRIER = "Trainer.save_checkpoint"
 
 
 class _AcceleratorError(MisconfigurationException, AssertionError):
@@ -185,9 +190,9 @@ class HPUStrategyMixin(_Strategy):
         Raises:
             MisconfigurationException: The accelerator is not an HPUAccelerator.
             ModuleNotFoundError: The Gaudi bridge is not installed.
-            RankFailedError: A rank did not join, or has failed; the message names it.
+            RankFailedError: A rank did not join; the message names it.
             RuntimeError: No device could be opened.
-            ValueError: HABANA_VISIBLE_MODULES is invalid, or ranks disagree about the job.
+            ValueError: HABANA_VISIBLE_MODULES is invalid.
         """
         self.check_accelerator()
         self.join_ranks()
@@ -225,17 +230,17 @@ class HPUStrategyMixin(_Strategy):
     def prepare_device(self) -> None:
         """Load the Gaudi bridge, which torch needs for "hpu", and select the device, unless one is open.
 
-        On several devices, SynapseAI waits longer for progress than the guard.
+        With failure detection, SynapseAI waits for progress of the device at least twice as long as the ranks do.
         """
         hccl.set_environment(self.bridge_variables)
         bridge.load()
         if self.process_groups is ALONE:
             hccl.select_device(modules=self.module_ids)
         else:
-            seconds = self.process_groups.timeout.total_seconds()
-            if seconds > SYNAPSE_TIMEOUT - _MARGIN:
+            seconds = _SYNAPSE_FACTOR * self.process_groups.timeout.total_seconds()
+            if self.process_groups.failure_detection and seconds > _SYNAPSE_TIMEOUT:
                 # In microseconds.
-                hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int((seconds + _MARGIN) * 1e6))})
+                hccl.set_environment({"SCAL_TIMEOUT_NO_PROGRESS": str(int(seconds * 1e6))})
             hccl.select_device(self.world_size, self.local_rank, self.module_ids)
         self._has_device = True
         self._mark_step = bridge.mark_step_if_lazy()
@@ -264,9 +269,10 @@ class HPUStrategyMixin(_Strategy):
         """Return the states of all ranks; None if one has failed: a checkpoint of DDP needs no other rank."""
         if self.process_groups is ALONE:
             return state[None]
+        # A program that saves while it handles an error is alone.
+        if self.process_groups.error is not None or (self.saves_alone and sys.exc_info()[1] is not None):
+            return None
         try:
-            if self.process_groups.leave_if_failed("all-gather"):
-                return None
             return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
         except RankFailedError:
             return None
@@ -291,16 +297,22 @@ class HPUStrategyMixin(_Strategy):
 
     def broadcast(self, obj: T, src: int = 0) -> T:
         """Return the object of rank `src`; on a rank that has failed and saves alone, its own."""
-        if not self.process_groups.is_joined or (self.saves_alone and self.process_groups.leave_if_failed("broadcast")):
+        if not self.process_groups.is_joined or (self.saves_alone and self.process_groups.error is not None):
             return obj
         with self.process_groups.wait("broadcast"):
             return collectives.broadcast(obj, src)
 
-    def barrier(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning passes a name for its logs.
-        """Wait until all ranks are here and their devices have finished all work, unless this rank has failed."""
-        if not self.process_groups.leave_if_failed("barrier") and self.process_groups.is_joined:
+    def barrier(self, name: str | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning's.
+        """Wait until all ranks are here and their devices have finished all work.
+
+        Raises:
+            RankFailedError: Another rank has failed.
+            RuntimeError: This rank has failed.
+        """
+        is_last = self.saves_alone and name == _LAST_BARRIER and self.process_groups.error is not None
+        if self.process_groups.is_joined and not is_last:
             with self.process_groups.wait("barrier"):
-                collectives.barrier(self.process_groups.wait_for_device)
+                collectives.barrier(self.process_groups.check)
 
     def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:
         """Reduce a tensor over all ranks, in place; anything but a tensor is returned as it is."""
@@ -412,7 +424,7 @@ class HPUStrategyMixin(_Strategy):
         super()._configure_launcher()
         if launcher := SUBPROCESS_LAUNCHERS.get(type(self._launcher)):
             self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
-            self._launcher.launched = self.process_groups.launched if self.process_groups.failure_detection else None
+            self._launcher.launched = LAUNCHED if self.process_groups.failure_detection else None
         elif self._launcher is None:
             self._launcher = self._in_process_launcher()
         elif self._multiprocessing_launcher is not None:

@@ -39,6 +39,8 @@ _OUT_OF_MEMORY = ("PT_DEVMEM Allocation failed", "PT_SYNHELPER workspace Allocat
 # How long a card that was reset may take to be free again, and between two attempts to open it.
 _RESET_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 1.0
+# Between two looks whether the device has finished.
+_QUERY_SECONDS: Final = 0.001
 
 
 def is_loaded() -> bool:
@@ -156,15 +158,22 @@ def is_own_function(function: object) -> bool:
     return f"{module}.".startswith(f"{PACKAGE}.")
 
 
-def synchronize() -> None:
-    """Wait until the device has finished all work. Opens the device."""
+def synchronize(check: Callable[[], None] | None = None) -> None:
+    """Wait until the device has finished all work. Opens the device.
+
+    Args:
+        check: Called again and again meanwhile, and may raise. The bridge's own call keeps Python's lock.
+    """
     # hpu-doctor verify: functions-of-all-releases
-    _import("hpu").synchronize()
-
-
-def new_event() -> Any:
-    """Return an event of the device, with `record` and `query`. Recording opens the device."""
-    return _import("hpu").Event()
+    hpu = _import("hpu")
+    if check is None:
+        hpu.synchronize()
+        return
+    event = hpu.Event()
+    event.record()
+    while not event.query():
+        check()
+        time.sleep(_QUERY_SECONDS)
 
 
 def get_rng_state() -> "torch.Tensor":

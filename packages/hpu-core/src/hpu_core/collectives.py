@@ -92,19 +92,18 @@ def broadcast(value: T, source: int) -> T:
     return values[0]
 
 
-def barrier(wait_for_device: Callable[[], None] | None = None) -> None:
+def barrier(check: Callable[[], None] | None = None) -> None:
     """Wait until all ranks have reached this call and their devices have finished all work.
 
     Args:
-        wait_for_device: How this rank waits for its device; by the bridge's `synchronize` if None.
+        check: Raises when it makes no sense to wait any longer; called while this rank waits for its device.
     """
-    wait_for_device = wait_for_device or bridge.synchronize
     # HCCL's barrier synchronizes only the hosts, so a rank could pass it while another rank's device is busy.
-    wait_for_device()
+    bridge.synchronize(check)
     ignore_barrier_warning()
     dist.barrier()
     # In case the backend runs the barrier on the device.
-    wait_for_device()
+    bridge.synchronize(check)
 
 
 def ignore_barrier_warning() -> None:

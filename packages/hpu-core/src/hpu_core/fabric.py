@@ -15,6 +15,7 @@ from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import FabricInProcessLauncher
+from hpu_core.distributed.signals import SignalAgreement
 
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
@@ -33,8 +34,8 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     all_reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _in_process_launcher = FabricInProcessLauncher
-    _handles_sigterm = False
-    _received_sigterm = False
+    _agreement: SignalAgreement | None = None
+    _is_stopped = False
 
     def _set_world_ranks(self) -> None:
         # Fabric calls it where it is there; Lightning's strategy of one device has no ranks.
@@ -86,16 +87,11 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
         From the first call on, SIGTERM does not end the process.
         """
-        watchdog = self.process_groups.watchdog
-        if not self._handles_sigterm:
-            signal.signal(signal.SIGTERM, self._on_sigterm)
-            self._handles_sigterm = True
-        return self._received_sigterm if watchdog is None else signal.SIGTERM in watchdog.signals_before_batch()
-
-    def _on_sigterm(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        self._received_sigterm = True
-        if self.process_groups.watchdog is not None:
-            self.process_groups.watchdog.notify_signal(signum)
+        if self._agreement is None:
+            self._agreement = agreement = SignalAgreement(self.process_groups)
+            signal.signal(signal.SIGTERM, lambda signum, _: agreement.received.add(signum))
+        self._is_stopped |= signal.SIGTERM in self._agreement.before_batch()
+        return self._is_stopped
 
     def is_training_state(self, state: Mapping[str, Any]) -> bool:
         """Return whether there is an optimizer, or DeepSpeed's engine, which has one."""

@@ -74,8 +74,8 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
             check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         with self.process_groups.step("setup"):
             super().setup(trainer)
-        if self.process_groups.watchdog is not None:
-            self._signals = SignalCoordinator(trainer, self.process_groups.watchdog)
+        if self.process_groups.control_store is not None and trainer.training:
+            self._signals = SignalCoordinator(trainer, self.process_groups)
 
     @functools.cached_property
     def _in_backward(self) -> ExitStack:
@@ -113,7 +113,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `validation_step`."""
-        with self._evaluation_step("num_val_batches"):
+        with self._evaluation_step():
             return super().validation_step(*args, **kwargs)
 
     def on_validation_end(self) -> None:
@@ -123,19 +123,16 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def test_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Launch the recorded graph (lazy mode), then run the module's `test_step`."""
-        with self._evaluation_step("num_test_batches"):
+        with self._evaluation_step():
             return super().test_step(*args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
         """Launch the recorded graph (lazy mode), then run the module's `predict_step`."""
-        with self._evaluation_step("num_predict_batches"):
+        with self._evaluation_step():
             return super().predict_step(*args, **kwargs)
 
     @contextmanager
-    def _evaluation_step(self, batches: str) -> Iterator[None]:
-        """Enter a step of an evaluation, unless the ranks stop before it."""
-        if self._signals is not None:
-            self._signals.before_evaluation_batch(getattr(self.lightning_module.trainer, batches))  # type: ignore[union-attr] # there is one in a step.
+    def _evaluation_step(self) -> Iterator[None]:
         self._mark_step_if_lazy()
         with self.process_groups.step("evaluation step"), explained():
             yield
@@ -149,7 +146,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:  # noqa: A002 - Lightning's name.
         """Return whether all ranks, or any, decide so; on a rank that has failed, its own decision."""
-        if self.process_groups.leave_if_failed("all-reduce"):
+        if self.process_groups.error is not None:
             return decision
         return bool(super().reduce_boolean_decision(decision, all))
 

@@ -1,11 +1,10 @@
 """Arguments of the process group manager, and processes that it waits for."""
 
-import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,21 +14,23 @@ from hpu_core import initialize_hccl
 from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
 from hpu_core.distributed import process_group
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import Heartbeat
-from hpu_core.distributed.launcher import LaunchedRanks
-from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _make_check
-from hpu_core.distributed.rendezvous import RendezvousResult
-from hpu_core.distributed.store import RendezvousConfig
-from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed.monitor import Monitor
+from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _check_processes
 from hpu_core.launcher_env import LAUNCHER_PID
+from hpu_testing import free_port
 from hpu_testing.process_groups import leave_process_group
 
-from .jobs import launched_process
+from .jobs import launched_process, make_job, serve
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import HashStore
-else:
-    from torch.distributed import HashStore
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
+    """The ranks that this process has launched, none at first; and no launcher."""
+    monkeypatch.setattr(process_group, "launcher_pid", lambda: None)
+    LAUNCHED.clear()
+    yield LAUNCHED
+    LAUNCHED.clear()
 
 
 def _initialize_hccl() -> int:
@@ -49,7 +50,7 @@ def _is_watched(init_method: str | None) -> bool:
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
     manager.rendezvous(cluster)
-    is_watched = manager.watchdog is not None
+    is_watched = manager.monitor is not None
     # The ranks leave together: rank 0 keeps the store.
     dist.barrier()
     manager.close()
@@ -132,50 +133,14 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
         manager.wait("all-gather")
 
 
-@pytest.mark.parametrize(("is_common", "error"), [(True, None), (False, "ValueError: invalid batch")])
-def test_a_rank_that_handles_an_error_is_alone_unless_all_ranks_agree(is_common: bool, error: str | None) -> None:
-    manager = ProcessGroupManager(None, None)
-    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
-    watchdog.confirm.return_value = is_common
-    try:
-        raise ValueError("invalid batch")  # noqa: TRY301 - handled as a program does.
-    except ValueError:
-        assert manager.leave_if_failed("barrier") is not is_common
-
-    assert manager.error == error
-
-
-@pytest.mark.parametrize("error", [SIGTERMException, StopIteration])
-def test_an_exception_that_is_no_error_is_not_agreed_on(error: type[BaseException]) -> None:
-    manager = ProcessGroupManager(None, None)
-    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
-    try:
-        raise error  # noqa: TRY301 - handled as a program does.
-    except error:
-        assert not manager.leave_if_failed("barrier")
-
-    watchdog.confirm.assert_not_called()
-
-
-def test_without_a_watchdog_a_rank_prints_its_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = RendezvousConfig("127.0.0.1", 1, 1, 2, timedelta(1))
-    monkeypatch.setattr(process_group, "_job", mock.Mock(config=config))
-    with pytest.raises(KeyError):
-        ProcessGroupManager(None, None, failure_detection=False).run({}.__getitem__, "loss")
-
-    assert capsys.readouterr().err == "[rank 1] failed: KeyError: 'loss'\n"
-
-
 def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:
     manager = ProcessGroupManager(None, None)
-    manager.watchdog = watchdog = mock.create_autospec(Watchdog, instance=True)
+    manager.monitor = monitor = mock.create_autospec(Monitor, instance=True)
     error = ValueError("invalid batch")
     with pytest.raises(ValueError, match="invalid batch"):
         manager.run(mock.Mock(side_effect=error))
 
-    watchdog.report_failure.assert_called_once_with(error)
+    monitor.fail.assert_called_once_with(error)
 
 
 @pytest.mark.parametrize("error", [SIGTERMException, TunerExitException])
@@ -197,19 +162,60 @@ def test_a_pair_of_backends_is_taken(backend: str, monkeypatch: pytest.MonkeyPat
     assert ProcessGroupManager(backend, None).backend == backend
 
 
-def test_without_a_watchdog_nothing_is_counted() -> None:
-    manager = ProcessGroupManager(None, None)
+def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread, no key in a store, and no connection to one."""
+    monkeypatch.setattr(process_group, "join", mock.Mock(side_effect=AssertionError))
+    manager, cluster = ProcessGroupManager(None, None, failure_detection=False), LightningEnvironment()
+    cluster.set_world_size(2)
+    manager.rendezvous(cluster)
     with manager.step("backward"), manager.wait("barrier") as nothing:
         assert nothing is None
+    manager.end_epoch(4)
+
+    assert (manager.monitor, manager.control_store, manager.has_rank) == (None, None, True)
 
 
-def test_strategies_of_a_process_know_the_same_launched_ranks() -> None:
-    """Defect A6: the second Trainer of a script starts none, and learns the exit codes of the first one's."""
-    assert ProcessGroupManager(None, None).launched is ProcessGroupManager(None, None).launched
+def test_a_monitor_that_cannot_start_is_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launched: dict[int, Any]
+) -> None:
+    """A system that allows no further thread still trains."""
+    monkeypatch.setattr(process_group, "_job", None)
+    monkeypatch.setattr(process_group, "join", lambda job, _: job)
+    monkeypatch.setattr(process_group, "Monitor", mock.Mock(side_effect=RuntimeError("can't start new thread")))
+    manager, cluster = ProcessGroupManager(None, None), LightningEnvironment()
+    cluster.set_world_size(2)
+    manager.rendezvous(cluster)
+
+    assert manager.monitor is None
+    assert [record.message for record in caplog.records] == ["failure detection is off on rank 0"]
 
 
-def _timeouts() -> list[float]:
-    """Return the timeouts by which the watchdogs of two strategies go, one after the other."""
+def _enter_barrier(is_failed: bool) -> list[str]:
+    """Return what a barrier raises on a rank of a Trainer that has failed, or that handles an error and has not."""
+    manager = ProcessGroupManager(None, None)
+    manager.has_rank = True
+    found = []
+    try:
+        lookup: dict[str, int] = {}
+        manager.run(lookup.__getitem__, "loss") if is_failed else lookup["loss"]
+    except KeyError:
+        try:
+            manager.wait("barrier")
+        except RuntimeError as error:
+            found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("is_failed", "found"),
+    [(True, ["barrier needs all ranks, and this one has failed before: KeyError: 'loss'"]), (False, [])],
+)
+def test_a_rank_that_handles_an_error_waits_unless_it_has_failed(is_failed: bool, found: list[str]) -> None:
+    assert _enter_barrier(is_failed) == found
+
+
+def _runs() -> list[tuple[float, int]]:
+    """Return timeout and number of the trainings of two strategies, one after the other."""
     rank = _initialize_hccl()
     cluster = LightningEnvironment()
     cluster.set_world_size(2)
@@ -219,95 +225,81 @@ def _timeouts() -> list[float]:
         manager = ProcessGroupManager(None, timedelta(seconds=seconds))
         manager.rendezvous(cluster)
         manager.init_process_group(cluster)
-        assert manager.watchdog is not None
-        found.append(manager.watchdog.job.config.timeout.total_seconds())
+        assert manager.monitor is not None
+        found.append((manager.monitor.job.timeout.total_seconds(), manager.monitor.job.runs))
+        manager.end_epoch(4)
         dist.barrier()
         manager.close()
     dist.destroy_process_group()
     return found
 
 
-def test_each_strategy_has_its_own_timeout(on_ranks: Callable[..., list[Any]]) -> None:
-    """Defect A7: the process group outlives the first one."""
-    assert on_ranks(_timeouts) == [[60, 90], [60, 90]]
+def test_each_strategy_of_a_process_has_a_training_of_its_own(on_ranks: Callable[..., list[Any]]) -> None:
+    assert on_ranks(_runs) == [[(60, 1), (90, 2)]] * 2
 
 
-@pytest.mark.parametrize(("attempt", "run"), [(1, 2), (2, 1)])
-def test_another_watchdog_goes_on_counting_trainings(attempt: int, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, the guard of the last one may not have published its training; another store counts anew."""
-    store = HashStore()
-    for number in (1, 2):
-        store.set(f"hpu_core/{number}/heartbeat/0", Heartbeat().to_json())
-        store.set(f"hpu_core/{number}/heartbeat/1", Heartbeat().to_json())
-    config = RendezvousConfig("127.0.0.1", 1, 0, 2, timedelta(seconds=2))
-    monkeypatch.setattr(process_group, "_watchdog", None)
-    monkeypatch.setattr(process_group, "Watchdog", functools.partial(Watchdog, guard=lambda *_, **__: 0))
-    for number, detects in ((1, False), (attempt, True)):
-        job: Any = RendezvousResult(config, store, number, {})  # type: ignore[arg-type] # A store without a server.
-        watchdog = process_group._find_watchdog(job, LaunchedRanks(), detects=detects)
-        watchdog.open()
-        found = watchdog.clock.from_rank.read().run
-        watchdog._is_off = True
-        watchdog.close()
+def test_an_epoch_ends_when_all_ranks_have_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    server = serve(port)
+    job = make_job(port=port, root=server)
+    monkeypatch.setattr(process_group, "_job", job)
+    manager = ProcessGroupManager(None, None)
+    manager.monitor = monitor = mock.create_autospec(Monitor, instance=True, is_off=False, progress=mock.MagicMock())
+    monitor.check.side_effect = lambda: job.store(1).add("epochs", 1)
+    manager.end_epoch(4)
 
-    watchdog.shutdown()
-    assert found == run
+    assert job.store(1).add("epochs", 0) == 2
+    assert monitor.progress.batches == 4
 
 
 @pytest.mark.parametrize(
-    ("launcher", "launched", "expected"), [(None, False, 20), ("1", False, 300), (None, True, 300)]
+    ("launcher", "has_launched", "expected"), [(None, False, 20), (1, False, 300), (None, True, 300)]
 )
 def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
-    launcher: str | None, launched: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+    launcher: int | None,
+    has_launched: bool,
+    expected: float,
+    monkeypatch: pytest.MonkeyPatch,
+    launched: dict[int, Any],
 ) -> None:
-    """Defect A11: two busy cores took more than 30 s, and the launcher sees an exit."""
-    monkeypatch.delenv(LAUNCHER_PID, raising=False)
-    if launcher:
-        monkeypatch.setenv(LAUNCHER_PID, launcher)
+    """Two busy cores took more than 30 s, and the launcher sees an exit."""
+    monkeypatch.setattr(process_group, "launcher_pid", lambda: launcher)
     monkeypatch.setattr(process_group, "_job", None)
     manager, cluster = ProcessGroupManager(None, timedelta(seconds=20)), LightningEnvironment()
-    manager.launched = LaunchedRanks({1: launched_process()} if launched else {})
     cluster.set_world_size(2)
+    launched.update({1: launched_process()} if has_launched else {})
     with (
-        mock.patch.object(process_group, "open_store", side_effect=RuntimeError("stop")) as opened,
+        mock.patch.object(process_group, "join", side_effect=RuntimeError("stop")) as joined,
         pytest.raises(RuntimeError, match="stop"),
     ):
         manager.rendezvous(cluster)
 
-    assert opened.call_args.args[0].timeout.total_seconds() == expected
+    assert joined.call_args.args[0].timeout.total_seconds() == expected
+    # They would wait for the same store until their own timeout.
+    assert all(process.kill.called for process in launched.values())
 
 
-@pytest.mark.parametrize("error", [RuntimeError("cannot open the store"), RankFailedError("found no rank 0")])
-def test_the_launched_ranks_of_a_rank_without_a_store_are_killed(error: RuntimeError) -> None:
-    """They would wait for the same store until their own timeout."""
-    manager, cluster, process = ProcessGroupManager(None, None), LightningEnvironment(), launched_process()
-    cluster.set_world_size(2)
-    manager.launched = LaunchedRanks({1: process})
-    with (
-        mock.patch.object(process_group, "open_store", side_effect=error),
-        pytest.raises(type(error), match=str(error)),
-    ):
-        manager.rendezvous(cluster)
-
-    process.kill.assert_called_once_with()
-
-
-def test_a_launched_rank_that_exited_ends_the_wait() -> None:
+def test_a_launched_rank_that_exited_ends_the_wait(launched: dict[int, Any]) -> None:
+    launched[3] = launched_process(1)
     with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
-        _make_check(LaunchedRanks({3: launched_process(1)}))()
+        _check_processes()
 
 
-def test_a_launcher_that_exited_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LAUNCHER_PID, str(os.getppid()))
-    check = _make_check(LaunchedRanks())
-    check()
+def test_a_launcher_that_exited_ends_the_wait(launched: dict[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "launcher_pid", os.getppid)
+    _check_processes()
+    monkeypatch.setattr(process_group, "launcher_pid", lambda: os.getppid() + 1)
+    with pytest.raises(RankFailedError, match=r"launched this rank, exited"):
+        _check_processes()
 
-    assert LAUNCHER_PID not in os.environ
-    with (
-        mock.patch("os.getppid", return_value=os.getppid() + 1),
-        pytest.raises(RankFailedError, match=r"launched this rank, exited"),
-    ):
-        check()
+
+def test_the_launcher_of_a_rank_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCHER_PID, "4711")
+    launcher_pid.cache_clear()
+    try:
+        assert (launcher_pid(), launcher_pid(), LAUNCHER_PID in os.environ) == (4711, 4711, False)
+    finally:
+        launcher_pid.cache_clear()
 
 
 @pytest.mark.skipif(not hasattr(dist, "get_backend_config"), reason="Requires: torch 2.1, with several backends")

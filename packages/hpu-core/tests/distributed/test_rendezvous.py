@@ -1,32 +1,26 @@
 """Rendezvous of ranks, for whose processes threads stand."""
 
-import os
-import socket
-import time
+import resource
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.store import RendezvousConfig, open_store, put_record, try_get
+from hpu_core.distributed.rendezvous import Job, connect, is_refused, join, open_store
 from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import HashStore, PrefixStore, TCPStore
-else:
-    from torch.distributed import HashStore, PrefixStore, TCPStore
+from .jobs import make_job, serve
 
 
 @pytest.fixture(autouse=True)
 def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No torchrun has started these tests."""
+    """No torchrun has started these tests, and rank 0 waits for no reader."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
+    monkeypatch.setattr(module, "_READ_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -35,118 +29,76 @@ def port() -> int:
     return free_port()
 
 
-def _config(port: int, rank: int, world_size: int, seconds: float = 60, **options: Any) -> RendezvousConfig:
-    return RendezvousConfig("127.0.0.1", port, rank, world_size, timedelta(seconds=seconds), **options)
-
-
-def _join(*configs: RendezvousConfig) -> list[Any]:
+def _join(*jobs: Job, check: Callable[[], None] = lambda: None) -> list[Any]:
     """Return the result or the error of each rank."""
 
-    def join(config: RendezvousConfig) -> Any:
+    def enter(job: Job) -> Any:
         try:
-            return rendezvous(config)
+            return join(job, check)
         except (RuntimeError, ValueError) as error:
             return error
 
-    with ThreadPoolExecutor(len(configs)) as pool:
-        return list(pool.map(join, configs))
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(enter, jobs))
 
 
-def _all(port: int, world_size: int) -> list[RendezvousResult]:
-    return _join(*(_config(port, rank, world_size) for rank in range(world_size)))
+def _all(port: int, world_size: int) -> list[Job]:
+    return _join(*(make_job(rank, world_size, port=port) for rank in range(world_size)))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_ranks_share_a_store(world_size: int, port: int) -> None:
-    results = _all(port, world_size)
-    results[0].store().set("key", "value")
+    jobs = _all(port, world_size)
+    jobs[0].store().set("key", "value")
 
-    assert [result.store().get("key") for result in results] == [b"value"] * world_size
-
-
-def test_rank_0_knows_every_other_and_these_know_rank_0(port: int) -> None:
-    """If each knew every other, memory and traffic would grow with the square of the number of ranks."""
-    results = _all(port, 3)
-
-    assert [list(result.ranks) for result in results] == [[0, 1, 2], [0, 1], [0, 2]]
-    assert results[2].ranks[0] == results[0].ranks[0]
-    assert results[0].ranks[2] == f"rank 2 (pid {os.getpid()} on {socket.gethostname()})"
+    assert [job.store().get("key") for job in jobs] == [b"value"] * world_size
 
 
 def test_keys_of_an_earlier_attempt_are_out_of_sight(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torchrun's agent keeps the store when it restarts ranks, whatever the first ones left in it."""
-    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    agent = serve(port)
     monkeypatch.setenv(AGENT_STORE, "True")
     first = _all(port, 2)
     first[0].store().set("0", "communicator id of the first attempt")
     second = _all(port, 2)
 
     assert agent.port == port
-    assert len({result.attempt for result in (*first, *second)}) == 2
+    assert len({job.attempt for job in (*first, *second)}) == 2
     assert second[1].store().add("0", 1) == 1
 
 
 def test_ranks_that_died_before_they_joined_are_not_counted(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 of an earlier attempt has died before it wrote what it is."""
-    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+    agent = serve(port)
     monkeypatch.setenv(AGENT_STORE, "True")
     agent.add(module._ATTEMPTS, 1)
-    (alone,) = _join(_config(port, 1, 2, seconds=0.1, check=_raise_after(5)))
-    results = _all(port, 2)
+    (alone,) = _join(make_job(1, port=port, seconds=0.1))
+    jobs = _all(port, 2)
 
     assert isinstance(alone, RankFailedError)
-    assert {type(result) for result in results} == {RendezvousResult}
-
-
-def _raise_after(calls: int) -> Callable[[], None]:
-    """Return a check that raises at the given call."""
-    left = iter(range(calls))
-
-    def check() -> None:
-        if next(left, None) is None:
-            raise RankFailedError("the launcher exited")
-
-    return check
+    assert {type(job) for job in jobs} == {Job}
 
 
 def test_a_process_may_join_again_at_the_same_endpoint(port: int) -> None:
     first = _all(port, 2)
-    configs = [_config(port, rank, 2) for rank in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        second = list(pool.map(rendezvous, configs, [result.root for result in first]))
+    second = _join(*(make_job(rank, port=port, root=first[rank].root) for rank in range(2)))
 
     assert second[0].attempt == second[1].attempt != first[0].attempt
 
 
 @pytest.mark.parametrize(
-    ("present", "missing"), [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1], "rank 2")], ids=["one", "two", "last"]
+    ("present", "missing"), [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1, 1], "rank 2")], ids=["one", "two", "twice"]
 )
 def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: int) -> None:
-    errors = _join(*(_config(port, rank, 3, seconds=4) for rank in present))
+    """Of two processes with one rank, one is in the place of another."""
+    errors = _join(*(make_job(rank, 3, seconds=4, port=port) for rank in present))
 
     for error in errors:
         assert isinstance(error, RankFailedError)
         assert str(error).startswith(f"{missing} did not join at 127.0.0.1:{port} within 4 s: ")
 
 
-def test_missing_ranks_in_a_row_are_named_by_the_first_and_the_last() -> None:
-    assert module._enumerate([1, 2, 8, 9, 10, 15]) == "1, 2, 8-10, 15"
-
-
-def test_of_many_ranks_a_few_print_that_one_is_missing() -> None:
-    store = HashStore()
-    module._put_outcome(store, RankFailedError("rank 9 did not join"))
-    reported = []
-    for rank in range(1, 33):
-        with pytest.raises(RankFailedError, match="rank 9 did not join") as error:
-            module._read_outcome(store, _config(1, rank, 64))
-        reported.append(not error.value.is_reported)
-
-    assert sum(reported) == 8
-
-
 def test_a_missing_rank_0_is_named(port: int) -> None:
-    (error,) = _join(_config(port, 1, 2, seconds=1))
+    (error,) = _join(make_job(1, seconds=1, port=port))
 
     assert isinstance(error, RankFailedError)
     assert str(error).startswith(f"rank 1 found no rank 0 at 127.0.0.1:{port} within 1 s: ")
@@ -156,91 +108,53 @@ def test_a_missing_rank_0_is_named(port: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
     """A rank whose launcher has exited, or that has launched one that exited, does not wait for the timeout."""
-    errors = _join(_config(port, rank, 3, check=_raise_after(3)), _config(port, 1 - rank, 3, seconds=1))
+    server = serve(port) if rank else None
+    left = iter(range(3))
 
-    assert str(errors[0]) == "the launcher exited"
+    def check() -> None:
+        if next(left, None) is None:
+            raise RankFailedError("the launcher exited")
 
+    (error,) = _join(make_job(rank, 3, port=port), check=check)
 
-@pytest.mark.parametrize(("world_size", "least"), [(2, 0.0), (4000, 1.0)])
-def test_ranks_of_a_large_job_ask_the_store_less_often(
-    world_size: int, least: float, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else their polls would delay rank 0, which needs the same store."""
-    server = open_store(_config(port, 0, world_size), server=True)
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-
-    def give_up() -> None:
-        if pauses:
-            raise RankFailedError("no longer needed")
-
-    with pytest.raises(RankFailedError, match="no longer needed"):
-        rendezvous(_config(port, 1, world_size, check=give_up))
-
-    assert least <= pauses[0] <= least + 1
+    assert str(error) == "the launcher exited"
     del server
 
 
-def test_two_processes_with_one_rank_are_refused(port: int) -> None:
-    errors = _join(*(_config(port, rank, 3) for rank in (0, 1, 1)))
+def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
+    other = serve(port)
+    message = rf"rank 0 cannot open the store at 127\.0\.0\.1:{port}: .*MASTER_PORT must be free"
+    with pytest.raises(RuntimeError, match=message) as error:
+        open_store(make_job(port=port), server=True)
 
-    assert {type(error) for error in errors} == {ValueError}
-    assert all("have the same rank: NODE_RANK must differ" in str(error) for error in errors)
-
-
-def test_two_processes_with_rank_0_are_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
-    monkeypatch.setenv(AGENT_STORE, "True")
-    errors = _join(_config(port, 0, 2), _config(port, 0, 2))
-
-    assert agent.port == port
-    assert all("have the same rank: NODE_RANK must differ" in str(error) for error in errors)
+    assert other.port == port
+    assert error.type is RuntimeError
 
 
-def test_a_process_with_rank_0_is_refused_that_joined_a_moment_ago(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first learns of it by its attempt, and has that one end before it leaves."""
-    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
+def test_a_closed_port_refuses_a_connection(port: int) -> None:
+    job = make_job(1, port=port)
+    assert is_refused(job)
+    server = serve(port)
 
-    def begin_another_attempt() -> None:
-        if agent.add(module._ATTEMPTS, 0) == 1:
-            agent.add(module._ATTEMPTS, 1)
-
-    monkeypatch.setenv(AGENT_STORE, "True")
-    with pytest.raises(ValueError, match="another process have the same rank"):
-        rendezvous(_config(port, 0, 2, check=begin_another_attempt))
-
-    assert try_get(module._attempt_store(agent, 2), "outcome") is not None
+    assert not is_refused(job)
+    del server
 
 
-@pytest.mark.parametrize("sizes", [(2, 4), (4, 2)])
-def test_different_world_sizes_are_refused(sizes: tuple[int, int], port: int) -> None:
-    first, second = _join(*(_config(port, rank, size) for rank, size in enumerate(sizes)))
-
-    assert str(first) == str(second)
-    assert f"has world size {sizes[1]} and rank 0 {sizes[0]}: `devices` and `num_nodes` must be" in str(first)
-
-
-def test_another_version_is_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    join = module._join
-
-    def join_another_version(store: PrefixStore, config: RendezvousConfig, own: str) -> None:
-        if config.rank == 1:
-            put_record(store, "leader", {"protocol": 0, "world_size": 2})
-        join(store, config, own)
-
-    monkeypatch.setattr(module, "_join", join_another_version)
-    errors = _join(*(_config(port, rank, 2) for rank in range(2)))
-
-    assert all("another version of hpu-core" in str(error) for error in errors)
+def test_an_answer_may_be_missing_for_some_seconds_at_most(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broken network swallows the answer to any request, and torch waits for it forever."""
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", 1)
+    server = serve(port)
+    connection = connect(make_job(1, port=port))
+    with pytest.raises(RuntimeError):
+        connection.get("a key that nobody sets")
+    del server
 
 
-def test_rank_0_reports_a_foreign_value(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = TCPStore("127.0.0.1", port, 1, is_master=True, wait_for_workers=False)
-    monkeypatch.setenv(AGENT_STORE, "True")
-    store = module._attempt_store(agent, 1)
-    store.set("outcome", "not JSON")
-    store.add("outcome/published", 1)
-    (error,) = _join(_config(port, 0, 2))
+def test_the_limit_of_open_files_is_raised_for_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[Any] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4000))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    for count in (100, 2000, 9000):
+        module._allow_files(count)
 
-    assert type(error) is ValueError
-    assert str(error).startswith("'outcome' in the store at MASTER_PORT must be a record of this version of hpu-core")
+    assert limits == [(2000, 4000), (4000, 4000)]

@@ -1,6 +1,5 @@
 """Replacement of a real Trainer's signal handling."""
 
-import math
 import signal
 from typing import Any
 from unittest import mock
@@ -10,8 +9,12 @@ import pytest
 from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
-from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalCoordinator
-from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.distributed.process_group import ProcessGroupManager
+from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalAgreement, SignalCoordinator
+from hpu_core.distributed.rendezvous import TCPStore
+from hpu_testing import free_port
+
+from .jobs import serve
 
 _pytorch = frameworks.current().pytorch()
 
@@ -26,15 +29,83 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def watchdog() -> Any:
-    """A watchdog whose ranks do not stop."""
-    watchdog = mock.create_autospec(Watchdog, instance=True)
-    watchdog.signals_before_batch.return_value = ()
-    return watchdog
+def groups() -> Any:
+    """Process groups whose ranks cannot ask each other, so that a rank handles its own signals."""
+    return mock.create_autospec(ProcessGroupManager, instance=True, control_store=None)
 
 
-def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:
-    SignalCoordinator(trainer, watchdog)
+@pytest.fixture
+def agreements() -> Any:
+    """The agreements of two ranks."""
+    port = free_port()
+    server = serve(port)
+    groups = [
+        mock.Mock(control_store=TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False)) for _ in "01"
+    ]
+    yield [SignalAgreement(each) for each in groups]
+    del server
+
+
+def _stops(agreements: Any, batches: int = 4000) -> list[dict[int, set[int]]]:
+    """Return the signals of each rank by the batch before which it handles them; rank 1 is ahead by some batches."""
+    found: list[dict[int, set[int]]] = [{}, {}]
+    for batch in range(batches):
+        for rank in (1, 0):
+            if signals := agreements[rank].before_batch():
+                found[rank][batch] = signals
+    return found
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_ranks_handle_a_signal_before_the_same_batch(rank: int, agreements: Any) -> None:
+    _stops(agreements, 7)
+    agreements[rank].received.add(signal.SIGTERM)
+    first, second = _stops(agreements)
+
+    assert first == second
+    assert [*first.values()] == [{signal.SIGTERM}]
+
+
+def test_a_signal_to_all_ranks_is_handled_once(agreements: Any) -> None:
+    _stops(agreements, 7)
+    for agreement in agreements:
+        agreement.received.add(signal.SIGUSR1)
+    first, second = _stops(agreements)
+
+    assert first == second
+    assert [*first.values()] == [{signal.SIGUSR1}]
+
+
+def test_a_rank_that_is_ahead_stops_where_the_others_do(agreements: Any) -> None:
+    """Its host has gone on while the other one received the signal."""
+    agreements[1].before_batch()
+    for _ in range(50):
+        agreements[1].before_batch()
+    agreements[0].received.add(signal.SIGTERM)
+    stops = [next(index for index in range(5000) if each.before_batch()) for each in agreements]
+
+    assert stops[0] == stops[1] + 51
+
+
+def test_ranks_ask_about_once_a_second(agreements: Any) -> None:
+    with mock.patch("time.monotonic", side_effect=(0.001 * count for count in range(1_000_000))):
+        _stops(agreements, 3000)
+
+    assert len(agreements[0]._asked) < 100
+
+
+def test_a_store_that_fails_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    store = mock.Mock(compare_set=mock.Mock(side_effect=RuntimeError("broken pipe")))
+    agreement = SignalAgreement(mock.Mock(control_store=store))
+    for _ in range(3):
+        agreement.received.add(signal.SIGTERM)
+        agreement.before_batch()
+
+    assert len(caplog.records) == 1
+
+
+def test_batches_synchronize_nothing(trainer: Any, groups: Any) -> None:
+    SignalCoordinator(trainer, groups)
     loop = trainer.fit_loop.epoch_loop
 
     with mock.patch("torch.distributed.broadcast") as broadcast:
@@ -42,8 +113,8 @@ def test_batches_synchronize_nothing(trainer: Any, watchdog: Any) -> None:
     broadcast.assert_not_called()
 
 
-def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog: Any) -> None:
-    SignalCoordinator(trainer, watchdog)
+def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, groups: Any) -> None:
+    coordinator = SignalCoordinator(trainer, groups)
     previous = signal.getsignal(signal.SIGTERM)
     trainer._signal_connector.register_signal_handlers()
     try:
@@ -52,22 +123,22 @@ def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, watchdog
         trainer._signal_connector.teardown()
         signal.signal(signal.SIGTERM, previous)
 
-    watchdog.notify_signal.assert_called_once_with(signal.SIGTERM)
+    assert coordinator._agreement.received == {signal.SIGTERM}
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
-def test_a_second_signal_is_not_passed_on(trainer: Any, watchdog: Any) -> None:
+def test_a_second_signal_is_not_passed_on(trainer: Any, groups: Any) -> None:
     """The launched ranks receive the first one, and would pass it back forever."""
-    SignalCoordinator(trainer, watchdog)
+    SignalCoordinator(trainer, groups)
     for _ in range(2):
         getattr(trainer._signal_connector, NOTIFIER)(signal.SIGTERM, None)
 
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
-def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> None:
+def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, groups: Any) -> None:
     with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
-        SignalCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, groups)
         trainer.fit_loop.epoch_loop.advance("fetcher")
 
     advance.assert_called_once_with("fetcher")
@@ -75,33 +146,31 @@ def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, watchdog: Any) -> 
 
 
 @pytest.mark.parametrize(("limit", "ends"), [(4, [4]), (5, [])], ids=["last batch", "not the last"])
-def test_the_ranks_end_an_epoch_together(limit: int, ends: list[int], trainer: Any, watchdog: Any) -> None:
+def test_the_ranks_end_an_epoch_together(limit: int, ends: list[int], trainer: Any, groups: Any) -> None:
     loop = trainer.fit_loop.epoch_loop
     trainer.strategy.connect(_pytorch.LightningModule())
     trainer.fit_loop.max_batches = limit
     with mock.patch.object(type(loop), "advance"):
-        SignalCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, groups)
         loop.batch_progress.current.ready = 4
         loop.advance("fetcher")
 
-    assert watchdog.end_epoch.mock_calls == [*map(mock.call, ends)]
+    assert groups.end_epoch.mock_calls == [*map(mock.call, ends)]
 
 
-def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, watchdog: Any) -> None:
+def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, groups: Any) -> None:
     loop = trainer.fit_loop.epoch_loop
     with mock.patch.object(type(loop), "advance", side_effect=StopIteration):
-        SignalCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, groups)
         with pytest.raises(StopIteration):
             loop.advance("fetcher")
 
-    watchdog.end_epoch.assert_called_once_with(0)
+    groups.end_epoch.assert_called_once_with(0)
 
 
-def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> None:
-    watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
-
+def test_an_agreed_stop_is_lightnings_exception(trainer: Any, groups: Any) -> None:
     with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
-        SignalCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, groups)._agreement.received.add(signal.SIGTERM)
         with pytest.raises(SIGTERMException):
             trainer.fit_loop.epoch_loop.advance("fetcher")
 
@@ -110,45 +179,22 @@ def test_an_agreed_stop_is_lightnings_exception(trainer: Any, watchdog: Any) -> 
     assert trainer.received_sigterm
 
 
-@pytest.mark.parametrize(("may_differ", "expected"), [(False, 5), (True, math.inf)])
-def test_an_agreed_stop_ends_an_evaluation(may_differ: bool, expected: float, trainer: Any, watchdog: Any) -> None:
-    """Where some ranks may have no batch at all, the ranks do not wait for each other."""
-    module = _pytorch.LightningModule()
-    module.allow_zero_length_dataloader_with_multiple_devices = may_differ
-    trainer.strategy.connect(module)
-    watchdog.signals_before_batch.return_value = (signal.SIGTERM,)
-
-    with pytest.raises(SIGTERMException):
-        SignalCoordinator(trainer, watchdog).before_evaluation_batch([2, 3])
-
-    watchdog.signals_before_batch.assert_called_once_with(expected)
-
-
-def test_a_requeue_waits_for_an_agreed_batch(trainer: Any, watchdog: Any) -> None:
-    with mock.patch.object(trainer._signal_connector, REQUEUER) as requeue:
-        SignalCoordinator(trainer, watchdog)
-        getattr(trainer._signal_connector, REQUEUER)(signal.SIGUSR1, None)
-
-    watchdog.notify_signal.assert_called_once_with(signal.SIGUSR1)
-    requeue.assert_not_called()
-
-
-def test_an_agreed_requeue_precedes_the_batch_that_is_trained_next(trainer: Any, watchdog: Any) -> None:
-    watchdog.signals_before_batch.return_value = (signal.SIGUSR1,)
+def test_a_requeue_precedes_the_batch_that_is_trained_next(trainer: Any, groups: Any) -> None:
     calls = mock.Mock()
-
     with (
         mock.patch.object(trainer._signal_connector, REQUEUER, calls.requeue),
         mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance", calls.advance),
     ):
-        SignalCoordinator(trainer, watchdog)
+        SignalCoordinator(trainer, groups)
+        getattr(trainer._signal_connector, REQUEUER)(signal.SIGUSR1, None)
+        calls.requeue.assert_not_called()
         trainer.fit_loop.epoch_loop.advance("fetcher")
 
     assert calls.mock_calls == [mock.call.requeue(signal.SIGUSR1, None), mock.call.advance("fetcher")]
 
 
-def test_the_trainer_is_restored(trainer: Any, watchdog: Any) -> None:
-    SignalCoordinator(trainer, watchdog).remove()
+def test_the_trainer_is_restored(trainer: Any, groups: Any) -> None:
+    SignalCoordinator(trainer, groups).remove()
 
     assert not {NOTIFIER, REQUEUER} & vars(trainer._signal_connector).keys()
     assert not {SYNCHRONIZER, "advance"} & vars(trainer.fit_loop.epoch_loop).keys()

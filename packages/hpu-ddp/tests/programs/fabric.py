@@ -1,7 +1,4 @@
-"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail [caught] | terminated]`.
-
-With "caught", the program catches the error and saves a checkpoint, before it passes the error on.
-"""
+"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail | terminated]`."""
 
 from __future__ import annotations
 
@@ -18,20 +15,10 @@ from hpu_ddp import FabricHPUDDPStrategy
 
 
 def train(fabric: Any) -> None:
-    """Set up a layer and train it."""
+    """Set up a layer, train it for a few steps and print the result."""
     torch.manual_seed(1)
     layer = torch.nn.Linear(4, 2)
     layer, optimizer = fabric.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
-    try:
-        train_layer(fabric, layer, optimizer)
-    except Exception:
-        if "caught" in sys.argv:
-            fabric.save("caught.ckpt", {"layer": layer, "optimizer": optimizer})
-        raise
-
-
-def train_layer(fabric: Any, layer: Any, optimizer: Any) -> None:
-    """Train for a few steps and print the result."""
     step, steps = 0, 5 if "terminated" not in sys.argv else sys.maxsize
     for step in range(steps):
         if "terminated" in sys.argv and fabric.strategy.should_stop():

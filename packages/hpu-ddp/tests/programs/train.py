@@ -42,9 +42,6 @@ def fail(how: str) -> None:
         # Python's own code runs all the time, as in a loop that never ends, and leaves the other ranks a processor.
         while True:
             time.sleep(0.01)
-    elif how == "holds the GIL":
-        # PyDLL keeps the GIL during the call.
-        ctypes.PyDLL(None).pause()
     elif how == "terminated":
         os.kill(os.getpid(), signal.SIGTERM)
     elif how == "signalled":
@@ -54,7 +51,7 @@ def fail(how: str) -> None:
 class FailingClassifier(Classifier):
     """Classifier that fails on one rank, in one batch."""
 
-    def __init__(self, how: str, rank: int, batch: int, *, held: str, before: str) -> None:
+    def __init__(self, how: str, rank: int, batch: int, *, held: bool, before: str) -> None:
         super().__init__()
         self.before = before
         if before == "forward":
@@ -91,11 +88,6 @@ class FailingClassifier(Classifier):
                 # Ends the epoch after this batch.
                 self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
             fail(self.how)
-            if self.how == "signalled":
-                # Else the training may end before all ranks know.
-                watchdog = self.trainer.strategy.process_groups.watchdog
-                while not watchdog._from_guard.has_signals:
-                    time.sleep(0.01)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
         """Return the loss, or fail."""
@@ -112,8 +104,8 @@ class FailingClassifier(Classifier):
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Run the backward pass; with `held`, block like an HCCL collective that waits for the failed rank."""
         if self.held and self.global_step == self.batch and self.global_rank != self.rank:
-            # The call does not return when a connection breaks. PyDLL keeps the GIL, as `torch.hpu.synchronize` does.
-            (ctypes.PyDLL if self.held == "GIL" else ctypes.CDLL)(None).pause()
+            # The call does not return when a connection breaks.
+            ctypes.CDLL(None).pause()
         super().backward(loss, *args, **kwargs)
 
 
@@ -134,7 +126,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--before", default="loss", choices=["loss", "forward", "metric", "validation"], help="where it fails"
     )
-    parser.add_argument("--held", choices=["", "call", "GIL"], default="", help="block the others, as HCCL does")
+    parser.add_argument("--held", action="store_true", help="block the others, as HCCL does")
     return parser.parse_args()
 
 

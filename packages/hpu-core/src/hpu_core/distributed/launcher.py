@@ -1,4 +1,4 @@
-"""Launchers: they publish the error of a launched function; the watchdog reports exited ranks."""
+"""Launchers of ranks, and the processes around this one: the ranks that it has launched, and the one that launched it."""
 
 import atexit
 import contextlib
@@ -14,7 +14,7 @@ from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScript
 from hpu_core.distributed.errors import describe_exit
 from hpu_core.launcher_env import LAUNCHER_PID
 
-# Seconds that launched ranks may take to exit after an error here. Those that have a guard are ended by it.
+# Seconds that launched ranks may take to exit after an error here. Their own monitors end them before.
 _EXIT_TIMEOUT: Final = 15.0
 
 
@@ -39,6 +39,13 @@ class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
 
 LAUNCHED: Final = LaunchedRanks()
 """The ranks that this process launched, which outlive the strategy that did."""
+
+
+@functools.cache
+def launcher_pid() -> int | None:
+    """Return the process that has launched this rank; None if a user or an engine has. Removes the variable."""
+    pid = os.environ.pop(LAUNCHER_PID, None)
+    return None if pid is None else int(pid)
 
 
 class LauncherMixin:
@@ -76,12 +83,7 @@ class InProcessLauncher(FabricInProcessLauncher):
 
 
 class _SubprocessMixin(LauncherMixin):
-    """Mixin; list it before Lightning's launcher.
-
-    Attributes:
-        launched: The ranks that this process launched; the strategy's watchdog has the same object. None without
-            failure detection, where Lightning's observer ends the ranks.
-    """
+    """Mixin; list it before Lightning's launcher. Without `launched`, Lightning's observer ends the ranks."""
 
     launched: LaunchedRanks | None
     cluster_environment: Any
@@ -94,19 +96,19 @@ class _SubprocessMixin(LauncherMixin):
             process.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
+        if self.launched is None:
+            super()._call_children_scripts()  # type: ignore[misc] # Lightning's launcher has it.
+            return
         os.environ[LAUNCHER_PID] = str(os.getpid())
         try:
-            super()._call_children_scripts()  # type: ignore[misc] # Lightning's launcher has it.
+            super()._call_children_scripts()  # type: ignore[misc]
         finally:
             del os.environ[LAUNCHER_PID]
-        if self.launched is None:
-            return
         first = self.cluster_environment.node_rank() * self.num_processes
         # Fabric of Lightning 2.0 keeps no list.
         self.launched.update(enumerate(getattr(self, "procs", ()), start=first + 1))
         # `launch` passes this list to Lightning's observer, which kills every rank within 5 seconds of a rank's exit:
-        # too early for an error that names it. Neither the launcher nor a strategy has an option or a method to leave
-        # the observer out.
+        # too early for an error that names it, and there is no option to leave the observer out.
         self.procs = []
         atexit.register(self.launched.end_after_error)
 

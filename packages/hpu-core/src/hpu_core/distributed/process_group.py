@@ -1,7 +1,8 @@
-"""Process group of this process: rendezvous, default process group, and the watchdog of its rank."""
+"""Process group of this process: rendezvous, default process group, and the monitor of its rank."""
 
+import logging
 import os
-import sys
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,16 +13,16 @@ from typing import Any, Final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from hpu_core import bridge, collectives
+from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0
-from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
-from hpu_core.distributed.launcher import LAUNCHED, LaunchedRanks
-from hpu_core.distributed.rendezvous import RendezvousResult, rendezvous
-from hpu_core.distributed.step_clock import StepClock
-from hpu_core.distributed.store import RendezvousConfig, TCPStore, open_store, quiet_logs
-from hpu_core.distributed.watchdog import Watchdog
-from hpu_core.launcher_env import LAUNCHER_PID
+from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook
+from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed.monitor import Monitor
+from hpu_core.distributed.progress import END_OF_EPOCH
+from hpu_core.distributed.rendezvous import Job, Store, TCPStore, connect, join
+
+_log = logging.getLogger(__name__)
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
@@ -30,14 +31,13 @@ TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
 _MIN_JOIN_TIMEOUT: Final = timedelta(minutes=5)
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
+_POLL_SECONDS: Final = 0.02
 
 # Exceptions that all ranks raise at the same place.
 _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 
 # Rendezvous of the default process group, which outlives the strategies that use it.
-_job: RendezvousResult | None = None
-# Watchdog of this process, for all strategies in that process group.
-_watchdog: Watchdog | None = None
+_job: Job | None = None
 
 
 class _BackendError(ValueError, AssertionError):
@@ -45,17 +45,17 @@ class _BackendError(ValueError, AssertionError):
 
 
 class ProcessGroupManager:
-    """Rendezvous, default process group and watchdog of one strategy.
+    """Rendezvous, default process group and monitor of one strategy.
 
     Args:
         backend: Process group backend; "hccl" when None.
         timeout: How long ranks wait for each other; 30 minutes when None.
-        failure_detection: Whether to run the watchdog; HPU_FAILURE_DETECTION=0 switches it off as well.
+        failure_detection: Whether ranks watch each other; HPU_FAILURE_DETECTION=0 switches it off as well.
 
     Attributes:
-        launched: The ranks that this process launched, for this strategy or an earlier one.
         has_rank: Whether the rank of this process is final, because it has joined the others by it.
         error: The error with which this rank left the job, in words; None while it takes part in collectives.
+        monitor: The monitor; None before the rendezvous, and without failure detection.
 
     Raises:
         TypeError: `timeout` is not a timedelta.
@@ -66,17 +66,15 @@ class ProcessGroupManager:
         self.backend = _validate_backend(backend)
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
-        self.launched = LAUNCHED
         self.has_rank = False
-        self.watchdog: Watchdog | None = None
-        self._close: Any = None
         self.error: str | None = None
+        self.monitor: Monitor | None = None
+        self._close: Any = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of an entry point of Lightning's, and publish its error before Lightning calls hooks.
 
-        From then on, this rank enters no collective: the others are not in the same one, and those that wait in one
-        learn why it fails.
+        From then on, this rank enters no collective: the others are not in the same one.
         """
         self.error = None
         try:
@@ -84,100 +82,78 @@ class ProcessGroupManager:
         except _OF_ALL_RANKS:
             raise
         except BaseException as error:
-            self._leave(error)
+            self.error = describe_error(error)
+            if self.monitor is not None:
+                self.monitor.fail(error)
             raise
 
-    def leave_if_failed(self, name: str) -> bool:
-        """Return whether this rank has failed, so that it must not wait for the others in the call of this name.
-
-        An error that the program handles counts as well, unless all ranks enter that call next.
-
-        Raises:
-            RankFailedError: Another rank has failed.
-        """
-        if self.error is not None:
-            return True
-        error = sys.exc_info()[1]
-        if self.watchdog is None or isinstance(error, (type(None), *_OF_ALL_RANKS, GeneratorExit, StopIteration)):
-            return False
-        if self.watchdog.confirm(error, name):
-            return False
-        self._leave(error)
-        return True
-
-    def _leave(self, error: BaseException) -> None:
-        """Publish and print the error with which this rank leaves the others."""
-        self.error = describe_error(error)
-        if self.watchdog is not None:
-            self.watchdog.report_failure(error)
-        elif _job is not None and _job.config.world_size > 1:
-            print_line(f"[rank {_job.config.rank}] failed: {self.error}")
-
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
-        """Wait for the other ranks, unless this process has a process group already, and start the watchdog.
+        """Wait for the other ranks, unless this process has a process group already, and start the monitor.
 
         Raises:
-            RankFailedError: A rank did not join or has failed; the message names it.
+            RankFailedError: A rank did not join; the message names it.
             RuntimeError: Rank 0 cannot open the store, or there is no cluster environment.
-            ValueError: Ranks disagree about the job.
         """
         global _job  # noqa: PLW0603 - torch has one default process group per process.
         if cluster is None:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
-        if self.failure_detection:
-            install_hook()
-        is_launched = LAUNCHER_PID in os.environ or len(self.launched) == cluster.world_size() - 1 > 0
-        config = RendezvousConfig(
+        self.has_rank = True
+        # Of an earlier launch of Fabric.
+        self.close()
+        if not self.failure_detection:
+            return
+        install_hook()
+        job = Job(
             cluster.main_address,
             cluster.main_port,
             cluster.global_rank(),
+            cluster.local_rank(),
             cluster.world_size(),
             self.timeout,
-            _make_check(self.launched),
         )
         if not dist.is_initialized():
-            _job = self._join(config, max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout)
+            _job = self._join(job)
         elif _job is not None:
-            # An earlier strategy of this process may have had another timeout.
-            _job = replace(_job, config=replace(config, host=_job.config.host, port=_job.config.port))
-        elif config.world_size > 1 and (endpoint := _find_store()):
+            # Of an earlier strategy of this process, which may have had another timeout.
+            _job = replace(_job, timeout=self.timeout, runs=_job.runs + 1)
+        elif job.world_size > 1 and (endpoint := _find_store()):
             # The program, or Ray, made the process group.
-            config = replace(config, host=endpoint[0], port=endpoint[1])
-            _job = rendezvous(config, open_store(config, server=False))
-        # Of an earlier launch of Fabric.
-        self.close()
-        if _job is not None and config.world_size > 1:
-            self.watchdog = _find_watchdog(_job, self.launched, detects=self.failure_detection)
-            self.watchdog.open()
-            # Fabric does not tear its strategy down. At exit, the watchdog ends by itself.
-            self._close = weakref.finalize(self, self.watchdog.close)
-            self._close.atexit = False
-        self.has_rank = True
+            job = replace(job, host=endpoint[0], port=endpoint[1])
+            _job = join(replace(job, root=connect(job)), _check_processes)
+        if _job is not None and job.world_size > 1:
+            try:
+                self.monitor = Monitor(_job)
+            except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
+                _log.warning("failure detection is off on rank %d", job.rank, exc_info=True)
+            else:
+                # Fabric does not tear its strategy down. At exit, the monitor ends by itself.
+                self._close = weakref.finalize(self, self.monitor.close)
+                self._close.atexit = False
 
     @property
     def is_joined(self) -> bool:
         """Whether there is a process group for the collectives of this strategy."""
         return self.has_rank and dist.is_initialized()
 
-    def _join(self, config: RendezvousConfig, timeout: timedelta) -> RendezvousResult:
+    def _join(self, job: Job) -> Job:
         """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
-        root = _job.root if _job is not None and _job.config.endpoint == config.endpoint else None
-        attempt = replace(config, timeout=timeout)
+        root = _job.root if _job is not None and _job.endpoint == job.endpoint else None
+        is_launched = launcher_pid() is not None or len(LAUNCHED) == job.world_size - 1 > 0
+        timeout = max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout
         try:
-            with quiet_logs():
-                root = open_store(attempt, server=config.hosts_store) if root is None else root
+            return replace(join(replace(job, timeout=timeout, root=root), _check_processes), timeout=self.timeout)
         except RuntimeError:
             # The ranks that this process launched would wait for the same store, until their own timeout.
-            for process in self.launched.values():
+            for process in LAUNCHED.values():
                 process.kill()
             raise
-        return replace(rendezvous(attempt, root), config=config)
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
         """Create the default process group, unless the program made one, which must take hpu tensors."""
-        if not dist.is_initialized() and _job is not None:
+        if not dist.is_initialized():
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
-            init_dist_connection(cluster, self.backend, timeout=self.timeout, store=_job.store())
+            store: dict[str, Any] = {} if _job is None else {"store": _job.store()}
+            init_dist_connection(cluster, self.backend, timeout=self.timeout, **store)
             collectives.ignore_barrier_warning()
         elif not _supports_hpu(_backend_config()):
             raise RuntimeError(
@@ -190,52 +166,67 @@ class ProcessGroupManager:
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """Return the context of a step, see `Watchdog.step`."""
-        return nullcontext() if self.watchdog is None else self.watchdog.step(name)
+        """Return the context of a step, such as "backward".
+
+        Raises:
+            RankFailedError: Another rank has failed.
+        """
+        if self.monitor is None:
+            return nullcontext()
+        self.monitor.check()
+        return self.monitor.progress.step(name)
 
     def wait(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
-        """Return the context of a call that waits for all ranks; those of a smaller group are not counted.
+        """Return the context of a call that waits for all ranks, such as "barrier"; a smaller group is not counted.
 
         Raises:
             RankFailedError: Another rank has failed.
             RuntimeError: This rank has failed.
         """
-        is_of_all = group in {None, dist.group.WORLD}
-        if self.error is not None or (is_of_all and self.leave_if_failed(name)):
-            if self.watchdog is not None:
-                self.watchdog.raise_if_peer_failed()
+        self.check()
+        if self.error is not None:
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        return nullcontext() if self.watchdog is None or not is_of_all else self.watchdog.wait(name)
+        if self.monitor is None or group not in {None, dist.group.WORLD}:
+            return nullcontext()
+        return self.monitor.progress.waiting(name)
 
-    def wait_for_device(self) -> None:
-        """Wait until the device has finished all work."""
-        if self.watchdog is None:
-            bridge.synchronize()
-        else:
-            self.watchdog.wait_for_device()
+    def check(self) -> None:
+        """Raise a RankFailedError if another rank has failed."""
+        if self.monitor is not None:
+            self.monitor.check()
+
+    @property
+    def control_store(self) -> Store | None:
+        """The store of this training, for what the ranks agree on; None without failure detection."""
+        return None if not self.failure_detection or _job is None or _job.world_size == 1 else _job.store(_job.runs)
+
+    def end_epoch(self, batches: int) -> None:
+        """Wait until all ranks have ended an epoch of training, or a rank would pair its next one with this one's rest.
+
+        Args:
+            batches: Number of batches that this rank had in the epoch.
+
+        Raises:
+            RankFailedError: Another rank goes on with the epoch, or has failed.
+        """
+        store, monitor = self.control_store, self.monitor
+        if store is None or _job is None:
+            return
+        # Also without a monitor: a rank whose monitor has failed delays no other one.
+        last = -(-store.add("epochs", 1) // _job.world_size) * _job.world_size
+        if monitor is None or monitor.is_off:
+            return
+        monitor.progress.batches = batches
+        with self.wait(END_OF_EPOCH):
+            while store.add("epochs", 0) < last and not monitor.is_off:
+                monitor.check()
+                time.sleep(_POLL_SECONDS * max(1.0, _job.world_size / 100))
 
     def close(self) -> None:
-        """Leave the watchdog. The process group stays, as everywhere in torch, and another strategy may use it."""
-        if self.watchdog is not None:
+        """Leave the monitor. The process group stays, as everywhere in torch, and another strategy may use it."""
+        if self.monitor is not None:
             self._close()
-            self.watchdog = None
-
-
-def _find_watchdog(job: RendezvousResult, launched: LaunchedRanks, *, detects: bool) -> Watchdog:
-    """Return the watchdog of this process, another one for another process group or timeout."""
-    global _watchdog  # noqa: PLW0603 - a process has one.
-    run = 0
-    if _watchdog is not None:
-        last = _watchdog.job
-        is_same = (last.root, last.attempt) == (job.root, job.attempt)
-        if is_same and last.config.timeout == job.config.timeout and _watchdog.detects == detects:
-            return _watchdog
-        # Not as in the store: the guard may not have published the last one.
-        run = _watchdog.run if is_same else 0
-        _watchdog.shutdown()
-    _watchdog = Watchdog(job, launched, StepClock(bridge.new_event), detects=detects)
-    _watchdog.run = run
-    return _watchdog
+            self.monitor = None
 
 
 def _find_store() -> tuple[str, int] | None:
@@ -246,17 +237,12 @@ def _find_store() -> tuple[str, int] | None:
     return (store.host, store.port) if isinstance(store, TCPStore) else None
 
 
-def _make_check(launched: LaunchedRanks) -> Callable[[], None]:
-    """Return a check of the processes around this one: its launcher, and the ranks that it launched."""
-    launcher = os.environ.pop(LAUNCHER_PID, None)
-
-    def check() -> None:
-        for rank, reason in launched.exit_reasons().items():
-            raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
-        if launcher not in {None, str(os.getppid())}:
-            raise RankFailedError(f"rank 0 of this machine (pid {launcher}), which launched this rank, exited")
-
-    return check
+def _check_processes() -> None:
+    """Raise an error if a rank that this process launched, or the one that launched it, has exited."""
+    for rank, reason in LAUNCHED.exit_reasons().items():
+        raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
+    if launcher_pid() not in {None, os.getppid()}:
+        raise RankFailedError(f"rank 0 of this machine (pid {launcher_pid()}), which launched this rank, exited")
 
 
 def _validate_backend(name: str | None) -> str:

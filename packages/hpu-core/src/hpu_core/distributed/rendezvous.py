@@ -1,212 +1,245 @@
-"""Rendezvous: every rank joins the same attempt, or learns which rank is missing.
+"""Rendezvous: every rank joins the same attempt in the store at MASTER_PORT, or learns which rank is missing.
 
-The job's store may outlive an attempt (torchrun restarts ranks, a program destroys its process group and makes
-another), so it can hold keys of ranks that have exited. Rank 0 therefore numbers the attempts, and process group and
-guards use the store under that number alone. The others join the last attempt that has no outcome, and the next one
-as soon as there is one.
-
-`torch.distributed.elastic.utils.store.barrier` does not fit: it needs a key that is new in the store, waits although a
-launched rank has exited, and names the missing ranks on rank 0 only.
+The store may outlive an attempt: torchrun restarts ranks, and a program destroys its process group and makes another.
+Rank 0 therefore numbers the attempts, and the others join the last one that is open.
 """
 
-import itertools
+import contextlib
 import os
+import resource
 import socket
+import struct
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.failure_detection import Heartbeat
-from hpu_core.distributed.store import (
-    PrefixStore,
-    RendezvousConfig,
-    Store,
-    TCPStore,
-    open_store,
-    put_record,
-    quiet_logs,
-    try_get,
-)
+from hpu_core.launcher_env import AGENT_STORE
 
-# Version of what ranks write to the store; raised when a reader of the last one could misread it.
-PROTOCOL: Final = 7
+if TYPE_CHECKING:
+    from torch._C import _distributed_c10d as _c10d
+else:
+    # The names are public here, but not for type checkers.
+    from torch import distributed as _c10d
 
-# How long rank 0 keeps the store open for the present ranks to read a failure.
-_READ_TIMEOUT: Final = 5.0
-_POLL_INTERVAL: Final = 0.02
-# Polls per second of all waiting ranks together, which must not delay rank 0's own requests to the store.
-_MAX_POLL_RATE: Final = 2000
+Store: TypeAlias = _c10d.Store
+TCPStore: TypeAlias = _c10d.TCPStore
+
 _ATTEMPTS: Final = "hpu_core/attempts"
+# Seconds between two looks, for which rank 0 keeps the store open for others to read why it fails, that a host may take
+# to refuse a connection, and the store to answer, at first and later.
+_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ATTEMPT_SECONDS, _ANSWER_SECONDS = 0.02, 2.0, 1.0, 1, 5
+# Polls per second of all waiting ranks together, and ranks that print the failure of another one.
+_MAX_POLL_RATE, _MAX_REPORTS = 2000, 16
+# Connections of a rank to the store, and all else that is open.
+_FILES_PER_RANK, _OTHER_FILES = 2, 512
 
 
 @dataclass(frozen=True, slots=True)
-class RendezvousResult:
-    """Outcome of a rendezvous that every rank has joined.
+class Job:
+    """This process's part in a job.
 
     Attributes:
-        config: What this rank joined with.
+        host: Address of the store, MASTER_ADDR.
+        port: Port of the store, MASTER_PORT.
+        rank: Global rank.
+        local_rank: Rank on this machine.
+        world_size: Number of ranks.
+        timeout: How long ranks wait for each other.
+        attempt: Number of the attempt that all ranks have joined, the same on each.
         root: Connection to the store; closing the last one of rank 0 closes the store.
-        attempt: Number of the attempt, the same on every rank.
-        ranks: Names of all ranks on rank 0, in order: "rank 3 (pid 4711 on node-1)"; rank 0 and itself on the others,
-            which need to know no more.
+        runs: Number of the training in the process group, the same on each rank.
     """
 
-    config: RendezvousConfig
-    root: TCPStore
-    attempt: int
-    ranks: Mapping[int, str]
+    host: str
+    port: int
+    rank: int
+    local_rank: int
+    world_size: int
+    timeout: timedelta
+    attempt: int = 0
+    root: TCPStore | None = None
+    runs: int = 1
 
-    def store(self, connection: Store | None = None) -> Store:
-        """Return the store under the prefix of this attempt; over `root` when no connection is given."""
-        return _attempt_store(self.root if connection is None else connection, self.attempt)
+    @property
+    def endpoint(self) -> str:
+        """Address and port: "10.0.0.1:29500"."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def hosts_store(self) -> bool:
+        """Whether this process keeps the store."""
+        return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
+
+    @property
+    def reports(self) -> bool:
+        """Whether this rank is one of the few that print what all ranks learn."""
+        return self.rank % -(-self.world_size // _MAX_REPORTS) == 0
+
+    def store(self, *prefix: object, connection: Store | None = None) -> Store:
+        """Return the store under the prefix of this attempt and further parts, over `root` by default."""
+        base = connection or self.root
+        assert base is not None, "the job has no store before `join`"
+        return _c10d.PrefixStore("/".join(map(str, ("hpu_core", self.attempt, *prefix))), base)
 
 
-def rendezvous(config: RendezvousConfig, root: TCPStore | None = None) -> RendezvousResult:
-    """Join the job and wait for every other rank, over the connection of an earlier rendezvous if there is one.
+def join(job: Job, check: Callable[[], None]) -> Job:
+    """Wait for every other rank, and return the job with its store and attempt.
+
+    Args:
+        job: The job, with the connection of an earlier rendezvous if there is one.
+        check: Raises when it makes no sense to wait any longer.
 
     Raises:
         RankFailedError: A rank did not join in time, or has exited; the message names it.
         RuntimeError: Rank 0 cannot open the store.
-        ValueError: Two processes have the same rank, ranks disagree about the world size, or something else than this
-            version of hpu-core wrote to the store.
     """
-    with quiet_logs():
-        root = open_store(config, server=config.hosts_store) if root is None else root
-        own = f"rank {config.rank} (pid {os.getpid()} on {socket.gethostname()})"
-        try:
-            attempt, ranks = (_join_as_leader if config.rank == 0 else _join_leader)(root, config, own)
-        except RuntimeError as error:
-            if isinstance(error, RankFailedError):
-                raise
-            config.check()
-            raise RankFailedError(f"rank 0 exited during rendezvous at {config.endpoint}: see its own error") from error
-    return RendezvousResult(config, root, attempt, ranks)
-
-
-def _join_as_leader(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
-    """Begin an attempt on rank 0, wait until every rank has joined it, and publish the outcome."""
-    attempt = root.add(_ATTEMPTS, 1)
-    store = _attempt_store(root, attempt)
-    put_record(store, "leader", {"protocol": PROTOCOL, "world_size": config.world_size})
-    deadline = time.monotonic() + config.timeout.total_seconds()
+    root = job.root or open_store(job, check, server=job.hosts_store)
     try:
-        _join(store, config, own)
-        while store.add("joined", 0) < config.world_size:
-            # Of a rank that cannot join.
-            _read_outcome(store, config)
-            if (latest := root.add(_ATTEMPTS, 0)) != attempt:
-                error = _duplicate_error(own, "another process")
-                _put_outcome(_attempt_store(root, latest), error)
-                raise error
-            config.check()
-            if time.monotonic() > deadline:
-                raise _missing_error(store, config)
-            time.sleep(_POLL_INTERVAL)
-        ranks = {rank: _name(store, rank) for rank in range(config.world_size)}
-    except (RankFailedError, ValueError) as error:
-        _put_outcome(store, error)
-        # Keep the store open until the present ranks have read why.
-        deadline = time.monotonic() + _READ_TIMEOUT
-        while time.monotonic() < deadline and store.add("outcome_read", 0) < store.add("present", 0) - 1:
-            time.sleep(_POLL_INTERVAL)
-        raise
-    _put_outcome(store, None)
-    return attempt, ranks
+        return (_lead if job.rank == 0 else _follow)(replace(job, root=root), root, check)
+    except RuntimeError as error:
+        if isinstance(error, RankFailedError):
+            raise
+        check()
+        raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error
 
 
-def _join_leader(root: Store, config: RendezvousConfig, own: str) -> tuple[int, Mapping[int, str]]:
-    """Join rank 0's attempt, and wait for its outcome."""
+def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
+    """Begin an attempt on rank 0, wait until every rank has joined it, and end it for all."""
+    job = replace(job, attempt=root.add(_ATTEMPTS, 1))
+    store, error = job.store(), None
+    deadline = time.monotonic() + job.timeout.total_seconds()
+    store.add("rank/0", 1)
+    store.add("joined", 1)
+    while job.world_size > store.add("joined", 0) or _missing(store, job):
+        try:
+            check()
+        except RankFailedError as failure:
+            error = failure
+        if time.monotonic() > deadline:
+            missing = _missing(store, job)
+            names = ", ".join(map(str, missing))
+            error = RankFailedError(f"rank{'s' * (len(missing) > 1)} {names} did not join {_within(job)}")
+        if error is not None:
+            break
+        time.sleep(_POLL_SECONDS)
+    store.set("error", str(error or ""))
+    store.add("closed", 1)
+    if error is not None:
+        time.sleep(_READ_SECONDS)
+        raise error
+    return job
+
+
+def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
+    """Join rank 0's attempt, and wait until all have."""
     # Rank 0 may join last, and then waits as long for the others.
-    deadline = time.monotonic() + 2 * config.timeout.total_seconds() + _READ_TIMEOUT
-    interval = max(_POLL_INTERVAL, config.world_size / _MAX_POLL_RATE)
+    deadline = time.monotonic() + 2 * job.timeout.total_seconds() + _READ_SECONDS
     joined = 0
     while time.monotonic() < deadline:
-        config.check()
-        attempt = root.add(_ATTEMPTS, 0)
-        store = _attempt_store(root, attempt)
-        if attempt == joined:
-            if attempt and _read_outcome(store, config):
-                return attempt, {0: _name(store, 0), config.rank: own}
-        # Rank 0 numbers an attempt before it writes what it is; one that has an outcome is of earlier ranks.
-        elif try_get(store, "leader") is not None and try_get(store, "outcome") is None:
-            _join(store, config, own)
-            joined = attempt
-        time.sleep(interval)
-    raise RankFailedError(
-        f"rank 0 did not join at {config.endpoint} within {config.timeout.total_seconds():g} s: check that it runs, "
-        "and that every machine has the same version of hpu-core"
+        check()
+        job = replace(job, attempt=root.add(_ATTEMPTS, 0))
+        store = job.store()
+        if job.attempt != joined and not store.add("closed", 0):
+            joined = job.attempt
+            # Of two processes with one rank, the second is in another one's place, which is missing.
+            store.add(f"rank/{job.rank}", 1)
+            store.add("joined", 1)
+        if job.attempt == joined != 0 and store.add("closed", 0):
+            if error := store.get("error").decode():
+                raise RankFailedError(error)
+            return job
+        time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
+    raise RankFailedError(f"rank 0 did not join {_within(job)}")
+
+
+def _missing(store: Store, job: Job) -> list[int]:
+    return [rank for rank in range(job.world_size) if not store.add(f"rank/{rank}", 0)]
+
+
+def _within(job: Job) -> str:
+    return (
+        f"at {job.endpoint} within {job.timeout.total_seconds():g} s: check whether they run, their errors, and that "
+        "`devices`, `num_nodes`, NODE_RANK and the version of hpu-core are right on every machine"
     )
 
 
-def _attempt_store(root: Store, attempt: int) -> Store:
-    return PrefixStore(f"hpu_core/{attempt}", root)
+def open_store(job: Job, check: Callable[[], None] = lambda: None, *, server: bool) -> TCPStore:
+    """Connect to the store, and with `server` open it first.
+
+    Raises:
+        RankFailedError: There is no store at the endpoint within the timeout.
+        RuntimeError: The store cannot be opened.
+    """
+    if server:
+        _allow_files(_FILES_PER_RANK * job.world_size + _OTHER_FILES)
+    deadline = time.monotonic() + job.timeout.total_seconds()
+    while True:
+        check()
+        try:
+            store = _connect(job, server=server)
+        except (OSError, RuntimeError) as error:
+            # The rest is a trace of C++.
+            reason = str(error).splitlines()[0].rstrip(".")
+            if server:
+                raise RuntimeError(
+                    f"rank 0 cannot open the store at {job.endpoint}: {reason}. MASTER_PORT must be free on the machine "
+                    "of rank 0, and MASTER_ADDR must be that machine"
+                ) from error
+            if time.monotonic() > deadline:
+                raise RankFailedError(
+                    f"rank {job.rank} found no rank 0 at {job.endpoint} within {job.timeout.total_seconds():g} s: "
+                    f"{reason}. Check that rank 0 runs there, and that MASTER_ADDR and MASTER_PORT are the same on "
+                    "every machine"
+                ) from error
+            time.sleep(_POLL_SECONDS)
+        else:
+            store.set_timeout(job.timeout)
+            return store
 
 
-def _join(store: Store, config: RendezvousConfig, own: str) -> None:
-    """Write who this rank is, or end the attempt if it cannot be a rank of it."""
-    leader = try_get(store, "leader") or {}
-    store.add("present", 1)
-    problem: ValueError | None = None
-    if leader.get("protocol") != PROTOCOL:
-        problem = ValueError(f"{own} runs another version of hpu-core than rank 0: install the same on every machine")
-    elif leader.get("world_size") != config.world_size:
-        problem = ValueError(
-            f"{own} has world size {config.world_size} and rank 0 {leader.get('world_size')}: `devices` and "
-            "`num_nodes` must be the same on every machine"
-        )
-    elif store.add(f"rank/{config.rank}", 1) > 1:
-        # The first one may not have written who it is.
-        is_known = try_get(store, f"join/{config.rank}") is not None
-        problem = _duplicate_error(_name(store, config.rank) if is_known else "another process", own)
-    if problem is not None:
-        return _put_outcome(store, problem)
-    # A first heartbeat, so that no reader of it has to wait.
-    store.set(f"heartbeat/{config.rank}", Heartbeat().to_json())
-    put_record(store, f"join/{config.rank}", {"name": own})
-    store.add("joined", 1)
-    return None
+def connect(job: Job) -> TCPStore:
+    """Return another connection to the store of a job, on which no answer takes longer than some seconds.
+
+    Raises:
+        OSError: There is no connection.
+        RuntimeError: The store does not answer.
+    """
+    before = {*os.listdir("/proc/self/fd")}
+    connection = _connect(job, server=False)
+    for number in {*os.listdir("/proc/self/fd")} - before:
+        # torch limits some requests only, and a broken network may swallow the answer to any.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(number))) as copied:
+            if copied.getpeername()[1] == job.port:
+                copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
+    return connection
 
 
-def _name(store: Store, rank: int) -> str:
-    return str((try_get(store, f"join/{rank}") or {}).get("name"))
+def _connect(job: Job, *, server: bool) -> TCPStore:
+    if not server:
+        socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
+    # torch's server leaves about every twentieth connection without an answer, and answers the next attempt.
+    limit = timedelta(seconds=_ANSWER_SECONDS if server else _ATTEMPT_SECONDS)
+    options: dict[str, Any] = {"wait_for_workers": False, "multi_tenant": True, "timeout": limit}
+    store = TCPStore(job.host, job.port, job.world_size, is_master=server, **options)
+    store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+    return store
 
 
-def _put_outcome(store: Store, error: Exception | None) -> None:
-    put_record(store, "outcome", {"error": error and str(error), "is_value_error": isinstance(error, ValueError)})
+def is_refused(job: Job) -> bool:
+    """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
+    try:
+        socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
+    return False
 
 
-def _read_outcome(store: Store, config: RendezvousConfig) -> bool:
-    """Return whether an attempt has an outcome; raise the error that ended it, if one did."""
-    outcome = try_get(store, "outcome")
-    if outcome is None:
-        return False
-    if config.rank != 0:
-        store.add("outcome_read", 1)
-    if (text := outcome.get("error")) is None:
-        return True
-    error = (ValueError if outcome.get("is_value_error") else RankFailedError)(text)
-    vars(error)["is_reported"] = not config.reports
-    raise error
-
-
-def _duplicate_error(first: object, second: object) -> ValueError:
-    return ValueError(f"{first} and {second} have the same rank: NODE_RANK must differ from machine to machine")
-
-
-def _missing_error(store: Store, config: RendezvousConfig) -> RankFailedError:
-    missing = [rank for rank in range(config.world_size) if not store.add(f"rank/{rank}", 0)]
-    return RankFailedError(
-        f"rank{'s' if len(missing) > 1 else ''} {_enumerate(missing)} did not join at {config.endpoint} within "
-        f"{config.timeout.total_seconds():g} s: check whether they run, and their errors if not"
-    )
-
-
-def _enumerate(ranks: Sequence[int]) -> str:
-    """Return ranks, which are sorted, in words: "1, 2, 8-15"."""
-    # In a row, ranks and their places differ by the same number.
-    rows = (
-        [str(rank) for _, rank in row] for _, row in itertools.groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
-    )
-    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(row) for row in rows)  # noqa: PLR2004 - a pair.
+def _allow_files(count: int) -> None:
+    """Raise the limit of open files as far as this process may: many systems have 1024, and the store would hang."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

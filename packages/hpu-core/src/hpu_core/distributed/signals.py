@@ -1,35 +1,92 @@
-"""Signals: all ranks of a Trainer handle SIGTERM, and SLURM's for a requeue, before the same batch.
+"""Signals: all ranks of a Trainer handle SIGTERM, and SLURM's for a requeue, before the same training batch.
 
-From 2.5.5 on, Lightning's loop broadcasts and reads rank 0's answer to SIGTERM before each batch: a copy, a collective
-and a host-device synchronization in every step of every rank. In earlier loops, and in all that validate or test, each
-rank acts on its own signal, and one may stop a batch before the others. The handler for a requeue saves a checkpoint
-wherever the signal finds a rank, which may be in another collective than the others. Here the watchdogs agree, once one
-of them received the signal.
+From 2.5.5 on, Lightning broadcasts before each batch: a collective and a host-device synchronization in every step. In
+earlier loops each rank acts on its own signal, and one may stop a batch before the others. The handler for a requeue
+saves wherever the signal finds a rank. Here the ranks ask in the job's store, about once a second.
 """
 
-import math
+import collections
+import json
+import logging
 import signal
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
-from hpu_core.distributed.watchdog import Watchdog
+from hpu_core.distributed.process_group import ProcessGroupManager
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+_log = logging.getLogger(__name__)
 
 # The methods of Lightning's that have no public seam; tests compare them with every Lightning.
 NOTIFIER = "_sigterm_notifier_fn"
 REQUEUER = "_slurm_sigusr_handler_fn"
 SYNCHRONIZER = "_broadcast_sigterm_tensor"
 
+# Seconds between two questions, about; batches between them at most; answers that the store keeps.
+_SECONDS, _MAX_BATCHES, _KEPT = 1.0, 1000, 64
+
+
+class SignalAgreement:
+    """Agreement of the ranks on the batch before which they handle a signal.
+
+    Before some batches, the same on all ranks, each asks the store. The first rank that asks answers for all: which
+    signals they handle, and before which batch they ask again.
+
+    Attributes:
+        received: Signals of this rank that no answer has yet.
+    """
+
+    def __init__(self, process_groups: ProcessGroupManager) -> None:
+        self._store = process_groups.control_store
+        self.received: set[int] = set()
+        self._batch, self._next, self._time = -1, 0, time.monotonic()
+        self._asked: collections.deque[int] = collections.deque()
+
+    def before_batch(self) -> set[int]:
+        """Return the signals that all ranks handle before the training batch that is about to start."""
+        self._batch += 1
+        store = self._store
+        if store is None:
+            received, self.received = self.received, set()
+            return received
+        if self._batch < self._next:
+            return set()
+        now, passed = time.monotonic(), self._batch - (self._asked[-1] if self._asked else 0)
+        # Soon again at first, when it is not known how long a batch takes.
+        most = min(_MAX_BATCHES, self._batch)
+        interval = max(1, min(int(_SECONDS * passed / max(now - self._time, 1e-6)), most))
+        self._time = now
+        self._asked.append(self._batch)
+        try:
+            signals, self._next = self._answer(store, self._batch, interval)
+            batch = self._next
+            while self.received:
+                # Answer for all before the next batch that none has asked for.
+                batch = self._answer(store, batch, 1)[1]
+            if len(self._asked) > _KEPT:
+                store.delete_key(f"batch/{self._asked.popleft()}")
+        except (OSError, RuntimeError):
+            _log.warning("the ranks cannot agree on signals: each handles its own", exc_info=True)
+            self._store, signals = None, set()
+        return signals
+
+    def _answer(self, store: Any, batch: int, interval: int) -> tuple[set[int], int]:
+        """Return the answer for a batch, that of this rank if it is the first."""
+        own = json.dumps([[*self.received], batch + interval])
+        signals, following = json.loads(store.compare_set(f"batch/{batch}", "", own))
+        self.received -= {*signals}
+        return {*signals}, following
+
 
 class SignalCoordinator:
-    """Replacement of a Trainer's signal handling, before it registers its handlers, until `remove` is called."""
+    """Replacement of a Trainer's signal handling in a fit, before it registers its handlers, until `remove`."""
 
-    def __init__(self, trainer: "Trainer", watchdog: Watchdog) -> None:
-        self._trainer = trainer
-        self._watchdog = watchdog
+    def __init__(self, trainer: "Trainer", process_groups: ProcessGroupManager) -> None:
+        self._trainer, self._process_groups = trainer, process_groups
+        self._agreement = SignalAgreement(process_groups)
         self._has_passed_on = False
         connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop  # noqa: SLF001 - see above.
         self._save_and_requeue = getattr(connector, REQUEUER)
@@ -37,7 +94,7 @@ class SignalCoordinator:
         # On the instances: the classes stay as they are.
         self._replaced: list[tuple[object, str, Any]] = [
             (connector, NOTIFIER, self._notify),
-            (connector, REQUEUER, self._share_signal),
+            (connector, REQUEUER, lambda signum, _: self._agreement.received.add(signum)),
             (loop, "advance", self._advance),
         ]
         if hasattr(loop, SYNCHRONIZER):
@@ -50,43 +107,32 @@ class SignalCoordinator:
         for owner, name, _ in self._replaced:
             delattr(owner, name)
 
-    def before_evaluation_batch(self, batches: Iterable[float]) -> None:
-        """Handle the signals that all ranks handle before a batch of an evaluation, which has `batches` by loader."""
-        # Some ranks may have no batch, and wait for the others after the evaluation.
-        may_differ = self._trainer.lightning_module.allow_zero_length_dataloader_with_multiple_devices
-        self._handle(self._watchdog.signals_before_batch(math.inf if may_differ else sum(batches)))
-
     def _advance(self, *args: Any) -> None:
         """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched.
 
         After the last one of an epoch, and before the validation that may follow, wait for the other ranks.
         """
-        self._handle(self._watchdog.signals_before_batch())
-        loop = self._trainer.fit_loop.epoch_loop
-        try:
-            self._advance_loop(*args)
-        except StopIteration:
-            # The rest of the epoch is skipped, or a step that takes batches itself found none.
-            self._watchdog.end_epoch(loop.batch_progress.current.ready)
-            raise
-        if loop.done:
-            self._watchdog.end_epoch(loop.batch_progress.current.ready)
-
-    def _handle(self, signals: Collection[int]) -> None:
-        for signum in {*signals} - {signal.SIGTERM}:
+        signals = self._agreement.before_batch()
+        for signum in signals - {signal.SIGTERM}:
             self._save_and_requeue(signum, None)
         if signal.SIGTERM in signals:
             rank_zero_info(f"Received SIGTERM: all ranks stop after step {self._trainer.global_step}")
             self._trainer._signal_connector.received_sigterm = True  # noqa: SLF001 - read by `Trainer.received_sigterm`.
             raise SIGTERMException
+        loop = self._trainer.fit_loop.epoch_loop
+        try:
+            self._advance_loop(*args)
+        except StopIteration:
+            # The rest of the epoch is skipped, or a step that takes batches itself found none.
+            self._process_groups.end_epoch(loop.batch_progress.current.ready)
+            raise
+        if loop.done:
+            self._process_groups.end_epoch(loop.batch_progress.current.ready)
 
-    def _notify(self, signum: Any, frame: Any) -> None:
+    def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
         launcher = self._trainer.strategy.launcher
         # Once: the launched ranks pass it back.
         if launcher is not None and not self._has_passed_on:
             self._has_passed_on = True
             launcher.kill(signum)
-        self._share_signal(signum, frame)
-
-    def _share_signal(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        self._watchdog.notify_signal(signum)
+        self._agreement.received.add(signum)

@@ -82,10 +82,10 @@ def connect(env: LauncherEnv, timeout: timedelta) -> "Store":
     """
     from torch.distributed import PrefixStore  # type: ignore[attr-defined] # Not for type checkers.
 
-    from hpu_core.distributed.store import RendezvousConfig, open_store
+    from hpu_core.distributed.rendezvous import Job, open_store
 
-    config = RendezvousConfig(env.address, int(env.port), env.rank, env.world_size, timeout)
-    prefixed: Store = PrefixStore("hpu-doctor", open_store(config, server=config.hosts_store))
+    job = Job(env.address, int(env.port), env.rank, env.local_rank, env.world_size, timeout)
+    prefixed: Store = PrefixStore("hpu-doctor", open_store(job, server=job.hosts_store))
     return prefixed
 
 

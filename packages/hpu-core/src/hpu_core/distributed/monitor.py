@@ -1,0 +1,328 @@
+"""Monitor: the thread of a rank that publishes its progress, reads the verdict, and ends a host that cannot raise it.
+
+Each rank has one key in the job's store. Rank 0 reads all of them in one request and writes the verdict; while it is
+silent, as in a call that keeps Python's lock, the first of the next ranks that is not does so.
+"""
+
+import atexit
+import contextlib
+import faulthandler
+import json
+import logging
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from hpu_core.distributed import _torch_2_0, progress, rendezvous, verdict
+from hpu_core.distributed.errors import RankFailedError, describe_error, print_line
+from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed.verdict import Rank, Report, Verdict
+
+_log = logging.getLogger(__name__)
+
+_STDERR: Final = 2
+_LOOK_INTERVAL: Final = 0.02
+# Reports per second of all ranks, which rank 0 reads: see docs/records/scale.md.
+_REPORT_RATE: Final = 1000
+# Ranks that may stand in for rank 0.
+_DEPUTIES: Final = 8
+_VERDICT: Final = "verdict"
+
+
+class Monitor:
+    """Failure detection of one training on this rank.
+
+    Attributes:
+        job: The rendezvous.
+        progress: How far the host is.
+        verdict: Why the job cannot continue; None while it can.
+        is_off: Whether failure detection has failed.
+        interval: Seconds between two reports.
+    """
+
+    def __init__(self, job: rendezvous.Job) -> None:
+        self.job, timeout = job, job.timeout.total_seconds()
+        self.progress = progress.Progress()
+        self.verdict: Verdict | None = None
+        self.is_off = False
+        self.interval = min(max(1.0, job.world_size / _REPORT_RATE), timeout / 20)
+        # For a host to raise, for what cleans up after it, and for its process to exit.
+        self._exit_period = min(max(5.0, 2 * self.interval), timeout / 6)
+        self._timeout, self._limit = timeout, timeout - 3 * self._exit_period
+        self._report = Report(f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})", socket.gethostname())
+        now = time.monotonic()
+        # The last report of each rank, and when it arrived.
+        self._reports = {rank: (Report(f"rank {rank}", beat=-1), now) for rank in range(job.world_size)}
+        # Of the processes around this one, after a verdict.
+        self._beats: dict[int, tuple[int, float]] = {}
+        self._signs: object = None
+        self._moved = self._beaten = self._judged = self._answered = now
+        self._has_warned = self._is_closed = False
+        self._lock, self._stop, self._pid = threading.RLock(), threading.Event(), os.getpid()
+        # Connected by the first report.
+        self._store: rendezvous.Store | None = None
+        # That of the next training as well: rank 0 reads all at once, and waits for none.
+        for run in (job.runs, job.runs + 1):
+            store = job.store(run)
+            store.set(_key(job.rank), self._report.to_json())
+            if job.rank == 0:
+                store.set(_VERDICT, json.dumps(None))
+        self._thread = threading.Thread(target=self._watch, name="hpu-monitor", daemon=True)
+        self._thread.start()
+        # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
+        atexit.register(self._at_exit)
+        self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=10)
+
+    def check(self, cause: BaseException | None = None) -> None:
+        """Raise a RankFailedError if the job cannot continue."""
+        if self.verdict is not None:
+            error = RankFailedError(self.verdict.message)
+            error.is_reported = not self.job.reports
+            raise error from cause
+
+    def fail(self, error: BaseException) -> None:
+        """Publish that this rank leaves with an error, and print it, unless another rank is the reason.
+
+        Raises:
+            RankFailedError: Another rank is.
+        """
+        if isinstance(error, RankFailedError):
+            return
+        deadline = time.monotonic() + 5 * self.interval
+        # A collective may fail when a connection breaks, and the reason is known a moment later.
+        while isinstance(error, RuntimeError) and not (self.verdict or self.is_off) and time.monotonic() < deadline:
+            time.sleep(_LOOK_INTERVAL)
+        if self.verdict is not None and self.verdict.rank != self.job.rank:
+            self.check(error)
+        self._report.error = describe_error(error)
+        print_line(f"[rank {self.job.rank}] failed: {self._report.error}")
+        self._beat()
+
+    def close(self) -> None:
+        """Publish that this rank takes part in the training no more."""
+        if self._is_closed or os.getpid() != self._pid:
+            return
+        self._is_closed, self._report.state = True, "left"
+        self._beat()
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(self._exit_period)
+        if self.verdict is None and not self.job.hosts_store:
+            self.forget()
+
+    def forget(self) -> None:
+        """Do nothing at the end of the program."""
+        atexit.unregister(self._at_exit)
+        self._finalizer.cancel()
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        error = getattr(sys, "last_value", None)
+        if not self._is_closed and isinstance(error, BaseException):
+            # Fabric has no hook for exceptions.
+            try:
+                self.fail(error)
+            except RankFailedError as failure:
+                print_line(f"[rank {self.job.rank}] aborting: {failure}")
+        self.close()
+        has_failed = self.verdict is not None or self._report.error is not None
+        if has_failed:
+            # At exit the bridge waits for dead peers. This timer does not need Python's lock.
+            faulthandler.dump_traceback_later(4 * self._exit_period, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123 - it stays open.
+        start = time.monotonic()
+        while not self.is_off and time.monotonic() - start < 6 * self.interval:
+            # The store closes with this process, and the others have yet to read why, or that all is well.
+            is_needed = self.job.hosts_store and any(rank.is_active for rank in self._see(start))
+            is_read = time.monotonic() - start > 2 * self.interval
+            if not (is_needed and not (has_failed and is_read)) and not (self.verdict and self._find_frozen()):
+                break
+            time.sleep(self.interval / 5)
+            self._beat()
+
+    def _watch(self) -> None:
+        with self._guarded():
+            self._beat()
+            while not self._stop.wait(self.interval) and not self.is_off:
+                self._beat()
+
+    def _beat(self) -> None:
+        """Publish, read and judge, and end this process if its host cannot."""
+        with self._lock, self._guarded():
+            if self.is_off:
+                return
+            self._exchange(time.monotonic())
+            if self.verdict is not None:
+                self._kill_frozen(time.monotonic())
+                self._end_if_due(time.monotonic())
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Return a context in which an error ends failure detection, and nothing else."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
+            self.is_off, self._report.state = True, "off"
+            _log.warning("failure detection is off on rank %d", self.job.rank, exc_info=True)
+            with contextlib.suppress(Exception):
+                self._publish()
+
+    def _exchange(self, now: float) -> None:
+        if now - self._beaten > self._limit / 2:
+            # The whole job was stopped, or its machine suspended.
+            self._moved = self._answered = now
+            self._reports = {rank: (report, now) for rank, (report, _) in self._reports.items()}
+        self._beaten = now
+        self._look(now)
+        try:
+            self._store = self._store or self._connect()
+            self._publish()
+            self._read(now)
+        except (OSError, RuntimeError):
+            self._store = None
+            self._judge_lost_store(now)
+
+    def _look(self, now: float) -> None:
+        """Report what the host does, and what is seen of the processes around it."""
+        signs, report, host = self.progress.signs(), self._report, self.progress
+        if signs != self._signs:
+            self._signs, self._moved = signs, now
+        report.still, report.beat = now - self._moved, report.beat + 1
+        if report.error is None:
+            report.steps, report.has_entered, report.scope = host.steps, host.has_entered, host.scope
+            report.waits, report.wait, report.batches = host.waits, host.wait, host.batches
+        if report.still > 2 * self.interval:
+            report.line, report.is_debugged = host.describe()
+        around = self._around()
+        report.exits = {str(rank): reason for rank, reason in LAUNCHED.exit_reasons().items()}
+        if launcher_pid() not in {None, os.getppid()}:
+            report.exits[str(self._launcher)] = "its process has ended"
+        report.stopped = [rank for rank, pid in around.items() if progress.is_stopped(pid)]
+
+    def _publish(self) -> None:
+        if self._store is not None:
+            self._store.set(_key(self.job.rank), self._report.to_json())
+
+    def _read(self, now: float) -> None:
+        """Read the verdict; on rank 0, or while it is silent, all reports as well, and judge."""
+        store, rank = self._store, self.job.rank
+        assert store is not None
+        is_silent = now - self._reports[0][1] > 5 * self.interval
+        is_judge = rank == 0 or (rank < _DEPUTIES and is_silent)
+        ranks = [*self._reports] if is_judge else [0]
+        *texts, written = _torch_2_0.get_many(store, [*map(_key, ranks), _VERDICT])
+        for number, text in zip(ranks, texts, strict=True):
+            report = Report(**json.loads(text))
+            if report.beat != self._reports[number][0].beat:
+                self._reports[number] = report, now
+        self._answered = now
+        if found := json.loads(written):
+            self._set_verdict(Verdict(*found), now)
+        elif is_judge and all(now - self._reports[lower][1] > 5 * self.interval for lower in range(rank)):
+            ranks_seen = self._see(now)
+            judged = verdict.find_verdict(ranks_seen, self._limit, 3 * self.interval)
+            if judged is not None:
+                text = store.compare_set(_VERDICT, json.dumps(None), json.dumps(judged))
+                self._set_verdict(Verdict(*json.loads(text)), now)
+            elif not self._has_warned and (doubt := verdict.doubt(ranks_seen, self._limit)):
+                self._has_warned = True
+                _log.warning(doubt)
+
+    def _see(self, now: float) -> list[Rank]:
+        """Return the ranks as this one sees them."""
+        reports = [report for report, _ in self._reports.values()]
+        exits = {int(rank): reason for report in reports for rank, reason in report.exits.items()}
+        stopped = {rank for report in reports for rank in report.stopped}
+        return [
+            Rank(rank, report, now - seen, exits.get(rank), rank in stopped)
+            for rank, (report, seen) in self._reports.items()
+        ]
+
+    def _judge_lost_store(self, now: float) -> None:
+        """Judge rank 0 without its store: a refused connection shows its end, a lost network does not."""
+        own, leader = Rank(self.job.rank, self._report), Rank(0, self._reports[0][0], now - self._answered)
+        if rendezvous.is_refused(self.job):
+            leader.exit = self._report.exits.get("0", "its store closed")
+        found = verdict.find_verdict([leader, own], float("inf"), 3 * self.interval)
+        if found is None and own.waits and min(own.still, leader.silent) > self._limit:
+            found = Verdict(f"{leader.report.name or 'rank 0'} has not answered for {leader.silent:.0f} s", 0)
+        if found is not None:
+            self._set_verdict(found, now)
+
+    def _set_verdict(self, found: Verdict, now: float) -> None:
+        if self.verdict is None:
+            self.verdict, self._judged = found, now
+
+    def _end_if_due(self, now: float) -> None:
+        """End this process if its host cannot raise the verdict: it stands still, or works on for the timeout."""
+        assert self.verdict is not None
+        report, seconds = self._report, now - self._judged
+        if self._is_closed:
+            return
+        is_own = self.verdict.rank == self.job.rank
+        is_still = min(report.still, seconds) > self._exit_period
+        # Checked against what this process knows: a message alone ends no rank.
+        is_due = is_still and report.error is None and (not is_own or report.still > self._limit / 2)
+        if not is_due and seconds < self._timeout:
+            return
+        if self.job.reports or is_own:
+            print_line(f"[rank {self.job.rank}] aborting: {self.verdict.message}")
+        if is_own or self.verdict.rank is None:
+            faulthandler.dump_traceback(_STDERR)
+        report.state = "left"
+        self._publish()
+        # A worker of a DataLoader may hang for the reason for which this process does.
+        for process in multiprocessing.active_children():
+            if process.daemon:
+                process.kill()
+        os._exit(1)
+
+    def _kill_frozen(self, now: float) -> None:
+        """Kill the ranks around this one that run no Python, and so can neither raise the verdict nor exit."""
+        for rank, (pid, beat) in self._find_frozen().items():
+            last, since = self._beats.get(rank, (-1, now))
+            self._beats[rank] = (beat, now if beat != last else since)
+            if now - self._beats[rank][1] > 4 * self.interval:
+                print_line(f"[rank {rank}] aborting: {self.verdict.message}. It runs no Python and is killed")  # type: ignore[union-attr] # There is one.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _find_frozen(self) -> dict[int, tuple[int, int]]:
+        """Return the ranks around this one that have not left, with their processes and the number of their reports."""
+        reports = {rank: self._ask(rank) for rank in self._around()}
+        return {
+            rank: (pid, report.beat)
+            for rank, pid in self._around().items()
+            if (report := reports.get(rank)) is not None and report.state == "training"
+        }
+
+    def _ask(self, rank: int) -> Report | None:
+        """Return the last report of a rank; None without a store."""
+        try:
+            return None if self._store is None else Report(**json.loads(self._store.get(_key(rank))))
+        except RuntimeError:
+            return None
+
+    def _around(self) -> dict[int, int]:
+        """Return the processes of the ranks that this one has launched, and of the one that has launched it."""
+        around = {rank: process.pid for rank, process in LAUNCHED.items() if process.poll() is None}
+        pid = launcher_pid()
+        return around if pid != os.getppid() else {**around, self._launcher: pid}
+
+    @property
+    def _launcher(self) -> int:
+        return self.job.rank - self.job.local_rank
+
+    def _connect(self) -> rendezvous.Store | None:
+        return self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
+
+
+def _key(rank: int) -> str:
+    return f"report/{rank}"

@@ -1,0 +1,226 @@
+"""Verdict on a job: pure functions from what the ranks have reported to the failure, if any, one for each cause.
+
+A healthy job has none. Ranks in one place are never at fault, whatever they do: a rank is so by its error, by its exit,
+or because it stands still outside of a step that another rank has entered and waits in.
+"""
+
+import json
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from hpu_core.distributed.progress import END_OF_EPOCH
+
+_MAX_PLACES = 8
+
+
+class Verdict(NamedTuple):
+    """Why the job cannot continue.
+
+    Attributes:
+        message: One sentence that names rank, host and cause.
+        rank: The failed rank; None if no single one is at fault.
+    """
+
+    message: str
+    rank: int | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """What a rank publishes every few seconds; see `Progress` for the fields of the same names.
+
+    Attributes:
+        name: What messages call the rank: "rank 3 (pid 4711 on node-1)"; empty before its first report.
+        host: Its host.
+        beat: Number of its reports so far.
+        state: "training", "left", or "off" where failure detection has failed.
+        error: The error with which it has left, in words.
+        line: The program's line where its host is.
+        still: Seconds for which its host has shown no sign of work.
+        is_debugged: Whether its host is in a debugger.
+        exits: Ranks that have exited, of those around it, and why: {"1": "killed by signal 9"}.
+        stopped: Ranks around it whose process is stopped.
+    """
+
+    name: str = ""
+    host: str = ""
+    beat: int = 0
+    state: str = "training"
+    error: str | None = None
+    steps: int = 0
+    has_entered: bool = False
+    scope: str = ""
+    waits: int = 0
+    wait: str | None = None
+    batches: int = 0
+    line: str = ""
+    still: float = 0.0
+    is_debugged: bool = False
+    exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
+    stopped: list[int] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Return the report as text."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(slots=True)
+class Rank:
+    """A rank as the judge sees it.
+
+    Attributes:
+        rank: The rank.
+        report: Its last report.
+        silent: Seconds since that report arrived.
+        exit: Why its process has ended, as one around it has seen.
+        is_stopped: Whether its process is stopped.
+    """
+
+    rank: int
+    report: Report
+    silent: float = 0.0
+    exit: str | None = None
+    is_stopped: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it takes part in the training."""
+        return self.report.state == "training" and self.exit is None
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """Where its host is: ranks with the same steps, within them or not, are in one place."""
+        return self.report.steps, self.report.has_entered
+
+    @property
+    def still(self) -> float:
+        """Seconds for which its host has shown no sign of work."""
+        return self.report.still + self.silent
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for another rank: in a step, or in a call that waits for all."""
+        return bool(self.report.scope) or self.report.wait is not None
+
+    @property
+    def where(self) -> str:
+        """What it is in, for messages: " during backward"."""
+        return f" during {self.report.wait or self.report.scope}" if self.waits else ""
+
+    @property
+    def line(self) -> str:
+        """Its line, for messages: " at train.py:31 in load"."""
+        return f" at {self.report.line}" if self.report.line else ""
+
+    def needs(self, other: "Rank") -> bool:
+        """Return whether it has entered a step, or waits in a call, that another rank has not entered."""
+        return self.place > other.place or (self.report.wait is not None and self.report.waits > other.report.waits)
+
+
+def find_verdict(ranks: Sequence[Rank], limit: float, moment: float) -> Verdict | None:
+    """Return the failure of a job; None while it is healthy, or in doubt.
+
+    Args:
+        ranks: All ranks, or rank 0 and the observer.
+        limit: Seconds without a sign of work after which a rank hangs.
+        moment: Seconds after which a rank waits in vain for one that has left.
+    """
+    return _failed(ranks) or _exited(ranks) or _missed(ranks, moment) or _standing(ranks, limit)
+
+
+def doubt(ranks: Sequence[Rank], limit: float) -> str | None:
+    """Return a warning about a job in which some rank waits and none shows a sign of work; None for any other."""
+    active = [each for each in ranks if each.is_active]
+    if not any(each.waits for each in active) or any(each.still < limit for each in active):
+        return None
+    places = ", ".join(f"{each.report.name}{each.where}{each.line}" for each in active[:_MAX_PLACES])
+    more = f", and {len(active) - _MAX_PLACES} more" if len(active) > _MAX_PLACES else ""
+    seconds = min(each.still for each in active)
+    return f"no rank has moved for {seconds:.0f} s; if they work, all is well: {places}{more}"
+
+
+def _failed(ranks: Iterable[Rank]) -> Verdict | None:
+    """Return the failure of a rank that has published its error."""
+    for each in ranks:
+        if each.report.error is not None:
+            return Verdict(f"{each.report.name} failed{each.where}: {each.report.error}", each.rank)
+    return None
+
+
+def _exited(ranks: Iterable[Rank]) -> Verdict | None:
+    """Return the failure of a rank whose process has ended in its training."""
+    for each in ranks:
+        if each.exit is not None and each.report.state == "training":
+            return Verdict(f"{each.report.name} exited{each.where}: {each.exit}", each.rank)
+    return None
+
+
+def _missed(ranks: Sequence[Rank], moment: float) -> Verdict | None:
+    """Return the failure of a rank that has left, or ended its epoch, while another stands where it does not come."""
+    standing = [each for each in ranks if each.is_active and each.still > moment]
+    for gone in ranks:
+        if gone.report.state == "left":
+            cause = "left the job (its data may have ended earlier)"
+        elif gone.is_active and gone.report.wait == END_OF_EPOCH:
+            cause = f"had fewer batches: its epoch ended after {gone.report.batches}"
+        else:
+            continue
+        for each in standing:
+            # Ranks that end an epoch with different numbers of steps end it together.
+            if each.needs(gone) and (gone.report.state == "left" or each.report.wait != END_OF_EPOCH):
+                return Verdict(f"{gone.report.name} {cause}; {each.report.name} waits for it{each.where}", gone.rank)
+    return None
+
+
+def _standing(ranks: Sequence[Rank], limit: float) -> Verdict | None:
+    """Return the failure of a job in which no rank has shown a sign of work for the limit, if it is certain."""
+    active = [each for each in ranks if each.is_active]
+    if len(active) < 2 or any(each.still < limit for each in active):  # noqa: PLR2004 - a rank and the one it waits for.
+        return None
+    return _stopped(active) or _hung(active) or _unreachable(active, limit) or _crossed(active)
+
+
+def _stopped(ranks: Sequence[Rank]) -> Verdict | None:
+    """Return the failure of a rank whose process is stopped while another waits."""
+    stopped = [each for each in ranks if each.is_stopped]
+    waiting = [each for each in ranks if each.waits and not each.is_stopped]
+    return _stall(stopped[0], waiting[0], "its process is stopped") if stopped and waiting else None
+
+
+def _hung(ranks: Sequence[Rank]) -> Verdict | None:
+    """Return the failure of the rank that is behind, outside of the step that another has entered."""
+    ranks = [each for each in ranks if each.report.wait != END_OF_EPOCH]
+    first = max(ranks, key=operator.attrgetter("place"), default=None)
+    behind = [each for each in ranks if first and each.place < first.place and not each.report.scope]
+    last = min(behind, key=operator.attrgetter("place"), default=None)
+    # One that is silent may be further than its last report.
+    if first is None or last is None or last.silent > last.still / 2:
+        return None
+    return None if any(each.report.is_debugged for each in ranks) else _stall(last, first)
+
+
+def _unreachable(ranks: Sequence[Rank], limit: float) -> Verdict | None:
+    """Return the failure of a machine of which no rank reports while one of another waits."""
+    hosts = {each.report.host for each in ranks if each.silent < limit}
+    waiting = [each for each in ranks if each.report.host in hosts and each.waits]
+    for each in ranks:
+        if each.report.host not in hosts and waiting:
+            return _stall(each, waiting[0], f"has sent no heartbeat for {each.silent:.0f} s")
+    return None
+
+
+def _crossed(ranks: Sequence[Rank]) -> Verdict | None:
+    """Return the failure of ranks that wait for each other in calls of different names."""
+    waits = {each.report.wait: each for each in ranks}
+    if None in waits or len(waits) == 1 or len({each.report.waits for each in ranks}) > 1:
+        return None
+    places = ", ".join(f"{each.report.name}{each.where}{each.line}" for each in waits.values())
+    return Verdict(f"ranks wait for each other in different calls: {places}")
+
+
+def _stall(rank: Rank, waiting: Rank, suffix: str = "") -> Verdict:
+    text = f"{rank.report.name} has made no progress for {rank.still:.0f} s{rank.where}{rank.line}"
+    text += f" and {suffix}" if suffix else ""
+    return Verdict(f"{text}; {waiting.report.name} waits for it{waiting.where}", rank.rank)

@@ -1,0 +1,286 @@
+"""Monitor of a rank, for whose peers the test writes to the store."""
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from hpu_core.distributed import monitor as module
+from hpu_core.distributed import rendezvous
+from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.launcher import LaunchedRanks
+from hpu_core.distributed.monitor import Monitor
+from hpu_core.distributed.verdict import Report, Verdict
+from hpu_testing import free_port
+
+from .jobs import launched_process, make_job, serve
+
+LAUNCHED = LaunchedRanks()
+KILLED = Verdict("rank 1 (pid 101 on node) exited: killed by signal 9", 1)
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
+    """Return a function that starts the monitor of a rank, which beats only when the test asks for it."""
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", mock.Mock())
+    monkeypatch.setattr(faulthandler, "dump_traceback", mock.Mock())
+    monkeypatch.setattr(os, "_exit", mock.Mock(side_effect=SystemExit))
+    monkeypatch.setattr(module, "LAUNCHED", LAUNCHED)
+    LAUNCHED.clear()
+    monkeypatch.setattr(Monitor, "_watch", lambda _: None)
+    monitors = []
+    port = free_port()
+    server = serve(port)
+
+    def start(rank: int = 0, seconds: float = 60) -> Monitor:
+        job = make_job(rank, seconds=seconds, port=port, root=server)
+        for other in range(2):
+            _send(job, other, beat=0)
+        job.store(1).set("verdict", "null")
+        monitors.append(Monitor(job))
+        return monitors[-1]
+
+    yield start
+    for monitor in monitors:
+        monitor._is_closed = True
+        monitor.forget()
+    del server
+
+
+def _send(job: Any, rank: int, **fields: Any) -> None:
+    """Write the report of another rank."""
+    report = Report(f"rank {rank} (pid {100 + rank} on node)", "node", **fields)
+    job.store(1).set(f"report/{rank}", report.to_json())
+
+
+def _read(monitor: Monitor, rank: int) -> Report:
+    return Report(**json.loads(monitor.job.store(1).get(f"report/{rank}")))
+
+
+def test_a_rank_publishes_its_progress(start: Callable[..., Monitor]) -> None:
+    monitor = start(1)
+    with monitor.progress.step("backward"):
+        monitor._beat()
+
+    report = _read(monitor, 1)
+    assert (report.beat, report.scope, report.has_entered) == (1, "backward", True)
+    assert report.name.startswith(f"rank 1 (pid {os.getpid()} on ")
+
+
+def test_rank_0_writes_the_verdict_and_the_others_read_it(start: Callable[..., Monitor]) -> None:
+    monitors = [start(rank) for rank in range(2)]
+    _send(monitors[0].job, 1, beat=1, error="ValueError: no")
+    for monitor in monitors:
+        monitor._beat()
+
+    for monitor in monitors:
+        with pytest.raises(RankFailedError, match=r"rank 1 \(pid 101 on node\) failed: ValueError: no"):
+            monitor.check()
+
+
+def test_another_rank_judges_while_rank_0_is_silent(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+    monitor = start(1, seconds=6)
+    _send(monitor.job, 0, beat=1, steps=5, has_entered=True, scope="training step")
+    monitor._beat()
+    monkeypatch.setattr(monitor.progress, "signs", lambda: monitor._signs)
+    monkeypatch.setattr(monitor, "_end_if_due", mock.Mock())
+    monitor._moved -= 50
+    monitor._reports = {rank: (report, seen - 50) for rank, (report, seen) in monitor._reports.items()}
+    for _ in range(2):
+        monitor._beat()
+
+    assert monitor.verdict is not None
+    assert monitor.verdict.rank == 1
+
+
+def test_a_rank_that_was_launched_here_is_named_by_its_exit(start: Callable[..., Monitor]) -> None:
+    monitor = start()
+    LAUNCHED[1] = launched_process(-9)
+    monitor._beat()
+
+    assert monitor.verdict == KILLED
+
+
+def test_the_launcher_of_a_rank_is_named_by_its_exit(
+    start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "launcher_pid", lambda: os.getppid() + 1)
+    monitor = start(1)
+    monitor._beat()
+
+    assert _read(monitor, 1).exits == {"0": "its process has ended"}
+
+
+@pytest.mark.parametrize(
+    ("is_refused", "seconds", "message"),
+    [
+        (True, 0, "rank 0 (pid 100 on node) exited: its store closed"),
+        (False, 0, None),
+        (False, 50, "rank 0 (pid 100 on node) has not answered for 50 s"),
+    ],
+    ids=["closed", "lost a moment ago", "lost for the timeout"],
+)
+def test_a_lost_store_is_judged(
+    is_refused: bool, seconds: float, message: str | None, start: Callable[..., Monitor], monkeypatch: Any
+) -> None:
+    monitor = start(1)
+    monkeypatch.setattr(rendezvous, "is_refused", lambda _: is_refused)
+    with monitor.progress.step("backward"):
+        monitor._beat()
+        monkeypatch.setattr(monitor, "_publish", mock.Mock(side_effect=RuntimeError("broken pipe")))
+        monkeypatch.setattr(monitor, "_end_if_due", mock.Mock())
+        monkeypatch.setattr(monitor, "_look", mock.Mock())
+        monitor._report.still = seconds
+        monitor._answered -= seconds
+        monitor._beat()
+
+    assert (None if monitor.verdict is None else monitor.verdict.message) == message
+
+
+def test_a_job_that_was_stopped_or_suspended_goes_on(start: Callable[..., Monitor]) -> None:
+    monitor = start()
+    _send(monitor.job, 1, beat=1, has_entered=True, scope="backward")
+    monitor._beat()
+    monitor._moved -= 500
+    monitor._beaten -= 500
+    monitor._reports = {rank: (report, seen - 500) for rank, (report, seen) in monitor._reports.items()}
+    monitor._beat()
+
+    assert monitor.verdict is None
+
+
+def test_a_doubt_is_one_warning(start: Callable[..., Monitor], caplog: pytest.LogCaptureFixture) -> None:
+    monitor = start()
+    with monitor.progress.step("backward"):
+        for beat in (1, 2):
+            _send(monitor.job, 1, beat=beat, has_entered=True, scope="backward", still=500.0)
+            monitor._beat()
+            monitor._moved = time.monotonic() - 500
+
+    monitor._beat()
+    assert monitor.verdict is None
+    assert len([record for record in caplog.records if "no rank has moved" in record.message]) <= 1
+
+
+def test_an_error_is_published_and_printed(start: Callable[..., Monitor], capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = start(1)
+    monitor.fail(ValueError("invalid batch"))
+
+    assert _read(monitor, 1).error == "ValueError: invalid batch"
+    assert capsys.readouterr().err == "[rank 1] failed: ValueError: invalid batch\n"
+
+
+def test_an_error_that_follows_from_a_peer_is_that_peers(start: Callable[..., Monitor]) -> None:
+    """A collective may fail at once when a connection breaks, and the cause is known a moment later."""
+    monitor = start()
+    threading.Timer(0.05, lambda: monitor._set_verdict(KILLED, 0.0)).start()
+    with pytest.raises(RankFailedError, match="killed by signal 9") as raised:
+        monitor.fail(RuntimeError("connection closed by peer"))
+
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    assert monitor._report.error is None
+
+
+@pytest.mark.parametrize(
+    ("found", "still", "seconds", "ends"),
+    [
+        (KILLED, 6.0, 6.0, True),
+        (KILLED, 6.0, 4.0, False),
+        (KILLED, 1.0, 59.0, False),
+        (KILLED, 1.0, 61.0, True),
+        (Verdict("rank 0 has made no progress", 0), 40.0, 6.0, True),
+        (Verdict("rank 0 has made no progress", 0), 6.0, 6.0, False),
+    ],
+    ids=["stands still", "may still raise", "works", "works for the timeout", "is named", "is named, and works"],
+)
+def test_a_host_that_cannot_raise_is_ended(
+    found: Verdict, still: float, seconds: float, ends: bool, start: Callable[..., Monitor]
+) -> None:
+    monitor = start()
+    monitor._set_verdict(found, 1000.0)
+    monitor._report.still = still
+    if ends:
+        with pytest.raises(SystemExit):
+            monitor._end_if_due(1000.0 + seconds)
+    else:
+        monitor._end_if_due(1000.0 + seconds)
+
+    assert os._exit.called is ends  # type: ignore[attr-defined] # A mock.
+
+
+@pytest.mark.parametrize(("beats", "is_killed"), [((1, 1), True), ((1, 2), False)], ids=["frozen", "runs Python"])
+def test_a_launched_rank_that_runs_no_python_is_killed(
+    beats: tuple[int, int], is_killed: bool, start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = mock.Mock()
+    monkeypatch.setattr(os, "kill", kill)
+    monitor = start()
+    monitor._beat()
+    LAUNCHED[1] = launched_process()
+    monitor._set_verdict(KILLED, 0.0)
+    for now, beat in zip((0.0, 5.0), beats, strict=True):
+        _send(monitor.job, 1, beat=beat)
+        monitor._kill_frozen(now)
+
+    assert kill.mock_calls == [mock.call(1, signal.SIGKILL)] * is_killed
+
+
+def test_an_error_in_it_switches_it_off_and_no_more(
+    start: Callable[..., Monitor], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor = start()
+    monkeypatch.setattr(monitor, "_read", mock.Mock(side_effect=ZeroDivisionError("no")))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            monitor._beat()
+
+    assert [record.message for record in caplog.records] == ["failure detection is off on rank 0"]
+    assert _read(monitor, 0).state == "off"
+    monitor.check()
+
+
+def test_a_rank_leaves_at_the_end_of_its_program(start: Callable[..., Monitor]) -> None:
+    monitor = start(1)
+    monitor._at_exit()
+
+    report = _read(monitor, 1)
+    assert (report.state, report.error) == ("left", None)
+
+
+def test_an_error_that_ends_a_program_of_fabric_is_published(
+    start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor = start(1)
+    monkeypatch.setattr(sys, "last_value", ValueError("invalid batch"), raising=False)
+    monitor._at_exit()
+
+    assert _read(monitor, 1).error == "ValueError: invalid batch"
+
+
+def test_an_exit_after_a_failure_is_limited(start: Callable[..., Monitor]) -> None:
+    """At exit the bridge destroys its process groups, which waits for dead peers."""
+    monitor = start(1)
+    monitor._set_verdict(KILLED, 0.0)
+    monitor._at_exit()
+
+    faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A mock.
+
+
+def test_of_many_ranks_a_few_print_the_failure(start: Callable[..., Monitor]) -> None:
+    monitor = start(1)
+    monitor.job = make_job(1, 4096)
+    monitor._set_verdict(KILLED, 0.0)
+    with pytest.raises(RankFailedError) as raised:
+        monitor.check()
+
+    assert raised.value.is_reported

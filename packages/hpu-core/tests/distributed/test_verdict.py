@@ -1,0 +1,178 @@
+"""Verdicts on jobs: those that must not end, and the failures, one row for each."""
+
+from typing import Any
+
+import pytest
+
+from hpu_core.distributed.progress import END_OF_EPOCH
+from hpu_core.distributed.verdict import Rank, Report, Verdict, doubt, find_verdict
+
+LIMIT, MOMENT = 100.0, 3.0
+STEP: dict[str, Any] = {"has_entered": True, "scope": "backward"}
+BARRIER: dict[str, Any] = {"wait": "barrier", "waits": 4}
+
+
+def _name(rank: int) -> str:
+    return f"rank {rank} (pid {100 + rank} on node)"
+
+
+def _rank(rank: int, steps: int = 10, *, silent: float = 0.0, **fields: Any) -> Rank:
+    """Return a rank that stands still outside of a step, unless its report says something else."""
+    seen = {name: fields.pop(name) for name in ("exit", "is_stopped") if name in fields}
+    report = {"name": _name(rank), "host": "node", "beat": 7, "steps": steps, "waits": 3, "still": LIMIT + 1, **fields}
+    return Rank(rank, Report(**report), silent, **seen)
+
+
+def _find(*ranks: Rank) -> Verdict | None:
+    return find_verdict(ranks, LIMIT, MOMENT)
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [_rank(0, **STEP), _rank(1, **STEP)],
+        [_rank(0, **STEP), _rank(1, has_entered=True, scope="training step")],
+        [_rank(0, **STEP), _rank(1, has_entered=True)],
+        [_rank(0, **BARRIER), _rank(1)],
+        [_rank(0, **BARRIER), _rank(1, **BARRIER)],
+        [_rank(0), _rank(1)],
+        [_rank(0, **STEP), _rank(1, still=LIMIT - 1)],
+        [_rank(0, still=1.0, **STEP), _rank(1)],
+        [_rank(0, **STEP), _rank(1), _rank(2, still=1.0, **STEP)],
+        [_rank(0, **STEP), _rank(1, scope="evaluation step")],
+        [_rank(0, **STEP), _rank(1, is_debugged=True)],
+        [_rank(0, 11, **STEP), _rank(1, **STEP)],
+        [_rank(0, **STEP), _rank(1, silent=99.0, still=2.0)],
+        [_rank(0, **STEP), _rank(1, **STEP, silent=99.0, still=2.0)],
+        [_rank(0), _rank(1, is_stopped=True)],
+        [_rank(0, **STEP), _rank(1, state="off")],
+        [_rank(0, **STEP), _rank(1, 11, state="left")],
+        [_rank(0), _rank(1, state="left", exit="exit code 0")],
+        [_rank(0, 11, still=MOMENT - 1, **STEP), _rank(1, state="left")],
+        [_rank(0, 11, wait=END_OF_EPOCH), _rank(1, wait=END_OF_EPOCH)],
+        [_rank(0, has_entered=True), _rank(1, 11, wait=END_OF_EPOCH)],
+        [_rank(0, wait="barrier"), _rank(1, wait="barrier"), _rank(2, wait="broadcast", still=1.0)],
+    ],
+    ids=[
+        "all compile in one step",
+        "one is in its forward pass",
+        "one accumulates gradients",
+        "one downloads under rank_zero_first, or writes a checkpoint",
+        "all are in one barrier",
+        "all plot, or wait in a group of the program",
+        "one works, and the other waits for less than the limit",
+        "the one that waits began a moment ago",
+        "another one moves",
+        "one validates",
+        "one is in a debugger",
+        "one compiles, and the other runs ahead",
+        "one cannot report, and may be further",
+        "one compiles with Python's lock",
+        "one is stopped, and none waits",
+        "failure detection has failed on one",
+        "one has trained to the end",
+        "one has finished and exited",
+        "one has left a moment ago",
+        "all end an epoch with different numbers of steps",
+        "different numbers of batches, and equal steps",
+        "calls of different names, and one works",
+    ],
+)
+def test_a_healthy_job_is_not_ended(ranks: list[Rank]) -> None:
+    assert _find(*ranks) is None
+
+
+_STILL = "has made no progress for 101 s"
+_LEFT = "left the job (its data may have ended earlier)"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([_rank(0), _rank(1, error="ValueError: no", scope="backward")], "failed during backward: ValueError: no"),
+        ([_rank(0), _rank(1, error="KeyError: 'a'", state="left", exit="exit code 1")], "failed: KeyError: 'a'"),
+        ([_rank(0), _rank(1, exit="killed by signal 9", still=0.0)], "exited: killed by signal 9"),
+        (
+            [_rank(0, 11, still=4.0, **STEP), _rank(1, state="left")],
+            f"{_LEFT}; {_name(0)} waits for it during backward",
+        ),
+        ([_rank(0, 12, still=4.0), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it"),
+        ([_rank(0, still=4.0, **BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
+        (
+            [_rank(0, still=4.0, wait=END_OF_EPOCH, waits=4), _rank(1, state="left")],
+            f"{_LEFT}; {_name(0)} waits for it during {END_OF_EPOCH}",
+        ),
+        (
+            [_rank(0, still=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, batches=4, still=4.0)],
+            f"had fewer batches: its epoch ended after 4; {_name(0)} waits for it during backward",
+        ),
+        (
+            [_rank(0, **STEP), _rank(1, line="train.py:7 in load")],
+            f"{_STILL} at train.py:7 in load; {_name(0)} waits for it during backward",
+        ),
+        ([_rank(0, 12), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
+        ([_rank(0, 12, silent=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
+        ([_rank(0, **STEP), _rank(1, **BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
+        ([_rank(0, 11), _rank(1, 9), _rank(2, 10)], f"{_STILL}; {_name(0)} waits for it"),
+        (
+            [_rank(0, **STEP), _rank(1, **STEP, is_stopped=True)],
+            f"{_STILL} during backward and its process is stopped; {_name(0)} waits for it during backward",
+        ),
+        (
+            [_rank(0, **STEP), _rank(1, **STEP, host="other", still=1.0, silent=100.0)],
+            f"{_STILL} during backward and has sent no heartbeat for 100 s; {_name(0)} waits for it during backward",
+        ),
+    ],
+    ids=[
+        "raised an error",
+        "raised an error and exited",
+        "killed",
+        "left before a step of the other",
+        "left, and the host of the other ran ahead",
+        "left before a barrier",
+        "left before the end of an epoch",
+        "fewer batches",
+        "hangs before a step that the other has entered",
+        "hangs, and the hosts of the others ran ahead",
+        "hangs, and the other cannot run Python",
+        "hangs in a barrier that the other has not entered",
+        "hangs behind another one",
+        "stopped",
+        "its machine is unreachable",
+    ],
+)
+def test_a_failed_rank_is_named(ranks: list[Rank], message: str) -> None:
+    assert _find(*ranks) == Verdict(f"{_name(1)} {message}", 1)
+
+
+def test_ranks_in_different_calls_wait_for_each_other() -> None:
+    found = _find(_rank(0, wait="barrier", line="a.py:1 in f"), _rank(1, wait="all-reduce"))
+
+    message = f"{_name(0)} during barrier at a.py:1 in f, {_name(1)} during all-reduce"
+    assert found == Verdict(f"ranks wait for each other in different calls: {message}")
+
+
+@pytest.mark.parametrize(
+    "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **BARRIER), _rank(1)]], ids=["one step", "a barrier"]
+)
+def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Rank]) -> None:
+    ranks[1].report.line = "train.py:7 in load"
+    text = doubt(ranks, LIMIT)
+
+    assert text is not None
+    assert text.startswith("no rank has moved for 101 s; if they work, all is well: rank 0")
+    assert f"{_name(1)}{ranks[1].where} at train.py:7 in load" in text
+
+
+@pytest.mark.parametrize(
+    "ranks", [[_rank(0), _rank(1)], [_rank(0, **STEP), _rank(1, still=1.0)]], ids=["none waits", "one works"]
+)
+def test_without_doubt_there_is_no_warning(ranks: list[Rank]) -> None:
+    assert doubt(ranks, LIMIT) is None
+
+
+def test_of_thousands_of_ranks_a_warning_has_the_first() -> None:
+    text = str(doubt([_rank(rank, **STEP) for rank in range(4096)], LIMIT))
+
+    assert text.count("rank ") == 8 + 1
+    assert text.endswith(", and 4088 more")
