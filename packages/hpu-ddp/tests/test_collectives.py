@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from hpu_core import bridge
 from hpu_ddp import HPUDDPStrategy
 
 from .conftest import OnRanks
