@@ -104,7 +104,7 @@ def trial(ranks: int, window: float, table: Table) -> None:
         process.kill()
     shares = [board.processor[part[0]] / window * 100 for part in parts]
     plain = sum(shares[1:]) / (ranks - 1)
-    interval = max(1.0, ranks / module._REPORT_RATE)  # noqa: SLF001 - of the classes that are measured.
+    interval = max(1.0, ranks / module._REPORT_RATE)
     known = sorted(time - failure for time in board.known)
     cells = (ranks, f"{max(board.joined) - start:.1f}", f"{interval:.1f}", f"{shares[0]:.1f} %", f"{plain:.2f} %")
     table.add(*cells, f"{known[1]:.1f} to {known[-1]:.1f}", problems=problems, ranks=ranks, known=known, shares=shares)

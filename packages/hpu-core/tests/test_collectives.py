@@ -169,7 +169,7 @@ def test_barrier_does_not_repeat_warnings_that_were_shown(on_ranks: OnRanks) -> 
 def _barrier_calls() -> list[str]:
     calls: list[str] = []
     with (
-        mock.patch.object(bridge, "synchronize", lambda _: calls.append("synchronize")),
+        mock.patch.object(bridge, "synchronize", side_effect=lambda _: calls.append("synchronize")),
         mock.patch.object(dist, "barrier", partial(calls.append, "barrier")),
     ):
         collectives.barrier()

@@ -50,7 +50,7 @@ def _gather_on_cpu(strategy: HPUDDPStrategy, **options: Any) -> str:
 def _barrier_calls(strategy: HPUDDPStrategy) -> list[str]:
     calls: list[str] = []
     with (
-        mock.patch.object(bridge, "synchronize", lambda _: calls.append("wait")),
+        mock.patch.object(bridge, "synchronize", side_effect=lambda _: calls.append("wait")),
         mock.patch.object(dist, "barrier", partial(calls.append, "barrier")),
     ):
         strategy.barrier("name")

@@ -56,8 +56,8 @@ T = TypeVar("T")
 # Bytes of a rank's error for the others.
 _TEXT_SIZE = 512
 
-# SynapseAI kills a process whose device makes no progress for so many seconds: scal_init.cpp of Intel's Gaudi3_Software,
-# SCAL_TIMEOUT_NO_PROGRESS.
+# SynapseAI kills a process whose device makes no progress for so many seconds: SCAL_TIMEOUT_NO_PROGRESS in
+# scal_init.cpp of Intel's Gaudi3_Software.
 _SYNAPSE_TIMEOUT = 600.0
 # What waits for another rank has that rank named first.
 _SYNAPSE_FACTOR = 2.0

@@ -40,10 +40,10 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
     monkeypatch.setattr(Monitor, "_watch", lambda _: None)
     monitors = []
     port = free_port()
-    server = serve(port)
+    servers = [serve(port)]
 
     def start(rank: int = 0, seconds: float = 60) -> Monitor:
-        job = make_job(rank, seconds=seconds, port=port, root=server)
+        job = make_job(rank, seconds=seconds, port=port, root=servers[0])
         for other in range(2):
             _send(job, other, beat=0)
         job.store(1).set("verdict", "null")
@@ -54,7 +54,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
     for monitor in monitors:
         monitor._is_closed = True
         monitor.forget()
-    del server
 
 
 def _send(job: Any, rank: int, **fields: Any) -> None:
@@ -211,9 +210,9 @@ def test_a_host_that_cannot_raise_is_ended(
     monitor._report.still = still
     if ends:
         with pytest.raises(SystemExit):
-            monitor._end_if_due(1000.0 + seconds)
+            monitor._end_if_due(found, 1000.0 + seconds)
     else:
-        monitor._end_if_due(1000.0 + seconds)
+        monitor._end_if_due(found, 1000.0 + seconds)
 
     assert os._exit.called is ends  # type: ignore[attr-defined] # A mock.
 
@@ -230,7 +229,7 @@ def test_a_launched_rank_that_runs_no_python_is_killed(
     monitor._set_verdict(KILLED, 0.0)
     for now, beat in zip((0.0, 5.0), beats, strict=True):
         _send(monitor.job, 1, beat=beat)
-        monitor._kill_frozen(now)
+        monitor._kill_frozen(KILLED, now)
 
     assert kill.mock_calls == [mock.call(1, signal.SIGKILL)] * is_killed
 
@@ -244,7 +243,9 @@ def test_an_error_in_it_switches_it_off_and_no_more(
         for _ in range(2):
             monitor._beat()
 
-    assert [record.message for record in caplog.records] == ["failure detection is off on rank 0"]
+    assert [record.message for record in caplog.records] == [
+        "failure detection is off on rank 0: ZeroDivisionError: no"
+    ]
     assert _read(monitor, 0).state == "off"
     monitor.check()
 

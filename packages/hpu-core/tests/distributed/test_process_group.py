@@ -187,7 +187,8 @@ def test_a_monitor_that_cannot_start_is_one_warning(
     manager.rendezvous(cluster)
 
     assert manager.monitor is None
-    assert [record.message for record in caplog.records] == ["failure detection is off on rank 0"]
+    message = "failure detection is off on rank 0: RuntimeError: can't start new thread"
+    assert [record.message for record in caplog.records] == [message]
 
 
 def _enter_barrier(is_failed: bool) -> list[str]:

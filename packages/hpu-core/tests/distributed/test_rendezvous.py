@@ -86,7 +86,9 @@ def test_a_process_may_join_again_at_the_same_endpoint(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "missing"), [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1, 1], "rank 2")], ids=["one", "two", "twice"]
+    ("present", "missing"),
+    [([0, 2], "rank 1"), ([0], "ranks 1, 2"), ([0, 1, 1], "rank 2")],
+    ids=["one", "two", "twice"],
 )
 def test_missing_ranks_are_named_to_all(present: list[int], missing: str, port: int) -> None:
     """Of two processes with one rank, one is in the place of another."""

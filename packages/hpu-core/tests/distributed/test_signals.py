@@ -10,8 +10,8 @@ from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalAgreement, SignalCoordinator
 from hpu_core.distributed.rendezvous import TCPStore
+from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalAgreement, SignalCoordinator
 from hpu_testing import free_port
 
 from .jobs import serve

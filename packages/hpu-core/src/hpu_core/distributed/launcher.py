@@ -1,4 +1,4 @@
-"""Launchers of ranks, and the processes around this one: the ranks that it has launched, and the one that launched it."""
+"""Launchers, and the processes around this one: the ranks that it has launched, and the one that launched it."""
 
 import atexit
 import contextlib

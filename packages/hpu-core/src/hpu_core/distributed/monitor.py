@@ -136,7 +136,8 @@ class Monitor:
         has_failed = self.verdict is not None or self._report.error is not None
         if has_failed:
             # At exit the bridge waits for dead peers. This timer does not need Python's lock.
-            faulthandler.dump_traceback_later(4 * self._exit_period, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123 - it stays open.
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            faulthandler.dump_traceback_later(4 * self._exit_period, exit=True, file=devnull)
         start = time.monotonic()
         while not self.is_off and time.monotonic() - start < 6 * self.interval:
             # The store closes with this process, and the others have yet to read why, or that all is well.
@@ -160,17 +161,17 @@ class Monitor:
                 return
             self._exchange(time.monotonic())
             if self.verdict is not None:
-                self._kill_frozen(time.monotonic())
-                self._end_if_due(time.monotonic())
+                self._kill_frozen(self.verdict, time.monotonic())
+                self._end_if_due(self.verdict, time.monotonic())
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         """Return a context in which an error ends failure detection, and nothing else."""
         try:
             yield
-        except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
             self.is_off, self._report.state = True, "off"
-            _log.warning("failure detection is off on rank %d", self.job.rank, exc_info=True)
+            _log.warning("failure detection is off on rank %d: %s", self.job.rank, describe_error(error))
             with contextlib.suppress(Exception):
                 self._publish()
 
@@ -184,7 +185,7 @@ class Monitor:
         try:
             self._store = self._store or self._connect()
             self._publish()
-            self._read(now)
+            self._read(self._store, now)
         except (OSError, RuntimeError):
             self._store = None
             self._judge_lost_store(now)
@@ -210,10 +211,9 @@ class Monitor:
         if self._store is not None:
             self._store.set(_key(self.job.rank), self._report.to_json())
 
-    def _read(self, now: float) -> None:
+    def _read(self, store: rendezvous.Store, now: float) -> None:
         """Read the verdict; on rank 0, or while it is silent, all reports as well, and judge."""
-        store, rank = self._store, self.job.rank
-        assert store is not None
+        rank = self.job.rank
         is_silent = now - self._reports[0][1] > 5 * self.interval
         is_judge = rank == 0 or (rank < _DEPUTIES and is_silent)
         ranks = [*self._reports] if is_judge else [0]
@@ -260,21 +260,20 @@ class Monitor:
         if self.verdict is None:
             self.verdict, self._judged = found, now
 
-    def _end_if_due(self, now: float) -> None:
+    def _end_if_due(self, found: Verdict, now: float) -> None:
         """End this process if its host cannot raise the verdict: it stands still, or works on for the timeout."""
-        assert self.verdict is not None
         report, seconds = self._report, now - self._judged
         if self._is_closed:
             return
-        is_own = self.verdict.rank == self.job.rank
+        is_own = found.rank == self.job.rank
         is_still = min(report.still, seconds) > self._exit_period
         # Checked against what this process knows: a message alone ends no rank.
         is_due = is_still and report.error is None and (not is_own or report.still > self._limit / 2)
         if not is_due and seconds < self._timeout:
             return
         if self.job.reports or is_own:
-            print_line(f"[rank {self.job.rank}] aborting: {self.verdict.message}")
-        if is_own or self.verdict.rank is None:
+            print_line(f"[rank {self.job.rank}] aborting: {found.message}")
+        if is_own or found.rank is None:
             faulthandler.dump_traceback(_STDERR)
         report.state = "left"
         self._publish()
@@ -284,13 +283,13 @@ class Monitor:
                 process.kill()
         os._exit(1)
 
-    def _kill_frozen(self, now: float) -> None:
+    def _kill_frozen(self, found: Verdict, now: float) -> None:
         """Kill the ranks around this one that run no Python, and so can neither raise the verdict nor exit."""
         for rank, (pid, beat) in self._find_frozen().items():
             last, since = self._beats.get(rank, (-1, now))
             self._beats[rank] = (beat, now if beat != last else since)
             if now - self._beats[rank][1] > 4 * self.interval:
-                print_line(f"[rank {rank}] aborting: {self.verdict.message}. It runs no Python and is killed")  # type: ignore[union-attr] # There is one.
+                print_line(f"[rank {rank}] aborting: {found.message}. It runs no Python and is killed")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -320,7 +319,7 @@ class Monitor:
     def _launcher(self) -> int:
         return self.job.rank - self.job.local_rank
 
-    def _connect(self) -> rendezvous.Store | None:
+    def _connect(self) -> rendezvous.Store:
         return self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
 
 

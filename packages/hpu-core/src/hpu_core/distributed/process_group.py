@@ -123,8 +123,8 @@ class ProcessGroupManager:
         if _job is not None and job.world_size > 1:
             try:
                 self.monitor = Monitor(_job)
-            except Exception:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
-                _log.warning("failure detection is off on rank %d", job.rank, exc_info=True)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
+                _log.warning("failure detection is off on rank %d: %s", job.rank, describe_error(error))
             else:
                 # Fabric does not tear its strategy down. At exit, the monitor ends by itself.
                 self._close = weakref.finalize(self, self.monitor.close)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpu_core.distributed.errors import RankFailedError
@@ -80,9 +81,8 @@ class Job:
 
     def store(self, *prefix: object, connection: Store | None = None) -> Store:
         """Return the store under the prefix of this attempt and further parts, over `root` by default."""
-        base = connection or self.root
-        assert base is not None, "the job has no store before `join`"
-        return _c10d.PrefixStore("/".join(map(str, ("hpu_core", self.attempt, *prefix))), base)
+        name = "/".join(map(str, ("hpu_core", self.attempt, *prefix)))
+        return _c10d.PrefixStore(name, connection or self.root)  # type: ignore[arg-type] # There is one after `join`.
 
 
 def join(job: Job, check: Callable[[], None]) -> Job:
@@ -185,8 +185,8 @@ def open_store(job: Job, check: Callable[[], None] = lambda: None, *, server: bo
             reason = str(error).splitlines()[0].rstrip(".")
             if server:
                 raise RuntimeError(
-                    f"rank 0 cannot open the store at {job.endpoint}: {reason}. MASTER_PORT must be free on the machine "
-                    "of rank 0, and MASTER_ADDR must be that machine"
+                    f"rank 0 cannot open the store at {job.endpoint}: {reason}. MASTER_PORT must be free on the "
+                    "machine of rank 0, and MASTER_ADDR must be that machine"
                 ) from error
             if time.monotonic() > deadline:
                 raise RankFailedError(
@@ -207,11 +207,11 @@ def connect(job: Job) -> TCPStore:
         OSError: There is no connection.
         RuntimeError: The store does not answer.
     """
-    before = {*os.listdir("/proc/self/fd")}
+    before = {*Path("/proc/self/fd").iterdir()}
     connection = _connect(job, server=False)
-    for number in {*os.listdir("/proc/self/fd")} - before:
+    for number in {*Path("/proc/self/fd").iterdir()} - before:
         # torch limits some requests only, and a broken network may swallow the answer to any.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(number))) as copied:
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(number.name))) as copied:
             if copied.getpeername()[1] == job.port:
                 copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
     return connection

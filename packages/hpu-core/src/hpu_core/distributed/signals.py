@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
 from hpu_core.distributed.process_group import ProcessGroupManager
@@ -68,8 +68,8 @@ class SignalAgreement:
                 batch = self._answer(store, batch, 1)[1]
             if len(self._asked) > _KEPT:
                 store.delete_key(f"batch/{self._asked.popleft()}")
-        except (OSError, RuntimeError):
-            _log.warning("the ranks cannot agree on signals: each handles its own", exc_info=True)
+        except (OSError, RuntimeError) as error:
+            _log.warning("the ranks cannot agree on signals, each handles its own: %s", error)
             self._store, signals = None, set()
         return signals
 
