@@ -183,7 +183,9 @@ def test_the_demo_is_planned_for_64_cards_and_two_strategies() -> None:
         )
 
     assert [(each.strategy, each.generation) for each in result.strategies] == [
-        (strategy, generation) for strategy in ("hpu_ddp", "deepspeed_stage_3") for generation in ("GAUDI2", "GAUDI3")
+        (strategy, generation)
+        for strategy in ("hpu_parallel", "deepspeed_stage_3")
+        for generation in ("GAUDI2", "GAUDI3")
     ]
     (reduction,) = result.strategies[0].collectives
     assert (reduction.name, reduction.ranks, reduction.bytes) == ("allreduce", 64, 4 * 322)

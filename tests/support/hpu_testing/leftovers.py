@@ -16,8 +16,8 @@ from typing import Final
 _SECONDS_TO_END: Final = 10.0
 # The state LISTEN of a socket, Linux's include/net/tcp_states.h.
 _LISTEN: Final = "0A"
-# pytest's own, and those of the terminal.
-_CHANGED_BY_PYTEST: Final = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES"}
+# Those of pytest, of the terminal, and of the imports of Ray and Lightning.
+_OF_OTHERS: Final = {"PYTEST_CURRENT_TEST", "COLUMNS", "LINES", "RAY_CLIENT_MODE", "PYTORCH_NVML_BASED_CUDA_CHECK"}
 _FILES_OF_TOOLS: Final = {".coverage", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 shared_children: Final[set[int]] = set()
@@ -53,7 +53,7 @@ class Belongings:
             frozenset(each for each in threading.enumerate() if not isinstance(each, threading._DummyThread)),
             frozenset(_children()),
             _listening_ports(),
-            {name: value for name, value in os.environ.items() if name not in _CHANGED_BY_PYTEST},
+            {name: value for name, value in os.environ.items() if name not in _OF_OTHERS},
             frozenset(
                 file
                 for each in {folder, tempfile.gettempdir()}
