@@ -37,7 +37,7 @@ RANKS = 2
 SLOW = (modes.COMPILE.title, media.SUBJECT.title)
 # Simulated cards show it, in a process that a server forks.
 SHOWN = [
-    pytest.param(each.id, marks=pytest.mark.slow) if each.subject in SLOW else each.id
+    pytest.param(each.id, marks=(pytest.mark.slow, pytest.mark.timeout(120))) if each.subject in SLOW else each.id
     for each in register.assumptions()
     if not (each.simulator or each.variables)
 ]
