@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +11,6 @@ import hpu_sim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 _metrics = hpu.metrics
@@ -115,80 +113,3 @@ print(list(after), after["TotalHit"] - before["TotalHit"], after["TotalMiss"] - 
 
     assert output_of(program, **variables) == "['TotalHit', 'RecipeHit', 'TotalMiss', 'RecipeMiss'] 2 1"
     assert hpu.metric_global("recipe_cache") is None
-
-
-def test_metrics_are_dumped(tmp_path: Path) -> None:
-    """Each dump appends an entry per metric, which says "simulated"."""
-    file = tmp_path / "metrics.json"
-
-    hpu.metrics_dump(str(file))
-    hpu.metrics_dump(str(file))
-
-    entries = json.loads(file.read_text(encoding="utf-8"))
-    assert [entry["metric_name"] for entry in entries] == 2 * [
-        "graph_compilation",
-        "cpu_fallback",
-        "memory_defragmentation",
-    ]
-    assert {entry["triggered_by"] for entry in entries} == {"user"}
-    assert all(entry["simulated"] for entry in entries)
-    assert list(entries[0]["statistics"]) == ["TotalNumber", "TotalTime", "AvgTime"]
-    assert entries[0]["generated_on"]
-
-
-def test_a_dump_can_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of the file contains the rank."""
-    monkeypatch.setenv("RANK", "3")
-
-    hpu.metrics_dump(str(tmp_path / "metrics.txt"), "text")
-
-    lines = (tmp_path / "metrics-rank3.txt").read_text(encoding="utf-8").splitlines()
-    assert lines[:2] == ["metric_name: graph_compilation", "triggered_by: user"]
-
-
-def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`format` must be 'json' or 'text', got 'xml'"):
-        hpu.metrics_dump(str(tmp_path / "metrics.xml"), "xml")
-
-
-@pytest.mark.parametrize("variable", ["PT_HPU_METRICS_FILE", "HABANA_PT_METRICS_FILE"])
-def test_a_variable_enables_a_dump_at_exit(variable: str, tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """The entries cover the whole process."""
-    file = tmp_path / "end.json"
-    program = _WORK + "torch.ones(3, device='hpu').add(1)\nhtcore.mark_step()"
-
-    output_of(program, HPU_SIM_DEVICES="1", PT_HPU_LAZY_MODE="1", **{variable: str(file)})
-
-    first = json.loads(file.read_text(encoding="utf-8"))[0]
-    assert (first["triggered_by"], first["statistics"]["TotalNumber"]) == ("process_exit", 1)
-
-
-def test_metrics_can_be_dumped_at_each_step_and_change(tmp_path: Path, output_of: Callable[..., str]) -> None:
-    """The third step changes no metric."""
-    file = tmp_path / "steps.json"
-    program = _WORK + "for i in (1, 2, 2):\n    torch.ones(i, device='hpu').add(1)\n    htcore.mark_step()"
-
-    output_of(
-        program,
-        HPU_SIM_DEVICES="1",
-        PT_HPU_LAZY_MODE="1",
-        PT_HPU_METRICS_FILE=str(file),
-        PT_HPU_METRICS_DUMP_TRIGGERS="mark_step, metric_change",
-    )
-
-    entries = json.loads(file.read_text(encoding="utf-8"))
-    reasons = [entry["triggered_by"] for entry in entries if entry["metric_name"] == "graph_compilation"]
-    assert reasons == ["mark_step", "metric_change", "mark_step", "metric_change", "mark_step"]
-
-
-def test_an_unknown_trigger_is_a_warning(tmp_path: Path, run_python: Callable[..., Any]) -> None:
-    """The other triggers work."""
-    program = "import logging; logging.basicConfig(); import hpu_sim; hpu_sim.activate()"
-
-    result = run_python(
-        program, PT_HPU_METRICS_FILE=str(tmp_path / "m.json"), PT_HPU_METRICS_DUMP_TRIGGERS="never,process_exit"
-    )
-
-    assert result.returncode == 0
-    assert "PT_HPU_METRICS_DUMP_TRIGGERS names unknown triggers: never" in result.stderr
-    assert (tmp_path / "m.json").is_file()

@@ -131,14 +131,6 @@ def test_what_strict_mode_would_refuse_is_one_line_over_all_ranks() -> None:
     assert render(make_report(*records)).splitlines()[-1] == "  --strict would refuse or change: 3 000 complex results"
 
 
-def test_sums_of_a_card_are_compared_over_all_ranks() -> None:
-    records = [make_record(rank=rank, numerics={"mm of bfloat16": (600, 1e-4 * (rank + 1))}) for rank in range(2)]
-
-    assert render(make_report(*records)).splitlines()[-1] == (
-        "  sums rounded as on a card, largest relative distance to the CPU's: 2.0e-04 in 1 200 mm of bfloat16"
-    )
-
-
 def test_strict_mode_is_in_the_title() -> None:
     record = make_record(machine=dataclasses.replace(MACHINE, strict=True))
 

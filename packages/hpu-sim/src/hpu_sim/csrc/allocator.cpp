@@ -29,7 +29,7 @@ void atomic_max(std::atomic<int64_t>& maximum, int64_t value) {
 }
 
 bool exceeds_limit(int64_t bytes) {
-  return !is_never() &&
+  return !is_planning() &&
          bytes > memory_limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed);
 }
 
@@ -46,49 +46,27 @@ bool is_chosen_to_fail() {
   return false;
 }
 
-// What the memory of a block counts as.
-struct Charge {
-  int64_t bytes = 0;
-  DevicePool::Id pool_id = 0;  // 0 outside of the pool
-};
+MemoryRules memory_rules;  // of strict mode; written while the device has no blocks
 
-struct StrictPool {
-  ForkSafeMutex mutex;
-  DevicePool pool;
-  PoolRules rules;
-};
-
-StrictPool& strict_pool = *new StrictPool();
-
-std::optional<Charge> find_memory(int64_t bytes) {
-  if (is_strict()) {
-    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
-    const auto block = strict_pool.pool.allocate(bytes);
-    return block.has_value() ? std::make_optional(Charge{block->bytes, block->id}) : std::nullopt;
+// Returns what the memory of a block counts as.
+int64_t charge_of(int64_t bytes) {
+  if (!is_strict()) {
+    return bytes;
   }
-  return exceeds_limit(bytes) ? std::nullopt : std::make_optional(Charge{bytes, 0});
+  const int64_t unit = memory_rules.alignment;
+  return bytes < 2 * unit ? 0 : (bytes + unit - 1) / unit * unit;
 }
 
-// Returns none, and records nothing, beyond the limit.
-std::optional<Charge> try_record_alloc(int64_t bytes) {
-  if (C10_UNLIKELY(bytes > 0 && is_chosen_to_fail())) {
+// Returns what counts; none, and records nothing, beyond the limit.
+std::optional<int64_t> try_record_alloc(int64_t bytes) {
+  const int64_t charge = charge_of(bytes);
+  if (C10_UNLIKELY(bytes > 0 && is_chosen_to_fail()) || exceeds_limit(charge)) {
     return std::nullopt;
   }
-  const auto charge = find_memory(bytes);
-  if (charge.has_value()) {
-    atomic_max(stats.peak, stats.in_use.fetch_add(charge->bytes) + charge->bytes);
-    atomic_max(stats.max_alloc_size, bytes);
-    ++stats.num_allocs;
-  }
+  atomic_max(stats.peak, stats.in_use.fetch_add(charge) + charge);
+  atomic_max(stats.max_alloc_size, bytes);
+  ++stats.num_allocs;
   return charge;
-}
-
-void release_memory(const Charge& charge) {
-  if (charge.pool_id != 0) {
-    const std::lock_guard<std::mutex> lock(strict_pool.mutex);
-    strict_pool.pool.free(charge.pool_id);
-  }
-  stats.in_use -= charge.bytes;
 }
 
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
@@ -96,7 +74,7 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 // Context of every DataPtr of this allocator.
 struct DeviceBlock {
   StoragePtr cpu;
-  Charge charge;
+  int64_t charge = 0;
   bool is_halved = false;
   std::atomic<bool> is_committed{false};
   std::atomic<bool> is_pending{false};
@@ -124,7 +102,7 @@ struct DeviceBlock {
       }
       charge = *found;
       is_committed = true;
-      record_memory(value.number, charge.bytes);
+      record_memory(value.number, charge);
     }
     return true;
   }
@@ -140,9 +118,9 @@ struct DeviceBlock {
 
   void release() {
     if (is_committed.exchange(false)) {
-      release_memory(charge);
+      stats.in_use -= charge;
       ++stats.num_frees;
-      record_memory(value.number, -charge.bytes);
+      record_memory(value.number, -charge);
     }
   }
 };
@@ -193,13 +171,13 @@ StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocat
 }
 
 StoragePtr make_cpu_storage(size_t bytes) {
-  auto* allocator = is_never() ? reserving_allocator() : c10::GetCPUAllocator();
+  auto* allocator = is_planning() ? reserving_allocator() : c10::GetCPUAllocator();
   return make_storage(bytes, allocator->allocate(bytes), allocator);
 }
 
 // Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
 StoragePtr make_handle(size_t bytes) {
-  if (is_never() || static_cast<int64_t>(bytes) <= memory_limit.load(std::memory_order_relaxed)) {
+  if (is_planning() || static_cast<int64_t>(bytes) <= memory_limit.load(std::memory_order_relaxed)) {
     return make_cpu_storage(bytes);
   }
   return make_storage(bytes, {nullptr, c10::Device(c10::DeviceType::CPU)}, c10::GetCPUAllocator());
@@ -223,7 +201,7 @@ class DeviceAllocator final : public AllocatorBase {
 
 #if HPU_SIM_TORCH >= 203
   void copy_data(void* destination, const void* source, size_t bytes) const override {
-    if (!is_never()) {
+    if (!is_planning()) {
       std::memcpy(host_address(destination), host_address(source), bytes);
     }
   }
@@ -294,8 +272,6 @@ void throw_out_of_memory(int64_t bytes) {
 
 std::map<std::string, int64_t> memory_stats() {
   destroy_released();
-  const std::lock_guard<std::mutex> lock(strict_pool.mutex);
-  const auto& pool = strict_pool.pool;
   return {
       {"limit", memory_limit},
       {"in_use", stats.in_use},
@@ -304,9 +280,7 @@ std::map<std::string, int64_t> memory_stats() {
       {"num_allocs", stats.num_allocs},
       {"num_frees", stats.num_frees},
       {"max_alloc_size", stats.max_alloc_size},
-      {"workspace", is_strict() ? pool.workspace() : 0},
-      {"largest_free", is_strict() ? pool.largest_free() : memory_limit - stats.in_use},
-      {"num_defragmentations", is_strict() ? pool.num_defragmentations() : 0},
+      {"workspace", memory_rules.workspace},
   };
 }
 
@@ -320,12 +294,11 @@ void reset_accumulated_memory() {
   stats.num_frees = 0;
 }
 
-void set_strict(std::optional<PoolRules> rules) {
-  const std::lock_guard<std::mutex> lock(strict_pool.mutex);
-  auto& pool = strict_pool.pool;
-  stats.in_use -= pool.reserved();
-  pool.reset(memory_limit, rules.value_or(PoolRules{}));
-  atomic_max(stats.peak, stats.in_use.fetch_add(pool.reserved()) + pool.reserved());
+void set_strict(const std::optional<MemoryRules>& rules) {
+  const auto reserved = [] { return memory_rules.small_slab + memory_rules.workspace; };
+  stats.in_use -= reserved();
+  memory_rules = rules.value_or(MemoryRules{});
+  atomic_max(stats.peak, stats.in_use.fetch_add(reserved()) + reserved());
   strict_enabled = rules.has_value();
 }
 
@@ -456,19 +429,19 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   c10::DataPtr moved(device_address(mutable_bytes(*cpu)), &block, &delete_device_block, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
   old.release_context();  // The new DataPtr owns the block.
-  const Charge charge = block.charge;
-  release_memory(charge);
+  const int64_t charge = block.charge;
+  stats.in_use -= charge;
   const auto grown = try_record_alloc(block.bytes());
   if (!grown.has_value()) {
     // The old memory is freed already, so the new DataPtr stays, with the size that the limit allows.
     const int64_t growth = static_cast<int64_t>(cpu->nbytes() - before);
     cpu->set_nbytes(before);
-    block.charge = find_memory(block.bytes()).value_or(Charge{charge.bytes});
-    stats.in_use += block.charge.bytes;
+    block.charge = charge_of(block.bytes());
+    stats.in_use += block.charge;
     return growth;
   }
   block.charge = *grown;
-  record_memory(block.value.number, grown->bytes - charge.bytes);
+  record_memory(block.value.number, *grown - charge);
   ++stats.num_frees;
   impl->set_nbytes(cpu->nbytes());
   return 0;
@@ -493,7 +466,7 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
       stream->wait_for(pending_event(hpu));
       block_of(grown).pending = stream->push("aten::resize_", copy);
       block_of(grown).is_pending = true;
-    } else if (!is_never()) {
+    } else if (!is_planning()) {
       copy();
     }
   }

@@ -4,12 +4,11 @@
 // storage without a copy.
 //
 // In strict mode, memory is as on a card: an empty tensor is a handle, whose memory is committed at its first use;
-// blocks come from the pool of device_pool.h; elements of eight bytes that the device stores in four count four; and
-// addresses of device memory are none of the host, which faults when it reads them.
+// blocks are rounded as the bridge's; elements of eight bytes that the device stores in four count four; and addresses
+// of device memory are none of the host, which faults when it reads them.
 #pragma once
 
 #include "common.h"
-#include "device_pool.h"
 #include "stream.h"
 
 namespace hpu_sim {
@@ -19,7 +18,7 @@ inline const c10::Device kDevice(c10::DeviceType::HPU, 0);
 // What is known of a storage of the device.
 struct KnownValue {
   int64_t number = 0;     // counts storages
-  bool is_known = false;  // in a plan, whether its memory has its values; see never.h
+  bool is_known = false;  // in a plan, whether its memory has its values; see planning.h
   int8_t assumed = -1;    // 0 or 1: the value that a plan assumes of all elements
 };
 
@@ -33,9 +32,15 @@ void reset_peak_memory();
 void reset_accumulated_memory();
 inline std::atomic<int64_t> memory_limit{INT64_MAX};  // in bytes
 
-// Starts strict mode, in which blocks come from a pool with these rules; none ends it. To be called before the device
-// is used.
-void set_strict(std::optional<PoolRules> rules);
+// Values of `hpu_sim.device.memory_rules`, in bytes.
+struct MemoryRules {
+  int64_t alignment = 1;
+  int64_t small_slab = 0;  // for blocks below two alignments; in use from the start
+  int64_t workspace = 0;   // of recipes; in use from the start
+};
+
+// Starts strict mode, in which blocks count by these rules; none ends it. To be called while the device has no blocks.
+void set_strict(const std::optional<MemoryRules>& rules);
 
 // Makes the allocation of this number from now on fail, once, as beyond the memory limit; for tests. 0 makes none fail.
 // Returns the number that was left of the call before: 0 if its allocation has failed.

@@ -11,7 +11,7 @@
 #include "execution.h"
 #include "graph.h"
 #include "host_allocators.h"
-#include "never.h"
+#include "planning.h"
 #include "released_later.h"
 #include "stream.h"
 #include "strict.h"
@@ -125,12 +125,12 @@ at::Tensor& copy_unrecorded(at::Tensor& self, const at::Tensor& source, bool non
   if (is_hpu_tensor(self) || is_hpu_tensor(source)) {
     record_copy(source, self, non_blocking);
   }
-  if (is_never()) {
+  if (is_planning()) {
     return copy_without_data(self, source);
   }
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
   const auto mode = execution_mode();
-  if (C10_UNLIKELY(mode == ExecutionMode::kNever)) {
+  if (C10_UNLIKELY(mode == ExecutionMode::kDropped)) {
     return self;
   }
   if (C10_UNLIKELY(mode == ExecutionMode::kLater) && (non_blocking || is_hpu_tensor(self))) {
@@ -169,11 +169,11 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   ++counters.d2h_copies;
   counters.d2h_bytes += static_cast<int64_t>(self.element_size());
   wait_for_memory(self.storage());
-  const auto planned = is_never() ? std::make_optional(read_element(self)) : std::nullopt;
+  const auto planned = is_planning() ? std::make_optional(read_element(self)) : std::nullopt;
   record_host_sync(
       "aten::_local_scalar_dense", "host_sync", planned ? torch::jit::Stack{*planned} : torch::jit::Stack{});
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
-  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kNever)) {
+  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kDropped)) {
     return at::zeros({}, self.options().device(at::kCPU)).item();
   }
   return planned ? *planned : at::_local_scalar_dense(as_cpu_alias(self));

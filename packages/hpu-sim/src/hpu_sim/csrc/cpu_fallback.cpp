@@ -3,7 +3,6 @@
 #include <ATen/core/enum_tag.h>
 #include <c10/util/SmallVector.h>
 
-#include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
 #include "autograd_threads.h"
@@ -15,7 +14,7 @@
 #include "graph.h"
 #include "ivalue_tensors.h"
 #include "low_precision.h"
-#include "never.h"
+#include "planning.h"
 #include "recipe_key.h"
 #include "stream.h"
 #include "strict.h"
@@ -132,13 +131,13 @@ class CpuFallbackCall {
   void alias_inputs_as_cpu() {
     const auto& arguments = op_.schema().arguments();
     const size_t first = first_ = stack_.size() - arguments.size();
-    mode_ = is_next_call_lost() ? ExecutionMode::kNever : execution_mode();
+    join_pipeline();
+    mode_ = execution_mode();
     for (size_t i = 0; i < arguments.size(); ++i) {
       alias_input(stack_[first + i], arguments[i], i);
     }
     check_devices();
     check_generator();
-    accumulation_ = has_accumulation() ? find_accumulation(op_, stack_) : nullptr;
     graph_recorder().add_call(op_, c10::ArrayRef<c10::IValue>(&stack_[first], arguments.size()));
     if (C10_UNLIKELY(is_synchronizing())) {
       wait_for_arguments();
@@ -150,7 +149,7 @@ class CpuFallbackCall {
   void compute() {
     if (C10_UNLIKELY(mode_ != ExecutionMode::kNow)) {
       // A view needs no kernel.
-      if (!is_view(op_) && (mode_ == ExecutionMode::kNever ? infer_results(op_, stack_) : prepare_later())) {
+      if (!is_view(op_) && (mode_ == ExecutionMode::kDropped ? infer_results(op_, stack_) : prepare_later())) {
         return;
       }
       if (has_failed_commit_) {
@@ -186,7 +185,7 @@ class CpuFallbackCall {
   void run_now() {
     const ScopedTraceEvent event("kernel", op_.operator_name().name.c_str());
     try {
-      run_kernel(op_, stack_, has_low_precision_, accumulation_);
+      run_kernel(op_, stack_, has_low_precision_);
     } catch (...) {
       sync_written_args();
       throw;
@@ -203,15 +202,7 @@ class CpuFallbackCall {
     }
   }
 
-  static void run_kernel(
-      const c10::OperatorHandle& op,
-      torch::jit::Stack& stack,
-      bool has_low_precision,
-      const Accumulation* accumulation) {
-    if (C10_UNLIKELY(accumulation != nullptr)) {
-      run_accumulated(*accumulation, op, stack, [&] { run_kernel(op, stack, has_low_precision, nullptr); });
-      return;
-    }
+  static void run_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack, bool has_low_precision) {
     if (C10_UNLIKELY(has_low_precision)) {
       redispatch_low_precision(op, stack);
     } else {
@@ -239,13 +230,12 @@ class CpuFallbackCall {
     torch::jit::Stack results(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
     later_ = [op = op_,
               has_low_precision = has_low_precision_,
-              accumulation = accumulation_,
               thread = is_traced() ? current_thread_id() : 0,
               arguments = std::move(arguments),
               results = std::move(results),
               written = written_in_half()]() mutable {
       const ScopedTraceEvent event("kernel", op.operator_name().name.c_str(), 0, thread);
-      run_kernel(op, arguments, has_low_precision, accumulation);
+      run_kernel(op, arguments, has_low_precision);
       for (size_t i = 0; i < results.size(); ++i) {
         for_each_pair(results[i], arguments[i], [&op](const at::Tensor& target, const at::Tensor& result) {
           write_result(op, target, result);
@@ -316,7 +306,7 @@ class CpuFallbackCall {
       if (!has_pipeline()) {
         throw;
       }
-      mode_ = ExecutionMode::kNever;
+      mode_ = ExecutionMode::kDropped;
       fail_execution();
     }
   }
@@ -502,7 +492,6 @@ class CpuFallbackCall {
   std::function<void()> later_;
   at::Generator generator_;
   const c10::Argument* cpu_argument_ = nullptr;
-  const Accumulation* accumulation_ = nullptr;
   ExecutionMode mode_ = ExecutionMode::kNow;
   bool has_failed_commit_ = false;
   bool has_foreign_memory_ = false;
@@ -535,10 +524,10 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (is_heard) {
     arguments.assign(end(op.schema().arguments().size()), stack->end());
   }
-  if (!is_never() || !lose_forever(op, *stack)) {
+  if (!is_planning() || !plan_call(op, *stack)) {
     CpuFallbackCall(op, *stack).run();
-    if (is_never()) {
-      know_results(op, *stack);
+    if (is_planning()) {
+      note_values(op, *stack);
     }
   }
   if (is_heard) {
@@ -548,7 +537,7 @@ void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void cpu_fallback_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  if (is_never()) {
+  if (is_planning()) {
     cpu_fallback(op, stack);
     return;
   }

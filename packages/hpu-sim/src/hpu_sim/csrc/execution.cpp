@@ -172,7 +172,7 @@ InferredPtr run_meta_kernel(
     }
   }
   std::optional<NoAlerts> no_alerts;
-  if (is_never()) {
+  if (is_planning()) {
     no_alerts.emplace();
   }
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);

@@ -6,9 +6,9 @@
 namespace hpu_sim {
 
 enum class ExecutionMode : uint8_t {
-  kNow,    // on the calling thread, before its call returns
-  kLater,  // as asynchronous as a card
-  kNever,  // a forked child in strict mode, which has none of the threads that run operators on a card
+  kNow,      // on the calling thread, before its call returns
+  kLater,    // as asynchronous as a card
+  kDropped,  // a forked child in strict mode, which has none of the threads that run operators on a card
 };
 
 inline std::atomic<ExecutionMode> current_execution_mode{ExecutionMode::kNow};
@@ -17,11 +17,11 @@ inline ExecutionMode execution_mode() {
   return current_execution_mode.load(std::memory_order_relaxed);
 }
 
-inline std::atomic<bool> never_enabled{false};
+inline std::atomic<bool> planning_enabled{false};
 
-// Returns whether kernels never run: in a plan, see never.h.
-inline bool is_never() {
-  return C10_UNLIKELY(never_enabled.load(std::memory_order_relaxed));
+// Returns whether kernels never run: in a plan, see planning.h.
+inline bool is_planning() {
+  return C10_UNLIKELY(planning_enabled.load(std::memory_order_relaxed));
 }
 
 // What a Meta kernel has made of a call.

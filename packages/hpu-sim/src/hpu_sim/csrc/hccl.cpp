@@ -10,7 +10,7 @@
 #include "graph.h"
 #include "hccl_tensors.h"
 #include "hccl_work.h"
-#include "never.h"
+#include "planning.h"
 #include "stream.h"
 #include "strict.h"
 
@@ -453,7 +453,7 @@ class HcclBackend final : public c10d::Backend {
       record_collective(call.name, call.payload);
     }
     return launched(
-        is_planned() || execution_mode() == ExecutionMode::kNever
+        is_planned() || execution_mode() == ExecutionMode::kDropped
             ? make_hccl_work(call.type, call.outputs, {}, nullptr, call.on_waited)
             : enqueue(call, start));
   }
@@ -462,14 +462,14 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr enqueue(const Call& call, const Start& start) {
     const bool is_now = execution_mode() == ExecutionMode::kNow;
     const bool is_transfer = call.type == c10d::OpType::SEND || call.type == c10d::OpType::RECV;
-    // A transfer starts although the one before, with another rank, has not ended. If kernels run now, it may also end
-    // before that one.
-    auto& first = created(is_transfer ? launches_ : collectives_);
-    const auto own = is_transfer && is_now ? Stream::create() : nullptr;
-    auto& last = own != nullptr ? *own : is_transfer ? created(transfers_) : first;
+    // A collective starts and ends in one stream. A transfer starts although the one before, with another rank, has not
+    // ended: it ends in another stream, and in one of its own if kernels run now, perhaps before that one.
+    auto& starting = created(is_transfer ? launches_ : collectives_);
+    const auto own_ending = is_transfer && is_now ? Stream::create() : nullptr;
+    auto& ending = own_ending != nullptr ? *own_ending : is_transfer ? created(transfers_) : starting;
     if (!is_now) {
-      first.wait_for(current_stream()->record());
-      for_each_tensor_of(call, [&](const at::Tensor& tensor) { first.wait_for(pending_event(tensor.storage())); });
+      starting.wait_for(current_stream()->record());
+      for_each_tensor_of(call, [&](const at::Tensor& tensor) { starting.wait_for(pending_event(tensor.storage())); });
     }
     const auto running = std::make_shared<RunningCollective>(/*raises=*/is_now);
     const int64_t bytes = num_bytes(call.payload);
@@ -480,7 +480,7 @@ class HcclBackend final : public c10d::Backend {
     if (!is_now && (graph_recorder().lazy() || is_coalescing())) {
       communicator_->gloo();  // Its first use holds the host, as in the bridge.
     } else if (!is_now) {
-      push(first, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
+      push(starting, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
     }
     const auto wait = [is_now](c10d::Work& work) {
       try {
@@ -496,10 +496,10 @@ class HcclBackend final : public c10d::Backend {
       const auto compare = [communicator = communicator_, wait, what = description(call), key = signature(call)] {
         compare_ranks(communicator->gloo(), key, what, wait);
       };
-      push(first, WorkKind::kWait, compare);
+      push(starting, WorkKind::kWait, compare);
     }
     const auto started =
-        push(first, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, is_timed] {
+        push(starting, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, is_timed] {
           const c10::InferenceMode off(false);
           // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch
           // writes to an event that it has freed. The bridge's collectives have no such record either.
@@ -509,10 +509,10 @@ class HcclBackend final : public c10d::Backend {
           running->gloo = std::move(result.gloo);
           running->on_completed = std::move(result.on_completed);
         });
-    last.wait_for(started);
-    push(last, WorkKind::kWait, [running = running.get(), wait] { wait(*running->gloo); });
-    const auto event =
-        push(last, WorkKind::kKernel, [running = running.get(), name = call.name, thread = current_thread_id(), bytes] {
+    ending.wait_for(started);
+    push(ending, WorkKind::kWait, [running = running.get(), wait] { wait(*running->gloo); });
+    const auto event = push(
+        ending, WorkKind::kKernel, [running = running.get(), name = call.name, thread = current_thread_id(), bytes] {
           const c10::InferenceMode off(false);
           if (running->on_completed) {
             running->on_completed();
@@ -524,12 +524,12 @@ class HcclBackend final : public c10d::Backend {
           running->on_completed = nullptr;
         });
     if (is_now) {
-      last.push(call.name, [running] { running->finish(); }, WorkKind::kWait);
+      ending.push(call.name, [running] { running->finish(); }, WorkKind::kWait);
     } else {
       for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
     }
-    if (own != nullptr) {
-      own->close();
+    if (own_ending != nullptr) {
+      own_ending->close();
     }
     return make_hccl_work(call.type, call.outputs, event, running, call.on_waited);
   }

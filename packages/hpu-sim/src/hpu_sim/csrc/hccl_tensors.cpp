@@ -2,7 +2,6 @@
 
 #include <ATen/ops/cat.h>
 
-#include "accumulation.h"
 #include "alias.h"
 #include "allocator.h"
 #include "dtypes.h"
@@ -50,14 +49,6 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
          (native_dtypes == NativeReduceDtypes::kAll && dtype != at::kBool && !is_float8(dtype)) ||
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
-}
-
-// HCCL casts 16 bits to float32 while a box reduces, and back once (collective_states.cpp of HCL 1.21). Gloo rounds
-// each sum.
-bool is_summed_in_float32(const Tensors& tensors) {
-  return has_accumulation() && std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-           return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
-         });
 }
 
 }  // namespace
@@ -190,7 +181,7 @@ Reduction make_allreduce(const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     narrow_to_stored(tensor);
   }
-  const bool converts = !are_native(tensors, NativeReduceDtypes::kFloats) || is_summed_in_float32(tensors);
+  const bool converts = !are_native(tensors, NativeReduceDtypes::kFloats);
   OutputBuffers outputs;
   auto buffers = map_tensors(tensors, [&](const at::Tensor& tensor) { return outputs.add(tensor, converts); });
   return {std::move(buffers), outputs.copy_back()};
@@ -220,7 +211,7 @@ Reduction make_reduce_scatter(
     }
     return flatten(parts);
   });
-  if (!are_native(buffers, native_dtypes) || is_summed_in_float32(buffers)) {
+  if (!are_native(buffers, native_dtypes)) {
     buffers = map(buffers, [](const at::Tensor& buffer) { return buffer.to(at::kFloat); });
   }
   auto copy_part = [outputs, buffers, rank] {

@@ -7,7 +7,6 @@
 #include "autocast.h"
 #include "autograd_threads.h"
 #include "cpu_placement.h"
-#include "device_pool.h"
 #include "dtypes.h"
 #include "events.h"
 #include "execution.h"
@@ -16,7 +15,7 @@
 #include "guard.h"
 #include "hccl.h"
 #include "ivalue_tensors.h"
-#include "never.h"
+#include "planning.h"
 #include "stream.h"
 #include "strict.h"
 
@@ -168,24 +167,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "set_listener", &set_listener, py::arg("listener"), py::arg("diagnostics") = true, py::arg("operators") = false);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", [](bool value) { hpu_sim::is_acquired = value; });
-  m.def(
-      "set_strict",
-      [](bool enabled,
-         int64_t alignment,
-         int64_t small_slab,
-         int64_t workspace,
-         int64_t max_slack,
-         double min_filling) {
-        hpu_sim::set_strict(
-            enabled ? std::make_optional(hpu_sim::PoolRules{alignment, small_slab, workspace, max_slack, min_filling})
-                    : std::nullopt);
-      });
+  m.def("set_strict", [](bool enabled, int64_t alignment, int64_t small_slab, int64_t workspace) {
+    hpu_sim::set_strict(
+        enabled ? std::make_optional(hpu_sim::MemoryRules{alignment, small_slab, workspace}) : std::nullopt);
+  });
   m.def("is_strict", &hpu_sim::is_strict);
   m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
   m.def("lenience_counts", &lenience_counts);
-  m.def("set_accumulation", &hpu_sim::set_accumulation);
-  m.def("set_float8_product", [](bool value) { hpu_sim::is_float8_product = value; });
-  m.def("accumulation_distances", &hpu_sim::accumulation_distances);
   m.def("set_locator", [](py::function locate) {
     *locator_function = std::move(locate);
     hpu_sim::locate = &call_function<std::string, &locator_function>;
@@ -195,9 +183,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_execution_mode", [](const std::string& name) {
     using hpu_sim::ExecutionMode;
     static const std::map<std::string, ExecutionMode> modes = {
-        {"now", ExecutionMode::kNow}, {"later", ExecutionMode::kLater}, {"never", ExecutionMode::kNever}};
+        {"now", ExecutionMode::kNow}, {"later", ExecutionMode::kLater}, {"dropped", ExecutionMode::kDropped}};
     const auto found = modes.find(name);
-    TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or never, got ", name);
+    TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or dropped, got ", name);
     hpu_sim::current_execution_mode = found->second;
   });
   m.def("exit_at_interrupt", &hpu_sim::exit_at_interrupt);
@@ -252,10 +240,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return hpu_sim::make_hccl_backend(
         rank, size, std::make_shared<hpu_sim::Communicator>(hpu_sim::own_client(store), rank, size, connect_once));
   });
-  m.def("make_never_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
-  m.def("set_never", [](bool enabled, py::function is_reserved_on_host) {
+  m.def("make_planned_backend", [](int rank, int size) { return hpu_sim::make_hccl_backend(rank, size, nullptr); });
+  m.def("set_planning", [](bool enabled, py::function is_reserved_on_host) {
     *host_function = std::move(is_reserved_on_host);
-    hpu_sim::set_never(enabled, &call_function<bool, &host_function>);
+    hpu_sim::set_planning(enabled, &call_function<bool, &host_function>);
   });
   m.def("assume", &hpu_sim::assume);
   m.def("take_memory_changes", &hpu_sim::take_memory_changes);

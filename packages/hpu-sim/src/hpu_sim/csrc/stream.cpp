@@ -24,9 +24,6 @@ using namespace std::chrono_literals;
 constexpr auto kPoll = 1ms;
 constexpr auto kForever = std::chrono::hours(24 * 365);
 
-// From execution to compilation, to lowering, to the calling thread.
-constexpr int kPipelineStages = 3;
-
 // Held by the work that computes, so that a fork finds no mutex of torch locked.
 ForkSafeMutex& kernel_mutex = *new ForkSafeMutex(ForkOrder::kOutermost);
 
@@ -46,7 +43,6 @@ struct Device {
 
   std::mutex error_mutex;
   std::exception_ptr error;
-  int stages_left = 0;
 
   std::atomic<int> num_gil_requests{0};
 };
@@ -416,19 +412,7 @@ void keep_error(const char* op, std::exception_ptr error, const std::string& lin
   }
   const std::lock_guard<std::mutex> lock(device().error_mutex);
   device().error = std::move(error);
-  device().stages_left = kPipelineStages;
   has_kept_error = true;
-}
-
-bool advance_kept_error() {
-  {
-    const std::lock_guard<std::mutex> lock(device().error_mutex);
-    if (device().error == nullptr || --device().stages_left > 0) {
-      return device().error != nullptr;
-    }
-  }
-  throw_kept_error();
-  return false;
 }
 
 void throw_kept_error() {

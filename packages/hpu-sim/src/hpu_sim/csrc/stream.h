@@ -154,11 +154,9 @@ void exit_at_interrupt();
 // Counts as progress, for waits that Synapse does not watch.
 void note_progress();
 
-// Errors of the eager pipeline. The calling thread checks an operator's arguments; then the operator passes three
-// threads: lowering, compilation and execution. A thread keeps the error of its operator, and raises it in the thread
-// before when that one enqueues the next operator, which is lost. An error thus reaches the program in the third
-// operator after it, or where the host joins the pipeline. The simulator says which operator failed, and in strict mode
-// which line launched it; a card cannot.
+// Late errors of operators: those of a kernel, or of an execution that finds no memory. They reach the program at its
+// next operator, or where the host joins; on a card up to three operators later. The simulator says which operator
+// failed, and in strict mode which line launched it; a card cannot.
 
 // Returns whether errors come late: in lazy mode, those that are known at the call are raised by it.
 bool has_pipeline();
@@ -171,13 +169,7 @@ std::string launching_line();
 inline std::atomic<std::string (*)()> locate{nullptr};
 
 inline std::atomic<bool> has_kept_error{false};
-bool advance_kept_error();
 void throw_kept_error();
-
-// Enqueues an operator. Returns whether it is lost. Throws the error that has reached the calling thread.
-inline bool is_next_call_lost() {
-  return C10_UNLIKELY(has_kept_error.load(std::memory_order_relaxed)) && advance_kept_error();
-}
 
 // Throws the kept error, if any.
 inline void join_pipeline() {

@@ -16,9 +16,8 @@ DEVICES_VARIABLE: Final = "HPU_SIM_DEVICES"
 GENERATION_VARIABLE: Final = "HPU_SIM_GENERATION"
 RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
-#: Whether the device is as asynchronous as a card, and whether sums round as on one.
+#: Whether the device is as asynchronous as a card.
 ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
-NUMERICS_VARIABLE: Final = "HPU_SIM_NUMERICS"
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"

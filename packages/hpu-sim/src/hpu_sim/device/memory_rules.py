@@ -1,4 +1,4 @@
-"""Rules of the bridge's memory pool, by which strict mode counts the memory in use.
+"""Rules of the bridge's memory pool, by which strict mode counts the memory in use. Fragments are not simulated.
 
 The rules are those of the published bridge 1.19 with its default pool strategy 4 (``backend/synapse_helpers``), which
 reads the alignment from the device. A block is charged at its first use: an empty tensor is only a handle.
@@ -12,11 +12,6 @@ from typing import Final
 ALIGNMENT: Final = {"GAUDI": 128, "GAUDI2": 128, "GAUDI3": 256}
 #: Workspace of recipes that is in use from the start. Recipes extend it by an amount that no published source states.
 WORKSPACE: Final = 4 << 20
-#: Bytes. A free chunk that exceeds a request by less than these is handed out whole if the request fills it to
-#: :data:`MIN_FILLING`; all of it is then in use.
-MAX_SLACK: Final = 128 << 20
-#: Share of a free chunk.
-MIN_FILLING: Final = 0.9
 
 
 def small_slab(generation: str) -> int:

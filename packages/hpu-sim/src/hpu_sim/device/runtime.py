@@ -124,8 +124,6 @@ def set_strict(native: Native, generation: str, *, enabled: bool) -> None:
         memory_rules.ALIGNMENT[generation],
         memory_rules.small_slab(generation),
         memory_rules.WORKSPACE,
-        memory_rules.MAX_SLACK,
-        memory_rules.MIN_FILLING,
     )
 
 
@@ -153,7 +151,7 @@ def _acquire_device() -> None:
 def _use_without_threads() -> None:
     """Let operators be lost, as the bridge does: a forked child lacks the threads that run them, and has no check."""
     # hpu-doctor verify: forked-child-gets-no-numbers
-    native().set_execution_mode("never")
+    native().set_execution_mode("dropped")
     native().set_acquired(True)
     sys.stderr.write(
         "hpu-sim: this forked process uses the card of its parent: on a card its operators never run, and neither do "

@@ -28,7 +28,7 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
     had_group = dist.is_initialized()
     make_group = functools.partial(
         torch_tools.init_process_group,
-        recorder.native.make_never_backend,
+        recorder.native.make_planned_backend,
         dist.init_process_group,
         options.rank,
         options.world_size,

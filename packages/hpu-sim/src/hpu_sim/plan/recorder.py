@@ -82,12 +82,12 @@ class PlanRecorder(OperationRecorder):
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let no kernel run, and record."""
-        self.native.set_never(True, _is_large_on_host)
+        self.native.set_planning(True, _is_large_on_host)
         try:
             with self.listening(decomposes_attention=True), self.memory.following_modules():
                 yield
         finally:
-            self.native.set_never(False, bool)
+            self.native.set_planning(False, bool)
 
     def loader_batch_size(self) -> int | None:
         """Return the size of the batches that DataLoaders give from now on; None for their own.

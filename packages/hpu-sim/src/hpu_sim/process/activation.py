@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, cast
 
 from hpu_sim.common import frames
 from hpu_sim.data import op_support
-from hpu_sim.device import accumulation, features, machine_id, runtime
+from hpu_sim.device import features, machine_id, runtime
 from hpu_sim.device.config import (
     DEFAULT_GENERATION,
     LAZY_VARIABLE,
     MEMORY_VARIABLE,
-    NUMERICS_VARIABLE,
     PLACE_ON_CPU_VARIABLE,
     REPORT_VARIABLE,
     STRICT_VARIABLE,
@@ -117,7 +116,6 @@ def _initialize(config: SimConfig) -> None:
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
     runtime.set_strict(native, config.generation, enabled=config.strict)
-    native.set_accumulation(accumulation.RULES[config.generation] if is_on(os.environ, NUMERICS_VARIABLE) else {})
     if config.strict and not faulthandler.is_enabled():
         # A host that reads device memory dies; this prints its line.
         faulthandler.enable()

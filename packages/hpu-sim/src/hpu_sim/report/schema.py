@@ -211,8 +211,6 @@ class RankRecord:
         recording_error: Error that stopped recording early, if any.
         predicted: Predicted step; None without one, or with detail "counts".
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
-        numerics: With ``HPU_SIM_NUMERICS``, calls whose sums rounded as on a card, and the largest distance of a result
-            to the CPU's relative to it, by operator and dtype.
     """
 
     rank: int
@@ -230,7 +228,6 @@ class RankRecord:
     recording_error: str | None
     predicted: PredictedStep | None = None
     leniences: dict[str, int] = field(default_factory=dict)
-    numerics: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,6 @@ class RecordingSession:
             recording_error=self._aggregator.recording_error,
             predicted=None if self._clock is None else self._clock.predicted,
             leniences={name: count for name, count in self._device.lenience_counts().items() if count},
-            numerics=self._device.accumulation_distances(),
         )
 
 

@@ -115,7 +115,6 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
         yield Finding("performance" if has_failed else "good", title, is_brief=False)
     yield from (Text(f"note: {each}") for each in limitations(report))
     yield from _leniences(report)
-    yield from _numerics(report)
     for title, kinds, text in _SECTIONS:
         chosen = [line for line in lines if line.site.kind in kinds]
         groups = [
@@ -173,18 +172,6 @@ def _leniences(report: Report) -> Iterator[Text]:
     shown = ", ".join(f"{format_int(count)} {name}" for name, count in total.items())
     if shown:
         yield Text(f"--strict would refuse or change: {shown}")
-
-
-def _numerics(report: Report) -> Iterator[Text]:
-    """Yield a line on how far products that round as on a card are from the CPU's."""
-    total: dict[str, tuple[int, float]] = {}
-    for record in report.ranks:
-        for name, (calls, distance) in record.numerics.items():
-            before, largest = total.get(name, (0, 0.0))
-            total[name] = before + calls, max(largest, distance)
-    shown = ", ".join(f"{distance:.1e} in {format_int(calls)} {name}" for name, (calls, distance) in total.items())
-    if shown:
-        yield Text(f"sums rounded as on a card, largest relative distance to the CPU's: {shown}")
 
 
 def _describe_exit(exit_code: int | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch._operators import attention, experts, float8, int4, optimizers, rotary
+from habana_frameworks.torch._operators import attention, float8, optimizers, rotary
 from habana_frameworks.torch.utils.internal import is_lazy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _library = torch.library.Library("hpu", "DEF")
 
 def define_operators() -> None:
     """Define the operators in torch. The schema of AdamW depends on the mode."""
-    operators = [*int4.OPERATORS, *experts.OPERATORS, *attention.OPERATORS, *rotary.OPERATORS]
+    operators = [*attention.OPERATORS, *rotary.OPERATORS]
     operators += optimizers.LAZY_OPERATORS if is_lazy() else optimizers.EAGER_OPERATORS
     # torch has float8 from 2.1 on.
     if hasattr(torch, "float8_e5m2"):

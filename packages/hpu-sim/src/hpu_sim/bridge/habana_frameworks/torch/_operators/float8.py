@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 import torch
 from torch.nn import functional
 
-from hpu_sim.device.runtime import active_config, native
+from hpu_sim.device.runtime import active_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,12 +91,7 @@ def _fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
 ) -> torch.Tensor:
     left = A.float().mT if trans_A else A.float()
     right = B.float().mT if trans_B else B.float()
-    native().set_float8_product(True)
-    try:
-        product = left @ right
-    finally:
-        native().set_float8_product(False)
-    product = scaled(scaled(product, A_scale_inv), B_scale_inv, B_scale_shape)
+    product = scaled(scaled(left @ right, A_scale_inv), B_scale_inv, B_scale_shape)
     if bias is not None:
         product = product + bias.float()
     if accumulate and D is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from habana_frameworks.torch.hpu import _metrics_file
 from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.device.events import Event, emit
 from hpu_sim.device.runtime import acquire_device, native
@@ -33,7 +32,6 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:  # noqa: ARG001
     pending, _closures[:] = list(_closures), []
     for closure, args in pending:
         closure(*args)
-    _metrics_file.notify("mark_step")
 
 
 def iter_mark_step(device_str: str = "") -> None:

@@ -108,7 +108,7 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     """Return the statistics of the bridge's allocator, in bytes and counts.
 
-    Only strict mode has a workspace, and fragments.
+    Only strict mode has a workspace.
     """
     stats = _stats(device)
     return {
@@ -118,7 +118,7 @@ def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
         "workspace": stats["workspace"],
         "last_workspace": stats["workspace"],
         "future": 0,
-        "max_cntgs_chunk": stats["largest_free"],
+        "max_cntgs_chunk": stats["limit"] - stats["in_use"],
         "max_in_use": stats["max_in_use"],
         "num_allocs": stats["num_allocs"],
         "num_free": stats["num_frees"],

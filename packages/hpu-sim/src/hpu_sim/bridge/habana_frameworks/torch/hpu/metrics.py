@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from habana_frameworks.torch.hpu import _metrics_file
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -46,9 +45,8 @@ def _format_cpu_fallback(counts: dict[str, int]) -> list[tuple[str, Any]]:
 
 
 def _format_memory_defragmentation(counts: dict[str, int]) -> list[tuple[str, Any]]:
-    # Only the memory of a strict device fragments. Blocks move if that makes room, so each time is successful.
-    number = counts["TotalNumber"]
-    return [("TotalNumber", number), ("TotalSuccessful", number), ("AvgTime", 0), ("MaxTime", 0)]
+    # Memory does not fragment here.
+    return [(name, counts["TotalNumber"]) for name in ("TotalNumber", "TotalSuccessful", "AvgTime", "MaxTime")]
 
 
 def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
@@ -68,10 +66,7 @@ _METRICS: Final[dict[str, tuple[_Read, _Format]]] = {
         _format_graph_compilation,
     ),
     "cpu_fallback": (lambda: native().cpu_placement_counts(), _format_cpu_fallback),
-    "memory_defragmentation": (
-        lambda: {"TotalNumber": native().memory_stats()["num_defragmentations"]},
-        _format_memory_defragmentation,
-    ),
+    "memory_defragmentation": (lambda: {"TotalNumber": 0}, _format_memory_defragmentation),
 }
 _CACHE_METRICS: Final[dict[str, tuple[_Read, _Format]]] = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
@@ -138,13 +133,6 @@ def _start_all() -> dict[str, Metric]:
 _global_metrics: Final = _start_all()
 
 
-def _global_stats() -> dict[str, list[tuple[str, Any]]]:
-    return {name: metric.stats() for name, metric in _global_metrics.items()}
-
-
-_metrics_file.start(_global_stats)
-
-
 def metric_global(name: str) -> Metric | None:
     """Return the metric that counts since the import of the bridge; None for an unknown name.
 
@@ -171,17 +159,3 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
         yield metric
     finally:
         metric.stop()
-
-
-def metrics_dump(file_name: str, format: str = "json") -> None:  # noqa: A002 - the bridge's name
-    """Append the global metrics to a file.
-
-    Args:
-        file_name: The file. ``-rank`` and the value of ``RANK`` precede its suffix if that variable is set.
-        format: ``"json"`` or ``"text"``.
-
-    Raises:
-        ValueError: If the format is unknown.
-        OSError: If the file cannot be written.
-    """
-    _metrics_file.dump(file_name, format, "user", _global_stats())

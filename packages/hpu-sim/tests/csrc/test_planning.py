@@ -21,9 +21,9 @@ pytestmark = pytest.mark.needs_torch("2.8", "Meta kernels of a plan")
 @pytest.fixture(autouse=True)
 def _never() -> Iterator[None]:
     native = runtime.native()
-    native.set_never(True, lambda: True)
+    native.set_planning(True, lambda: True)
     yield
-    native.set_never(False, bool)
+    native.set_planning(False, bool)
 
 
 def _step() -> None:
@@ -48,7 +48,7 @@ def _counters() -> dict[str, int]:
 
 def test_memory_copies_and_graphs_are_those_of_a_run() -> None:
     planned = _counters()
-    runtime.native().set_never(False, bool)
+    runtime.native().set_planning(False, bool)
     run = _counters()
 
     assert planned == run

@@ -4,7 +4,8 @@
 // - A small tensor that the host wrote, and what is computed from single elements of this kind alone, has its values:
 //   frameworks compare lengths and flags over ranks. Every other element is made up when it is read; see
 //   `read_element`.
-// - A large tensor that the program makes on the host, where `set_never`'s callback says so, has no memory either: its
+// - A large tensor that the program makes on the host, where `set_planning`'s callback says so, has no memory either:
+// its
 //   device is the CPU, and its dispatch key the device's, so that no kernel of the CPU runs on it.
 #pragma once
 
@@ -13,7 +14,7 @@
 namespace hpu_sim {
 
 // Starts or ends the mode. `is_reserved_on_host` decides whether a large CPU tensor that is being made has no memory.
-void set_never(bool enabled, std::function<bool()> is_reserved_on_host);
+void set_planning(bool enabled, std::function<bool()> is_reserved_on_host);
 
 // Returns whether a tensor on the CPU has no memory; see above.
 bool is_reserved_on_host(const at::Tensor& tensor);
@@ -23,10 +24,10 @@ bool has_values(const at::Tensor& tensor);
 
 // Runs `op` on tensors without data. Returns false, and leaves the arguments, for a call whose arguments all have
 // values, and whose kernel is to run.
-bool lose_forever(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+bool plan_call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 // Says that results of a call have values.
-void know_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+void note_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
 at::Tensor& copy_without_data(at::Tensor& target, const at::Tensor& source);
 

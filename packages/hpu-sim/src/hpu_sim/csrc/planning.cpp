@@ -1,4 +1,4 @@
-#include "never.h"
+#include "planning.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
@@ -39,7 +39,7 @@ c10::Storage reserve_storage(size_t bytes) {
 }
 
 bool is_reserving_on_host(int64_t bytes) {
-  return is_never() && bytes >= kLargeBytes && (is_copying_to_host || host_callback());
+  return is_planning() && bytes >= kLargeBytes && (is_copying_to_host || host_callback());
 }
 
 // `like` has no memory.
@@ -158,9 +158,9 @@ size_t max_known_bytes(const at::Tensor& tensor) {
   return c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) ? kKeptBytes : kKnownBytes;
 }
 
-class LostCall {
+class PlannedCall {
  public:
-  LostCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+  PlannedCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
       : op_(op),
         stack_(stack),
         first_(stack.size() - op.schema().arguments().size()),
@@ -433,17 +433,17 @@ at::Scalar made_up(const KnownValue* value, c10::ScalarType dtype) {
 
 }  // namespace
 
-void set_never(bool enabled, std::function<bool()> is_reserved_on_host) {
+void set_planning(bool enabled, std::function<bool()> is_reserved_on_host) {
   // Not destroyed at exit, when torch's dispatcher may be gone.
   static auto& kernels = *new std::unique_ptr<Kernels>();
   static ExecutionMode mode_before = ExecutionMode::kNow;
   host_callback = std::move(is_reserved_on_host);
-  if (enabled != is_never()) {
+  if (enabled != is_planning()) {
     // What is computed at all is computed now.
     mode_before = enabled ? execution_mode() : mode_before;
     current_execution_mode = enabled ? ExecutionMode::kNow : mode_before;
   }
-  never_enabled = enabled;
+  planning_enabled = enabled;
   if (enabled && kernels == nullptr) {
     kernels = std::make_unique<Kernels>();
   } else if (!enabled) {
@@ -463,8 +463,8 @@ bool has_values(const at::Tensor& tensor) {
   return value != nullptr && value->is_known && tensor.numel() != 0;
 }
 
-bool lose_forever(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  LostCall call(op, stack);
+bool plan_call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  PlannedCall call(op, stack);
   if (call.is_computable()) {
     return false;
   }
@@ -472,7 +472,7 @@ bool lose_forever(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return true;
 }
 
-void know_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void note_values(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
     if (stack[i].isTensor() && is_hpu_tensor(stack[i].toTensor())) {
       const at::Tensor& result = stack[i].toTensor();
