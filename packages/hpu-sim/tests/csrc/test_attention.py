@@ -95,11 +95,11 @@ def test_the_scores_of_attention_count_as_memory(mode: str, request: pytest.Fixt
     """A card has them: one for the backward pass, and in it another two."""
     if mode == "strict":
         request.getfixturevalue("strict")
-    inputs = [torch.randn(1, 2, 512, 16, device="hpu", requires_grad=True) for _ in range(3)]
+    query, key, value = (torch.randn(1, 2, 512, 16, device="hpu", requires_grad=True) for _ in range(3))
     before = native().memory_stats()["in_use"]
     scores = 2 * 512 * 512 * 4
 
-    output = functional.scaled_dot_product_attention(*inputs)
+    output = functional.scaled_dot_product_attention(query, key, value)
     kept = native().memory_stats()["in_use"] - before
     native().reset_peak_memory()
     output.sum().backward()
