@@ -36,9 +36,11 @@ class _InductorError(RuntimeError):
         ),
         (RuntimeError("Could not run 'aten::x' with arguments from the 'SparseHPU' backend."), "pass `sparse=False`"),
         (RuntimeError("Complex datatype is not supported on HPU device."), "real and imaginary parts"),
+        (RuntimeError("prelu: Type promoting not supported. Got BFloat16 and Float"), "in `fp32_ops`"),
+        (RuntimeError("expected scalar type BFloat16 but found Float"), "in `fp32_ops`"),
         (_InductorError(), '`backend="hpu_backend"'),
     ],
-    ids=["cuda", "devices", "sparse", "complex", "inductor"],
+    ids=["cuda", "devices", "sparse", "complex", "promoted", "scalar type", "inductor"],
 )
 def test_error_ends_with_what_to_write_and_where(error: Exception, sentence: str) -> None:
     text = str(error)
@@ -47,6 +49,15 @@ def test_error_ends_with_what_to_write_and_where(error: Exception, sentence: str
 
     assert str(raised.value).startswith(text)
     assert re.search(rf"On Gaudi: .*{re.escape(sentence)}.* {_LINE}$", str(raised.value))
+
+
+def test_error_of_a_callback_is_explained_once() -> None:
+    """Lightning hands the strategy each error, also that of a step, which has its sentence already."""
+    error = AssertionError("Torch not compiled with CUDA enabled")
+    for _ in range(2):
+        SingleHPUStrategy().on_exception(error)
+
+    assert str(error).count("On Gaudi: ") == 1
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyError("hpu_id"), OSError(2, "no file")])

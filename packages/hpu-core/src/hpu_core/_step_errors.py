@@ -1,5 +1,6 @@
 """Errors of steps that were written for another device: what to write on hpu, and the line of the program."""
 
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,14 @@ _SENTENCES: Final[Mapping[str, str]] = {
         "a card has no complex types: compute with real and imaginary parts, for rotary embeddings with cos and sin"
     ),
 }
+# Of an operator in mixed precision that has got bfloat16 of one that is cast, and float32 of another input.
+_DTYPES: Final = re.compile(
+    r"(?=.*[bB][Ff]loat16)(?=.*\b[Ff]loat(32)?\b).*(dtype|scalar type|[Tt]ype promoting|same type)", re.DOTALL
+)
+_CAST: Final = (
+    "mixed precision casts this operator in no list, and its inputs have two dtypes: run it on `x.float()` within "
+    "`torch.autocast('hpu', enabled=False)`, or name it in `fp32_ops` of `HPUPrecisionPlugin` beside the list's own"
+)
 _INDUCTOR: Final = (
     "torch.compile compiles {what} for its default backend, inductor, which has no code generator for hpu: pass "
     '`backend="hpu_backend", dynamic=False`; for a function of a library, set TORCHDYNAMO_DISABLE=1, or call '
@@ -35,17 +44,23 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A training step is a part of the optimizer's, with its closure.
-        is_explained = any("\nOn Gaudi: " in f"\n{text}" for text in (error, *getattr(error, "__notes__", ())))
-        sentence = None if is_explained else _sentence(error)
-        if sentence is not None:
-            _append(error, sentence)
+        explain(error)
         raise
+
+
+def explain(error: Exception) -> None:
+    """End an error that has a sentence with it, once: a training step is a part of the optimizer's."""
+    is_explained = any("On Gaudi: " in str(text) for text in (error, *getattr(error, "__notes__", ())))
+    sentence = None if is_explained else _sentence(error)
+    if sentence is not None:
+        _append(error, sentence)
 
 
 def _sentence(error: Exception) -> str | None:
     text = str(error)
     sentence = next((sentence for part, sentence in _SENTENCES.items() if part in text), None)
+    if sentence is None and isinstance(error, RuntimeError) and _DTYPES.search(text):
+        sentence = _CAST
     if sentence is None and _is_inductor_without_hpu(error):
         sentence = _INDUCTOR.format(what=_compiled_function(error))
     return None if sentence is None else f"{sentence}{_line(error)}"

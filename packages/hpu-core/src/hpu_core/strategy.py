@@ -10,7 +10,7 @@ import torch
 from hpu_core import _random_states, _rendezvous_env, casts, sharded_modules
 from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
 from hpu_core._model_checks import check_callbacks, check_model
-from hpu_core._step_errors import explained
+from hpu_core._step_errors import explain, explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import InProcessLauncher
@@ -200,6 +200,12 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         trainer = getattr(self.lightning_module, "trainer", None)
         if trainer is not None:
             _random_states.restore(states, trainer.global_rank, trainer.world_size)
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Have an error of a program for other devices, in a callback for instance, end with what to write here."""
+        super().on_exception(exception)
+        if isinstance(exception, Exception):
+            explain(exception)
 
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""

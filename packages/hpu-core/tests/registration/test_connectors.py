@@ -52,6 +52,25 @@ def test_subclass_has_signature_of_original(mixin: type) -> None:
     assert inspect.signature(_patch.make_replacement(original, "lightning", mixin)) == inspect.signature(original)
 
 
+def _refuse(self: object, **_: object) -> None:
+    raise RuntimeError("No supported gpu backend found!")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "has_card", "ends"), [("gpu", True, True), ("gpu", False, False), ("mps", True, False)]
+)
+def test_error_for_cuda_beside_cards_says_what_to_write(
+    accelerator: str, has_card: bool, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "is_available", lambda: has_card)
+    original = _connector(*HPUConnectorMixin.REQUIRED)
+    monkeypatch.setattr(original, "__init__", _refuse, raising=False)
+    with pytest.raises(RuntimeError, match="No supported gpu backend found!") as raised:
+        _trainer_connector(original)(accelerator=accelerator)
+
+    assert str(raised.value).endswith("write `accelerator='hpu'`.") == ends
+
+
 @pytest.mark.parametrize("name", HPUConnectorMixin.REQUIRED)
 def test_connector_without_method_is_unsupported(name: str) -> None:
     connector = _connector(*(other for other in HPUConnectorMixin.REQUIRED if other != name))

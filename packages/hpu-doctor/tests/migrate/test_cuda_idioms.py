@@ -39,6 +39,8 @@ _FIXED = [
         "nn.parallel.DistributedDataParallel(m, device_ids=None, output_device=None)",
     ),
     ("Trainer(accelerator='gpu', devices=2)", 'Trainer(accelerator="auto", devices=2)'),
+    ('options = {"accelerator": "gpu"}', 'options = {"accelerator": "auto"}'),
+    ('parser.add_argument("--accelerator", default="gpu")', 'parser.add_argument("--accelerator", default="auto")'),
     ('DataLoader(d, pin_memory_device="cuda")', 'DataLoader(d, pin_memory_device="hpu")'),
 ]
 
@@ -55,6 +57,9 @@ _BY_HAND = [
     ("x = torch.cuda.FloatTensor(2)", "torch.hpu"),
     ("torch.backends.cudnn.benchmark = True", "no effect"),
     ("with torch.cuda.amp.autocast(dtype=torch.float16): pass", "bfloat16"),
+    ("clip_grad_norm_(p, 1.0, foreach=True)", "leave it out"),
+    ("torch.optim.AdamW(p, fused=True)", "HPUKernels"),
+    ('os.environ["NCCL_P2P_DISABLE"] = "1"', "HCCL"),
     ("m = nn.DataParallel(m)", "one process per card"),
     ("m = torch.compile(m)", "HPUCompile"),
     ("m = torch.compile(m, backend='inductor')", "HPUCompile"),

@@ -56,6 +56,16 @@ def test_fix_changes_the_files_and_names_what_is_left(script: Path) -> None:
     assert (again.exit_code, "0 changed, 0 left" in again.output) == (0, True)
 
 
+def test_a_configuration_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    """YAML such as `accelerator: gpu` is also valid Python, in which nothing names CUDA."""
+    path = tmp_path / "trainer.yaml"
+    path.write_text("accelerator: gpu\n")
+    result = _run(path)
+
+    assert result.exit_code != 0
+    assert "write `accelerator: hpu`" in result.output
+
+
 def test_program_without_cuda(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("import torch\n")

@@ -53,7 +53,13 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
         self._import_error = frameworks.import_error(self._framework)
         if self._import_error is None:
             _registries.register_all(self._api)
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except Exception as error:
+            # In place, because not every exception can be constructed from a message.
+            if kwargs.get("accelerator") in ("gpu", "cuda") and len(error.args) == 1 and discovery.is_available():
+                error.args = (f"{error} This machine has Gaudi cards: write `accelerator='hpu'`.",)
+            raise
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
         # LightningCLI passes a class without arguments as a path.

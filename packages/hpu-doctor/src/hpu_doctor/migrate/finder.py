@@ -7,12 +7,17 @@ from typing import Final
 
 from hpu_doctor.migrate.rules import AUTOCAST, MODULES, NAMES, SCALER, VARIABLES, Rule
 
+_NCCL: Final = re.compile(r"NCCL_[A-Z0-9_]+")
 _CUDA: Final = re.compile(r"cuda(:\d+)?")
 # Functions whose text "cuda" is a device, by the last part of their name, and keywords that have one.
 _DEVICE_CALLS: Final = frozenset({"device", "to", "autocast", "GradScaler", "set_default_device", "get_device_module"})
 _DEVICE_KEYWORDS: Final = frozenset({"device", "device_type", "map_location"})
 _NO_INDEX: Final = '"hpu", without an index: a process has one card'
 _ACCELERATORS: Final = frozenset({"gpu", "cuda"})
+_KERNELS: Final = {
+    "foreach": "leave it out: torch's functions with it refuse hpu",
+    "fused": "leave it out; the callback `hpu_kernels.HPUKernels` takes the card's fused optimizer",
+}
 _HALF: Final = frozenset({"16", "16-mixed", "16-true"})
 _BACKENDS: Final = frozenset({"backend", "process_group_backend"})
 
@@ -122,10 +127,19 @@ class _Finder(ast.NodeVisitor):
             self._check_backend(node.args[0])
         self.generic_visit(node)
 
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "accelerator":
+                self._check_accelerator(value)
+        self.generic_visit(node)
+
     def visit_IfExp(self, node: ast.IfExp) -> None:
         test = self._full_name(node.test.func) if isinstance(node.test, ast.Call) else ""
         if test == "torch.cuda.is_available":
             self._check_device(node.body)
+            if isinstance(node.body, ast.Constant) and node.body.value in _ACCELERATORS:
+                self._done.add(id(node.body))
+                self._add(node.body, repr(node.body.value), '"hpu"', _edit(node.body, '"hpu"'))
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
@@ -153,6 +167,8 @@ class _Finder(ast.NodeVisitor):
             self._add(node, "'nccl'", '"hccl"', _edit(node, '"hccl"'))
         elif node.value in VARIABLES:
             self._add(node, node.value, VARIABLES[node.value])
+        elif _NCCL.fullmatch(node.value):
+            self._add(node, node.value, "leave it out: HCCL does not read NCCL's variables")
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         if id(node) not in self._done and _is_device_text(node):
@@ -209,9 +225,10 @@ class _Finder(ast.NodeVisitor):
         value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
         if keyword.arg in _DEVICE_KEYWORDS:
             self._check_device(keyword.value)
-        elif keyword.arg == "accelerator" and value in _ACCELERATORS:
-            self._done.add(id(keyword.value))
-            self._add(keyword.value, f"accelerator={value!r}", '"auto", or "hpu"', _edit(keyword.value, '"auto"'))
+        elif keyword.arg == "accelerator" or (keyword.arg == "default" and function == "add_argument"):
+            self._check_accelerator(keyword.value)
+        elif keyword.arg in _KERNELS and value is True:
+            self._add(keyword.value, f"{keyword.arg}=True", _KERNELS[keyword.arg])
         elif keyword.arg in _BACKENDS:
             self._check_backend(keyword.value)
         elif keyword.arg == "pin_memory_device" and value == "cuda":
@@ -223,6 +240,11 @@ class _Finder(ast.NodeVisitor):
             self._add(keyword.value, "sync_batchnorm=True", NAMES["torch.nn.SyncBatchNorm"].advice)
         elif keyword.arg == "gpus":
             self._add(keyword.value, "gpus=", '`accelerator="auto", devices=N`')
+
+    def _check_accelerator(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Constant) and node.value in _ACCELERATORS and id(node) not in self._done:
+            self._done.add(id(node))
+            self._add(node, f"accelerator={node.value!r}", '"auto", or "hpu"', _edit(node, '"auto"'))
 
     def _check_backend(self, node: ast.expr) -> None:
         if isinstance(node, ast.Constant) and node.value == "nccl":

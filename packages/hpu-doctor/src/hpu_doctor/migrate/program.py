@@ -6,11 +6,14 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hpu_doctor.migrate.finder import Edit, Finding, find, imported_names
 
 __all__ = ["SourceFile", "UnreadableFileError", "find_files", "fix", "read", "to_json", "write"]
+
+
+_CONFIGURATIONS: Final = frozenset({".json", ".toml", ".yaml", ".yml"})
 
 
 class UnreadableFileError(ValueError):
@@ -40,6 +43,11 @@ def read(path: Path) -> SourceFile:
     Raises:
         UnreadableFileError: It cannot be read or parsed.
     """
+    if path.suffix in _CONFIGURATIONS:
+        raise UnreadableFileError(
+            f"{path}: `migrate` reads Python only: in a configuration write `accelerator: hpu`, and `precision: "
+            "bf16-mixed` instead of 16"
+        )
     try:
         data = path.read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)

@@ -106,7 +106,9 @@ NAMES: Final[dict[str, Rule]] = {
         advice="CUDA kernels need a port by hand: to operators of torch, or a TPC kernel of Intel's"
     ),
     "torch.distributed.ReduceOp.AVG": Rule(advice="`ReduceOp.SUM`, and divide by the world size: HCCL has no average"),
-    "torch.nn.SyncBatchNorm": Rule(advice="`torch.nn.GroupNorm`: SyncBatchNorm takes no hpu tensors"),
+    "torch.nn.SyncBatchNorm": Rule(
+        advice="SyncBatchNorm takes hpu tensors from torch 2.10 on; before, `torch.nn.GroupNorm`"
+    ),
     "torch.distributed.is_nccl_available": Rule(advice="the backend is hccl; `torch.distributed.is_initialized()`"),
 }
 """Rules by the full name of a function or module; a prefix stands for all names below it."""
