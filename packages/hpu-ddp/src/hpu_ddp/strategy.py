@@ -41,7 +41,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
             default.
         start_method: How to launch the ranks: "popen" runs the script again for each further device; "spawn", "fork"
             and "forkserver" use multiprocessing. Notebooks need one of the latter.
-        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+        failure_detection: Whether ranks watch each other and raise `RankFailedError` on all if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
         bucket_cap_mb: Size of the gradient buckets in MiB. Each bucket is one all-reduce, which can overlap with the
             backward pass. torch's default is 25.

@@ -102,7 +102,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         load_full_weights: Whether to load checkpoints that are a single file, in stage 3.
         precision_plugin: Precision plugin; chosen by the Trainer's `precision` if None.
         process_group_backend: "hccl".
-        timeout: How long ranks wait for each other; 30 minutes if None. HCCL collectives never time out by themselves.
+        timeout: How long ranks wait for each other; 30 minutes if None.
         exclude_frozen_parameters: Whether to leave frozen parameters out of checkpoints. Needs Lightning 2.5.5.
         failure_detection: Whether ranks watch each other; HPU_FAILURE_DETECTION=0 switches it off as well.
         dtype: Data type of the weights in the inference engine; that of the Trainer's `precision` if None.

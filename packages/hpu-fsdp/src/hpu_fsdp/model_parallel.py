@@ -40,7 +40,7 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
             `ContextParallel.shard`. Default: 1.
         async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
             next save and the end of training wait for it. Default: ``False``.
-        failure_detection: Whether to run the watchdog, which raises `RankFailedError` on all ranks if one fails, exits
+        failure_detection: Whether ranks watch each other and raise `RankFailedError` on all if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
 
     Attributes:

@@ -27,10 +27,10 @@ __all__ = ["WorkerStrategyMixin", "find_strategy", "prepare_trainer"]
 
 
 class WorkerProcessGroupManager(ProcessGroupManager):
-    """Process group of a worker, which Ray creates, and its watchdog. Ray restarts the workers that it ends."""
+    """Process group of a worker, which Ray creates, and its monitor. Ray restarts the workers that it ends."""
 
     def rendezvous(self, cluster: "ClusterEnvironment | None") -> None:
-        """Check that Ray has created the process group, and start the watchdog.
+        """Check that Ray has created the process group, and start the monitor.
 
         Raises:
             RankFailedError: A rank has failed; the message names it.
