@@ -20,15 +20,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.demos.boring_classes import BoringModel
+
 from harness import STRATEGIES, Table, find_pids, parser, select_cases
+from hpu_core import HPUAccelerator
 from hpu_testing import Program, machine_env
+from training import make_strategy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+_FSYNC = os.fsync
 # Seconds of the strategies' timeout, and of the work.
 TIMEOUT, WORK = 10.0, 30.0
 _RUN_LIMIT = 240.0
@@ -60,7 +65,7 @@ class Case:
                     threading.Thread(target=_stop_and_continue, args=(folder,), daemon=True).start()
                 done = program.wait(_RUN_LIMIT)
         problems = [f"exit code {done.code}"] if done.code else []
-        problems += [] if done.output.count("FINISHED") == 2 else ["not finished"]  # noqa: PLR2004 - two ranks.
+        problems += [] if done.output.count("FINISHED") == 2 else ["not finished"]
         problems += ["a rank is named"] if "RankFailedError" in done.output or "aborting" in done.output else []
         return f"{time.monotonic() - start:.0f}", problems, done.output
 
@@ -80,58 +85,61 @@ def _work(seconds: float = WORK) -> None:
     time.sleep(seconds)
 
 
-def _slow_fsync(function: Callable[[int], None], number: int) -> None:
+def _slow_fsync(number: int) -> None:
     _work(WORK / 3)
-    function(number)
+    _FSYNC(number)
+
+
+def _in_step(work: str, rank: int, batch: int, folder: Path) -> None:
+    if (work, batch) == ("compile", 0) or (work, batch, rank) == ("one rank compiles", 1, 0):
+        _work()
+    if (work, batch) == ("the whole job is stopped", 1):
+        (folder / "training").touch()
+        _work(5)
+
+
+def _between_steps(work: str, module: Any) -> None:
+    is_first = module.global_rank == 0
+    if work == "all plot" or (work == "one rank downloads first" and is_first):
+        _work()
+    if work == "one rank downloads first":
+        module.trainer.strategy.barrier()
+    if work == "group with its own timeout":
+        group = torch.distributed.new_group(backend="gloo", timeout=timedelta(hours=2))
+        _work(WORK if is_first else 0)
+        torch.distributed.barrier(group)
+    end = time.monotonic() + WORK * (work == "one rank computes in a callback" and is_first)
+    while time.monotonic() < end:
+        sorted(range(1000), key=lambda number: -number)
+        sum(number * number for number in range(1000))
+
+
+class Model(BoringModel):
+    """Model that works for long in one place."""
+
+    def __init__(self, work: str, folder: Path) -> None:
+        super().__init__()
+        self.work, self.folder = work, folder
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        _in_step(self.work, self.global_rank, batch_idx, self.folder)
+        return super().training_step(batch, batch_idx)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 1:
+            _between_steps(self.work, self)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.work == "one rank validates longer" and self.global_rank == 0:
+            _work(WORK / 6)
+        return super().validation_step(batch, batch_idx)
 
 
 def train(work: str, strategy_name: str, folder: Path) -> None:
     """Train two ranks for some steps, of which one does the work."""
-    import lightning.pytorch as pl
-    import torch
-    from lightning.pytorch.callbacks import ModelCheckpoint
-    from lightning.pytorch.demos.boring_classes import BoringModel
-    from training import make_strategy
-
-    from hpu_core import HPUAccelerator
-
-    class Model(BoringModel):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            if work == "compile" and batch_idx == 0:
-                _work()
-            if work == "one rank compiles" and batch_idx == 1 and self.global_rank == 0:
-                _work()
-            if work == "the whole job is stopped" and batch_idx == 1:
-                (folder / "training").touch()
-                _work(5)
-            return super().training_step(batch, batch_idx)
-
-        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if batch_idx != 1:
-                return
-            if work == "all plot":
-                _work()
-            if work == "one rank downloads first":
-                if self.global_rank == 0:
-                    _work()
-                self.trainer.strategy.barrier()
-            if work == "group with its own timeout":
-                group = torch.distributed.new_group(backend="gloo", timeout=timedelta(hours=2))
-                if self.global_rank == 0:
-                    _work()
-                torch.distributed.barrier(group)
-            if work == "one rank computes in a callback" and self.global_rank == 0:
-                end = time.monotonic() + WORK
-                while time.monotonic() < end:
-                    sorted(range(1000), key=lambda number: -number)
-                    sum(number * number for number in range(1000))
-
-        def validation_step(self, batch: Any, batch_idx: int) -> Any:
-            if work == "one rank validates longer" and self.global_rank == 0 and batch_idx < 6:  # noqa: PLR2004
-                _work(WORK / 6)
-            return super().validation_step(batch, batch_idx)
-
     options = argparse.Namespace(strategy=strategy_name, api="Trainer", timeout=TIMEOUT)
+    if "save" in work:
+        mock.patch.object(os, "fsync", _slow_fsync).start()
     for _ in range(2 if work == "two Trainers in turn" else 1):
         trainer = pl.Trainer(
             accelerator=HPUAccelerator(),
@@ -145,10 +153,7 @@ def train(work: str, strategy_name: str, folder: Path) -> None:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        slow = lambda number: _slow_fsync(fsync, number)  # noqa: E731 - a replacement.
-        fsync = os.fsync
-        with mock.patch.object(os, "fsync", slow) if "save" in work else mock.patch.object(sys, "argv", sys.argv):
-            trainer.fit(Model())
+        trainer.fit(Model(work, folder))
         if work == "two Trainers in turn":
             _work()
     os.write(1, b"FINISHED\n")

@@ -141,14 +141,16 @@ def upstream(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """Have a rank fail in every way, on one machine and two, and print a table; `-- --runs 1` for a short one.
 
-    `-- interruptions` interrupts a training in every way and at every place instead, and resumes it.
+    `-- interruptions` interrupts a training in every way and at every place instead, and resumes it; `-- healthy` runs
+    jobs that must not end.
     """
-    run_trial(session, "interruptions.py" if session.posargs[:1] == ["interruptions"] else "faults.py")
+    other = next((name for name in ("healthy", "interruptions") if session.posargs[:1] == [name]), "faults")
+    run_trial(session, f"{other}.py")
 
 
 @nox.session(default=False)
 def scale(session: nox.Session) -> None:
-    """Measure failure detection of 8 to 4,096 ranks, and print a table; `-- --ranks 8 64 --only killed` for a part."""
+    """Measure failure detection of 8 to 1,024 ranks, and print a table; `-- --ranks 8 64 --only killed` for a part."""
     run_trial(session, "scale.py")
 
 

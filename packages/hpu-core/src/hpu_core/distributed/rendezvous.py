@@ -121,7 +121,7 @@ def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
         if time.monotonic() > deadline:
             missing = _missing(store, job)
             names = ", ".join(map(str, missing))
-            error = RankFailedError(f"rank{'s' * (len(missing) > 1)} {names} did not join {_within(job)}")
+            error = RankFailedError(f"rank{'s' * (len(missing) > 1)} {names} did not join at {_within(job)}")
         if error is not None:
             break
         time.sleep(_POLL_SECONDS)
@@ -152,7 +152,7 @@ def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
                 raise RankFailedError(error)
             return job
         time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
-    raise RankFailedError(f"rank 0 did not join {_within(job)}")
+    raise RankFailedError(f"rank 0 did not join at {_within(job)}")
 
 
 def _missing(store: Store, job: Job) -> list[int]:
@@ -161,7 +161,7 @@ def _missing(store: Store, job: Job) -> list[int]:
 
 def _within(job: Job) -> str:
     return (
-        f"at {job.endpoint} within {job.timeout.total_seconds():g} s: check whether they run, their errors, and that "
+        f"{job.endpoint} within {job.timeout.total_seconds():g} s: check whether they run, their errors, and that "
         "`devices`, `num_nodes`, NODE_RANK and the version of hpu-core are right on every machine"
     )
 
