@@ -24,14 +24,14 @@ def _names(call: Callable[[], object]) -> Counter[str]:
     return Counter(each.name for each in recording.steady.operations)
 
 
-def _attend(*, fused: bool) -> None:
+def _attend(*, fused: bool, dropout: float = 0.0) -> None:
     from habana_frameworks.torch.hpex.kernels import FusedSDPA
 
     attention = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
     for _ in range(2):
         with plan.step():
             query = torch.ones(2, 4, 16, 8, device="hpu", requires_grad=True)
-            attention(query, query, query).sum().backward()
+            attention(query, query, query, None, dropout).sum().backward()
 
 
 def test_attention_of_torch_takes_the_path_of_separate_operators() -> None:
@@ -42,8 +42,9 @@ def test_attention_of_torch_takes_the_path_of_separate_operators() -> None:
     assert not any("scaled_dot_product" in name for name in names)
 
 
-def test_fused_attention_of_the_bridge_is_one_operator() -> None:
-    names = _names(lambda: _attend(fused=True))
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_fused_attention_of_the_bridge_is_one_operator(dropout: float) -> None:
+    names = _names(lambda: _attend(fused=True, dropout=dropout))
 
     assert names["aten.bmm"] == 0
     assert sum("scaled_dot_product" in name for name in names) == 2

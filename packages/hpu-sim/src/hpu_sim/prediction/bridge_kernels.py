@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Context = contextlib.AbstractContextManager[None]
 
+# Index of the probability among the arguments of FusedSDPA.
+_DROPOUT: Final = 4
 
 #: Note of a plan whose program calls torch's attention.
 DECOMPOSED: Final = (
@@ -87,6 +89,8 @@ def _as_one_operator(fused: Callable[..., Any], *, is_chosen: bool) -> Callable[
         with contextlib.ExitStack() as stack:
             if not is_chosen:
                 stack.enter_context(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
+                # The bridge's kernel has dropout (`sdpa_recomp_fwd_dropout`), the CPU's none; a plan needs no numbers.
+                args = tuple(0.0 if index == _DROPOUT else each for index, each in enumerate(args))
             return fused(*args, **kwargs)
 
     return apply
