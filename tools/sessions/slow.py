@@ -102,6 +102,7 @@ def third_party(session: nox.Session) -> None:
         "hpu-sim",
         "hpu-ddp",
         "hpu-fsdp[lightning]",
+        "hpu-kernels",
         *group("third_party"),
         *group("test"),
     )
@@ -113,6 +114,8 @@ def third_party(session: nox.Session) -> None:
     session.run(*command, *(session.posargs or ["packages/hpu-sim/third_party"]), env=env)
     # These start machines of their own, in eager mode.
     session.run("pytest", "packages/hpu-fsdp/third_party", env=isolated_sim_env(session))
+    fifty = ("hpu-sim", "run", "--quiet", "-m", "pytest", "packages/hpu-kernels/third_party")
+    session.run(*fifty, env=isolated_sim_env(session))
     # Beside a CPU build of torch, Lightning and transformers cannot be imported where torchvision is installed.
     folder = Path(session.create_tmp()).resolve() / "torchvision"
     options = ("--no-compile", "--no-deps", "--target", str(folder), "-c", DEFAULT_CONSTRAINTS)
