@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,21 +198,52 @@ _LLAMA = {
 }  # fmt: skip
 
 
+def _plan_of_model(folder: Path, config: dict[str, Any], *options: str) -> dict[str, Any]:
+    """Return the plan of a configuration of transformers on four cards."""
+    pytest.importorskip("transformers")
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    more = ["--devices", "4", "--batch", "8", "--length", "128", "--json", *options]
+    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--model", str(path), *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plan_of_model: dict[str, Any] = json.loads(done.stdout)
+    assert plan_of_model["command"][0] == "--model"
+    return dict(plan_of_model["strategies"][0])
+
+
+_MIXTRAL = {**_LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+_LAYER = 4 * 128**2 + 3 * 128 * 256 + 2 * 128
+_EMBEDDING = 256 * 128
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (_LLAMA, 2 * _LAYER + 2 * _EMBEDDING + 128),
+        ({**_LLAMA, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}, 2 * _LAYER + _EMBEDDING + 128),
+        ({**_LLAMA, "num_key_value_heads": 1}, 2 * (_LAYER - 2 * 128 * 96) + 2 * _EMBEDDING + 128),
+        (_MIXTRAL, 2 * (_LAYER + 3 * 3 * 128 * 256 + 4 * 128) + 2 * _EMBEDDING + 128),
+    ],
+    ids=["llama", "tied", "grouped heads", "experts"],
+)
+def test_blocks_of_a_model_are_units_of_fsdp(config: dict[str, Any], parameters: int, tmp_path: Path) -> None:
+    """A unit per block and one of the rest; states are float32, whatever the type in the configuration."""
+    planned = _plan_of_model(tmp_path, config, "--strategy", "hpu_fsdp")
+
+    assert planned["parameters"] == planned["trainable"] == parameters
+    assert planned["memory"]["at_peak"]["optimizer state"] == pytest.approx(2 * 4 * parameters / 4, rel=0.01)
+    assert next(each["count"] for each in planned["collectives"] if each["phase"] == "forward") == 3
+    assert any("float32" in note for note in planned["notes"])
+    assert not any(each["location"] for each in planned["step"]["costs"])
+
+
 @pytest.mark.slow
 def test_a_model_is_planned_from_its_configuration_alone(tmp_path: Path) -> None:
     """Two cards divide each layer, and FSDP2 the other dimension of four."""
-    pytest.importorskip("transformers")
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(_LLAMA))
-    options = ["--devices", "4", "--tensor-parallel", "2", "--batch", "8", "--length", "128", "--json"]
+    planned = _plan_of_model(tmp_path, _LLAMA, "--tensor-parallel", "2")
 
-    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--model", str(config), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    plan_of_model = json.loads(done.stdout)
-    (planned,) = plan_of_model["strategies"]
-    assert plan_of_model["command"][0] == "--model"
     assert (planned["strategy"], planned["rate"]["tokens"]) == ("hpu_model_parallel", 2 * 8 * 128)
     assert {each["ranks"] for each in planned["collectives"]} == {2}
 
@@ -219,7 +251,7 @@ def test_a_model_is_planned_from_its_configuration_alone(tmp_path: Path) -> None
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"
-    names, passed = "apart or callback or may_follow or frameworks", 18
+    names, passed = "apart or callback or may_follow or frameworks", 22
     files = [str(folder / f"test_{name}.py") for name in ("execution", "frameworks")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
     with forks():

@@ -81,7 +81,10 @@ def test_all_combinations_are_planned_and_several_batches_ranked(
     assert dict(request.job.price) == {"GAUDI3": 3.0, "": 2.0}
 
 
-def test_arguments_of_the_script_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "file"), [(["--json"], "-"), (["--json", "out.json"], "out.json")])
+def test_arguments_of_the_script_are_its_own(
+    options: list[str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     def run(config: Any, request: command.Request, program: str, arguments: Any, **kwargs: Any) -> int:
@@ -94,6 +97,6 @@ def test_arguments_of_the_script_are_its_own(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(module, "build_device", lambda: "")
     monkeypatch.setattr(os, "environ", dict(os.environ))
 
-    CliRunner().invoke(cli.main, ["plan", "--json", str(script), "--json", "data"])
+    CliRunner().invoke(cli.main, ["plan", *options, str(script), "--json", "data"])
 
-    assert asked == ["-", ("--json", "data")]
+    assert asked == [file, ("--json", "data")]

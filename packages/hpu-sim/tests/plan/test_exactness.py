@@ -98,3 +98,15 @@ def test_collectives_and_memory_are_those_of_two_ranks(
     planned = [(len(step.collectives), sum(each.bytes for each in step.collectives)) for step in recording.steps]
     assert planned[1:] == per_step[: len(planned) - 1]
     assert memory_plan(recording).peak_bytes == measured[-1]["peak_bytes"]
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_gather_into_a_list_has_the_bytes_of_all_ranks() -> None:
+    def program() -> None:
+        part, whole = torch.ones(8, device="hpu"), torch.ones(16, device="hpu")
+        with plan.step():
+            torch.distributed.all_gather(list(whole.chunk(2)), part)
+
+    (gather,) = record_call(program, Options(devices=2)).steady.collectives
+
+    assert (gather.bytes, gather.total_bytes) == (32, 64)

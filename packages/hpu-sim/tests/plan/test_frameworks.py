@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,16 +12,17 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hpu_sim import plan
+from hpu_sim.plan import frameworks
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
 from hpu_sim.prediction import zero
+from hpu_sim.prediction.recording import Recording
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpu_sim.prediction.recording import Recording
 
 pytest.importorskip("hpu_core")
 pytest.importorskip("lightning", exc_type=ImportError)
@@ -57,6 +59,27 @@ def _fit(module: LightningModule, options: Options, **kwargs: Any) -> Recording:
     data = DataLoader(TensorDataset(torch.rand(256, 16)), batch_size=4)
     kwargs = {"logger": False, **kwargs}
     return record_call(lambda: Trainer(accelerator="hpu", max_epochs=1, **kwargs).fit(module, data), options)
+
+
+def test_memory_of_validation_is_noted_as_left_out() -> None:
+    class Validated(_Module):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            del batch, batch_idx
+
+        def val_dataloader(self) -> DataLoader[Any]:
+            return DataLoader(TensorDataset(torch.rand(4, 16)))
+
+    notes = [_fit(module, Options()).notes for module in (Validated(), _Module())]
+
+    assert [any("Validation is left out" in note for note in each) for each in notes] == [True, False]
+
+
+@pytest.mark.parametrize(("layers", "replicas"), [(8, 2), (1, 0), ("auto", 0)])
+def test_ranks_that_divide_layers_share_batches(layers: int | str, replicas: int) -> None:
+    """The strategy has its size from the start of training on; before, it may be "auto"."""
+    strategy = SimpleNamespace(_tensor_parallel_size=layers)
+
+    assert frameworks._replicas(strategy, Recording((), 0, 16, 8)) == replicas
 
 
 def test_a_logger_has_its_methods_and_writes_no_file(tmp_path: Path) -> None:

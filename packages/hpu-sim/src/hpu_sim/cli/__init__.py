@@ -153,7 +153,9 @@ class _ReportCommand(click.Command):
 @main.command(cls=_ReportCommand)
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
-@click.option("--json", "json_to", metavar="[=FILE]", help="Print JSON instead of the summary, or write it to a file.")
+@click.option(
+    "--json", "json_to", metavar="[FILE]", help="Print JSON instead of the summary, or write it to FILE.json."
+)
 def report(folder: Path, reports: tuple[Path, ...], json_to: str | None) -> None:
     """Write the report of a recorded run.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
-_JSON: Final = "Print JSON instead of the table, or write it to a file (--json=FILE)."
+_JSON: Final = "Print JSON instead of the table, or write it to FILE, which ends in .json."
 _OF_SCRIPTS: Final = (
     "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel", "rank",
     "compiled", "find_batch", "model",
@@ -31,8 +31,18 @@ _OF_SCRIPTS: Final = (
 
 
 def mark_json(arguments: Sequence[str]) -> list[str]:
-    """Return arguments whose `--json` has a file only after an equals sign."""
-    return ["--json=-" if each == "--json" else each for each in arguments]
+    """Return arguments whose `--json` has a value: the file that follows it, if its name ends in ".json", or "-".
+
+    >>> mark_json(["--json", "plan.json", "train.py"]), mark_json(["--json", "train.py"])
+    (['--json=plan.json', 'train.py'], ['--json=-', 'train.py'])
+    """
+    found: list[str] = []
+    for each in arguments:
+        if found[-1:] == ["--json=-"] and each.endswith(".json"):
+            found[-1] = f"--json={each}"
+        else:
+            found.append("--json=-" if each == "--json" else each)
+    return found
 
 
 class PlanCommand(click.Command):
@@ -134,7 +144,7 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
 )
 @click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
 @click.option("--html", "html_path", default=None, type=_NEW_FILE, metavar="FILE", help="Write a page.")
-@click.option("--json", "json_to", default=None, metavar="[=FILE]", help=_JSON)
+@click.option("--json", "json_to", default=None, metavar="[FILE]", help=_JSON)
 @click.option(
     "--trace",
     "trace_path",

@@ -39,7 +39,11 @@ def record(
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    return record_call(run, options, (path, *arguments), on_progress)
+    recording = record_call(run, options, (path, *arguments), on_progress)
+    if Path(path).is_relative_to(Path(__file__).parent):
+        # The lines of this package's own program are none of a user's.
+        recording.lines.clear()
+    return recording
 
 
 def record_call(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.recorder import PlanRecorder
-    from hpu_sim.prediction.recording import Phase
+    from hpu_sim.prediction.recording import Phase, Recording
 
 _TRAINERS: Final = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _FABRICS: Final = ("lightning.fabric.fabric", "lightning_fabric.fabric")
@@ -171,8 +171,17 @@ def _fit(recorder: PlanRecorder, original: Any, trainer: Any, model: Any, *args:
         # As a program for fp8 does.
         convert = trainer.strategy.precision_plugin.convert_modules
         _once_configured(model, lambda: convert(model, replace_layers=True))
+    recorder.count_parameters(model)
+    if _overrides(model, "configure_model"):
+        _once_configured(model, lambda: recorder.count_parameters(model))
     _prepare(trainer, model, recorder, original.__module__.removesuffix(".trainer.trainer"))
     original(trainer, model, *args, **kwargs)
+
+
+def _overrides(model: Any, method: str) -> bool:
+    """Return whether a program has a method of its own in place of Lightning's; Lightning 2.0 has not all of them."""
+    function = getattr(type(model), method, None)
+    return function is not None and function.__module__.partition(".")[0] not in {"lightning", "pytorch_lightning"}
 
 
 def _once_configured(model: Any, change: Callable[[], Any]) -> None:
@@ -219,6 +228,8 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
         if not any(base.__name__ in _DROPPED and base.__module__.startswith(package) for base in type(each).__mro__)
     ]
     trainer.callbacks.append(_make_callback(callback_class, recorder))
+    if trainer.limit_val_batches and _overrides(model, "validation_step"):
+        recorder.notes.add("Validation is left out: its batches may need more memory if they are larger.")
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
     # Enough epochs for the steps, of however few batches. Schedules and callbacks need a number.
@@ -235,12 +246,7 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
             )
         trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
         trainer.strategy._data_parallel_size = recorder.options.world_size // size  # noqa: SLF001 - set before it makes its mesh
-    # Of Lightning's ModelParallelStrategy, and of hpu-fsdp's strategies.
-    layers = getattr(trainer.strategy, "_tensor_parallel_size", None)
     recording.sequence_parts = getattr(trainer.strategy, "context_parallel_size", 1)
-    divided = (layers if isinstance(layers, int) else 1) * recording.sequence_parts
-    if divided > 1:
-        recording.replicas = recording.world_size // divided
     recording.compiled = recorder.options.compiled or is_compiled(model)
     # A handler of Lightning would agree with other ranks on the end.
     trainer._signal_connector.register_signal_handlers = lambda: None  # noqa: SLF001 - no option has this effect
@@ -258,6 +264,7 @@ def _make_callback(base: type[Any], recorder: PlanRecorder) -> Any:
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             recorder.describe_model(pl_module)
+            recorder.recording.replicas = _replicas(trainer.strategy, recorder.recording)
             recorder.has_ddp = type(trainer.strategy.model).__name__ == "DistributedDataParallel"
             recorder.start()
 
@@ -266,6 +273,14 @@ def _make_callback(base: type[Any], recorder: PlanRecorder) -> Any:
             recorder.batches.train(batch)
 
     return PlanCallback()
+
+
+def _replicas(strategy: Any, recording: Recording) -> int:
+    """Return the ranks with batches of their own; 0 for all. Those that share layers or sequences share batches."""
+    # Lightning's ModelParallelStrategy has made its mesh.
+    sizes = getattr(strategy, "_tensor_parallel_size", 1)
+    divided = (sizes if isinstance(sizes, int) else 1) * recording.sequence_parts
+    return recording.world_size // divided if divided > 1 else 0
 
 
 def _resize_batches(trainer: Any, recorder: PlanRecorder, size: int) -> None:

@@ -1,6 +1,8 @@
 """Program that `hpu-sim plan --model` plans: a language model of transformers, made of its configuration alone.
 
-The weights are never read. It trains with AdamW in bfloat16 by autocast, on samples of one length.
+The weights are never read. It trains with AdamW on samples of one length: weights in float32 under autocast to bfloat16
+("bf16-mixed"), whatever the type in the configuration, or all in bfloat16 where layers are divided or on request. With
+FSDP, each block is a unit.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from hpu_sim.plan import session
+from hpu_sim.plan import blocks, session
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.options import Options
 
@@ -58,11 +60,11 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
             super().__init__()
             self.model: Any = None
             if not is_divided:
-                self.model = transformers.AutoModelForCausalLM.from_config(config)
+                self.model = transformers.AutoModelForCausalLM.from_config(config).to(torch.get_default_dtype())
 
         def configure_model(self) -> None:
             if self.model is None:
-                self.model = transformers.AutoModelForCausalLM.from_config(config)
+                self.model = transformers.AutoModelForCausalLM.from_config(config).to(torch.get_default_dtype())
                 _divide(self.model, self.device_mesh)
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -77,7 +79,18 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
     is_divided = bool(options.tensor_parallel) or "model_parallel" in (options.strategy or "")
     strategy = "hpu_model_parallel" if is_divided else "auto"
     trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_divided else "bf16-mixed", strategy=strategy)
-    trainer.fit(Model(), DataLoader(Samples(), batch_size=batch))
+    module = Model()
+    if "fsdp" in type(trainer.strategy).__name__.lower():
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        strategy_of: Any = trainer.strategy
+        strategy_of.kwargs["auto_wrap_policy"] = ModuleWrapPolicy({type(each) for each in blocks.repeated(module)})
+    if current is not None and str(trainer.precision).endswith("-mixed"):
+        current.notes.add(
+            f"Weights and the state of AdamW are float32 under {trainer.precision}, whatever the type in the "
+            "configuration; `--precision bf16-true` has both in bfloat16."
+        )
+    trainer.fit(module, DataLoader(Samples(), batch_size=batch))
 
 
 def _divide(model: Any, mesh: Any) -> None:

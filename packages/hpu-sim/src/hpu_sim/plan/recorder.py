@@ -277,8 +277,8 @@ class PlanRecorder(OperationRecorder):
             dtype = next((each.dtype for each in module.parameters()), torch.float32)
             self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
 
-    def describe_model(self, model: torch.nn.Module) -> None:
-        """Record the size of a model, and name its modules for the operators."""
+    def count_parameters(self, model: torch.nn.Module) -> None:
+        """Record the size of a whole model, which a strategy has not sharded yet."""
         parameters = list({id(each): each for each in model.parameters()}.values())
         # ZeRO-3 keeps the size of a parameter that it has partitioned.
         numbers = [getattr(each, "ds_numel", each.numel()) for each in parameters]
@@ -286,8 +286,15 @@ class PlanRecorder(OperationRecorder):
         self.recording.trainable = sum(
             number for number, each in zip(numbers, parameters, strict=True) if each.requires_grad
         )
+
+    def describe_model(self, model: torch.nn.Module) -> None:
+        """Record the size of a model, and name its modules for the operators."""
+        if not self.recording.parameters:
+            self.count_parameters(model)
+        parameters = list({id(each): each for each in model.parameters()}.values())
         compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
-        share = sum(each.numel() for each in parameters if id(each) in compiled) / max(self.recording.parameters, 1)
+        total = sum(each.numel() for each in parameters)
+        share = sum(each.numel() for each in parameters if id(each) in compiled) / max(total, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
         self.recording.is_uneven = any(map(_is_uneven, parameters))
         self.recording.blocks = blocks.describe(model)

@@ -246,7 +246,8 @@ class OperationRecorder:
                 event.name,
                 self.phase,
                 event.size,
-                max(event.size, *(each.nbytes for each in tensors)),
+                # A list of tensors is as large as the tensor that it is the parts of.
+                max(event.size, *(sum(each.nbytes for each in _tensors((value,))) for value in event.arguments)),
                 torch_tools.group_ranks(values["process_group"]),
                 bool(values.get("async_op", True)),
                 len(self.step.operations),
