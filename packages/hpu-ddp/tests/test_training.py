@@ -455,3 +455,33 @@ def _has_sigterm_replacements() -> list[bool]:
 )
 def test_result_on_each_rank(function: Callable[[], Any], expected: Any, on_ranks: OnRanks) -> None:
     assert on_ranks(function) == [expected] * 2
+
+
+def _train_a_part_later() -> tuple[list[float], list[float]]:
+    class Unfreezing(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net.requires_grad_(False)
+            self.head = torch.nn.Linear(2, 2)
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            loss: torch.Tensor = self.head(self.net(batch[0])[:, :2]).square().mean()
+            return loss
+
+        def on_train_epoch_start(self) -> None:
+            self.net.requires_grad_(self.current_epoch == 1)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    module = Unfreezing()
+    first = torch.nn.utils.parameters_to_vector(module.net.parameters()).tolist()
+    make_trainer(max_epochs=3, max_steps=-1).fit(module, make_loader())
+    return first, torch.nn.utils.parameters_to_vector(module.net.parameters()).cpu().tolist()
+
+
+def test_a_part_that_is_trained_later_is_the_same_on_all_ranks(on_ranks: OnRanks) -> None:
+    """Torch's DDP reduces what was trained when it wrapped the module; BackboneFinetuning unfreezes later."""
+    (first, one), (_, other) = on_ranks(_train_a_part_later)
+
+    assert one == other != first
