@@ -30,10 +30,10 @@ TCPStore: TypeAlias = _c10d.TCPStore
 
 _ATTEMPTS: Final = "hpu_core/attempts"
 # Seconds between two looks, for which rank 0 keeps the store open for others to read why it fails, that a host may take
-# to refuse a connection, and the store to answer, at first and later.
-_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ATTEMPT_SECONDS, _ANSWER_SECONDS = 0.02, 2.0, 1.0, 1, 5
-# Seconds in which the server must run, also on a busy machine.
-_SERVER_SECONDS: Final = 60
+# to refuse a connection, and the store to answer.
+_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS = 0.02, 2.0, 1.0, 5
+# Seconds that a connection may take to open, also on a busy machine.
+_CONNECT_SECONDS: Final = 60
 # Polls per second of all waiting ranks together, and ranks that print the failure of another one.
 _MAX_POLL_RATE, _MAX_REPORTS = 2000, 16
 # Connections of a rank to the store, and all else that is open.
@@ -222,8 +222,8 @@ def connect(job: Job) -> TCPStore:
 def _connect(job: Job, *, server: bool) -> TCPStore:
     if not server:
         socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
-    # torch's server leaves about every twentieth connection without an answer, and answers the next attempt.
-    limit = timedelta(seconds=_SERVER_SECONDS if server else _ATTEMPT_SECONDS)
+    # torch looks names up, which takes some seconds where a name server does not answer.
+    limit = timedelta(seconds=_CONNECT_SECONDS)
     options: dict[str, Any] = {"wait_for_workers": False, "multi_tenant": True, "timeout": limit}
     store = TCPStore(job.host, job.port, job.world_size, is_master=server, **options)
     store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
