@@ -63,6 +63,26 @@ def test_attention_that_a_card_decomposes_is_noted(clock: StepClock) -> None:
     assert any("FusedSDPA" in each for each in clock.predicted.notes)
 
 
+def test_the_clock_replaces_no_function(clock: StepClock) -> None:
+    """A compiled module would be compiled again, because torch.compile guards the functions that it calls."""
+    functional, seen = nn.functional, []
+    before = functional.scaled_dot_product_attention, functional.dropout, nn.utils.clip_grad_norm_
+
+    class Watched(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            seen.append((functional.scaled_dot_product_attention, functional.dropout, nn.utils.clip_grad_norm_))
+            return inputs
+
+    model = nn.Sequential(nn.Linear(8, 8), Watched()).to("hpu")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(4):
+        model(torch.ones(4, 8, device="hpu")).sum().backward()
+        optimizer.step()
+
+    assert clock.predicted is not None
+    assert seen == [before] * 4
+
+
 def test_the_clock_changes_no_counter(clock: StepClock) -> None:
     measured = _run()
     clock.close()

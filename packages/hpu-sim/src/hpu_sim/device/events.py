@@ -144,7 +144,8 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not _records_operators or is_compiling():
+        # First, because what torch.compile traces would be guarded by the other one.
+        if is_compiling() or not _records_operators:
             return function(*args, **kwargs)
         with one_kernel():
             return function(*args, **kwargs)
@@ -162,7 +163,8 @@ def as_two_kernels(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def apply(*args: Any, **kwargs: Any) -> Tensor:
-        if not _records_operators or is_compiling():
+        # First, because what torch.compile traces would be guarded by the other one.
+        if is_compiling() or not _records_operators:
             return function(*args, **kwargs)
         first: Tensor = args[0].view_as(args[0])
         result: Tensor = forward(first, *args[1:], **kwargs)

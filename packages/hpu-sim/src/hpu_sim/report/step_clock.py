@@ -14,7 +14,9 @@ import torch
 
 from hpu_sim.common import frames
 from hpu_sim.device import events
+from hpu_sim.prediction import bridge_kernels
 from hpu_sim.prediction.chrome_trace import trace_of
+from hpu_sim.prediction.flops import ATTENTION
 from hpu_sim.prediction.operation_recorder import OperationRecorder
 from hpu_sim.prediction.recording import Recording, StepRecording
 from hpu_sim.prediction.summary import summarize
@@ -22,14 +24,17 @@ from hpu_sim.prediction.time_model import Clock
 from hpu_sim.report.schema import PredictedStep, Replaceable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from hpu_sim.device.config import SimConfig
+    from hpu_sim.prediction.recording import Operation
 
 #: Steps before the one that is recorded.
 STEPS_BEFORE: Final = 2
 # Lines of a clock, those with most predicted time.
 _MAX_LINES: Final = 50
+# Frames above an operator in which a function of torch that runs it is looked for.
+_MAX_DEPTH: Final = 12
 
 
 class StepClock(OperationRecorder):
@@ -54,6 +59,8 @@ class StepClock(OperationRecorder):
         # Kernel, and the first and last operator that it could replace, of each call.
         self.replaceable_calls: list[tuple[str, int, int]] = []
         self._begun = 0
+        # Call of `clip_grad_norm_` that runs, and the collectives before it.
+        self._clipping, self._collectives = 0, 0
         self._listening.callback(events.subscribe(events.OPTIMIZERS, self.on_event))
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -85,13 +92,43 @@ class StepClock(OperationRecorder):
             self.close()
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
 
-    @contextlib.contextmanager
-    def replaceable(self, kernel: str) -> Iterator[None]:
-        """Take the operators within as a call that a kernel could replace; not where ranks share a norm."""
-        begun, collectives = len(self.step.operations), len(self.step.collectives)
-        yield
-        if len(self.step.collectives) == collectives:
-            self._add_replaceable(kernel, begun)
+    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
+        """Record an operator, and which function of torch runs it that a kernel of the bridge could replace.
+
+        The functions are known by their code on the stack: replacing one would change what torch.compile guards.
+        """
+        operation = super().record_operation(function, values, results)
+        if operation is None or not self._is_recording:
+            return operation
+        index, frame = len(self.step.operations) - 1, frames.event_frame()
+        codes = bridge_kernels.codes()
+        names, depth = {}, 0
+        while frame is not None and depth < _MAX_DEPTH:
+            if frame.f_code in codes:
+                names[codes[frame.f_code]] = id(frame)
+            frame, depth = frame.f_back, depth + 1
+        is_attention = ATTENTION in function.name and "backward" not in function.name
+        if is_attention and "fused attention" not in names:
+            self.notes.add(bridge_kernels.DECOMPOSED)
+            self.replaceable_calls.append(("FusedSDPA", index, index + 1))
+        if "dropout" in names:
+            # The first operator of a call draws the numbers.
+            operation.is_launched = function.name == "bernoulli_"
+        if "clipping" in names:
+            self._add_to_clipping(names["clipping"], index)
+        return operation
+
+    def _add_to_clipping(self, call: int, index: int) -> None:
+        """Add an operator to a call of `clip_grad_norm_`; not where ranks share a norm."""
+        if len(self.step.collectives) != self._collectives and call == self._clipping:
+            self.replaceable_calls = [each for each in self.replaceable_calls if each[0] != "FusedClipNorm"]
+            return
+        if call == self._clipping and self.replaceable_calls[-1:] and self.replaceable_calls[-1][0] == "FusedClipNorm":
+            begun = self.replaceable_calls.pop()[1]
+        else:
+            begun = index
+        self._clipping, self._collectives = call, len(self.step.collectives)
+        self.replaceable_calls.append(("FusedClipNorm", begun, index + 1))
 
     def _add_replaceable(self, kernel: str, begun: int) -> None:
         if len(self.step.operations) > begun:
