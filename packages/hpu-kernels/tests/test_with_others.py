@@ -27,6 +27,8 @@ def compiler() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(torch, "compiler") or torch.__version__ < "2.5", reason="hpu-compile needs torch 2.5")
+# The compiler takes ten times as long on a busy machine.
+@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("regions", ["blocks", pytest.param("whole", marks=pytest.mark.slow)])
 def test_compiled_regions_hold_the_kernels(regions: Any) -> None:
