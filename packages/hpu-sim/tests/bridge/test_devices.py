@@ -37,32 +37,22 @@ def test_torch_hpu_is_the_device_module() -> None:
     assert bridge.core.hpu is hpu
     assert bridge.core.htexp.hpu is hpu
     assert hpu.hpu is hpu
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """DeepSpeed catches it."""
+    # DeepSpeed catches it.
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = hpu.nothing
 
 
-def test_device_count_is_that_of_the_machine() -> None:
-    assert (hpu.device_count(), type(hpu.device_count())) == (2, int)
-
-
-def test_the_count_is_an_attribute_of_its_function() -> None:
-    """Programs that replace the bridge's count set it."""
-    assert hpu.device_count() == hpu.device_count._device_count
+def test_queries_describe_the_machine() -> None:
+    """Programs that replace the bridge's count set the attribute of its function. The capability is a string."""
+    assert hpu.device_count() == hpu.device_count._device_count == 2
+    assert hpu.get_device_capability() == runtime.active_config().release.version
+    assert hpu.can_device_access_peer(0, 1) is True
+    assert (hpu.get_arch_list(), hpu.get_gencode_flags()) == (["GAUDI2"], "")
 
 
 @pytest.mark.parametrize("device", [None, 0, 1, "hpu", "hpu:1", torch.device("hpu"), torch.device("hpu:0")], ids=repr)
 def test_the_name_is_the_generation(device: Any) -> None:
-    """It is the same for every device of the machine."""
     assert hpu.get_device_name(device) == "GAUDI2"
-
-
-def test_the_capability_is_a_string() -> None:
-    """It is not a pair of numbers, unlike on other accelerators."""
-    assert hpu.get_device_capability() == runtime.active_config().release.version
 
 
 def test_the_properties_are_a_string() -> None:
@@ -71,33 +61,13 @@ def test_the_properties_are_a_string() -> None:
 
     assert properties.startswith("(")
     assert properties.endswith(")")
-    assert [pair.partition("=")[0] for pair in properties[1:-1].split(", ")] == [
-        "sramBaseAddress",
-        "dramBaseAddress",
-        "sramSize",
-        "dramSize",
-        "tpcEnabledMask",
-        "dramEnabled",
-        "fd",
-        "device_id",
-        "device_type",
-    ]
+    names = "sramBaseAddress dramBaseAddress sramSize dramSize tpcEnabledMask dramEnabled fd device_id device_type"
+    assert [pair.partition("=")[0] for pair in properties[1:-1].split(", ")] == names.split()
     assert f"dramSize={96 * 2**30}," in properties
-
-
-def test_devices_of_a_machine_are_peers() -> None:
-    assert hpu.can_device_access_peer(0, 1) is True
-
-
-def test_there_is_one_architecture() -> None:
-    """It is the generation, and there are no flags to compile for it."""
-    assert hpu.get_arch_list() == ["GAUDI2"]
-    assert hpu.get_gencode_flags() == ""
 
 
 @pytest.mark.parametrize("device", [2, -1, "hpu:2", torch.device("hpu:7")], ids=repr)
 def test_a_missing_device_is_the_bridges_error(device: Any) -> None:
-    """It is an AssertionError."""
     with pytest.raises(AssertionError, match=r"^Invalid device id$"):
         hpu.get_device_name(device)
 
@@ -115,13 +85,10 @@ def test_a_missing_device_is_the_bridges_error(device: Any) -> None:
 )
 def test_a_device_argument_has_an_index(device: Any, optional: bool, allow_cpu: bool, index: int) -> None:
     """torch.load reads `map_location` with this function."""
+    if optional:
+        with pytest.raises(ValueError, match="Expected a hpu device with a specified index or an integer"):
+            _utils._get_device_index(device)
     assert _utils._get_device_index(device, optional=optional, allow_cpu=allow_cpu) == index
-
-
-@pytest.mark.parametrize("device", [None, "hpu"])
-def test_a_missing_index_is_an_error(device: Any) -> None:
-    with pytest.raises(ValueError, match="Expected a hpu device with a specified index or an integer"):
-        _utils._get_device_index(device)
 
 
 def test_a_device_is_a_context_manager() -> None:
@@ -131,13 +98,10 @@ def test_a_device_is_a_context_manager() -> None:
         assert hpu.current_device() == 0
     with hpu.device_of(torch.ones(1, device="hpu")) as context:
         assert context.idx == 0
-
-
-@pytest.mark.parametrize("index", [1, 2])
-def test_a_context_manager_of_another_device_is_an_error(index: int) -> None:
-    """Device 1 exists, but is not this process's."""
-    with pytest.raises(AssertionError, match="Invalid device id"):
-        hpu.device(index)
+    # Device 1 exists, but is not this process's.
+    for index in (1, 2):
+        with pytest.raises(AssertionError, match="Invalid device id"):
+            hpu.device(index)
 
 
 @pytest.mark.parametrize(
@@ -190,21 +154,13 @@ def _set(variables: pytest.MonkeyPatch, module: str | None, visible: str | None)
             variables.setenv(name, value)
 
 
-def test_a_full_server_has_modules_to_select(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_full_server_has_modules_to_select(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """With eight devices the index is the module id, and the process acquires that module."""
-    program = """
-    import os
-    import hpu_sim
-    hpu_sim.activate(devices=8)
-    import torch
-    torch.hpu.set_device(5)
-    torch.ones(1, device="hpu")
-    print(os.environ["HLS_MODULE_ID"])
-    """
+    program = (
+        "import os, torch\ntorch.hpu.set_device(5)\ntorch.ones(1, device='hpu')\nprint(os.environ['HLS_MODULE_ID'])"
+    )
 
-    result = run_python(program)
+    result = run_python(program, HPU_SIM_DEVICES="8")
 
     assert result.stdout == "5\n"
     assert result.stderr.startswith("hpu-sim: simulated card 5 of 8 x GAUDI2")
@@ -228,3 +184,17 @@ def test_synchronize_ends_the_graph(statistics: Callable[[], dict[str, int]]) ->
 
     assert (statistics()["graphs"], statistics()["host_syncs"]) == (1, 1)
     assert hpu_sim.is_active()
+
+
+@pytest.mark.parametrize("device", [None, "hpu", torch.device("hpu")], ids=repr)
+@pytest.mark.parametrize("module", ["0", "1"])
+def test_a_device_without_an_index_is_any_module(device: Any, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's ZeRO stage 3 selects it on every rank."""
+    monkeypatch.setenv("HLS_MODULE_ID", module)
+
+    hpu.set_device(device)
+
+    assert os.environ["HLS_MODULE_ID"] == module
+    assert hpu.is_initialized()
+    with pytest.raises(ValueError, match="Expected a hpu device, but got: cpu"):
+        hpu.set_device("cpu")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,23 +24,20 @@ def _restore_flags() -> Iterator[None]:
     hpu.enable_recompute_sdp(True)
 
 
-@pytest.mark.parametrize("name", ["inference_mode", "matmul3d_2d_reshape"])
-def test_a_flag_is_off_until_enabled(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("inference_mode", "is_inference_mode_enabled"),
+        ("matmul3d_2d_reshape", "is_matmul3d_2d_reshape_enabled"),
+        ("dynamic_shape", "get_dynamic_shape_status"),
+    ],
+)
+def test_a_flag_is_off_until_enabled(name: str, query: str) -> None:
     """A program reads a flag back by the bridge's own function."""
-    is_enabled = getattr(hpu, f"is_{name}_enabled")
-    states = [is_enabled()]
+    states = [getattr(hpu, query)()]
     for action in ("enable", "disable"):
         getattr(hpu, f"{action}_{name}")()
-        states.append(is_enabled())
-
-    assert states == [False, True, False]
-
-
-def test_dynamic_shapes_are_off_until_enabled() -> None:
-    states = [hpu.get_dynamic_shape_status()]
-    for change in (hpu.enable_dynamic_shape, hpu.disable_dynamic_shape):
-        change()
-        states.append(hpu.get_dynamic_shape_status())
+        states.append(getattr(hpu, query)())
 
     assert states == [False, True, False]
 
@@ -53,7 +49,6 @@ def test_a_flag_of_the_graph_compiler_is_accepted(name: str) -> None:
 
 
 def test_no_constants_are_written(tmp_path: Path) -> None:
-    """The folder that the program names keeps its content."""
     kept = tmp_path / "kept"
     kept.touch()
 
@@ -64,33 +59,14 @@ def test_no_constants_are_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [kept]
 
 
-def test_flags_are_independent() -> None:
-    """Enabling one flag leaves the other one off."""
-    hpu.enable_inference_mode()
-
-    assert hpu.is_inference_mode_enabled()
-    assert not hpu.is_matmul3d_2d_reshape_enabled()
-
-
-def test_sdp_kernel_restores_the_flag() -> None:
-    """The context manager restores the flag also when its body raises."""
-    inside = []
-
+def test_sdp_kernel_recomputes_by_default_and_restores_the_flag() -> None:
     with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=False):
-        inside.append(hpu.recompute_sdp_enabled())
-        raise KeyError
-
-    assert inside == [False]
-    assert hpu.recompute_sdp_enabled()
-
-
-def test_sdp_kernel_recomputes_by_default() -> None:
-    hpu.enable_recompute_sdp(enabled=False)
-    try:
         with hpu.sdp_kernel():
             assert hpu.recompute_sdp_enabled()
-    finally:
-        hpu.enable_recompute_sdp(enabled=True)
+        assert not hpu.recompute_sdp_enabled()
+        raise KeyError
+
+    assert hpu.recompute_sdp_enabled()
 
 
 def test_the_deterministic_flag_is_torchs() -> None:
@@ -98,39 +74,20 @@ def test_the_deterministic_flag_is_torchs() -> None:
     try:
         with pytest.warns(UserWarning, match="setDeterministic is deprecated"):
             hpu.setDeterministic(True)
-        with pytest.warns(UserWarning, match="getDeterministic is deprecated"):
+        with pytest.warns(UserWarning, match="getDeterministic is deprecated") as caught:
             assert hpu.getDeterministic() is True
+        assert caught[0].filename == __file__
         assert torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(mode=False)
 
 
-def test_the_deprecation_warning_points_at_the_caller() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        hpu.getDeterministic()
-
-    assert caught[0].filename == __file__
-
-
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("BFloat16", torch.bfloat16),
-        ("Bool", torch.bool),
-        ("Byte", torch.uint8),
-        ("Char", torch.int8),
-        ("Double", torch.float64),
-        ("Float", torch.float32),
-        ("Half", torch.float16),
-        ("Int", torch.int32),
-        ("Long", torch.int64),
-        ("Short", torch.int16),
-    ],
+    "name", ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
 )
-def test_a_tensor_type_creates_tensors(name: str, dtype: torch.dtype) -> None:
+def test_a_tensor_type_creates_tensors(name: str) -> None:
     """It takes sizes or data. Its instances are the hpu tensors of its dtype."""
-    kind = getattr(hpu, f"{name}Tensor")
+    kind, dtype = getattr(hpu, f"{name}Tensor"), getattr(torch, f"{name}Tensor").dtype
     sized, filled = kind(2, 3), kind([1, 0])
 
     assert (sized.shape, sized.dtype, sized.device.type) == ((2, 3), dtype, "hpu")
@@ -140,9 +97,6 @@ def test_a_tensor_type_creates_tensors(name: str, dtype: torch.dtype) -> None:
     assert not isinstance(sized.cpu(), kind)
     assert not isinstance(1, kind)
     assert kind().shape == (0,)
-
-
-def test_tensor_is_torchs() -> None:
     assert hpu.Tensor is torch.Tensor
 
 
@@ -186,27 +140,14 @@ def test_the_extended_summary_agrees_with_memory_stats() -> None:
 
     summary, statistics = hpu._extended_memory_summary_dict(), hpu.memory_stats()
 
-    assert list(summary) == [
-        "limit",
-        "in_use",
-        "persistent",
-        "workspace",
-        "last_workspace",
-        "future",
-        "max_cntgs_chunk",
-        "max_in_use",
-        "num_allocs",
-        "num_free",
-        "max_alloc_size",
-        "active_allocs",
-    ]
+    first = "limit in_use persistent workspace last_workspace future max_cntgs_chunk max_in_use num_allocs num_free"
+    assert list(summary) == [*first.split(), "max_alloc_size", "active_allocs"]
     assert summary["in_use"] == statistics["InUse"] >= kept.numel() * kept.element_size()
     assert summary["active_allocs"] == statistics["ActiveAllocs"]
 
 
 @pytest.mark.parametrize("name", ["is_available", "device_count", "get_device_name"])
 def test_the_functions_of_torch_hpu_warn(name: str) -> None:
-    """They return the same as those of `torch.hpu`."""
     torch_hpu = importlib.import_module("torch_hpu")
 
     with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
@@ -244,7 +185,6 @@ def test_the_bridges_autoload_follows_its_variables(
 
 
 def test_the_bridge_has_a_version_after_1_19() -> None:
-    """Four names and the metadata agree."""
     import importlib.metadata
 
     import habana_frameworks.torch as bridge

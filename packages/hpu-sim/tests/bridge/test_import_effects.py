@@ -19,17 +19,15 @@ before = dict(os.environ)
 hpu_sim.activate(devices=2)
 print(json.dumps({name: value for name, value in os.environ.items() if before.get(name) != value}))
 """
-# The simulator's own variables, for child processes.
-_OWN: Final = ("HPU_SIM_", "PYTHONPATH")
 
 
 @pytest.fixture
 def changes(output_of: Callable[..., str]) -> Callable[..., dict[str, str]]:
-    """Return the variables of the bridge that the first import sets or changes."""
+    """Return the variables that the first import sets or changes, without the simulator's own for child processes."""
 
     def run(**variables: str) -> dict[str, str]:
         changed = json.loads(output_of(_CHANGES, **variables))
-        return {name: value for name, value in changed.items() if not name.startswith(_OWN)}
+        return {name: value for name, value in changed.items() if not name.startswith(("HPU_SIM_", "PYTHONPATH"))}
 
     return run
 

@@ -32,8 +32,9 @@ def _draw() -> list[float]:
 
 @pytest.mark.usefixtures("_philox")
 def test_a_state_is_a_seed_and_an_offset() -> None:
-    """It has sixteen bytes on the device."""
-    hpu.manual_seed(1234)
+    """It has sixteen bytes on the device. A new seed starts at offset zero."""
+    hpu.set_rng_state(torch.tensor([5, 16]).view(torch.uint8))
+    torch.manual_seed(1234)
 
     state = hpu.get_rng_state()
 
@@ -57,7 +58,6 @@ def test_a_state_comes_back_as_it_was_set(seed: int) -> None:
 
 @pytest.mark.usefixtures("_philox")
 def test_equal_offsets_give_equal_numbers() -> None:
-    """Other offsets give other numbers."""
     drawn = []
     for seed, offset in ((5, 0), (5, 4), (5, 0), (6, 0)):
         hpu.set_rng_state(torch.tensor([seed, offset]).view(torch.uint8))
@@ -68,22 +68,11 @@ def test_equal_offsets_give_equal_numbers() -> None:
     assert drawn[0] != drawn[3]
 
 
-@pytest.mark.usefixtures("_philox")
-def test_a_new_seed_starts_at_offset_zero() -> None:
-    hpu.set_rng_state(torch.tensor([5, 16]).view(torch.uint8))
-
-    torch.manual_seed(9)
-
-    assert _words(hpu.get_rng_state()) == [9, 0]
-
-
 def test_outside_of_the_context_the_state_is_the_generators() -> None:
-    """It is a longer CPU tensor."""
     hpu.set_rng_ctx("philox")
     hpu.unset_rng_ctx("philox")
 
     assert hpu.get_rng_state().device.type == "cpu"
-    assert hpu.get_rng_state().numel() > 16
 
 
 @pytest.mark.parametrize("switch", ["set_rng_ctx", "unset_rng_ctx"])
