@@ -22,6 +22,8 @@ from habana_frameworks.torch.hpex.kernels import (
 from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm, RmsNormBwdMode
 from torch.nn import functional
 
+import hpu_sim
+
 
 def _parameters(device: str) -> list[torch.nn.Parameter]:
     torch.manual_seed(5)
@@ -45,33 +47,18 @@ def test_gradients_are_clipped_as_torch_clips_them(max_norm: float) -> None:
         torch.testing.assert_close(fused.grad.cpu(), plain.grad)
 
 
-def test_a_single_tensor_can_be_clipped() -> None:
+def test_clipping_of_one_tensor_and_of_no_gradient() -> None:
+    """Without gradients the norm is a tensor too. A training loop clips at each step, and the host waits for none."""
     (parameter, *_) = _parameters("hpu")
-
-    FusedClipNorm(parameter, 0.5).clip_norm(parameter)
-
-    assert parameter.grad is not None
-    assert float(parameter.grad.norm()) == pytest.approx(0.5, abs=1e-5)
-
-
-def test_without_gradients_the_norm_is_zero() -> None:
-    """It is a tensor, not a number."""
-    norm = FusedClipNorm([], 1.0).clip_norm([torch.nn.Parameter(torch.ones(2, device="hpu"))])
-
-    assert torch.equal(norm, torch.tensor(0.0))
-
-
-def test_clipping_is_not_a_host_sync() -> None:
-    """A training loop calls it at each step."""
-    import hpu_sim
-
-    parameters = _parameters("hpu")
-    clip = FusedClipNorm(parameters, 0.5)
     before = hpu_sim.stats()["host_syncs"]
 
-    clip.clip_norm(parameters)
+    FusedClipNorm(parameter, 0.5).clip_norm(parameter)
+    norm = FusedClipNorm([], 1.0).clip_norm([torch.nn.Parameter(torch.ones(2, device="hpu"))])
 
     assert hpu_sim.stats()["host_syncs"] == before
+    assert parameter.grad is not None
+    assert float(parameter.grad.norm()) == pytest.approx(0.5, abs=1e-5)
+    assert torch.equal(norm, torch.tensor(0.0))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +70,6 @@ def test_clipping_is_not_a_host_sync() -> None:
     ],
 )
 def test_rms_normalization_follows_the_formula(options: dict[str, Any]) -> None:
-    """The choice of a kernel does not matter."""
     rows, gamma = torch.randn(3, 4, device="hpu"), torch.randn(4, device="hpu")
 
     output = FusedRMSNorm.apply(rows, gamma, 1e-6, **options)
@@ -134,21 +120,20 @@ def _attend(*heads: torch.Tensor, **options: Any) -> Any:
     return FusedSDPA.apply(*heads, *{**_ATTENTION_ARGUMENTS, **options}.values())
 
 
-def test_attention_takes_no_keywords() -> None:
-    """The bridge's class is an `autograd.Function`."""
-    apply: Any = FusedSDPA.apply
-    with pytest.raises(TypeError, match="keyword"):
-        apply(*_heads(), is_causal=True)
-
-
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}])
 def test_attention_equals_torchs(options: dict[str, Any]) -> None:
-    """The arguments come in the bridge's order, and those for kernels of a card are ignored."""
-    heads = _heads()
+    """The arguments come in the bridge's order, without keywords, and those for kernels of a card are ignored."""
+    heads = [tensor.requires_grad_() for tensor in _heads()]
+    apply: Any = FusedSDPA.apply
 
     output = _attend(*heads, **options, softmax_mode="fast", recompute=True)
 
-    torch.testing.assert_close(output, functional.scaled_dot_product_attention(*heads, **options))
+    expected = functional.scaled_dot_product_attention(*heads, **options)
+    torch.testing.assert_close(output, expected)
+    gradients = [torch.autograd.grad(each.square().sum(), heads) for each in (output, expected)]
+    torch.testing.assert_close(*gradients)
+    with pytest.raises(TypeError, match="keyword"):
+        apply(*heads, is_causal=True)
 
 
 def test_attention_can_be_scaled() -> None:
@@ -204,15 +189,6 @@ def test_combinations_that_the_bridge_lacks_are_refused(options: dict[str, Any],
         _attend(*heads, **options)
 
 
-def test_attention_has_gradients() -> None:
-    """They equal torch's."""
-    heads = [tensor.requires_grad_() for tensor in _heads()]
-
-    FusedSDPA.apply(*heads).sum().backward()
-
-    assert all(tensor.grad is not None for tensor in heads)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
 def test_attention_takes_a_mask_and_the_causal_flag(dtype: torch.dtype) -> None:
     """Attention of torch accepts one of them only."""
@@ -247,7 +223,6 @@ def test_float8_attention_returns_output_and_maxima() -> None:
 
 @pytest.mark.needs_torch("2.1", "float8")
 def test_float8_functions_are_the_operators() -> None:
-    """Models import them from a module with a name of its own."""
     from habana_frameworks.torch.hpex.kernels.Fp8Ops import cast_to_fp8_v2
 
     assert cast_to_fp8_v2(torch.ones(1, device="hpu"))[0].dtype == torch.float8_e5m2
@@ -259,67 +234,25 @@ def test_float8_functions_cannot_be_imported_without_float8() -> None:
         importlib.import_module("habana_frameworks.torch.hpex.kernels.Fp8Ops")
 
 
-def _rotated(rows: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return the rotation of Llama and GPT-NeoX, as their models compute it."""
-    first, second = rows.chunk(2, -1)
-    return rows * cos + torch.cat((-second, first), -1) * sin
-
-
-def _tables() -> tuple[torch.Tensor, torch.Tensor]:
-    angles = torch.outer(torch.arange(9.0), 100 ** -torch.arange(0, 1, 0.25)).repeat(1, 2)
-    return angles.cos().to("hpu")[None, None], angles.sin().to("hpu")[None, None]
-
-
-def test_rotary_helper_1_starts_at_an_offset() -> None:
-    query, (cos, sin) = torch.randn(2, 3, 5, 8, device="hpu"), _tables()
-
-    output = RotaryPosEmbeddingHelperV1.apply(query, cos, sin, 2)
-
-    torch.testing.assert_close(output, _rotated(query, cos[..., 2:7, :], sin[..., 2:7, :]))
-
-
-def test_rotary_helper_2_takes_positions() -> None:
-    query, (cos, sin) = torch.randn(2, 3, 4, 8, device="hpu"), _tables()
+def test_helpers_of_rotation_are_the_operator() -> None:
+    """Version 3 is ChatGLM's: one table, each pair of neighbours together, and the rest of the features as it is."""
+    query, angles = torch.randn(2, 3, 4, 8, device="hpu"), torch.rand(1, 1, 9, 8, device="hpu")
+    cos, sin = angles.cos(), angles.sin()
     positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]]).to("hpu")
+    rotate = torch.ops.hpu.rotary_pos_embedding
+    rows, cache = query.permute(2, 0, 1, 3), torch.stack((cos[0, 0, :, :2], sin[0, 0, :, :2]), -1)[:, None]
+    own = [each[..., :2].repeat_interleave(2, -1) for each in (sin, cos)]
 
-    output = RotaryPosEmbeddingHelperV2.apply(query, cos, sin, positions)
-
-    own = cos[0, 0][positions].unsqueeze(1), sin[0, 0][positions].unsqueeze(1)
-    torch.testing.assert_close(output, _rotated(query, *own))
-
-
-def test_rotary_helper_3_takes_one_table() -> None:
-    """ChatGLM rotates the first half of the features, each pair of neighbours together."""
-    rows, batch, heads, features = 4, 2, 3, 8
-    query = torch.randn(rows, batch, heads, features, device="hpu")
-    angles = torch.rand(6, batch, 2)
-    cache = torch.stack((angles.cos(), angles.sin()), -1).to("hpu")
-    pairs = query[..., :4].reshape(rows, batch, heads, 2, 2)
-    cos, sin = cache[:rows, :, None, :, 0], cache[:rows, :, None, :, 1]
-    turned = torch.stack(
-        (pairs[..., 0] * cos - pairs[..., 1] * sin, pairs[..., 1] * cos + pairs[..., 0] * sin), -1
-    ).flatten(-2)
-
-    output = RotaryPosEmbeddingHelperV3.apply(query, cache)
-
-    torch.testing.assert_close(output, torch.cat((turned, query[..., 4:]), -1))
-
-
-def test_neighbours_are_rotated_in_pairwise_mode() -> None:
-    query, angles = torch.randn(1, 2, 4, 6, device="hpu"), torch.rand(1, 1, 4, 3)
-    cos, sin = (each.repeat_interleave(2, -1).to("hpu") for each in (angles.cos(), angles.sin()))
-    turned = torch.stack((-query[..., 1::2], query[..., ::2]), -1).flatten(-2)
-
-    output = apply_rotary_pos_emb(query, cos, sin, None, 0, RotaryPosEmbeddingMode.PAIRWISE)
-
-    torch.testing.assert_close(output, query * cos + turned * sin)
-
-
-def test_rotation_has_gradients() -> None:
-    query = torch.randn(1, 1, 2, 8, device="hpu", dtype=torch.float64, requires_grad=True)
-    cos, sin = (each.double() for each in _tables())
-
-    assert torch.autograd.gradcheck(lambda rows: RotaryPosEmbeddingHelperV1.apply(rows, cos, sin, 0), (query,))
+    assert torch.equal(RotaryPosEmbeddingHelperV1.apply(query, cos, sin, 2), rotate(query, sin, cos, None, 2, 0))
+    assert torch.equal(
+        RotaryPosEmbeddingHelperV2.apply(query, cos, sin, positions), rotate(query, sin, cos, positions, 0, 0)
+    )
+    assert torch.equal(
+        apply_rotary_pos_emb(query, cos, sin, None, 0, RotaryPosEmbeddingMode.PAIRWISE),
+        rotate(query, sin, cos, None, 0, 1),
+    )
+    third = RotaryPosEmbeddingHelperV3.apply(rows, cache.expand(-1, 2, -1, -1))
+    torch.testing.assert_close(third.permute(1, 2, 0, 3), rotate(query, *own, None, 0, 1))
 
 
 def test_custom_softmax_is_over_the_last_dimension() -> None:
