@@ -20,14 +20,9 @@ def test_the_average_follows_the_weights_with_a_growing_decay() -> None:
 
     decay = 0.5 * (1 - math.exp(-1 / 2000))
     torch.testing.assert_close(average.ema.weight.item(), 3 - 2 * decay)
-    assert average.updates == 1
-
-
-def test_the_average_is_a_model_for_evaluation() -> None:
-    average = FusedEMA(torch.nn.Linear(1, 1, device="hpu")).ema
-
-    assert not average.training
-    assert all(parameter.requires_grad for parameter in average.parameters())
+    assert (average.updates, average.ema.training, average.ema.weight.requires_grad) == (1, False, True)
+    with pytest.raises(ValueError, match="`decay` must be at least 0, got -1"):
+        FusedEMA(model, decay=-1)
 
 
 def test_the_module_inside_of_a_wrapper_is_averaged() -> None:
@@ -51,8 +46,3 @@ def test_public_attributes_are_copied() -> None:
     assert (average.ema.names, average.ema.stride) == (["a"], 8)
     assert not hasattr(average.ema, "reducer")
     assert not hasattr(average.ema, "_hidden")
-
-
-def test_a_negative_decay_is_an_error() -> None:
-    with pytest.raises(ValueError, match="`decay` must be at least 0, got -1"):
-        FusedEMA(torch.nn.Linear(1, 1), decay=-1)
