@@ -35,10 +35,7 @@ def count():
 
 
 def test_a_compiled_model_trains_as_an_uncompiled_one(output_on: Callable[..., str]) -> None:
-    """Outputs, gradients and running statistics are equal, and the metric counts the graphs of both passes."""
-    program = (
-        _MODEL
-        + """
+    program = f"""{_MODEL}
 compiled = torch.compile(model, backend="hpu_backend")
 for net in (compiled, plain):
     for _ in range(2):
@@ -49,27 +46,22 @@ same = all(torch.allclose(a.grad, b.grad) for a, b in zip(model.parameters(), pl
 print(torch.equal(compiled(rows), plain(rows)), same, torch.allclose(model[1].running_mean, plain[1].running_mean))
 print(count())
 """
-    )
 
     assert output_on(program, **_EAGER) == "True True True\n2"
 
 
 def test_a_function_changes_its_input_in_place(output_on: Callable[..., str]) -> None:
-    """It works with input mutations in the graph and without."""
-    program = (
-        _MODEL
-        + """
+    program = f"""{_MODEL}
 def grow(x):
     x.add_(1)
     return x * 2
 for keep in (True, False):
     torch._dynamo.reset()
     data = torch.zeros(2, device="hpu")
-    options = {"keep_input_mutations": keep, "inference": True, "force_static_compile": True}
+    options = dict(keep_input_mutations=keep, inference=True, force_static_compile=True)
     out = torch.compile(grow, backend="hpu_backend", options=options)(data)
     print(data.tolist(), out.tolist())
 """
-    )
 
     assert output_on(program, **_EAGER) == "[1.0, 1.0] [2.0, 2.0]\n[1.0, 1.0] [2.0, 2.0]"
 
@@ -130,16 +122,12 @@ def _arguments(name: str) -> tuple[Any, ...]:
 
 
 def test_an_unknown_option_is_named(output_on: Callable[..., str]) -> None:
-    """The error lists the options."""
-    program = (
-        _MODEL
-        + """
+    program = f"""{_MODEL}
 try:
-    torch.compile(model, backend="hpu_backend", options={"fast": True})(rows)
+    torch.compile(model, backend="hpu_backend", options=dict(fast=True))(rows)
 except Exception as error:
     print(next(line for line in str(error).splitlines() if "options" in line))
 """
-    )
 
     assert output_on(program, **_EAGER).endswith(
         "`options` of hpu_backend must be among force_static_compile, inference, keep_input_mutations, "
@@ -161,7 +149,6 @@ def test_the_backend_is_registered_after_a_late_activation(output_of: Callable[.
 
 @pytest.mark.needs_torch("2.2", "interfaces of devices for dynamo")
 def test_dynamo_has_an_interface_of_the_device(output_on: Callable[..., str]) -> None:
-    """Both names of the device have it."""
     program = """
     import torch
     from torch._dynamo.device_interface import get_interface_for_device
@@ -184,7 +171,6 @@ def test_dynamo_has_an_interface_of_the_device(output_on: Callable[..., str]) ->
 def test_variables_set_the_options(
     variable: str, option: str, value: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the module is imported."""
     monkeypatch.setenv(variable, value)
 
     assert runpy.run_path(config.__file__)[option] is expected
@@ -207,15 +193,12 @@ rows = torch.tensor([0, 1], device="hpu")
 
 def test_a_graph_is_split_at_operators_of_eager_mode_alone(output_on: Callable[..., str]) -> None:
     """Each part is compiled, and the report gets the operators."""
-    program = (
-        _PARTITIONS
-        + """
+    program = f"""{_PARTITIONS}
 torch.compile(lambda x: x.sin() + 1, backend="hpu_backend")(x)
 print(count(), breaks)
 result = torch.compile(function, backend="hpu_backend")(x, rows)
 print(torch.equal(result, function(x, rows)), count(), breaks)
 """
-    )
 
     assert output_on(program, **_EAGER) == "1 []\nTrue 3 ['aten.index.Tensor']"
 
@@ -234,27 +217,21 @@ def function(x):
 
 
 def test_the_report_gets_each_graph_of_a_training(output_on: Callable[..., str]) -> None:
-    program = (
-        _REPORTED
-        + """
+    program = f"""{_REPORTED}
 x = torch.ones(2, device="hpu", requires_grad=True)
 torch.compile(lambda x: (x * 2).sum(), backend="hpu_backend")(x).backward()
 print(events)
 """
-    )
 
     graphs = [("compiled_graph", "forward", "1 recipe"), ("compiled_graph", "backward", "1 recipe")]
     assert output_on(program, **_EAGER) == str(graphs)
 
 
 def test_the_report_gets_graph_breaks_with_their_line(output_on: Callable[..., str]) -> None:
-    program = (
-        _REPORTED
-        + """
+    program = f"""{_REPORTED}
 torch.compile(function, backend="hpu_backend")(torch.ones(2, device="hpu"))
 print([event[::2] for event in events])
 """
-    )
 
     lines = [("trace_break", "<string>:9"), ("compiled_graph", "1 recipe"), ("compiled_graph", "1 recipe")]
     assert output_on(program, **_EAGER) == str(lines)
@@ -304,15 +281,12 @@ def test_a_collective_breaks_the_graph_unless_it_is_functional(output_on: Callab
 
 
 def test_operators_of_eager_mode_can_be_forbidden(output_of: Callable[..., str]) -> None:
-    program = (
-        _PARTITIONS
-        + """
+    program = f"""{_PARTITIONS}
 try:
     torch.compile(function, backend="hpu_backend")(x, rows)
 except Exception as error:
     print("PT_HPU_USE_EAGER_FALLBACK=0 forbids operators in eager mode" in str(error))
 """
-    )
 
     assert output_of(program, **_EAGER, PT_HPU_USE_EAGER_FALLBACK="0") == "True"
 

@@ -33,7 +33,6 @@ def _same(first: torch.nn.Module, second: torch.nn.Module, *, gradients: bool = 
 
 
 def test_a_whole_training_step_can_be_replayed(model: torch.nn.Module) -> None:
-    """Forward pass, backward pass and optimizer step give the same weights as without a graph."""
     plain = copy.deepcopy(model)
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (model, plain)]
     static = _rows()
@@ -90,22 +89,16 @@ def test_data_dependent_operators_cannot_be_captured(program: Callable[[torch.Te
 
 
 def test_cpu_operators_are_not_captured() -> None:
-    """They run during the capture only."""
-    calls: list[torch.Tensor] = []
     captured = hpu.HPUGraph()
     rows = _rows()
     with hpu.graph(captured):
-        calls.append(torch.ones(2).add(1))
+        torch.ones(2).add(1)
         rows.add(1)
 
-    captured.replay()
-
     assert len(captured._calls) == 1
-    assert calls[0].tolist() == [2, 2]
 
 
 def test_a_replay_draws_new_random_numbers() -> None:
-    """It continues the generator's sequence."""
     captured = hpu.HPUGraph()
     with hpu.graph(captured):
         drawn = torch.rand(8, device="hpu")
@@ -116,29 +109,18 @@ def test_a_replay_draws_new_random_numbers() -> None:
     assert not torch.equal(drawn, first)
 
 
-def test_a_second_capture_is_an_error() -> None:
-    with hpu.graph(hpu.HPUGraph()), pytest.raises(RuntimeError, match="another capture is active"):
-        hpu.HPUGraph().capture_begin()
-
-
-def test_ending_a_capture_that_has_not_started_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match=r"call capture_begin\(\) first"):
-        hpu.HPUGraph().capture_end()
-
-
-def test_an_empty_graph_cannot_be_replayed() -> None:
-    """A graph is empty before its capture and after a reset."""
+def test_captures_out_of_order_are_errors() -> None:
     captured = hpu.HPUGraph()
-    with hpu.graph(captured):
-        _rows().add(1)
+    with pytest.raises(RuntimeError, match=r"call capture_begin\(\) first"):
+        captured.capture_end()
+    with hpu.graph(captured), pytest.raises(RuntimeError, match="another capture is active"):
+        hpu.HPUGraph().capture_begin()
     captured.reset()
-
     with pytest.raises(RuntimeError, match="there is nothing to replay"):
         captured.replay()
 
 
 def test_graphed_callables_have_the_same_gradients(model: torch.nn.Module) -> None:
-    """A graphed module trains as the module itself."""
     plain = copy.deepcopy(model)
     inputs = [_rows().requires_grad_() for _ in range(2)]
     graphed = hpu.make_graphed_callables(model, (_rows(),), warmups=2)
@@ -174,17 +156,13 @@ def test_a_graphed_module_runs_without_its_graph_in_the_other_mode(model: torch.
     assert torch.equal(graphed.eval()(rows), plain(rows))
 
 
-def test_graphed_callables_reject_other_shapes(model: torch.nn.Module) -> None:
-    """A card cannot replay a graph for other shapes either."""
+def test_graphed_callables_reject_other_shapes_and_types(model: torch.nn.Module) -> None:
+    with pytest.raises(TypeError, match="`sample_args` must be tensors, got float"):
+        hpu.make_graphed_callables(model, (1.0,))
     graphed = hpu.make_graphed_callables(model, (_rows(),))
 
     with pytest.raises(RuntimeError, match="size"):
         graphed(_rows(6))
-
-
-def test_sample_arguments_must_be_tensors(model: torch.nn.Module) -> None:
-    with pytest.raises(TypeError, match="`sample_args` must be tensors, got float"):
-        hpu.make_graphed_callables(model, (1.0,))
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -207,19 +185,13 @@ def test_an_input_without_gradient_must_be_allowed(allowed: bool) -> None:
 
 
 def test_a_wrapped_module_can_bypass_its_graphs(model: torch.nn.Module) -> None:
-    """Gradients flow then, unlike through a replay."""
+    """Gradients flow then, unlike through a replay. In warm-up mode it only captures."""
     wrapped = hpu.wrap_in_hpu_graph(model)
     rows = _rows()
 
+    assert wrapped(rows, warmup_mode=True, cache_tensors_list=[]) is None
     assert not wrapped(rows).requires_grad
     assert wrapped(rows, bypass_hpu_graphs=True).requires_grad
-
-
-def test_warmup_mode_returns_none(model: torch.nn.Module) -> None:
-    """It only captures."""
-    wrapped = hpu.wrap_in_hpu_graph(model)
-
-    assert wrapped(_rows(), warmup_mode=True, cache_tensors_list=[]) is None
 
 
 def test_a_full_cache_captures_no_more(model: torch.nn.Module) -> None:
@@ -272,7 +244,6 @@ def test_gradients_of_replays_are_added_up(model: torch.nn.Module) -> None:
 
 
 def test_a_module_cacher_evicts_graphs(model: torch.nn.Module) -> None:
-    """It evicts the least recently used graph, or the least frequently used one."""
     for use_lfu, kept in ((False, [5, 7]), (True, [3, 7])):
         cacher = hpu.ModuleCacher(max_graphs=2)
         cached = cacher(copy.deepcopy(model).eval(), use_lfu=use_lfu)
@@ -292,7 +263,6 @@ def test_a_copy_shares_the_parameters(model: torch.nn.Module) -> None:
 
 
 def test_a_verbose_module_cacher_logs_its_graphs(model: torch.nn.Module, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says "simulated"."""
     cacher = hpu.ModuleCacher()
     cached = cacher(model, verbose=True, log_frequency=2)
     cacher.set_iteration_count(7)
@@ -304,35 +274,26 @@ def test_a_verbose_module_cacher_logs_its_graphs(model: torch.nn.Module, caplog:
 
 
 def test_the_input_hash_depends_on_shapes_and_values() -> None:
-    """The contents of tensors do not matter."""
     rows = _rows()
-
     same = _graphs.input_hash({"x": rows, "flag": [True, None]})
 
     assert same == _graphs.input_hash({"x": _rows(), "flag": [True, None]})
-    assert same != _graphs.input_hash({"x": _rows(6), "flag": [True, None]})
-    assert same != _graphs.input_hash({"x": rows.int(), "flag": [True, None]})
-    assert same != _graphs.input_hash({"x": rows, "flag": [False, None]})
+    for x, flag in ((_rows(6), True), (rows.int(), True), (rows, False)):
+        assert same != _graphs.input_hash({"x": x, "flag": [flag, None]})
 
 
 def test_copy_to_copies_nested_tensors() -> None:
-    """Each target keeps its memory."""
     target: Any = {"a": torch.zeros(2, device="hpu"), "b": (torch.zeros(1, device="hpu"), 3)}
 
     _graphs.copy_to(target, {"a": torch.ones(2, device="hpu"), "b": (torch.ones(1, device="hpu"), 3)})
 
     assert target["a"].tolist() == [1, 1]
     assert target["b"][0].tolist() == [1]
-
-
-def test_copy_to_rejects_other_structures() -> None:
-    """The error names both types."""
     with pytest.raises(TypeError, match="`src` must have the structure of `dst`, got list for dict"):
         _graphs.copy_to({}, [])
 
 
 def test_collectives_cannot_be_captured(output_on: Callable[..., str]) -> None:
-    """The error has the bridge's text."""
     program = """
     import torch, tempfile, torch.distributed as dist
     dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)

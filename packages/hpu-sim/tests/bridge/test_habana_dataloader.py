@@ -39,31 +39,22 @@ class Resize:
         return image.resize((self.size[1], self.size[0]))
 
 
-class CenterCrop:
-    size = (4, 6)
+def _transform(name: str, **attributes: Any) -> Any:
+    """Return an instance of a class of this name: the loader knows the transforms of torchvision by their names."""
+    return type(name, (), attributes)()
 
 
-class RandomResizedCrop:
-    interpolation = Resize.interpolation
-    size, scale, ratio = (4, 6), (1.0, 1.0), (0.5, 2.0)
-
-
-class RandomHorizontalFlip:
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = p
-
-
-class ColorJitter:
-    brightness, contrast, saturation, hue = (0.8, 1.2), (0.8, 1.2), (0.8, 1.2), (-0.1, 0.1)
+_BILINEAR = SimpleNamespace(value="bilinear")
+_CENTER = _transform("CenterCrop", size=(4, 6))
+_RANDOM_CROP = _transform("RandomResizedCrop", interpolation=_BILINEAR, size=(4, 6), scale=(1.0, 1.0), ratio=(0.5, 2.0))
+_FLIP, _RARE_FLIP = (_transform("RandomHorizontalFlip", p=p) for p in (0.5, 0.3))
+_COLORS = _transform("ColorJitter", brightness=(0.8, 1.2), contrast=(0.8, 1.2), saturation=(0.8, 1.2), hue=(-0.1, 0.1))
+_NORMALIZE = _transform("Normalize", mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3))
 
 
 class ToTensor:
     def __call__(self, image: Any) -> torch.Tensor:
         return torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
-
-
-class Normalize:
-    mean, std = (0.5, 0.4, 0.3), (0.1, 0.2, 0.3)
 
 
 class ImageFolder(torch.utils.data.Dataset[Any]):
@@ -93,7 +84,7 @@ def _on(generation: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_card_decodes_on_gaudi_2(folder: Path) -> None:
     """Images in the order of the folder, normalized by the formula, on the card; the last batch is rounded up."""
-    loader = HabanaDataLoader(ImageFolder(folder, Resize((4, 6)), ToTensor(), Normalize()), batch_size=4)
+    loader = HabanaDataLoader(ImageFolder(folder, Resize((4, 6)), ToTensor(), _NORMALIZE), batch_size=4)
     plain = ImageFolder(folder, Resize((4, 6)), ToTensor())
 
     batches = list(loader)
@@ -107,21 +98,27 @@ def test_the_card_decodes_on_gaudi_2(folder: Path) -> None:
         image = batches[index // 4][0][index % 4].cpu()
         with Image.open(plain.samples[index][0]) as source:
             pixels = np.asarray(source.convert("RGB").resize((6, 4), Image.Resampling.BILINEAR))
-        mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (Normalize.mean, Normalize.std))
+        mean, std = (torch.tensor(each).view(-1, 1, 1) for each in (_NORMALIZE.mean, _NORMALIZE.std))
         expected = (torch.tensor(pixels).permute(2, 0, 1) / 255 - mean) / std
         torch.testing.assert_close(image, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_number_makes_a_square_and_integers_are_scaled(folder: Path) -> None:
-    """Unlike torchvision's short side; without ToTensor the result is uint8 with a zero point."""
-    [(images, _), *_] = HabanaDataLoader(ImageFolder(folder, Resize(8), Normalize()), batch_size=10)
+@pytest.mark.parametrize(
+    ("transforms", "shape", "dtype"),
+    [
+        # Unlike torchvision's short side, a number makes a square; without ToTensor the result is uint8.
+        ((Resize(8), _NORMALIZE), (8, 8), torch.uint8),
+        ((Resize((8, 8)), _CENTER, ToTensor(), _NORMALIZE), (4, 6), torch.float32),
+    ],
+)
+def test_shape_and_dtype_of_images(transforms: Any, shape: tuple[int, int], dtype: torch.dtype, folder: Path) -> None:
+    [(images, _), *_] = HabanaDataLoader(ImageFolder(folder, *transforms), batch_size=10)
 
-    assert images.shape == (10, 3, 8, 8)
-    assert images.dtype == torch.uint8
+    assert (images.shape, images.dtype) == ((10, 3, *shape), dtype)
 
 
 def test_training_pipe_crops_flips_and_changes_colors(folder: Path) -> None:
-    dataset = ImageFolder(folder, RandomResizedCrop(), RandomHorizontalFlip(), ColorJitter(), ToTensor(), Normalize())
+    dataset = ImageFolder(folder, _RANDOM_CROP, _FLIP, _COLORS, ToTensor(), _NORMALIZE)
 
     loader = HabanaDataLoader(dataset, batch_size=5, shuffle=True, drop_last=True)
 
@@ -132,20 +129,14 @@ def test_training_pipe_crops_flips_and_changes_colors(folder: Path) -> None:
     assert next(iter(loader))[0].shape == (5, 3, 4, 6)
 
 
-def test_crop_after_a_resize_is_central(folder: Path) -> None:
-    [(images, _), *_] = HabanaDataLoader(ImageFolder(folder, Resize((8, 8)), CenterCrop(), ToTensor(), Normalize()))
-
-    assert images.shape == (1, 3, 4, 6)
-
-
 @pytest.mark.parametrize(
     ("transforms", "message"),
     [
-        ((Resize((5, 6)), ToTensor(), Normalize()), "sizes must be even"),
-        ((Resize((4, 6)), RandomHorizontalFlip(0.3), ToTensor(), Normalize()), "probability 0.5, got 0.3"),
+        ((Resize((5, 6)), ToTensor(), _NORMALIZE), "sizes must be even"),
+        ((Resize((4, 6)), _RARE_FLIP, ToTensor(), _NORMALIZE), "probability 0.5, got 0.3"),
         ((Resize((4, 6)), ToTensor()), "ToTensor without Normalize"),
-        ((ToTensor(), Normalize()), "a resize or crop is needed"),
-        ((CenterCrop(), RandomResizedCrop()), "RandomResizedCrop after another of its kind"),
+        ((ToTensor(), _NORMALIZE), "a resize or crop is needed"),
+        ((_CENTER, _RANDOM_CROP), "RandomResizedCrop after another of its kind"),
         ((Resize((4, 6)), SimpleNamespace()), "the transform SimpleNamespace is not supported"),
     ],
 )
@@ -233,10 +224,10 @@ def test_first_generation_gets_the_loader_for_the_cpu(how: str, folder: Path, mo
         ({"pin_memory": False}, (), "aeon needs `pin_memory` True, got False"),
         ({"num_workers": 4}, (), "aeon needs `num_workers` 8, got 4"),
         ({"shuffle": True}, (), "aeon needs `shuffle` False, got True"),
-        ({}, (ColorJitter(),), "aeon does not support the transform ColorJitter"),
-        ({}, (Normalize(),), "ImageNet's mean and standard deviation only"),
-        ({}, (RandomHorizontalFlip(0.3),), "a probability of 0.5 only"),
-        ({}, (CenterCrop(),), "crops of 224 only"),
+        ({}, (_COLORS,), "aeon does not support the transform ColorJitter"),
+        ({}, (_NORMALIZE,), "ImageNet's mean and standard deviation only"),
+        ({}, (_RARE_FLIP,), "a probability of 0.5 only"),
+        ({}, (_CENTER,), "crops of 224 only"),
     ],
 )
 def test_what_the_loader_for_the_cpu_refuses(

@@ -45,7 +45,6 @@ def hmp(output_on: Callable[..., str]) -> Callable[..., list[str]]:
 
 
 def test_importing_hmp_warns(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The warning names the release that removes it."""
     program = "import torch; from habana_frameworks.torch.hpex import hmp"
 
     result = run_python(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.12.0")
@@ -195,8 +194,8 @@ def test_a_program_prints(behavior: str, hmp: Callable[..., list[str]]) -> None:
 
 
 def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
-    """They replace the default lists and take precedence over the promote list."""
-    (tmp_path / "bf16").write_text("mm\nadd\n\n", encoding="utf-8")
+    """They replace the default lists and the promote list. An unknown operator is printed and ignored."""
+    (tmp_path / "bf16").write_text("mm\nadd\n\nnonsense\n", encoding="utf-8")
     (tmp_path / "fp32").write_text("relu\n", encoding="utf-8")
 
     lines = hmp(
@@ -206,7 +205,8 @@ def test_lists_can_be_files(hmp: Callable[..., list[str]], tmp_path: Path) -> No
         """
     )
 
-    assert lines == ["bfloat16 bfloat16 float32 float32 bfloat16 float32"]
+    unknown = "nonsense OP not supported. Please add it to OPs dict and try again"
+    assert lines == [unknown, "bfloat16 bfloat16 float32 float32 bfloat16 float32"]
 
 
 @pytest.mark.parametrize(
@@ -227,14 +227,6 @@ def test_invalid_arguments_are_the_bridges_errors(
     output = output_on(program, tmp_path / "list", **_MACHINE)
 
     assert output == expected
-
-
-def test_an_unknown_operator_is_printed_and_ignored(hmp: Callable[..., list[str]], tmp_path: Path) -> None:
-    (tmp_path / "bf16").write_text("mm\nnonsense\n", encoding="utf-8")
-
-    lines = hmp(f"hmp.convert(bf16_file_path={str(tmp_path / 'bf16')!r}); kinds(torch.mm(x, x))")
-
-    assert lines == ["nonsense OP not supported. Please add it to OPs dict and try again", "bfloat16"]
 
 
 @pytest.mark.parametrize("paths", ["'mine', ''", "None, None", "'', None"])

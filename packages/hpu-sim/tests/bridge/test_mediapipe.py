@@ -81,28 +81,17 @@ def test_pipe_returns_the_batches_of_an_epoch_and_stops(tmp_path: Path) -> None:
     pipe.del_iter()
     with pytest.raises(RuntimeError, match="before `run`"):
         pipe.run()
-
-
-def test_repeat_count_reads_the_folder_again(tmp_path: Path) -> None:
-    write_images(tmp_path, 4)
-    pipe = _Pipe(lambda: _decoded(tmp_path))
-    pipe.set_repeat_count(3)
-
-    assert len(list(pipe.as_iterator() or ())) == 6
-
-
-def test_arguments_of_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """Other names of devices mean the old graph, as "gaudi2" does."""
-    with pytest.raises(ValueError, match="`num_threads` must be an int, got '2'"):
-        _Pipe(None, num_threads="2")
-
-    assert _Pipe(None, device="gaudi2")._device == "legacy"
-    assert "device 'gaudi2' is deprecated" in capsys.readouterr().err
+    again = _Pipe(lambda: _decoded(tmp_path))
+    again.set_repeat_count(3)
+    assert len(list(again.as_iterator() or ())) == 9
 
 
 def test_a_second_framework_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other names of devices mean the old graph, as "gaudi2" does."""
     monkeypatch.setattr(MediaPipe, "_framework", None)
-    pipe = _Pipe(None)
+    pipe = _Pipe(None, device="gaudi2")
+    assert pipe._device == "legacy"
+    assert "device 'gaudi2' is deprecated" in capsys.readouterr().err
     pipe.set_proxy("PYT_FW", object())
 
     with pytest.raises(RuntimeError, match="A different framework already initialized"):
@@ -158,6 +147,7 @@ def test_rules_of_graphs(device: str, define: Any, error: type[Exception], messa
         (fn.SSDEncode, NotImplementedError, "and not SSDEncode"),
         (fn.CocoReader, NotImplementedError, "and not CocoReader"),
         (lambda: fn.Nothing, AttributeError, "has no attribute 'Nothing'"),
+        (lambda: _Pipe(None, num_threads="2"), ValueError, "`num_threads` must be an int, got '2'"),
         (lambda: iterator_pytorch.HPUSsdPytorchIterator(mediapipe=None), NotImplementedError, "and not HPUSsd"),
     ],
 )
@@ -407,9 +397,14 @@ def test_hue_rotates_about_gray() -> None:
     assert np.abs(_computed(fn.Hue, gray, np.array([90], "float32")).astype(int) - 77).max() <= 1
 
 
-def test_constants_and_random_numbers() -> None:
+def test_functions_of_the_program_constants_and_random_numbers() -> None:
+    class Double(cpu_nodes.media_function):  # type: ignore[misc] # as above
+        def __call__(self, *args: Any) -> Any:
+            return args[0] * self.params["priv_params"]
+
     data = np.arange(3, dtype=np.float32)
 
+    assert _computed(fn.MediaFunc, np.array([1, 2], "float32"), func=Double, priv_params=2).tolist() == [2, 4]
     assert _computed(fn.MediaConst, data=data, shape=[1, 1, 3], dtype=dtype.FLOAT32).shape == (3, 3, 1, 1)
     with pytest.raises(ValueError, match="must be of `dtype`, 'uint8', got 'float32'"):
         _computed(fn.MediaConst, data=data, shape=[3], dtype=dtype.UINT8)
@@ -418,14 +413,6 @@ def test_constants_and_random_numbers() -> None:
     assert _computed(fn.CoinFlip, np.array([0, 1, 0], "float32"), seed=1).tolist() == [0, 1, 0]
     assert (np.abs(_computed(fn.RandomUniform, seed=1, low=2.0, high=3.0) - 2.5) <= 0.5).all()
     assert _computed(fn.Reshape, np.zeros((3, 2)), size=[1, 1, 2, 3]).shape == (3, 2, 1, 1)
-
-
-def test_media_function_is_called_per_batch() -> None:
-    class Double(cpu_nodes.media_function):  # type: ignore[misc] # as above
-        def __call__(self, *args: Any) -> Any:
-            return args[0] * self.params["priv_params"]
-
-    assert _computed(fn.MediaFunc, np.array([1, 2], "float32"), func=Double, priv_params=2).tolist() == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ def _count(metric: Any) -> int:
 
 
 def test_a_local_metric_counts_within_its_context() -> None:
-    """It does not count earlier and later graphs."""
     hpu.synchronize()
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1001)
@@ -52,7 +51,7 @@ def test_the_global_metric_counts_from_the_import() -> None:
 
 
 def test_a_metric_can_be_reset_and_restarted() -> None:
-    """It does not count between `stop` and `start`."""
+    """It does not count between `stop` and `start`, and `reset_stats` has no effect on it."""
     with hpu.metric_localcontext("graph_compilation") as metric:
         _compile_something(1009)
         metric.reset()
@@ -60,30 +59,13 @@ def test_a_metric_can_be_reset_and_restarted() -> None:
         metric.stop()
         _compile_something(1013)
         metric.start()
+        hpu_sim.reset_stats()
         _compile_something(1015)
 
     assert metric.name() == "graph_compilation"
     assert _count(metric) == 2
-
-
-def test_a_stopped_metric_can_be_reset() -> None:
-    """Its statistics are zero then."""
-    with hpu.metric_localcontext("graph_compilation") as metric:
-        _compile_something(1017)
-
     metric.reset()
-
     assert _count(metric) == 0
-
-
-def test_reset_stats_does_not_reset_metrics() -> None:
-    with hpu.metric_localcontext("graph_compilation") as metric:
-        _compile_something(1019)
-        _count(metric)
-        hpu_sim.reset_stats()
-        _compile_something(1021)
-
-    assert _count(metric) == 2
 
 
 def test_an_unknown_metric_does_not_exist() -> None:
@@ -97,10 +79,7 @@ def test_an_unknown_metric_does_not_exist() -> None:
 
 
 def test_a_variable_enables_the_metric_of_the_recipe_cache(output_of: Callable[..., str]) -> None:
-    """A graph that is known is a cache hit."""
-    program = (
-        _WORK
-        + """
+    program = f"""{_WORK}
 before = dict(torch.hpu.metric_global("recipe_cache").stats())
 for _ in range(3):
     torch.ones(3, device="hpu").add(1)
@@ -108,7 +87,6 @@ for _ in range(3):
 after = dict(torch.hpu.metric_global("recipe_cache").stats())
 print(list(after), after["TotalHit"] - before["TotalHit"], after["TotalMiss"] - before["TotalMiss"])
 """
-    )
     variables = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
 
     assert output_of(program, **variables) == "['TotalHit', 'RecipeHit', 'TotalMiss', 'RecipeMiss'] 2 1"

@@ -22,12 +22,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _profile(*activities: ProfilerActivity) -> Any:
-    with profile(activities=list(activities)) as recorded:
-        torch.ones(3, 3, device="hpu").sin()
-    return recorded
-
-
 def _trace(path: Path) -> dict[str, Any]:
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
@@ -38,7 +32,8 @@ def _trace(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_a_trace_names_the_device(name: str, tmp_path: Path) -> None:
     """It says "simulated", and where the times were measured."""
-    recorded = _profile(ProfilerActivity.CPU, ProfilerActivity.HPU)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.HPU]) as recorded:
+        torch.ones(3, 3, device="hpu").sin()
 
     recorded.export_chrome_trace(str(tmp_path / name))
 
@@ -120,7 +115,6 @@ def test_the_devices_work_is_linked_to_its_operator(recorded_trace: dict[str, An
 
 
 def test_a_compilation_is_in_the_compilers_track(tmp_path: Path) -> None:
-    """Lazy mode has graphs to compile."""
     with profile(activities=[ProfilerActivity.HPU]) as recorded:
         torch.ones(57, device="hpu").erfinv()
         torch.ones(1, device="hpu").item()
@@ -129,36 +123,25 @@ def test_a_compilation_is_in_the_compilers_track(tmp_path: Path) -> None:
     assert ("compilation", "Runtime") in {(e["name"], e["cat"]) for e in _work(_trace(tmp_path / "trace.json"))}
 
 
-def test_nothing_is_recorded_without_a_profile() -> None:
-    native().start_device_trace()
-    native().stop_device_trace()
+@pytest.mark.parametrize("activity", ["CPU", "HPU"])
+def test_each_activity_records_operators(activity: str, tmp_path: Path) -> None:
+    """A trace of the CPU alone has no device, and the device keeps nothing after a profile."""
+    with profile(activities=[getattr(ProfilerActivity, activity)]) as recorded:
+        torch.ones(3, 3, device="hpu").sin()
     torch.ones(3, device="hpu").sin()
+    recorded.export_chrome_trace(str(tmp_path / "trace.json"))
 
+    assert any(event.key == "aten::sin" for event in recorded.key_averages())
+    assert bool(_trace(tmp_path / "trace.json")["deviceProperties"]) is (activity == "HPU")
     assert native().stop_device_trace() == ([], 0)
 
 
-def test_hpu_activity_alone_records_operators() -> None:
-    """The operators are those of the CPU's events."""
-    recorded = _profile(ProfilerActivity.HPU)
-
-    assert any(event.key == "aten::sin" for event in recorded.key_averages())
-
-
-def test_a_trace_of_the_cpu_has_no_device(tmp_path: Path) -> None:
-    _profile(ProfilerActivity.CPU).export_chrome_trace(str(tmp_path / "trace.json"))
-
-    assert _trace(tmp_path / "trace.json")["deviceProperties"] == []
-
-
-def test_the_enum_is_torchs_after_1_19() -> None:
-    """Names that were imported before the bridge stay valid."""
-    assert torch.profiler.ProfilerActivity is ProfilerActivity
-    assert torch.profiler.profile is profile
-
-
-def test_debug_activities_have_one_member_after_1_19() -> None:
+def test_the_names_are_torchs_after_1_19() -> None:
+    """Those that were imported before the bridge stay valid."""
     from habana_frameworks.torch.activity_profiler import DebugActivity
 
+    assert torch.profiler.ProfilerActivity is ProfilerActivity
+    assert torch.profiler.profile is profile
     assert [(member.name, member.value) for member in DebugActivity] == [("BRIDGE_FUNCTION_CALLS", 2)]
 
 
@@ -175,86 +158,55 @@ def work():
 
 
 def test_up_to_1_19_the_enum_is_the_bridges(output_on: Callable[..., str]) -> None:
-    """It has its own values."""
     program = _START + "print([(a.name, a.value) for a in ProfilerActivity], [d.value for d in DebugActivity])"
 
     assert output_on(program, **_OLD) == "[('CPU', 1), ('CUDA', 2), ('HPU', 3)] [1, 2]"
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "expected"),
     [
-        "",
-        "activities=list(ProfilerActivity)[::2], debug_activities=[DebugActivity.BRIDGE_FUNCTION_CALLS]",
-        "activities=[ProfilerActivity.HPU]",
+        ("", "GAUDI2 cpu_op Kernel"),
+        (
+            "activities=list(ProfilerActivity)[::2], debug_activities=[DebugActivity.BRIDGE_FUNCTION_CALLS]",
+            "GAUDI2 cpu_op Kernel",
+        ),
+        ("activities=[ProfilerActivity.HPU]", "GAUDI2 cpu_op Kernel"),
+        ("activities=[ProfilerActivity.CPU]", "cpu_op"),
+        ("schedule=torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1)", "GAUDI2 cpu_op Kernel"),
     ],
-    ids=["default", "both", "card"],
+    ids=["default", "both", "card", "cpu", "schedule"],
 )
-def test_up_to_1_19_a_profile_records_the_device(arguments: str, tmp_path: Path, output_on: Callable[..., str]) -> None:
-    """This is also the default."""
-    program = (
-        _START
-        + f"""
-with profile({arguments}) as recorded:
-    work()
-recorded.export_chrome_trace(sys.argv[1])
-with open(sys.argv[1]) as file:
-    trace = json.load(file)
-print(trace["deviceProperties"][-1]["name"], *(e["cat"] for e in trace["traceEvents"] if e["name"] == "aten::sin"))
-"""
-    )
-
-    assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "GAUDI2 cpu_op Kernel"
-
-
-def test_up_to_1_19_a_profile_of_the_cpu_has_no_device(tmp_path: Path, output_on: Callable[..., str]) -> None:
-    program = (
-        _START
-        + """
-with profile(activities=[ProfilerActivity.CPU]) as recorded:
-    work()
-recorded.export_chrome_trace(sys.argv[1])
-with open(sys.argv[1]) as file:
-    print(json.load(file)["deviceProperties"])
-"""
-    )
-
-    assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-1] == "[]"
-
-
-def test_up_to_1_19_a_tensorboard_handler_exports_the_device(tmp_path: Path, output_on: Callable[..., str]) -> None:
-    """It works with a schedule."""
-    program = (
-        _START
-        + """
+def test_up_to_1_19_a_profile_records_the_device(
+    arguments: str, expected: str, tmp_path: Path, output_on: Callable[..., str]
+) -> None:
+    """It does so by default, and with the handler for TensorBoard."""
+    program = f"""{_START}
 from pathlib import Path
-schedule = torch.profiler.schedule(wait=1, warmup=1, active=1, repeat=1)
-with profile(schedule=schedule, on_trace_ready=tensorboard_trace_handler(sys.argv[1])) as recorded:
-    for _ in range(4):
+with profile({arguments}{", " * bool(arguments)}on_trace_ready=tensorboard_trace_handler(sys.argv[1])) as recorded:
+    for _ in range(4 if "schedule" in {arguments!r} else 1):
         work()
         recorded.step()
 (path,) = Path(sys.argv[1]).glob("*.pt.trace.json")
-print(json.loads(path.read_text())["deviceProperties"][-1]["simulated"])
+trace = json.loads(path.read_text())
+print(*(card["name"] for card in trace["deviceProperties"]), end=" ")
+print(*(e["cat"] for e in trace["traceEvents"] if e["name"] == "aten::sin"))
 """
-    )
 
-    assert output_on(program, tmp_path, **_OLD).splitlines()[-1] == "True"
+    assert output_on(program, tmp_path, **_OLD).splitlines()[-1].strip() == expected
 
 
 def test_up_to_1_19_lanes_and_categories_follow_the_engine(tmp_path: Path, output_on: Callable[..., str]) -> None:
     """An event has its graph, and no link to an operator. hpu-profiler's tests check all rules."""
-    program = (
-        _START
-        + """
+    program = f"""{_START}
 with profile() as recorded:
     (torch.ones(8, 8).to("hpu") @ torch.ones(8, 8, device="hpu")).relu().cpu()
 recorded.export_chrome_trace(sys.argv[1])
 with open(sys.argv[1]) as file:
     events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X" and event["pid"] == 0]
-print(sorted({(event["cat"], event["tid"], event["args"]["recipeId"] > 0) for event in events}))
+print(sorted(set((event["cat"], event["tid"], event["args"]["recipeId"] > 0) for event in events)))
 print(any("correlation" in event["args"] or "External id" in event["args"] for event in events))
 """
-    )
 
     assert output_on(program, tmp_path / "trace.json", **_OLD).splitlines()[-2:] == [
         "[('Kernel', 6000, True), ('Kernel', 7000, True), ('Memcpy', 3000, False)]",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 from collections import OrderedDict
 from types import SimpleNamespace
@@ -16,47 +15,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _saved(obj: Any) -> Any:
-    file = io.BytesIO()
-    torch_2_0._patch_save(torch.save)(obj, file)
-    file.seek(0)
-    return torch.load(file)
-
-
-def test_saving_copies_tensors_to_the_cpu() -> None:
-    """This applies to tensors in dicts, lists and tuples. Other values are saved as they are."""
-    state = {"model": [torch.ones(2, device="hpu"), torch.zeros(1)], "step": (3, {"lr": 0.1})}
-
-    loaded = _saved(state)
-
-    assert [tensor.device.type for tensor in loaded["model"]] == ["cpu", "cpu"]
-    assert loaded["model"][0].tolist() == [1, 1]
-    assert loaded["step"] == (3, {"lr": 0.1})
-    assert state["model"][0].device.type == "hpu"  # type: ignore[union-attr]
-
-
 class Moments(NamedTuple):
-    """Named tuple with tensors."""
-
     first: torch.Tensor
     second: tuple[torch.Tensor, ...]
 
 
-def test_containers_keep_their_types() -> None:
-    """Torch's own `tree_map` turns sizes into tuples once its compiler has been imported."""
+def test_saving_copies_tensors_to_the_cpu() -> None:
+    """Containers keep their types: torch's own `tree_map` turns sizes into tuples once its compiler is imported."""
     moments = Moments(torch.ones(1, device="hpu"), (torch.ones(1, device="hpu"),))
-    state = OrderedDict(moments=moments, size=torch.Size([2, 3]), shapes=[torch.Size([1])])
+    state = OrderedDict(moments=moments, size=torch.Size([2, 3]), shapes=[torch.Size([1])], step=(3, {"lr": 0.1}))
+    saved: list[Any] = []
 
-    moved = torch_2_0._map_tensors(torch_2_0._to_cpu, state)
+    torch_2_0._patch_save(lambda obj, file: saved.append(obj))(state, "file")
 
-    assert [type(moved), *map(type, moved.values())] == [OrderedDict, Moments, torch.Size, list]
-    assert type(moved["shapes"][0]) is torch.Size
-    assert {moved["moments"].first.device.type, moved["moments"].second[0].device.type} == {"cpu"}
+    assert [type(saved[0]), *map(type, saved[0].values())] == [OrderedDict, Moments, torch.Size, list, tuple]
+    assert type(saved[0]["shapes"][0]) is torch.Size
+    assert {saved[0]["moments"].first.device.type, saved[0]["moments"].second[0].device.type} == {"cpu"}
+    assert (saved[0]["step"], moments.first.device.type) == ((3, {"lr": 0.1}), "hpu")
 
 
 @pytest.mark.parametrize("place", ["hpu", "hpu:0", torch.device("hpu")])
 def test_loading_moves_tensors_to_the_device(place: Any) -> None:
-    """Torch loads them on the CPU first."""
     file = io.BytesIO()
     torch.save({"weight": torch.ones(2), "step": 3}, file)
     file.seek(0)
@@ -76,33 +55,21 @@ def test_other_map_locations_are_passed_to_torch(place: Any) -> None:
     assert seen == [("file", place)]
 
 
-def _copied(tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
-    result: torch.Tensor = torch_2_0._patch_deepcopy(torch.Tensor.__deepcopy__)(tensor, memo)
-    return result
-
-
-def test_a_deep_copy_is_another_tensor() -> None:
-    """It copies the gradient, and the memo makes it unique."""
-    tensor = torch.ones(2, device="hpu", requires_grad=True)
+def test_a_deep_copy_is_another_tensor_with_its_gradient() -> None:
+    """The memo makes it unique. Torch handles CPU tensors, and raises for tensors in an autograd graph."""
+    copied_by = torch_2_0._patch_deepcopy(torch.Tensor.__deepcopy__)
+    tensor, host = torch.ones(2, device="hpu", requires_grad=True), torch.ones(2)
     tensor.sum().backward()
     memo: dict[int, Any] = {}
 
-    copied = _copied(tensor, memo)
+    copied = copied_by(tensor, memo)
 
     assert copied.data_ptr() != tensor.data_ptr()
-    assert copied.requires_grad
-    assert copied.grad is not None
-    assert copied.grad.tolist() == [1, 1]
-    assert _copied(tensor, memo) is copied
-
-
-def test_deep_copies_of_other_tensors_are_torchs() -> None:
-    """Torch handles CPU tensors, and raises for tensors in an autograd graph."""
-    host = torch.ones(2)
-
-    assert torch.equal(_copied(host, {}), copy.deepcopy(host))
+    assert (copied.requires_grad, copied.grad.tolist()) == (True, [1, 1])
+    assert copied_by(tensor, memo) is copied
+    assert torch.equal(copied_by(host, {}), host)
     with pytest.raises(RuntimeError, match="deepcopy"):
-        _copied(torch.ones(2, device="hpu", requires_grad=True) * 2, {})
+        copied_by(tensor * 2, {})
 
 
 def test_hccl_is_used_for_hpu_tensors_only() -> None:
