@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
     Shape = tuple[int, ...]
 
+_ACTIVATIONS: Final = (
+    "CELU ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid Mish PReLU ReLU ReLU6 SELU SiLU "
+    "Sigmoid Softplus Softshrink Softsign Tanh Tanhshrink"
+)
+_DISTANCES: Final = "CosineSimilarity PairwiseDistance HuberLoss L1Loss MSELoss SmoothL1Loss"
 # Modules, and the shapes of the inputs to differentiate by.
 _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = {
+    **{name: (getattr(nn, name), ((2, 3),)) for name in _ACTIVATIONS.split()},
+    **{name: (getattr(nn, name), ((2, 3), (2, 3))) for name in _DISTANCES.split()},
     # Linear maps
     "Linear": (lambda: nn.Linear(3, 2), ((2, 3),)),
     "Bilinear": (lambda: nn.Bilinear(2, 3, 2), ((2, 2), (2, 3))),
@@ -36,33 +43,12 @@ _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = 
     "GroupNorm": (lambda: nn.GroupNorm(1, 2), ((2, 2, 3),)),
     "LayerNorm": (lambda: nn.LayerNorm(3), ((2, 3),)),
     "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), ((1, 3, 2),)),
-    # Activations
-    "CELU": (nn.CELU, ((2, 3),)),
-    "ELU": (nn.ELU, ((2, 3),)),
-    "GELU": (nn.GELU, ((2, 3),)),
+    # Activations with arguments
     "GELU by tanh": (lambda: nn.GELU("tanh"), ((2, 3),)),
     "GLU": (nn.GLU, ((2, 4),)),
-    "Hardshrink": (nn.Hardshrink, ((2, 3),)),
-    "Hardsigmoid": (nn.Hardsigmoid, ((2, 3),)),
-    "Hardswish": (nn.Hardswish, ((2, 3),)),
-    "Hardtanh": (nn.Hardtanh, ((2, 3),)),
-    "LeakyReLU": (nn.LeakyReLU, ((2, 3),)),
-    "LogSigmoid": (nn.LogSigmoid, ((2, 3),)),
     "LogSoftmax": (lambda: nn.LogSoftmax(-1), ((2, 3),)),
-    "Mish": (nn.Mish, ((2, 3),)),
-    "PReLU": (nn.PReLU, ((2, 3),)),
-    "ReLU": (nn.ReLU, ((2, 3),)),
-    "ReLU6": (nn.ReLU6, ((2, 3),)),
-    "SELU": (nn.SELU, ((2, 3),)),
-    "SiLU": (nn.SiLU, ((2, 3),)),
-    "Sigmoid": (nn.Sigmoid, ((2, 3),)),
     "Softmax": (lambda: nn.Softmax(-1), ((2, 3),)),
     "Softmin": (lambda: nn.Softmin(-1), ((2, 3),)),
-    "Softplus": (nn.Softplus, ((2, 3),)),
-    "Softshrink": (nn.Softshrink, ((2, 3),)),
-    "Softsign": (nn.Softsign, ((2, 3),)),
-    "Tanh": (nn.Tanh, ((2, 3),)),
-    "Tanhshrink": (nn.Tanhshrink, ((2, 3),)),
     "Threshold": (lambda: nn.Threshold(0.1, 2.0), ((2, 3),)),
     # Pooling, padding, resizing
     "AdaptiveAvgPool1d": (lambda: nn.AdaptiveAvgPool1d(2), ((1, 1, 4),)),
@@ -83,13 +69,6 @@ _MODULES: Final[dict[str, tuple[Callable[[], nn.Module], tuple[Shape, ...]]]] = 
     "Upsample to the nearest": (lambda: nn.Upsample(scale_factor=2), ((1, 1, 2, 2),)),
     "Upsample bilinearly": (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), ((1, 1, 2, 2),)),
     "Flatten": (nn.Flatten, ((2, 1, 3),)),
-    # Distances and losses
-    "CosineSimilarity": (nn.CosineSimilarity, ((2, 3), (2, 3))),
-    "PairwiseDistance": (nn.PairwiseDistance, ((2, 3), (2, 3))),
-    "HuberLoss": (nn.HuberLoss, ((2, 3), (2, 3))),
-    "L1Loss": (nn.L1Loss, ((2, 3), (2, 3))),
-    "MSELoss": (nn.MSELoss, ((2, 3), (2, 3))),
-    "SmoothL1Loss": (nn.SmoothL1Loss, ((2, 3), (2, 3))),
     "TripletMarginLoss": (nn.TripletMarginLoss, ((2, 3), (2, 3), (2, 3))),
     # Sequences
     "GRU": (lambda: nn.GRU(2, 2), ((2, 1, 2),)),

@@ -27,31 +27,23 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.meta_path[:] = finders
 
 
-def test_the_callback_runs_after_the_import(module: str) -> None:
-    """The callback sees the complete module."""
-    seen: list[int] = []
-    after_import(module, lambda: seen.append(sys.modules[module].value))
+def test_each_callback_runs_once_after_the_import(module: str) -> None:
+    """It sees the complete module. The hook is removed, and reloading does not call it again."""
+    seen: list[tuple[str, int]] = []
+    before = list(sys.meta_path)
+    for name in "ab":
+        after_import(module, lambda name=name: seen.append((name, sys.modules[module].value)))
 
-    importlib.import_module(module)
+    importlib.reload(importlib.import_module(module))
 
-    assert seen == [1]
+    assert sorted(seen) == [("a", 1), ("b", 1)]
+    assert sys.meta_path == before
 
 
 def test_the_callback_runs_now_if_the_module_is_imported() -> None:
     seen: list[int] = []
 
     after_import("sys", lambda: seen.append(1))
-
-    assert seen == [1]
-
-
-def test_the_callback_runs_once(module: str) -> None:
-    """Reloading the module does not call it again."""
-    seen: list[int] = []
-    after_import(module, lambda: seen.append(1))
-    importlib.import_module(module)
-
-    importlib.reload(sys.modules[module])
 
     assert seen == [1]
 
@@ -75,25 +67,6 @@ def test_the_module_sees_its_own_loader(module: str) -> None:
 
     assert [type(loader).__name__ for loader in loaded.loader] == ["SourceFileLoader"] * 2
     assert type(loaded.__loader__).__name__ == "SourceFileLoader"
-
-
-def test_the_hook_is_removed_after_the_import(module: str) -> None:
-    before = list(sys.meta_path)
-    after_import(module, lambda: None)
-
-    importlib.import_module(module)
-
-    assert sys.meta_path == before
-
-
-def test_a_module_can_have_several_hooks(module: str) -> None:
-    seen: list[str] = []
-    after_import(module, lambda: seen.append("first"))
-    after_import(module, lambda: seen.append("second"))
-
-    importlib.import_module(module)
-
-    assert sorted(seen) == ["first", "second"]
 
 
 def test_hooks_of_a_module_share_a_finder(module: str) -> None:

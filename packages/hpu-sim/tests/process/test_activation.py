@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -18,90 +18,63 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_suite_is_active() -> None:
-    """conftest.py activates two devices in lazy mode."""
-    assert hpu_sim.is_active()
-    assert runtime.active_config() == SimConfig.create(2, lazy="1")
+def test_an_active_machine_is_described() -> None:
+    """Subprocesses inherit the variables. A library and a program may both activate it."""
+    import habana_frameworks.torch as bridge
 
-
-def test_activating_the_same_machine_again_does_nothing() -> None:
-    """A library and a program may both activate it."""
     path = list(sys.path)
-
     hpu_sim.activate(devices=2)
+    machine = runtime.active_config()
 
     assert sys.path == path
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"devices": 1}, {"devices": 2, "generation": "GAUDI3"}, {"devices": 2, "release": "1.18.0"}],
-    ids=["devices", "generation", "release"],
-)
-def test_another_machine_is_refused(other: dict[str, object]) -> None:
-    """The error describes both machines."""
-    message = r"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become .*; use another process"
-
-    with pytest.raises(RuntimeError, match=message):
-        hpu_sim.activate(**other)  # type: ignore[arg-type] # one argument of activate each
-
-
-def test_another_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mode is fixed on activation."""
-    monkeypatch.setenv("PT_HPU_LAZY_MODE", "0")
-
-    with pytest.raises(RuntimeError, match=r"lazy mode and cannot become .*, eager mode"):
-        hpu_sim.activate(devices=2)
-
-
-def test_the_environment_describes_the_machine() -> None:
-    """Subprocesses inherit the variables."""
-    assert os.environ["HPU_SIM_DEVICES"] == "2"
-    assert os.environ["HPU_SIM_GENERATION"] == "GAUDI2"
-    assert os.environ["HPU_SIM_RELEASE"] == runtime.active_config().release.version
-
-
-def test_the_bridge_says_that_it_is_simulated() -> None:
-    """A program that reports results can check it."""
-    import habana_frameworks.torch as bridge
-
+    assert hpu_sim.is_active()
+    assert machine == SimConfig.create(2, lazy="1")
+    assert [os.environ[f"HPU_SIM_{name}"] for name in ("DEVICES", "GENERATION", "RELEASE")] == [
+        "2",
+        "GAUDI2",
+        machine.release.version,
+    ]
     assert bridge.__simulated__ is True
-
-
-def test_the_bridge_names_the_newest_tested_torch() -> None:
-    import habana_frameworks.torch as bridge
-
     assert bridge.__max_torch_version__ == ".".join(map(str, build.MAX_TORCH_VERSION))
 
 
-def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    """The first use of a device prints one line on stderr."""
-    program = "import hpu_sim; hpu_sim.activate(generation='GAUDI3'); import torch; torch.ones(1, device='hpu')"
-
-    error = run_python(program, PT_HPU_LAZY_MODE="1", HPU_SIM_RELEASE=None).stderr
-
-    assert error.startswith("hpu-sim: simulated card 0 of 1 x GAUDI3 on SynapseAI ")
-    assert error.endswith(", lazy mode\n")
-    assert error.count("\n") == 1
-
-
-def test_only_the_first_rank_prints_the_banner(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    program = "import hpu_sim; hpu_sim.activate(); import torch; torch.ones(1, device='hpu')"
-
-    result = run_python(program, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
-
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_activating_prints_nothing_and_acquires_no_device(
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
+@pytest.mark.parametrize(
+    ("other", "lazy", "described"),
+    [
+        ({"devices": 1}, "1", "1 x GAUDI2"),
+        ({"devices": 2, "generation": "GAUDI3"}, "1", "2 x GAUDI3"),
+        ({"devices": 2, "release": "1.18.0"}, "1", "2 x GAUDI2 on SynapseAI 1.18.0"),
+        ({"devices": 2}, "0", ".*, eager mode"),
+    ],
+)
+def test_another_machine_is_refused(
+    other: dict[str, Any], lazy: str, described: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher can activate the simulator and leave the devices to its ranks."""
-    program = "import hpu_sim; hpu_sim.activate(); import torch; print(torch.hpu.is_initialized())"
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", lazy)
+    message = rf"already runs as 2 x GAUDI2 on SynapseAI .*, lazy mode and cannot become {described}.*; use another pro"
 
-    result = run_python(program)
+    with pytest.raises(RuntimeError, match=message):
+        hpu_sim.activate(**other)
 
-    assert (result.stdout, result.stderr) == ("False\n", "")
+
+def test_the_banner_says_simulated(run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """The first use of a device prints one line on stderr. Activation neither prints nor acquires, for launchers."""
+    program = """
+    import hpu_sim, sys
+    hpu_sim.activate(generation="GAUDI3")
+    import torch
+    print("active", torch.hpu.is_initialized(), file=sys.stderr)
+    torch.ones(1, device="hpu")
+    """
+
+    result = run_python(program, PT_HPU_LAZY_MODE="1", HPU_SIM_RELEASE=None)
+    other_rank = run_python(program, RANK="1", WORLD_SIZE="2", LOCAL_RANK="0")
+
+    active, banner = result.stderr.splitlines()
+    assert (active, result.stdout) == ("active False", "")
+    assert banner.startswith("hpu-sim: simulated card 0 of 1 x GAUDI3 on SynapseAI ")
+    assert banner.endswith(", lazy mode")
+    assert (other_rank.returncode, other_rank.stderr) == (0, "active False\n")
 
 
 def test_handlers_of_the_program_come_before_the_wait_for_the_device(output_of: Callable[..., str]) -> None:

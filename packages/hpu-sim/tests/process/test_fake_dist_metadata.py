@@ -31,31 +31,21 @@ def test_the_release_sets_the_version(release: str, output_of: Callable[..., str
     assert output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == releases.find(release).build
 
 
-def test_it_is_listed_once() -> None:
-    """A list of all distributions has it beside the installed ones."""
+def test_it_is_listed_once_and_says_simulated(tmp_path: Path) -> None:
+    """Programs such as transformers look up the distribution of a module. A search of folders does not find it."""
     names = [found.metadata["Name"] for found in importlib.metadata.distributions()]
+    plugin = importlib.metadata.distribution("habana-torch-plugin")
 
     assert names.count("habana-torch-plugin") == 1
     assert "torch" in names
-
-
-def test_it_says_simulated() -> None:
-    """The summary says so."""
-    assert "simulated" in importlib.metadata.metadata("habana-torch-plugin")["Summary"]
-
-
-def test_the_import_package_maps_to_it() -> None:
-    """Programs such as transformers look up the distribution of a module."""
     assert importlib.metadata.packages_distributions()["habana_frameworks"] == ["habana-torch-plugin"]
-
-
-def test_other_distributions_are_not_found() -> None:
+    assert list(importlib.metadata.distributions(path=[str(tmp_path)])) == []
     with pytest.raises(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("habana-torch-dataloader")
-
-
-def test_a_search_of_folders_does_not_find_it(tmp_path: Path) -> None:
-    assert list(importlib.metadata.distributions(path=[str(tmp_path)])) == []
+    assert "simulated" in plugin.metadata["Summary"]
+    assert plugin.files is None
+    with pytest.raises(FileNotFoundError, match="is simulated and has no files"):
+        plugin.locate_file("habana_frameworks")
 
 
 @pytest.mark.parametrize(("release", "declared"), [("1.18.0", False), ("1.19.0", True)])
@@ -66,14 +56,6 @@ def test_the_entry_point_came_with_1_19(release: str, declared: bool) -> None:
     assert any(point.group == "torch.backends" for point in plugin.entry_points) is declared
 
 
-def test_it_has_no_files() -> None:
-    plugin = importlib.metadata.distribution("habana-torch-plugin")
-
-    assert plugin.files is None
-    with pytest.raises(FileNotFoundError, match="is simulated and has no files"):
-        plugin.locate_file("habana_frameworks")
-
-
 def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     finders: list[object] = []
     monkeypatch.setattr("sys.meta_path", finders)
@@ -81,15 +63,3 @@ def test_a_release_without_a_known_build_has_no_distribution(monkeypatch: pytest
     fake_dist_metadata.register(releases.Release("1.0.0", None, lazy=True, hmp=True))
 
     assert finders == []
-
-
-def test_an_inactive_process_has_no_distribution(output_of: Callable[..., str]) -> None:
-    program = """
-    import hpu_sim, importlib.metadata as m
-    try:
-        m.version("habana-torch-plugin")
-    except m.PackageNotFoundError:
-        print("none")
-    """
-
-    assert output_of(program) == "none"

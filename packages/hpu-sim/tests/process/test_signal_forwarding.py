@@ -47,16 +47,16 @@ def start_parent(start_python: Callable[..., subprocess.Popen[str]]) -> Callable
     return start
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 255])
-def test_the_exit_code_is_returned(code: int) -> None:
-    assert signal_forwarding.run([sys.executable, "-S", "-c", f"raise SystemExit({code})"], os.environ) == code
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("raise SystemExit(0)", 0), ("raise SystemExit(255)", 255), ("os.kill(os.getpid(), 15)", -signal.SIGTERM)],
+)
+def test_the_exit_code_is_returned(end: str, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """The child has exactly the given environment. A signal is a negative code, as with `subprocess`."""
+    program = f"import os; print(os.environ.get('ONE'), 'PATH' in os.environ, flush=True); {end}"
 
-
-def test_death_by_a_signal_is_a_negative_exit_code() -> None:
-    """The convention is that of `subprocess`."""
-    program = "import os; os.kill(os.getpid(), 15)"
-
-    assert signal_forwarding.run([sys.executable, "-S", "-c", program], os.environ) == -signal.SIGTERM
+    assert signal_forwarding.run([sys.executable, "-S", "-c", program], {"ONE": "1"}) == code
+    assert capfd.readouterr().out == "1 False\n"
 
 
 @pytest.mark.timeout(60)
@@ -87,12 +87,6 @@ def test_another_thread_may_take_the_signal_of_the_childs_end(monkeypatch: pytes
         wakeup.close()
 
 
-def test_the_child_has_exactly_the_given_environment(capfd: pytest.CaptureFixture[str]) -> None:
-    signal_forwarding.run([sys.executable, "-S", "-c", "import os; print(os.environ.get('ONE'))"], {"ONE": "1"})
-
-    assert capfd.readouterr().out == "1\n"
-
-
 def test_a_missing_program_is_an_error() -> None:
     """The signal mask is restored."""
     with pytest.raises(FileNotFoundError):
@@ -111,21 +105,20 @@ def test_signals_are_forwarded(number: signal.Signals, start_parent: Callable[..
     assert process.returncode == 40
 
 
-def test_the_parent_dies_of_the_same_signal(start_parent: Callable[..., subprocess.Popen[str]]) -> None:
-    """A shell or a scheduler sees how the child ended."""
-    process = start_parent("")
+@pytest.mark.parametrize(
+    ("child", "wait", "code"),
+    [("", "signal.pause()", -signal.SIGTERM), ("signal.signal(15, signal.SIG_IGN)", "sys.stdin.read()", 0)],
+    ids=["dies", "ignores it"],
+)
+def test_the_parent_ends_as_the_child(
+    child: str, wait: str, code: int, start_parent: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """A shell or a scheduler sees how the child ended, of the signal or later."""
+    process = start_parent(child, wait)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
 
-    assert process.returncode == -signal.SIGTERM
-
-
-def test_the_parent_waits_for_a_child_that_ignores_a_signal(start_parent: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start_parent("signal.signal(15, signal.SIG_IGN)", "sys.stdin.read()")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-
-    assert process.returncode == 0
+    assert process.returncode == code
 
 
 def test_ignored_signals_stay_ignored_in_the_child(
