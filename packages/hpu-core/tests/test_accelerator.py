@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from conftest import FakeBridge
 
 
-def test_no_method_is_abstract() -> None:
-    assert isinstance(HPUAccelerator(), Accelerator)
-
-
 @pytest.mark.parametrize("name", sorted(Accelerator.__abstractmethods__))
 def test_signatures_match_lightning(name: str) -> None:
     ours, theirs = (inspect.getattr_static(cls, name) for cls in (HPUAccelerator, Accelerator))
@@ -26,10 +22,6 @@ def test_signatures_match_lightning(name: str) -> None:
     assert list(inspect.signature(getattr(HPUAccelerator, name)).parameters) == list(
         inspect.signature(getattr(Accelerator, name)).parameters
     )
-
-
-def test_name() -> None:
-    assert HPUAccelerator.name() == "hpu"
 
 
 def test_registration_replaces_lightnings_own() -> None:
@@ -42,25 +34,10 @@ def test_registration_replaces_lightnings_own() -> None:
 
 
 @pytest.mark.usefixtures("fake_bridge")
-def test_setup_device_opens_the_device() -> None:
-    accelerator = HPUAccelerator()
-    before = bridge.is_open()
-    accelerator.setup_device(torch.device("hpu"))
-
-    assert (before, bridge.is_open()) == (False, True)
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_other_device_is_rejected() -> None:
-    """Lightning from 2.5.6 on selects a CPU strategy for accelerators of other packages."""
-    with pytest.raises(MisconfigurationException, match=r"Device should be HPU, got cpu instead: .*SingleHPUStrategy"):
-        HPUAccelerator().setup_device(torch.device("cpu"))
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_error_is_a_value_error() -> None:
-    """The archived lightning-habana raises it in Fabric."""
-    with pytest.raises(ValueError, match="got cpu instead"):
+@pytest.mark.parametrize("error", [MisconfigurationException, ValueError])
+def test_other_device_is_rejected(error: type[Exception]) -> None:
+    """Lightning from 2.5.6 on selects a CPU strategy; the archived lightning-habana raises a ValueError in Fabric."""
+    with pytest.raises(error, match=r"Device should be HPU, got cpu instead: .*SingleHPUStrategy"):
         HPUAccelerator().setup_device(torch.device("cpu"))
 
 
@@ -84,19 +61,9 @@ def test_fp8_depends_on_generation(
     assert not bridge.is_open()
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
-def test_parallel_devices_have_no_index(devices: int) -> None:
-    assert HPUAccelerator.get_parallel_devices(devices) == [torch.device("hpu")] * devices
-
-
-def test_parallel_devices_of_a_list() -> None:
-    assert HPUAccelerator.get_parallel_devices([0, 1]) == [torch.device("hpu")] * 2
-
-
-def test_parse_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "parse_devices", {"auto": 8}.__getitem__)
-
-    assert HPUAccelerator.parse_devices("auto") == 8
+@pytest.mark.parametrize(("devices", "count"), [(1, 1), (8, 8), ([0, 1], 2)])
+def test_parallel_devices_have_no_index(devices: int | list[int], count: int) -> None:
+    assert HPUAccelerator.get_parallel_devices(devices) == [torch.device("hpu")] * count
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, discovery.NoHPUError])
@@ -114,43 +81,26 @@ def test_discovery_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "is_available", lambda: True)
     monkeypatch.setattr(discovery, "auto_device_count", lambda: 8)
     monkeypatch.setattr(discovery, "device_name", lambda: "GAUDI3")
+    monkeypatch.setattr(discovery, "parse_devices", {"auto": 8}.__getitem__)
 
+    assert HPUAccelerator.parse_devices("auto") == 8
     answers = (HPUAccelerator.is_available(), HPUAccelerator.auto_device_count(), HPUAccelerator.get_device_name())
     assert answers == (True, 8, "GAUDI3")
 
 
-@pytest.mark.usefixtures("fake_bridge")
-def test_is_lazy() -> None:
+def test_life_of_an_accelerator(fake_bridge: "FakeBridge") -> None:
+    """Statistics are empty before the device is open. A second `fit` uses the same device."""
+    accelerator, device = HPUAccelerator(), torch.device("hpu")
     os.environ["PT_HPU_LAZY_MODE"] = "1"
-
-    assert HPUAccelerator.is_lazy()
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_stats_before_setup_are_empty() -> None:
-    """The device stays closed."""
-    assert HPUAccelerator().get_device_stats(torch.device("hpu")) == {}
-    assert not bridge.is_open()
-
-
-def test_stats_are_numbers(fake_bridge: "FakeBridge") -> None:
-    accelerator = HPUAccelerator()
-    accelerator.setup_device(torch.device("hpu"))
-
-    stats = accelerator.get_device_stats(torch.device("hpu"))
-
-    assert {name: float(value) for name, value in stats.items()} == {"Limit": 1000, "InUse": 10, "MaxInUse": 20}
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_teardown_keeps_the_device_open() -> None:
-    """A second `fit` uses the same device."""
-    accelerator = HPUAccelerator()
-    accelerator.setup_device(torch.device("hpu"))
+    before = (accelerator.get_device_stats(device), bridge.is_open())
+    accelerator.setup_device(device)
+    stats = accelerator.get_device_stats(device)
     accelerator.teardown()
 
+    assert isinstance(accelerator, Accelerator)
+    assert before == ({}, False)
+    assert {name: float(value) for name, value in stats.items()} == {"Limit": 1000, "InUse": 10, "MaxInUse": 20}
     assert bridge.is_open()
-
-
-def test_repr_names_framework() -> None:
-    assert repr(HPUAccelerator()).startswith(f"<HPUAccelerator of {frameworks.current().name} ")
+    assert HPUAccelerator.is_lazy()
+    assert HPUAccelerator.name() == "hpu"
+    assert repr(accelerator).startswith(f"<HPUAccelerator of {frameworks.current().name} ")

@@ -40,13 +40,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def both(install: Install) -> None:
-    """A machine with both, as the distribution `lightning` installs them."""
-    install("lightning", "2.5.1")
-    install("pytorch_lightning", "2.4.0")
-
-
-@pytest.fixture
 def pretend_imported(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make a package appear to be imported."""
 
@@ -65,89 +58,76 @@ def test_only_installed_framework_is_used(install: Install, name: str) -> None:
     assert (framework.name, str(framework.version)) == (name, "2.3.0")
 
 
-@pytest.mark.usefixtures("both")
-def test_lightning_is_preferred() -> None:
-    assert frameworks.decide().name == "lightning"
-
-
-@pytest.mark.usefixtures("both")
-@pytest.mark.parametrize("name", frameworks.NAMES)
-def test_imported_framework_is_used(pretend_imported: Callable[[str], None], name: str) -> None:
-    pretend_imported(name)
-
-    assert frameworks.decide().name == name
-
-
-@pytest.mark.usefixtures("both")
-def test_lightning_is_used_if_both_are_imported(
-    pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("imported", "preferred", "variable", "chosen"),
+    [
+        ((), (), None, "lightning"),
+        (("lightning",), (), None, "lightning"),
+        (("pytorch_lightning",), (), None, "pytorch_lightning"),
+        (frameworks.NAMES, (), None, "lightning"),
+        # The first preference counts.
+        (frameworks.NAMES, ("pytorch_lightning", "lightning"), None, "pytorch_lightning"),
+        (("lightning",), (), "pytorch_lightning", "pytorch_lightning"),
+    ],
+)
+def test_choice_between_two(  # noqa: PLR0913, PLR0917 - a table.
+    imported: tuple[str, ...],
+    preferred: tuple[frameworks.FrameworkName, ...],
+    variable: str | None,
+    chosen: str,
+    install: Install,
+    pretend_imported: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(frameworks, "_preferred", None)
-    pretend_imported("lightning")
-    pretend_imported("pytorch_lightning")
-
-    assert frameworks.decide().name == "lightning"
-
-
-@pytest.mark.usefixtures("both")
-def test_the_first_one_that_is_preferred_is_used_if_both_are_imported(
-    pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(frameworks, "_preferred", None)
-    for name in frameworks.NAMES:
+    """The distribution `lightning` installs both."""
+    install("lightning", "2.5.1")
+    install("pytorch_lightning", "2.4.0")
+    for name in imported:
         pretend_imported(name)
+    for name in preferred:
+        frameworks.prefer(name)
+    if variable is not None:
+        monkeypatch.setenv("HPU_CORE_FRAMEWORK", variable)
 
-    frameworks.prefer("pytorch_lightning")
-    frameworks.prefer("lightning")
-
-    assert frameworks.decide().name == "pytorch_lightning"
-
-
-@pytest.mark.usefixtures("both")
-@pytest.mark.parametrize("imported", frameworks.NAMES)
-def test_override_wins(pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, imported: str) -> None:
-    pretend_imported(imported)
-    monkeypatch.setenv("HPU_CORE_FRAMEWORK", "pytorch_lightning")
-
-    assert frameworks.decide().name == "pytorch_lightning"
+    assert frameworks.decide().name == chosen
 
 
-@pytest.mark.usefixtures("both")
-def test_unknown_override_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPU_CORE_FRAMEWORK", "fabric")
+@pytest.mark.parametrize(
+    ("variable", "error", "message"),
+    [
+        ("fabric", ValueError, "HPU_CORE_FRAMEWORK must be 'lightning' or 'pytorch_lightning', got 'fabric'"),
+        ("pytorch_lightning", ModuleNotFoundError, "'pytorch_lightning', which is not installed: pip install"),
+    ],
+)
+def test_variable_does_not_fall_back(
+    variable: str, error: type[Exception], message: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("lightning", "2.5.1")
+    monkeypatch.setenv("HPU_CORE_FRAMEWORK", variable)
 
-    with pytest.raises(ValueError, match="HPU_CORE_FRAMEWORK must be 'lightning' or 'pytorch_lightning', got 'fabric'"):
+    with pytest.raises(error, match=message):
         frameworks.decide()
 
 
-def test_override_does_not_fall_back(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    install("lightning", "2.5.1")
-    monkeypatch.setenv("HPU_CORE_FRAMEWORK", "pytorch_lightning")
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [
+        ("lightning", "2.6.2", "lightning 2.6.2 is a compromised release"),
+        ("pytorch_lightning", "2.6.3", "pytorch_lightning 2.6.3 is a compromised release"),
+        ("pytorch_lightning", "1.9.5", r"pytorch_lightning 2\.0 or newer, got 1\.9\.5: pip install -U"),
+    ],
+)
+def test_release_is_rejected_without_import(install: Install, name: str, version: str, message: str) -> None:
+    """The package raises AssertionError when it is imported."""
+    install(name, version)
 
-    with pytest.raises(ModuleNotFoundError, match="'pytorch_lightning', which is not installed: pip install"):
+    with pytest.raises(ImportError, match=message):
         frameworks.decide()
 
 
 @pytest.mark.usefixtures("install")
 def test_error_without_lightning_has_the_command() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"neither .* is installed: pip install lightning$"):
-        frameworks.decide()
-
-
-@pytest.mark.parametrize("version", ["2.6.2", "2.6.3"])
-@pytest.mark.parametrize("name", frameworks.NAMES)
-def test_compromised_release_is_rejected_without_import(install: Install, name: str, version: str) -> None:
-    """The package raises AssertionError when it is imported."""
-    install(name, version)
-
-    with pytest.raises(ImportError, match=f"{name} {version} is a compromised release"):
-        frameworks.decide()
-
-
-def test_lightning_1_is_rejected(install: Install) -> None:
-    install("pytorch_lightning", "1.9.5")
-
-    with pytest.raises(ImportError, match=r"pytorch_lightning 2\.0 or newer, got 1\.9\.5: pip install -U"):
         frameworks.decide()
 
 

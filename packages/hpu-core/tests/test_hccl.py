@@ -3,15 +3,12 @@
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hpu_core import _rendezvous_env, bridge, hccl, initialize_hccl
-
-if TYPE_CHECKING:
-    from conftest import FakeBridge
 
 pytestmark = pytest.mark.usefixtures("fake_bridge")
 
@@ -24,7 +21,9 @@ def _no_selected_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_are_set_and_returned() -> None:
-    assert initialize_hccl(16, 9, 1) == (16, 9, 1)
+    """NumPy's integers too. The process group opens the device on first use."""
+    assert initialize_hccl(np.int64(16), np.int64(9), np.int64(1)) == (16, 9, 1)
+    assert not bridge.is_open()
     assert [os.environ[name] for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK")] == ["16", "9", "1"]
 
 
@@ -35,7 +34,7 @@ def test_ranks_are_set_and_returned() -> None:
         pytest.param({"HABANA_VISIBLE_MODULES": "4,6,7"}, (3, 1, 1), {"HLS_MODULE_ID": "6"}, id="a visible module"),
         # The bridge would keep the module of the launching process, and all ranks would open the same device.
         pytest.param({"HLS_MODULE_ID": "0"}, (2, 1, 1), {"HLS_MODULE_ID": "1"}, id="an inherited module is replaced"),
-        # Defect A9: a wrapper of torchrun's ranks chooses the modules by NUMA node.
+        # A wrapper of torchrun's ranks chooses the modules by NUMA node.
         pytest.param(
             {"HLS_MODULE_ID": "5", "TORCHELASTIC_USE_AGENT_STORE": "True"},
             (2, 1, 1),
@@ -79,60 +78,39 @@ def test_environment(before: dict[str, str], ranks: tuple[int, int, int], after:
     assert {name: os.environ.get(name) for name in after} == after
 
 
-def test_no_device_is_opened() -> None:
-    """The process group opens the device on first use."""
-    initialize_hccl(8, 7, 7)
-
-    assert not bridge.is_open()
-
-
-def test_too_few_visible_modules_raise_an_error() -> None:
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ("0,1", r"'0,1' must name a module for each process .* none for local rank 2"),
+        ("all", r"HABANA_VISIBLE_MODULES must be .* got 'all'"),
+    ],
+)
+def test_visible_modules_must_fit_the_ranks(modules: str, message: str) -> None:
     """The error precedes the bridge's own assertion at import."""
-    os.environ.update(HABANA_VISIBLE_MODULES="0,1", WORLD_SIZE="4", RANK="2", LOCAL_RANK="2")
+    os.environ.update(HABANA_VISIBLE_MODULES=modules, WORLD_SIZE="4", RANK="2", LOCAL_RANK="2")
 
-    with pytest.raises(ValueError, match=r"'0,1' must name a module for each process .* none for local rank 2"):
+    with pytest.raises(ValueError, match=message):
         initialize_hccl(4, 2, 2)
 
 
-def test_invalid_visible_modules_raise_an_error() -> None:
-    os.environ["HABANA_VISIBLE_MODULES"] = "all"
-
-    with pytest.raises(ValueError, match=r"HABANA_VISIBLE_MODULES must be .* got 'all'"):
-        initialize_hccl(2, 0, 0)
-
-
 @pytest.mark.parametrize(
-    ("numbers", "message"),
+    ("numbers", "error", "message"),
     [
-        ((0, 0, 0), "`world_size` must be at least 1, got 0"),
-        ((4, 4, 0), "`rank` must be at least 0 and below `world_size`, which is 4, got 4"),
-        ((4, -1, 0), "`rank` must be at least 0 and below `world_size`, which is 4, got -1"),
-        ((4, 0, 4), "`local_rank` must be at least 0 and below `world_size`, which is 4, got 4"),
+        ((0, 0, 0), ValueError, "`world_size` must be at least 1, got 0"),
+        ((4, 4, 0), ValueError, "`rank` must be at least 0 and below `world_size`, which is 4, got 4"),
+        ((4, -1, 0), ValueError, "`rank` must be at least 0 and below `world_size`, which is 4, got -1"),
+        ((4, 0, 4), ValueError, "`local_rank` must be at least 0 and below `world_size`, which is 4, got 4"),
+        (("2", 0, 0), TypeError, "`world_size` must be an integer, got '2'"),
+        ((2, 0.0, 0), TypeError, "`rank` must be an integer, got 0.0"),
+        ((2, 0, True), TypeError, "`local_rank` must be an integer, got True"),
     ],
 )
-def test_out_of_range_arguments_raise_an_error(numbers: tuple[int, int, int], message: str) -> None:
+def test_invalid_arguments_raise_an_error(numbers: Any, error: type[Exception], message: str) -> None:
     """The error precedes any change of the environment."""
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
         initialize_hccl(*numbers)
 
     assert "HLS_MODULE_ID" not in os.environ
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        (("2", 0, 0), "`world_size` must be an integer, got '2'"),
-        ((2, 0.0, 0), "`rank` must be an integer, got 0.0"),
-        ((2, 0, True), "`local_rank` must be an integer, got True"),
-    ],
-)
-def test_other_types_raise_an_error(numbers: tuple[Any, Any, Any], message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
-        initialize_hccl(*numbers)
-
-
-def test_numpy_integers_are_accepted() -> None:
-    assert initialize_hccl(np.int64(2), np.int64(1), np.int64(1)) == (2, 1, 1)
 
 
 def test_environment_is_unchanged_without_a_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,27 +123,14 @@ def test_environment_is_unchanged_without_a_bridge(monkeypatch: pytest.MonkeyPat
     assert dict(os.environ) == before
 
 
-def test_other_open_device_raises_an_error(fake_bridge: "FakeBridge") -> None:
+def test_other_open_device_raises_an_error() -> None:
     os.environ["HLS_MODULE_ID"] = "0"
     bridge.open_device()
 
+    with pytest.raises(RuntimeError, match="local rank 1 must use module 1, but this process has already opened"):
+        hccl.select_device(world_size=2, local_rank=1)
     with pytest.raises(RuntimeError, match="must use module 1, but this process has already opened a card"):
         initialize_hccl(2, 1, 1)
-
-
-def test_initialize_with_the_selected_device_open() -> None:
-    os.environ["HLS_MODULE_ID"] = "1"
-    bridge.open_device()
-
-    assert initialize_hccl(2, 1, 1) == (2, 1, 1)
-
-
-def test_select_device_uses_the_first_visible_module() -> None:
-    os.environ["HABANA_VISIBLE_MODULES"] = "2,3"
-
-    hccl.select_device()
-
-    assert os.environ["HLS_MODULE_ID"] == "2"
 
 
 def test_select_device_keeps_an_open_device() -> None:
@@ -186,22 +151,18 @@ def test_select_device_sets_no_rank() -> None:
     assert not {"WORLD_SIZE", "RANK", "LOCAL_RANK"} & set(os.environ)
 
 
-def test_select_device_with_other_open_device_raises_an_error() -> None:
-    os.environ["HLS_MODULE_ID"] = "0"
-    bridge.open_device()
-
-    with pytest.raises(RuntimeError, match="local rank 1 must use module 1"):
-        hccl.select_device(world_size=2, local_rank=1)
-
-
-def test_restore_environment() -> None:
+def test_restore_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the user stay."""
     os.environ["ID"] = "before"
+    monkeypatch.setenv("PT_OF_THE_USER", "1")
+    names = ("HLS_MODULE_ID", "ID", "PT_OF_THE_USER", "PT_OF_A_STRATEGY")
     initialize_hccl(2, 1, 1)
-    during = (os.environ["HLS_MODULE_ID"], os.environ["ID"])
+    hccl.set_environment({"PT_OF_THE_USER": "0", "PT_OF_A_STRATEGY": "0"})
+    during = [os.environ[name] for name in names]
     hccl.restore_environment()
 
-    assert during == ("1", "1")
-    assert ("HLS_MODULE_ID" in os.environ, os.environ["ID"]) == (False, "before")
+    assert during == ["1", "1", "1", "0"]
+    assert [os.environ.get(name) for name in names] == [None, "before", "1", None]
 
 
 def test_what_the_bridges_import_sets_is_removed_as_well() -> None:
@@ -232,16 +193,6 @@ def test_a_rank_of_an_engine_restores_its_module(
     assert os.environ.get("HLS_MODULE_ID") == after
 
 
-def test_set_environment_keeps_the_users_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PT_OF_THE_USER", "1")
-    hccl.set_environment({"PT_OF_THE_USER": "0", "PT_OF_A_STRATEGY": "0"})
-    during = (os.environ["PT_OF_THE_USER"], os.environ["PT_OF_A_STRATEGY"])
-    hccl.restore_environment()
-
-    assert during == ("1", "0")
-    assert (os.environ["PT_OF_THE_USER"], "PT_OF_A_STRATEGY" in os.environ) == ("1", False)
-
-
 def test_device_is_reused_after_the_environment_is_restored() -> None:
     """The selection outlives the variable, which is restored after each training."""
     initialize_hccl(2, 1, 1)
@@ -263,16 +214,10 @@ def test_listed_modules_are_selected() -> None:
     assert (os.environ["HABANA_VISIBLE_MODULES"], os.environ["HLS_MODULE_ID"]) == ("4,5,6", "4")
 
 
-def test_listed_module_replaces_the_variable_of_a_single_process() -> None:
+def test_listed_module_replaces_the_variable_unless_a_card_is_open() -> None:
     os.environ["HLS_MODULE_ID"] = "3"
     hccl.select_device(modules=(1,))
-
-    assert os.environ["HLS_MODULE_ID"] == "1"
-
-
-def test_open_device_stays_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    hccl.select_device(modules=(1,))
-    monkeypatch.setattr(bridge, "is_open", lambda: True)
+    bridge.open_device()
 
     with pytest.warns(UserWarning, match=r"^`devices` selects module 2, but this process has already opened module 1"):
         hccl.select_device(modules=(2,))

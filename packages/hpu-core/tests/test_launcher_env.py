@@ -84,10 +84,6 @@ def test_interactive_shell_of_slurm_is_no_rank(name: str) -> None:
     assert (global_rank(environ), world_size(environ), num_nodes(environ)) == (None, None, None)
 
 
-def test_batch_job_of_slurm_is_a_job() -> None:
-    assert find_launcher_env({**_SLURM, "SLURM_JOB_NAME": "train"}) is not None
-
-
 def test_torchrun_within_an_interactive_shell_of_slurm() -> None:
     env = find_launcher_env({**_SLURM, **_TORCHRUN, "SLURM_JOB_NAME": "bash"})
 

@@ -30,48 +30,30 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return installs
 
 
-def test_autoload_registers_where_there_is_a_device(installs: list[str]) -> None:
+@pytest.mark.parametrize(("has_hpu", "installed"), [(True, "install"), (False, "install_hints")])
+def test_autoload_registers_where_there_is_a_device(
+    has_hpu: bool, installed: str, installs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: has_hpu)
     registration.autoload()
 
-    assert installs == ["install"]
-
-
-def test_autoload_does_not_register_without_device(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_hpu_core_probe, "maybe_has_hpu", lambda: False)
-    registration.autoload()
-
-    assert installs == ["install_hints"]
-
-
-def test_should_autoload_follows_variable(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other packages register under the same condition."""
-    before = registration.should_autoload()
-    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
-
-    assert (before, registration.should_autoload()) == (True, False)
+    assert installs == [installed]
 
 
 @pytest.mark.parametrize("implicit", [registration.autoload, registration.register_if_enabled, HPUAccelerator])
 def test_variable_disables_implicit_registration(
     implicit: type, installs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Other packages register under the same condition."""
+    implicit()
+    enabled = (registration.should_autoload(), list(installs))
     monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
     implicit()
 
-    assert installs == []
-
-
-def test_variable_does_not_disable_register(installs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_hpu_core_probe.AUTOLOAD, "0")
+    assert enabled == (True, ["install"])
+    assert (registration.should_autoload(), installs) == (False, ["install"])
     hpu_core.register()
-
-    assert installs == ["install"]
-
-
-def test_accelerator_registers_on_construction(installs: list[str]) -> None:
-    HPUAccelerator()
-
-    assert installs == ["install"]
+    assert installs == ["install"] * 2
 
 
 def test_importing_classes_registers_nothing(server: Callable[..., Server]) -> None:

@@ -111,7 +111,7 @@ def plugin_folder(tmp_path_factory: pytest.TempPathFactory, make_plugin: Callabl
     return folder
 
 
-def test_trainer_on_one_device(construct: Construct) -> None:
+def test_one_device(construct: Construct) -> None:
     """The strategy for one device is the default, whether the accelerator is named or found."""
     cases: list[Case] = [
         ("Trainer", {"accelerator": "hpu", "devices": 1}),
@@ -120,10 +120,14 @@ def test_trainer_on_one_device(construct: Construct) -> None:
         ("Trainer", {"accelerator": "auto"}),
         ("Trainer", {}),
         ("Trainer", {"strategy": "hpu_single"}),
+        ("Fabric", {"accelerator": "hpu", "devices": 1}),
+        ("Fabric", {}),
+        ("Fabric", {"strategy": "hpu_single", "devices": "auto"}),
     ]
     results = construct(*cases, devices=1)
 
-    assert {" ".join(result.split()[::2]) for result in results} == {"SingleHPUStrategy hpu"}
+    names = ["SingleHPUStrategy hpu"] * 6 + ["FabricSingleHPUStrategy hpu"] * 3
+    assert [" ".join(result.split()[::2]) for result in results] == names
 
 
 def test_single_device_strategy_takes_one_of_several(construct: Construct) -> None:
@@ -168,17 +172,6 @@ def test_listed_cards_are_selected(tmp_path: Path, plugin_folder: Path) -> None:
         *[f"MisconfigurationException {error}"] * 2,
         "None",
     ]
-
-
-def test_fabric_on_one_device(construct: Construct) -> None:
-    results = construct(
-        ("Fabric", {"accelerator": "hpu", "devices": 1}),
-        ("Fabric", {}),
-        ("Fabric", {"strategy": "hpu_single", "devices": "auto"}),
-        devices=1,
-    )
-
-    assert [result.split()[::2] for result in results] == [["FabricSingleHPUStrategy", "hpu"]] * 3
 
 
 def test_cpu_is_left_to_lightning(construct: Construct) -> None:
@@ -255,22 +248,26 @@ def test_plugins_provide_strategies(construct: Construct, plugin_folder: Path) -
         ("Trainer", {"strategy": "hpu_ddp", "devices": 2}),
         ("Trainer", {"strategy": "ddp", "devices": 2}),
         ("Fabric", {"accelerator": "hpu", "devices": 2}),
+        # Lightning registers more names for the Trainer than for Fabric.
+        ("Fabric", {"accelerator": "hpu", "devices": 2, "strategy": "ddp_no_name_of_fabrics"}),
         PYTHONPATH=str(plugin_folder),
     )
 
-    assert [result.split()[0] for result in results] == [*["Parallel"] * 4, "FabricParallel"]
+    assert [result.split()[0] for result in results] == [*["Parallel"] * 4, *["FabricParallel"] * 2]
 
 
-def test_unknown_strategy_names_the_nearest(construct: Construct, plugin_folder: Path) -> None:
+def test_error_of_another_strategy_names_the_nearest(construct: Construct, plugin_folder: Path) -> None:
     results = construct(
         ("Trainer", {"accelerator": "hpu", "strategy": "hpu_dpp"}),
         ("Fabric", {"strategy": "hpu_paralel"}),
         ("Trainer", {"accelerator": "cpu", "strategy": "hpu_singel"}),
         ("Trainer", {"accelerator": "hpu", "strategy": "zzz"}),
+        ("Fabric", {"accelerator": "hpu", "strategy": "xla", "devices": 1}),
         PYTHONPATH=str(plugin_folder),
     )
 
     start = "ValueError: `strategy` must be the name of a registered strategy, got"
+    assert results.pop().startswith("TypeError: `strategy` must support Gaudi cards, got Lightning's strategy 'xla'")
     assert results == [
         f"{start} 'hpu_dpp': did you mean 'hpu_ddp'?",
         f"{start} 'hpu_paralel': did you mean 'hpu_parallel'?",
@@ -296,22 +293,6 @@ def test_misspelt_argument_is_an_error_with_a_hint(construct: Construct, plugin_
     for result, hint in zip(results, hints, strict=False):
         assert result.endswith(f": {hint}")
     assert "did you mean" not in results[-1]
-
-
-def test_name_of_a_strategy_of_lightnings_is_an_error(construct: Construct) -> None:
-    (result,) = construct(("Fabric", {"accelerator": "hpu", "strategy": "xla", "devices": 1}))
-
-    assert result.startswith("TypeError: `strategy` must support Gaudi cards, got Lightning's strategy 'xla'")
-
-
-def test_alias_that_fabric_does_not_register_is_accepted(construct: Construct, plugin_folder: Path) -> None:
-    """Lightning registers more names for the Trainer than for Fabric."""
-    results = construct(
-        ("Fabric", {"accelerator": "hpu", "devices": 2, "strategy": "ddp_no_name_of_fabrics"}),
-        PYTHONPATH=str(plugin_folder),
-    )
-
-    assert results[0].split()[0] == "FabricParallel"
 
 
 # Prints the strategies that replace instances of Lightning's, or the error.
