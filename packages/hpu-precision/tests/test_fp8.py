@@ -71,61 +71,36 @@ def plugin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 @pytest.mark.parametrize(("quant", "call", "mode"), [(True, "convert", "QUANTIZE"), (False, "prepare", "MEASURE")])
-def test_quant_selects_measuring_or_quantizing(
-    quant: bool, call: str, mode: str, plugin: Any, compressor: FakeCompressor
+def test_quant_selects_measuring_or_quantizing(  # noqa: PLR0913, PLR0917 - two fixtures and a folder.
+    quant: bool, call: str, mode: str, plugin: Any, compressor: FakeCompressor, directory: Path
 ) -> None:
-    """The module that Neural Compressor returns is returned."""
-    module = nn.Linear(4, 4)
+    """The module that Neural Compressor returns is returned. The configuration files of the package stay."""
+    module, data = nn.Linear(4, 4), directory / "new" / "fp8"
+    files = [resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json") for name in ("measure", "quantize")]
+    before = [file.read_text() for file in files]
 
-    converted = plugin.convert_modules(module, inference=True, quant=quant)
+    converted = plugin.convert_modules(module, inference=True, quant=quant, fp8_data_path=data)
 
     assert compressor.calls == [(call, module)]
     assert converted[0] is module
-    assert compressor.configs[0]["mode"] == mode
-
-
-@pytest.mark.parametrize("quant", [True, False])
-def test_both_steps_use_the_same_directory(
-    quant: bool, plugin: Any, compressor: FakeCompressor, directory: Path
-) -> None:
-    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory / "fp8")
-
-    assert compressor.configs[0]["dump_stats_path"] == str(directory / "fp8" / "measure")
-
-
-def test_directory_of_the_measurements_is_created(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
-    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=False, fp8_data_path=directory / "new" / "fp8")
-
-    assert (directory / "new" / "fp8").is_dir()
-
-
-def test_default_configuration_files_are_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
-    files = [resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json") for name in ("measure", "quantize")]
-    before = [file.read_text() for file in files]
-    for quant in (True, False):
-        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory)
-
+    assert (compressor.configs[0]["mode"], compressor.configs[0]["dump_stats_path"]) == (mode, str(data / "measure"))
+    assert quant or data.is_dir()
     assert [file.read_text() for file in files] == before
 
 
-def test_users_dict_is_used_and_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
-    """`fp8_data_path` is added to a copy."""
+def test_users_configuration_is_used_and_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
+    """`fp8_data_path` is added to a copy of a dict or of the content of a file."""
     quant = {"mode": "QUANTIZE", "scale_method": "unit_scale"}
+    path, text = directory / "config.json", '{"mode": "measure", "dump_stats_path": "elsewhere/m"}'
+    path.write_text(text)
 
-    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant, fp8_data_path=directory)
+    for each in (quant, str(path)):
+        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=each, fp8_data_path=directory)
 
-    assert compressor.configs == [{**quant, "dump_stats_path": str(directory / "measure")}]
+    assert compressor.configs[0] == {**quant, "dump_stats_path": str(directory / "measure")}
+    assert compressor.configs[1]["dump_stats_path"] == str(directory / "measure")
     assert quant == {"mode": "QUANTIZE", "scale_method": "unit_scale"}
-
-
-def test_users_file_is_used_and_not_modified(plugin: Any, compressor: FakeCompressor, directory: Path) -> None:
-    path = directory / "config.json"
-    path.write_text('{"mode": "measure", "dump_stats_path": "elsewhere/m"}')
-
-    plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=str(path), fp8_data_path=directory)
-
-    assert compressor.configs[0]["dump_stats_path"] == str(directory / "measure")
-    assert path.read_text() == '{"mode": "measure", "dump_stats_path": "elsewhere/m"}'
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -135,35 +110,28 @@ def test_users_file_is_used_and_not_modified(plugin: Any, compressor: FakeCompre
         ("[1]", r"`quant` must be a JSON file with an object, got '.*' with \[1\]"),
         ('{"mode": "AUTO"}', "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got 'AUTO'"),
         ("{}", "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got None"),
+        (None, r"`quant` must be a readable JSON file, got '.*config\.json': .* No such file"),
     ],
 )
 @pytest.mark.usefixtures("compressor")
-def test_invalid_configuration_is_rejected(content: str, message: str, plugin: Any, directory: Path) -> None:
-    (directory / "config.json").write_text(content)
+def test_invalid_configuration_is_rejected(content: str | None, message: str, plugin: Any, directory: Path) -> None:
+    if content is not None:
+        (directory / "config.json").write_text(content)
 
     with pytest.raises(ValueError, match=message):
         plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=directory / "config.json")
 
 
-@pytest.mark.usefixtures("compressor")
-def test_missing_configuration_is_rejected(plugin: Any) -> None:
-    with pytest.raises(ValueError, match=r"`quant` must be a readable JSON file, got 'none\.json': .* No such file"):
-        plugin.convert_modules(nn.Linear(4, 4), inference=True, quant="none.json")
-
-
-def test_teardown_saves_the_measurements_once(plugin: Any, compressor: FakeCompressor) -> None:
-    converted = plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=False)
+@pytest.mark.parametrize(("quant", "calls"), [(False, ["prepare", "finalize_calibration"]), (True, ["convert"])])
+def test_teardown_saves_the_measurements_once(
+    quant: bool, calls: list[str], plugin: Any, compressor: FakeCompressor
+) -> None:
+    converted = plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=quant)
     plugin.teardown()
     plugin.teardown()
 
-    assert compressor.calls[1:] == [("finalize_calibration", converted)]
-
-
-def test_teardown_after_quantizing_saves_nothing(plugin: Any, compressor: FakeCompressor) -> None:
-    plugin.convert_modules(nn.Linear(4, 4), inference=True)
-    plugin.teardown()
-
-    assert [name for name, _ in compressor.calls] == ["convert"]
+    assert [name for name, _ in compressor.calls] == calls
+    assert quant or compressor.calls[1][1] is converted
 
 
 def test_missing_compressor_error_has_the_pip_command(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,16 +149,20 @@ def test_convert_modules_needs_fp8(value: int | str, error: type[Exception]) -> 
         HPUPrecisionPlugin(value).convert_modules(nn.Linear(4, 4))
 
 
-@pytest.mark.parametrize("options", [{"replace_layers": True}, {"recipe": object()}])
-def test_training_arguments_are_rejected_for_inference(options: dict[str, Any], plugin: Any) -> None:
-    with pytest.raises(ValueError, match="`replace_layers` and `recipe` must not be set for inference"):
-        plugin.convert_modules(nn.Linear(4, 4), inference=True, **options)
-
-
-@pytest.mark.parametrize("options", [{"quant": False}, {"quant": {}}])
-def test_inference_arguments_are_rejected_for_training(options: dict[str, Any], plugin: Any) -> None:
-    with pytest.raises(ValueError, match="`quant` must not be set for training"):
-        plugin.convert_modules(nn.Linear(4, 4), **options)
+@pytest.mark.parametrize(
+    ("inference", "options", "message"),
+    [
+        (True, {"replace_layers": True}, "`replace_layers` and `recipe` must not be set for inference"),
+        (True, {"recipe": object()}, "`replace_layers` and `recipe` must not be set for inference"),
+        (False, {"quant": False}, "`quant` must not be set for training"),
+        (False, {"quant": {}}, "`quant` must not be set for training"),
+    ],
+)
+def test_arguments_of_the_other_purpose_are_rejected(
+    inference: bool, options: dict[str, Any], message: str, plugin: Any
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plugin.convert_modules(nn.Linear(4, 4), inference=inference, **options)
 
 
 def test_directory_of_measurements_is_ignored_for_training(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,28 +216,22 @@ class _TiedModule(nn.Module):
         self.nested = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(16, 32)))
 
 
-def test_nested_linear_layers_are_replaced(plugin: Any, engine: type[nn.Module]) -> None:
-    module = plugin.convert_modules(_TiedModule(), replace_layers=True)
+def test_linear_layers_are_replaced_and_parameters_stay(plugin: Any, engine: type[nn.Module]) -> None:
+    """Existing optimizers stay valid, and tied weights stay tied.
 
-    assert {type(layer) for layer in (module.first, module.tied, module.nested[1][0])} == {engine}
-
-
-def test_parameters_stay_the_same_objects(plugin: Any, engine: type[nn.Module]) -> None:
-    """Existing optimizers stay valid, and tied weights stay tied."""
+    Attention reads the weight of its projection without calling the layer, which therefore stays.
+    """
     module = _TiedModule()
     before = dict(module.named_parameters())
+    assert plugin.convert_modules(module) is module
+    assert type(module.first) is nn.Linear
     plugin.convert_modules(module, replace_layers=True)
 
+    assert {type(layer) for layer in (module.first, module.tied, module.nested[1][0])} == {engine}
+    assert not isinstance(module.attention.out_proj, engine)
     assert all(parameter is before[name] for name, parameter in module.named_parameters())
     assert module.tied.weight is module.first.weight
     assert module.shared is module.first
-
-
-def test_projection_of_attention_is_not_replaced(plugin: Any, engine: type[nn.Module]) -> None:
-    """Attention reads the weight of its projection without calling the layer."""
-    module = plugin.convert_modules(_TiedModule(), replace_layers=True)
-
-    assert not isinstance(module.attention.out_proj, engine)
 
 
 def test_single_linear_layer_returns_a_new_module(plugin: Any, engine: type[nn.Module]) -> None:
@@ -309,31 +275,11 @@ def test_converted_layer_can_be_initialized_again(plugin: Any, engine: type[nn.M
     assert 0 < layer.weight.abs().max() <= 0.25
 
 
-@pytest.mark.usefixtures("engine")
-def test_layers_are_not_replaced_by_default(plugin: Any) -> None:
-    module = _TiedModule()
-
-    assert plugin.convert_modules(module) is module
-    assert type(module.first) is nn.Linear
-
-
-@pytest.mark.usefixtures("engine")
-def test_module_without_fp8_layers_warns(plugin: Any) -> None:
-    with pytest.warns(UserWarning, match="this module has none: call `plugin.convert_modules"):
-        plugin.convert_module(_TiedModule())
-
-
-@pytest.mark.usefixtures("engine")
-def test_converted_module_does_not_warn(plugin: Any, recwarn: pytest.WarningsRecorder) -> None:
+@pytest.mark.usefixtures("engine", "compressor")
+def test_module_without_fp8_layers_warns(plugin: Any, recwarn: pytest.WarningsRecorder) -> None:
+    """Not one for inference, because Neural Compressor does not use the engine's layers."""
     plugin.convert_module(plugin.convert_modules(_TiedModule(), replace_layers=True))
-
-    assert not recwarn.list
-
-
-def test_module_for_inference_does_not_warn(
-    plugin: Any, compressor: FakeCompressor, recwarn: pytest.WarningsRecorder
-) -> None:
-    """Neural Compressor does not use the engine's layers."""
     plugin.convert_module(plugin.convert_modules(_TiedModule(), inference=True))
-
     assert not recwarn.list
+    with pytest.warns(UserWarning, match="this module has none: call `plugin.convert_modules"):
+        type(plugin)("fp8").convert_module(_TiedModule())

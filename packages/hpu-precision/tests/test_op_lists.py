@@ -9,25 +9,25 @@ from hpu_precision import OpListError, OpLists, default_op_lists
 from hpu_precision.op_lists import level_op_lists
 
 
-def test_create_without_arguments_returns_the_default_lists() -> None:
-    assert OpLists.create() == default_op_lists()
-
-
 def test_default_lists_are_disjoint() -> None:
     lists = default_op_lists()
 
+    # An empty string is HMP's default for a path.
+    assert OpLists.create() == OpLists.create(bf16_file_path="", fp32_file_path="") == level_op_lists("O1") == lists
     assert not lists.lower & lists.fp32
     assert not (lists.lower | lists.fp32) & lists.promote
 
 
-def test_given_list_replaces_the_default_one() -> None:
-    assert OpLists.create(bf16_ops=["linear", "relu"]).lower == {"linear", "relu"}
-
-
 def test_missing_list_is_the_default_without_the_given_ops() -> None:
-    lists = OpLists.create(bf16_ops=["linear", "log"])
+    """Under all their names: "truediv" also removes "div" and "true_divide".
 
-    assert lists.fp32 == default_op_lists().fp32 - {"log"}
+    Operators with several inputs in no list run in the widest dtype of their inputs, as with HMP.
+    """
+    lists = OpLists.create(bf16_ops=["linear", "log", "truediv"])
+
+    assert {"linear", "log"} <= lists.lower
+    assert lists.fp32 == default_op_lists().fp32 - {"log", "div", "truediv", "true_divide"}
+    assert {"add", "mul", "cat"} <= OpLists.create(bf16_ops=["linear"], fp32_ops=["cross_entropy"]).promote
 
 
 def test_ops_of_a_given_fp32_list_are_removed_from_the_default_bf16_list() -> None:
@@ -37,30 +37,11 @@ def test_ops_of_a_given_fp32_list_are_removed_from_the_default_bf16_list() -> No
     assert lists.lower == default_op_lists().lower - {"softmax"}
 
 
-def test_ops_are_removed_under_all_their_names() -> None:
-    """The name "truediv" also removes "div" and "true_divide"."""
-    lists = OpLists.create(bf16_ops=["truediv"])
-
-    assert not {"div", "truediv", "true_divide"} & lists.fp32
-
-
-def test_ops_with_several_inputs_in_no_list_are_promoted() -> None:
-    """They run in the widest dtype of their inputs, as with HMP."""
-    lists = OpLists.create(bf16_ops=["linear"], fp32_ops=["cross_entropy"])
-
-    assert {"add", "mul", "cat"} <= lists.promote
-
-
 def test_file_equals_names(tmp_path: Path) -> None:
     path = tmp_path / "ops.txt"
     path.write_text("linear\nrelu\n")
 
     assert OpLists.create(fp32_file_path=path) == OpLists.create(fp32_ops=["relu", "linear"])
-
-
-def test_empty_path_selects_the_default_list() -> None:
-    """An empty string is HMP's default for a path."""
-    assert OpLists.create(bf16_file_path="", fp32_file_path="") == default_op_lists()
 
 
 def test_file_and_names_for_one_list_are_rejected() -> None:
@@ -97,10 +78,6 @@ def test_invalid_names_are_rejected(options: dict[str, Any], message: str, tmp_p
         OpLists.create(**options)
 
 
-def test_level_o1_is_the_default() -> None:
-    assert level_op_lists("O1") == default_op_lists()
-
-
 def test_level_o2_lowers_matrix_products_and_convolutions() -> None:
     """All other listed operators, including `linear`, run in float32."""
     lists = level_op_lists("O2")
@@ -110,8 +87,5 @@ def test_level_o2_lowers_matrix_products_and_convolutions() -> None:
         *("addmm", "bmm", "dot", "mm", "mv"),
     }
     assert {"linear", "relu", "add", "softmax"} <= lists.fp32
-
-
-def test_unknown_level_is_rejected() -> None:
     with pytest.raises(ValueError, match="`opt_level` must be 'O1' or 'O2', got 'O3'"):
         level_op_lists("O3")

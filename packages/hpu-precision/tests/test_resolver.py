@@ -82,6 +82,8 @@ def _lists(plugin: Any) -> OpLists:
 def test_precision_is_normalized_to_lightnings_name(value: int | str, name: str, make: Make) -> None:
     """The machine has Gaudi 2 and no HMP."""
     assert make(value).precision == name
+    assert make().precision == "32-true"
+    assert all(word in repr(make()) for word in ("lightning", "Precision"))
 
 
 @pytest.mark.parametrize("value", [64, "64", "64-true"])
@@ -100,18 +102,10 @@ def test_float64_is_rejected_with_the_alternatives(value: int | str, make: Make)
     [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16), (16, torch.float16)],
 )
 def test_compute_dtype(value: int | str, dtype: torch.dtype, make: Make) -> None:
-    """ThroughputMonitor reads it."""
+    """ThroughputMonitor reads it. That of fp8, from torch 2.1 on, is the transformer engine's of weights and inputs."""
     assert make(value).compute_dtype is dtype
-
-
-@pytest.mark.skipif(not hasattr(torch, "float8_e4m3fn"), reason="Requires: torch 2.1 for 8-bit dtypes")
-def test_compute_dtype_of_fp8(make: Make) -> None:
-    """The transformer engine uses this dtype for weights and inputs."""
-    assert make("fp8").compute_dtype is torch.float8_e4m3fn
-
-
-def test_default_is_32_bit(make: Make) -> None:
-    assert make().precision == "32-true"
+    if hasattr(torch, "float8_e4m3fn"):
+        assert make("fp8").compute_dtype is torch.float8_e4m3fn
 
 
 @pytest.mark.parametrize("value", ["half", None, True, 16.0, ["bf16"]])
@@ -146,10 +140,11 @@ def test_ways_to_give_op_lists(options: dict[str, Any], make: Make) -> None:
     assert _lists(make(16, **options)) == _MNIST
 
 
-def test_none_in_hmp_params_selects_the_default(make: Make) -> None:
+def test_level_and_none_in_hmp_params_select_lists(make: Make) -> None:
     plugin = make("bf16", hmp_params=dict.fromkeys(["level", "verbose", "bf16_ops", "fp32_ops"]))
 
     assert _lists(plugin) == default_op_lists()
+    assert _lists(make("bf16", opt_level="O2")) == level_op_lists("O2")
 
 
 @pytest.mark.parametrize("options", [{"bf16_ops": ["linear"]}, {"hmp_params": {"bf16_ops": ["linear"]}}])
@@ -157,30 +152,35 @@ def test_bf16_list_selects_bf16_for_16_bit(options: dict[str, Any], make: Make) 
     plugin = make(16, **options)
 
     assert (plugin.precision, plugin._resolved.autocast.dtype) == ("bf16-mixed", torch.bfloat16)
-
-
-def test_fp32_list_keeps_fp16_for_16_bit(make: Make) -> None:
     assert make(16, fp32_ops=["softmax"]).precision == "16-mixed"
 
 
 @pytest.mark.parametrize(
-    ("version", "name"),
+    ("generation", "version", "value", "name"),
     [
-        ("1.10.0.494", "bf16-mixed"),
-        ("1.12.1.10", "bf16-mixed"),
-        ("1.13.0.463", "16-mixed"),
-        ("1.24.1.482", "16-mixed"),
-        ("99.0", "16-mixed"),
-        ("unknown", "16-mixed"),
-        (None, "16-mixed"),
+        # HMP, in SynapseAI up to 1.12, has bf16 only, which every generation has.
+        ("GAUDI2", "1.10.0.494", 16, "bf16-mixed"),
+        ("GAUDI2", "1.12.1.10", "16-mixed", "bf16-mixed"),
+        ("GAUDI", "1.11.0.587", 16, "bf16-mixed"),
+        ("GAUDI2", "1.13.0.463", 16, "16-mixed"),
+        ("GAUDI2", "99.0", "16-mixed", "16-mixed"),
+        ("GAUDI2", "unknown", 16, "16-mixed"),
+        # The generation is checked again when training starts.
+        (None, None, 16, "16-mixed"),
+        ("GAUDI", "1.20.0.543", "32-true", "32-true"),
+        ("GAUDI", "1.20.0.543", "bf16-mixed", "bf16-mixed"),
+        pytest.param("GAUDI", "1.20.0.543", "bf16-true", "bf16-true", marks=_has_half),
     ],
 )
-@pytest.mark.parametrize("value", [16, "16-mixed"])
-def test_16_bit_is_bf16_with_hmp(
-    value: int | str, version: str | None, name: str, make: Make, monkeypatch: pytest.MonkeyPatch
+def test_precision_by_generation_and_release(  # noqa: PLR0913, PLR0917 - a table.
+    generation: str | None,
+    version: str | None,
+    value: int | str,
+    name: str,
+    make: Make,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """HMP, in SynapseAI up to 1.12, supports bf16 only."""
-    _fake_machine(monkeypatch, generation="GAUDI2", version=version)
+    _fake_machine(monkeypatch, generation=generation, version=version)
 
     assert make(value).precision == name
 
@@ -189,32 +189,10 @@ def test_16_bit_is_bf16_with_hmp(
 def test_first_generation_rejects_fp16_and_fp8(
     value: int | str, dtype: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error suggests bf16."""
     _fake_machine(monkeypatch, generation="GAUDI", version="1.20.0.543")
 
     with pytest.raises(NotImplementedError, match=rf"do not support {dtype}: use precision='bf16-mixed'"):
         make(value)
-
-
-def test_first_generation_supports_16_bit_with_hmp(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HMP's 16 bit is bf16, which every generation supports."""
-    _fake_machine(monkeypatch, generation="GAUDI", version="1.11.0.587")
-
-    assert make(16).precision == "bf16-mixed"
-
-
-@pytest.mark.parametrize("value", ["32-true", "bf16-mixed", pytest.param("bf16-true", marks=_has_half)])
-def test_first_generation_supports_float32_and_bf16(value: str, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fake_machine(monkeypatch, generation="GAUDI", version="1.20.0.543")
-
-    assert make(value).precision == value
-
-
-def test_unknown_generation_is_accepted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generation is checked again when training starts."""
-    _fake_machine(monkeypatch, generation=None, version=None)
-
-    assert make(16).precision == "16-mixed"
 
 
 def test_fp16_without_a_gradient_scaler_is_rejected(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +246,6 @@ def test_options_that_contradict_are_rejected(
         make(value, **options)
 
 
-def test_level_o2_selects_its_lists(make: Make) -> None:
-    assert _lists(make("bf16", opt_level="O2")) == level_op_lists("O2")
-
-
 @pytest.mark.parametrize("name", ["HalfPrecision", "FabricHalfPrecision"])
 def test_half_precision_needs_lightning_2_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = "fabric" if "Fabric" in name else "plugin"
@@ -280,8 +254,3 @@ def test_half_precision_needs_lightning_2_1(name: str, monkeypatch: pytest.Monke
 
     with pytest.raises(NotImplementedError, match=r"'bf16-true' needs Lightning 2\.1 or newer: use 'bf16-mixed'"):
         make("bf16-true")
-
-
-def test_repr_names_the_framework(make: Make) -> None:
-    assert "Precision" in repr(make())
-    assert "lightning" in repr(make())
