@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from hpu_core import bridge
-from hpu_ddp import HPUDDPStrategy
+from hpu_ddp import FabricHPUDDPStrategy, HPUDDPStrategy
 
 from .conftest import OnRanks
 from .modules import make_trainer
@@ -74,43 +74,38 @@ _CALLS: dict[str, Callable[[HPUDDPStrategy], Any]] = {
 }
 
 
-def _call(name: str) -> Any:
-    """Return the result of a call after rendezvous."""
+_EXPECTED = (
+    [[0.5, 0.5]] * 2,
+    [2 * INEXACT_AS_FLOAT32] * 2,
+    ["text"] * 2,
+    [[False, True, True, True]] * 2,
+    [[[0.0, 0.0], [1.0, 1.0]]] * 2,
+    [[2.0, 4.0], [20.0, 40.0]],
+    [_GATHER_ERROR] * 2,
+    [_GATHER_ERROR] * 2,
+    [(1, [1.0, 1.0], "hpu")] * 2,
+    [["wait", "barrier", "wait"]] * 2,
+)
+
+
+def _results() -> dict[str, Any]:
+    """Return the results of all calls after rendezvous."""
     strategy: HPUDDPStrategy = make_trainer().strategy
     strategy.setup_environment()
-    return _CALLS[name](strategy)
+    return {name: call(strategy) for name, call in _CALLS.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        *zip(
-            _CALLS,
-            [
-                [[0.5, 0.5]] * 2,
-                [2 * INEXACT_AS_FLOAT32] * 2,
-                ["text"] * 2,
-                [[False, True, True, True]] * 2,
-                [[[0.0, 0.0], [1.0, 1.0]]] * 2,
-                [[2.0, 4.0], [20.0, 40.0]],
-                [_GATHER_ERROR] * 2,
-                [_GATHER_ERROR] * 2,
-                [(1, [1.0, 1.0], "hpu")] * 2,
-                [["wait", "barrier", "wait"]] * 2,
-            ],
-            strict=True,
-        )
-    ],
-    ids=[*_CALLS],
-)
-def test_result_on_each_rank(name: str, expected: list[Any], on_ranks: OnRanks) -> None:
-    assert on_ranks(_call, name) == expected
+def test_results_on_each_rank(on_ranks: OnRanks) -> None:
+    first, second = on_ranks(_results)
+
+    assert {name: [first[name], second[name]] for name in _CALLS} == dict(zip(_CALLS, _EXPECTED, strict=True))
 
 
-def test_collectives_return_their_input_before_rendezvous() -> None:
-    strategy, tensor = HPUDDPStrategy(), torch.ones(2)
+@pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])
+def test_collectives_return_their_input_before_rendezvous(kind: Any) -> None:
+    strategy, tensor = kind(), torch.ones(2)
     strategy.barrier()
 
-    assert strategy.reduce(tensor) is tensor
+    assert getattr(strategy, "reduce" if kind is HPUDDPStrategy else "all_reduce")(tensor) is tensor
     assert strategy.all_gather(tensor) is tensor
     assert strategy.broadcast("text", 1) == "text"

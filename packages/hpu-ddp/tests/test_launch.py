@@ -28,18 +28,11 @@ def launched_reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str,
 
 
 def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> None:
-    check_trained(launched_reports, 2)
-
-
-def test_each_rank_opens_its_own_device(launched_reports: list[dict[str, Any]]) -> None:
-    """Rank 0 is the launching process and has the first device."""
-    assert [(report["module_id"], report["open"]) for report in launched_reports] == [("0", True), ("1", True)]
-
-
-def test_ranks_rendezvous_on_a_free_port(launched_reports: list[dict[str, Any]]) -> None:
-    """The port that the bridge's import sets is ignored."""
+    """Rank 0 is the launching process and has the first device. The port that the bridge's import sets is ignored."""
     ports = {report["port"] for report in launched_reports}
 
+    check_trained(launched_reports, 2)
+    assert [(report["module_id"], report["open"]) for report in launched_reports] == [("0", True), ("1", True)]
     assert len(ports) == 1
     assert "12345" not in ports
 

@@ -63,14 +63,15 @@ def test_strategy_registry(kind: Any) -> None:
         (FabricHPUDDPStrategy, (FabricDDPStrategy, FabricHPUStrategy), FabricHPUParallelStrategy),
     ],
 )
-def test_base_classes(kind: type, bases: tuple[type, ...], other_name: type) -> None:
+def test_classes_and_defaults(kind: Any, bases: tuple[type, ...], other_name: type) -> None:
+    """Lightning prints the repr when it rejects a strategy of the other framework."""
+    strategy = kind(process_group_backend=None)
+
     assert all(issubclass(kind, base) for base in bases)
     assert other_name.__bases__ == (kind,)
-
-
-@_each_kind
-def test_default_checkpoint_io(kind: Any) -> None:
-    assert isinstance(kind().checkpoint_io, HPUCheckpointIO)
+    assert isinstance(strategy.checkpoint_io, HPUCheckpointIO)
+    assert strategy.process_group_backend == "hccl"
+    assert repr(strategy).startswith(f"<{kind.__name__} of {_lightning.name} ")
 
 
 def test_positional_arguments_are_in_lightnings_order() -> None:
@@ -83,11 +84,6 @@ def test_positional_arguments_are_in_lightnings_order() -> None:
 
 
 @_each_kind
-def test_default_backend_is_hccl(kind: Any) -> None:
-    assert kind(process_group_backend=None).process_group_backend == "hccl"
-
-
-@_each_kind
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -95,6 +91,7 @@ def test_default_backend_is_hccl(kind: Any) -> None:
         ({"bucket_cap_mb": "25"}, ValueError, "`bucket_cap_mb` must be a positive number of MiB, got '25'"),
         ({"start_method": "thread"}, ValueError, "`start_method` must be 'popen', .* or 'forkserver', got 'thread'"),
         ({"static_grap": True}, TypeError, "`static_grap` is not an argument of .*: did you mean `static_graph`"),
+        ({"process_group_backend": "gloo"}, ValueError, "`process_group_backend` must be 'hccl'"),
         ({"zzz": True}, TypeError, "`zzz` is not an argument of .*: see the arguments of DistributedDataParallel"),
     ],
 )
@@ -103,11 +100,6 @@ def test_invalid_arguments_raise_in_the_constructor(
 ) -> None:
     with pytest.raises(error, match=message):
         kind(**options)
-
-
-def test_cpu_backend_raises_an_error() -> None:
-    with pytest.raises(ValueError, match="`process_group_backend` must be 'hccl'"):
-        HPUDDPStrategy(process_group_backend="gloo")
 
 
 @_each_kind
@@ -128,24 +120,15 @@ def test_other_accelerator_raises_an_error(kind: Any) -> None:
         strategy.setup_environment()
 
 
-def test_device_has_no_index() -> None:
-    strategy: Any = _connect(HPUDDPStrategy())
+@pytest.mark.parametrize("detects", [True, False])
+def test_default_launcher_is_the_subprocess_launcher(detects: bool) -> None:
+    """Without failure detection, ranks are left to Lightning's own observer. A device has no index."""
+    strategy: Any = _connect(HPUDDPStrategy(failure_detection=detects))
 
+    assert isinstance(strategy.launcher, HPUSubprocessScriptLauncher)
+    assert (strategy.launcher.launched is not None) is detects
     assert strategy.determine_ddp_device_ids() is None
     assert strategy.root_device == torch.device("hpu")
-
-
-def test_default_launcher_is_the_subprocess_launcher() -> None:
-    launcher = _connect(HPUDDPStrategy()).launcher
-
-    assert isinstance(launcher, HPUSubprocessScriptLauncher)
-
-
-def test_launcher_without_failure_detection_leaves_ranks_to_lightnings_observer() -> None:
-    launcher = _connect(HPUDDPStrategy(failure_detection=False)).launcher
-
-    assert isinstance(launcher, HPUSubprocessScriptLauncher)
-    assert launcher.launched is None
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
@@ -208,9 +191,3 @@ def test_strategy_is_picklable() -> None:
     strategy = pickle.loads(pickled)  # noqa: S301 - pickled in the line above.
 
     assert strategy.num_processes == 2
-
-
-@_each_kind
-def test_repr_names_the_framework(kind: Any) -> None:
-    """Lightning prints the repr when it rejects a strategy of the other framework."""
-    assert repr(kind()).startswith(f"<{kind.__name__} of {_lightning.name} ")

@@ -13,7 +13,7 @@ from packaging.version import Version
 import hpu_sim
 from hpu_core import SingleHPUStrategy, frameworks
 from hpu_ddp import HPUDDPStrategy
-from hpu_testing.modules import BATCHES, Classifier, make_sharded_loader, parameter_bytes, to_floats
+from hpu_testing.modules import BATCHES, Classifier, make_sharded_loader, parameter_bytes
 
 from .conftest import OnRanks
 from .modules import BATCH_SIZE, make_loader, make_trainer
@@ -22,42 +22,12 @@ _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")
 
 
-class ManualClassifier(Classifier):
-    """Classifier with manual optimization and one optimizer per layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = False
-
-    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
-        """Take both steps."""
-        loss = self.compute_loss(batch)
-        for optimizer in self.optimizers():
-            optimizer.zero_grad()
-        self.manual_backward(loss)
-        for optimizer in self.optimizers():
-            optimizer.step()
-        self.losses.append(loss.detach())
-
-    def configure_optimizers(self) -> Any:
-        """Return one optimizer for each layer."""
-        return [torch.optim.SGD(self.net[layer].parameters(), lr=0.1) for layer in (0, 2)]
-
-
 class SGDClassifier(Classifier):
     """Classifier with SGD, because adaptive steps amplify rounding errors."""
 
     def configure_optimizers(self) -> Any:
         """Return an optimizer without adaptive steps."""
         return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-class UnusedLayerClassifier(Classifier):
-    """Classifier with a layer that the loss does not depend on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.idle = torch.nn.Linear(4, 4)
 
 
 class BatchNormClassifier(Classifier):
@@ -95,20 +65,15 @@ def test_distributed_sampler_partitions_the_data(on_ranks: OnRanks) -> None:
     assert sorted(first + second) == list(range(BATCHES * BATCH_SIZE * 2))
 
 
-def _train_on_one_device(batch_size: int, epochs: int, options: dict[str, Any]) -> bytes:
-    """Train on one device with the samples of both ranks in each batch; return the weights."""
-    module = SGDClassifier()
-    data = torch.utils.data.DataLoader(make_loader().dataset, batch_size=batch_size)
-    make_trainer(strategy=SingleHPUStrategy(), devices=1, max_epochs=epochs, **options).fit(module, data)
-    return parameter_bytes(module)
-
-
 def _distance(options: dict[str, Any], accumulated: int = 1) -> float:
     """Return the maximum difference between the weights of this rank and of single-device training."""
     module = SGDClassifier()
     trainer = make_trainer(max_epochs=2, use_distributed_sampler=False, **options)
     trainer.fit(module, make_sharded_loader(make_loader().dataset, 2 * BATCH_SIZE, trainer.global_rank, 2))
-    expected = _train_on_one_device(BATCH_SIZE * 2 * accumulated, 2, {})
+    single = SGDClassifier()
+    data = torch.utils.data.DataLoader(make_loader().dataset, batch_size=BATCH_SIZE * 2 * accumulated)
+    make_trainer(strategy=SingleHPUStrategy(), devices=1, max_epochs=2).fit(single, data)
+    expected = parameter_bytes(single)
     difference = torch.frombuffer(bytearray(parameter_bytes(module)), dtype=torch.float32) - torch.frombuffer(
         bytearray(expected), dtype=torch.float32
     )
@@ -134,34 +99,6 @@ def _collectives_per_batch(**options: Any) -> list[int]:
 
 def _collectives_while_accumulating() -> list[int]:
     return _collectives_per_batch(accumulate_grad_batches=3)
-
-
-def _train_manually() -> tuple[list[float], bytes]:
-    module = _fit(ManualClassifier(), max_epochs=3)
-    return to_floats(module.losses), parameter_bytes(module)
-
-
-def test_manual_optimization_averages_gradients(on_ranks: OnRanks) -> None:
-    (losses, first), (_, second) = on_ranks(_train_manually)
-
-    assert first == second
-    assert losses[-1] < losses[0]
-
-
-def _train_with_unused_layer() -> tuple[bytes, bytes, bool]:
-    """Return the weights of the used layers before and after, and whether the unused layer has a gradient."""
-    module = UnusedLayerClassifier()
-    before = parameter_bytes(module.net)
-    _fit(module, strategy=HPUDDPStrategy(find_unused_parameters=True))
-    return before, parameter_bytes(module.net), module.idle.weight.grad is not None
-
-
-def test_find_unused_parameters(on_ranks: OnRanks) -> None:
-    """Without the option, the second step raises an error, because the idle layer's bucket was never reduced."""
-    (before, first, has_gradient), (_, second, _) = on_ranks(_train_with_unused_layer)
-
-    assert first == second != before
-    assert not has_gradient
 
 
 def _train_with_hook(wrap: bool) -> tuple[int, object, bytes]:
@@ -280,25 +217,6 @@ def test_predict_partitions_the_data(on_ranks: OnRanks) -> None:
 
     assert torch.tensor(first).allclose(expected[0::2], atol=1e-6)
     assert torch.tensor(second).allclose(expected[1::2], atol=1e-6)
-
-
-def _resume(folder: str, resumed: bool) -> tuple[list[float], bytes]:
-    """Train for two epochs, from the start or from the checkpoint of the first epoch."""
-    module = Classifier()
-    checkpoint_callback = _callbacks.ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1)
-    trainer = make_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[checkpoint_callback])
-    trainer.fit(module, make_loader(), ckpt_path=str(Path(folder) / "epoch=0.ckpt") if resumed else None)
-    return to_floats(module.losses), parameter_bytes(module)
-
-
-def test_resume_from_checkpoint(on_ranks: OnRanks, tmp_path: Path) -> None:
-    """The second epoch is the same as without interruption."""
-    uninterrupted = on_ranks(_resume, str(tmp_path), False)
-    resumed = on_ranks(_resume, str(tmp_path), True)
-
-    for (losses, trained), (later_losses, later_trained) in zip(uninterrupted, resumed, strict=True):
-        assert later_losses == losses[BATCHES:]
-        assert later_trained == trained
 
 
 def _checkpoints(folder: str) -> tuple[str, list[str]]:
