@@ -128,7 +128,8 @@ def test_attention_equals_torchs(options: dict[str, Any]) -> None:
 
     output = _attend(*heads, **options, softmax_mode="fast", recompute=True)
 
-    expected = functional.scaled_dot_product_attention(*heads, **options)
+    query, key, value = heads
+    expected = functional.scaled_dot_product_attention(query, key, value, **options)
     torch.testing.assert_close(output, expected)
     gradients = [torch.autograd.grad(each.square().sum(), heads) for each in (output, expected)]
     torch.testing.assert_close(*gradients)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from habana_frameworks.torch import hpu
@@ -9,7 +11,7 @@ from habana_frameworks.torch import hpu
 
 def test_a_stream_is_a_torch_stream() -> None:
     """Its arguments are ignored, and each of the bridge's names returns the id."""
-    stream = hpu.Stream(device="hpu", priority=3)
+    stream: Any = hpu.Stream(device="hpu", priority=3)
     stream.synchronize()
 
     assert isinstance(stream, torch.Stream)

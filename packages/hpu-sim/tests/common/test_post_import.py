@@ -31,8 +31,8 @@ def test_each_callback_runs_once_after_the_import(module: str) -> None:
     """It sees the complete module. The hook is removed, and reloading does not call it again."""
     seen: list[tuple[str, int]] = []
     before = list(sys.meta_path)
-    for name in "ab":
-        after_import(module, lambda name=name: seen.append((name, sys.modules[module].value)))
+    after_import(module, lambda: seen.append(("a", sys.modules[module].value)))
+    after_import(module, lambda: seen.append(("b", sys.modules[module].value)))
 
     importlib.reload(importlib.import_module(module))
 
