@@ -14,9 +14,9 @@ def test_a_stream_is_a_torch_stream() -> None:
     stream: Any = hpu.Stream(device="hpu", priority=3)
     stream.synchronize()
 
-    assert isinstance(stream, torch.Stream)
-    assert (stream.device, stream.query()) == (torch.device("hpu:0"), True)
     assert stream.hpu_stream == stream.id() == stream.stream_id
+    assert (stream.device, stream.query()) == (torch.device("hpu:0"), True)
+    assert isinstance(stream, torch.Stream)
     assert hpu.Stream("hpu:0", priority=-1, reserved=True).priority == 0
     assert hpu.Stream() != stream
     assert hpu.Stream.priority_range() == (0, 0)
