@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.options import Options
+from hpu_sim.prediction.chrome_trace import trace_of
 from hpu_sim.prediction.time_model import Clock
 from hpu_sim.report.step_clock import StepClock
 from hpu_testing import RankPool
@@ -58,7 +59,12 @@ def test_large_weights_are_not_allocated() -> None:
     assert memory_plan(recording).at_peak["parameters"] == 1 << 44
 
 
-def test_a_run_has_the_time_of_its_plan() -> None:
+def _traced(trace: dict[str, Any]) -> float:
+    """Return the seconds of a trace's step."""
+    return next(float(each["dur"]) / 1e6 for each in trace["traceEvents"] if each["name"] == "ProfilerStep#1")
+
+
+def test_a_plan_a_run_and_their_traces_have_one_time() -> None:
     """The recorded step has the operators of the planned one."""
     config = runtime.active_config()
     recording = record_call(functools.partial(train, MODELS["mlp"]), Options(devices=config.devices, nodes=1))
@@ -67,8 +73,9 @@ def test_a_run_has_the_time_of_its_plan() -> None:
     clock.finish()
 
     assert clock.predicted is not None
-    planned = Clock(recording, config.generation).timeline().seconds
-    assert clock.predicted.step.seconds == pytest.approx(planned, rel=0.02)
+    planned = Clock(recording, config.generation)
+    found = [clock.predicted.step.seconds, _traced(clock.trace(0, 1)), _traced(trace_of(planned))]
+    assert found == pytest.approx([planned.timeline().seconds] * 3, rel=1e-3)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

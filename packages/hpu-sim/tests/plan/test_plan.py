@@ -13,7 +13,7 @@ import pytest
 
 from hpu_sim.device import runtime
 from hpu_sim.plan import command, runner, view
-from hpu_sim.plan.compare import Job, representatives
+from hpu_sim.plan.compare import Job, representatives, with_relative_times
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
@@ -101,6 +101,30 @@ def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -
     of_the_model = 3 * sum(each.flops for each in forward)
     peak = hardware("GAUDI3").peaks["float32"]
     assert longer.rate.mfu[0] == pytest.approx(of_the_model / peak / longer.step.slow_seconds)
+
+
+def test_each_column_follows_from_the_others(recording: Recording) -> None:
+    """Of the table of all plans, and of those of costs and of memory."""
+    recording = copy.deepcopy(recording)
+    recording.steady.inputs = (("int64", (4, 10), 320),)
+    job = Job(64_000, price=(("", 2.0),))
+    plans = with_relative_times([planned(recording, each, job) for each in ("GAUDI2", "GAUDI3")])
+
+    for each in plans:
+        step, rate = each.step, each.rate
+        ends = step.slow_seconds, step.fast_seconds
+        assert rate.samples == each.batch_size * each.accumulate * each.nodes * each.devices
+        assert rate.samples_per_second == pytest.approx([rate.samples / end for end in ends])
+        assert rate.tokens_per_second == pytest.approx([10 * speed for speed in rate.samples_per_second])
+        assert rate.hours == pytest.approx([rate.planned_samples / speed / 3600 for speed in rate.samples_per_second])
+        assert rate.card_hours == pytest.approx([each.nodes * each.devices * hours for hours in rate.hours])
+        assert rate.cost == pytest.approx([rate.price * hours for hours in rate.card_hours])
+        assert each.relative in {None, step.seconds / rate.samples / (plans[0].step.seconds / plans[0].rate.samples)}
+        assert sum(step.bounds.values()) == pytest.approx(1.0)
+        assert sum(cost.seconds for cost in step.costs) == pytest.approx(step.seconds)
+        assert sum(cost.flops for cost in step.costs) == step.flops
+        assert sum(row.bytes for row in each.memory.modules) == each.memory.peak_bytes
+        assert sum(each.memory.at_peak.values()) == each.memory.peak_bytes
 
 
 def test_the_largest_costs_have_a_reason(plan: Plan) -> None:
