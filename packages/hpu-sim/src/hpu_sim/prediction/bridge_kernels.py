@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import CodeType
 
-    Context = contextlib.AbstractContextManager[None]
-
 # Index of the probability among the arguments of FusedSDPA.
 _DROPOUT: Final = 4
 
@@ -32,41 +30,29 @@ DECOMPOSED: Final = (
 
 
 @contextlib.contextmanager
-def applied(
-    notes: set[str],
-    replaceable: Callable[[str], Context],
-    *,
-    decomposes_attention: bool,
-) -> Iterator[None]:
-    """Record dropout as one launch, and attention by the bridge's paths.
+def applied(notes: set[str]) -> Iterator[None]:
+    """Record dropout as one launch, and attention by the bridge's paths, in place of the CPU's for its numbers.
 
     Args:
         notes: Notes of a plan.
-        replaceable: Function that returns a context whose operators a kernel of the bridge could replace.
-        decomposes_attention: Whether attention takes these paths; else that of the CPU, for its numbers.
     """
-    if not decomposes_attention:
-        # A run is observed without a change: see :func:`codes`.
-        yield
-        return
     from habana_frameworks.torch.hpex import kernels
     from torch import nn
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    def attending() -> Context:
+    attention = nn.functional.scaled_dot_product_attention
+
+    @functools.wraps(attention)
+    def attend(*args: Any, **kwargs: Any) -> Any:
         notes.add(DECOMPOSED)
-        return replaceable("FusedSDPA")
+        return attention(*args, **kwargs)
 
     with contextlib.ExitStack() as stack:
         put = functools.partial(replace, stack)
         put(nn.functional, "dropout", as_one_kernel(nn.functional.dropout))
-        put(nn.utils, "clip_grad_norm_", _within(nn.utils.clip_grad_norm_, lambda: replaceable("FusedClipNorm")))
-        attention = nn.functional.scaled_dot_product_attention
-        put(nn.functional, "scaled_dot_product_attention", _within(attention, attending))
-        fused = _as_one_operator(kernels.FusedSDPA.apply, is_chosen=not decomposes_attention)
-        put(kernels.FusedSDPA, "apply", staticmethod(fused))
-        if decomposes_attention:
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        put(nn.functional, "scaled_dot_product_attention", attend)
+        put(kernels.FusedSDPA, "apply", staticmethod(_as_one_operator(kernels.FusedSDPA.apply)))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
 
 
@@ -93,26 +79,15 @@ def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> N
     setattr(owner, name, value)
 
 
-def _within(function: Callable[..., Any], context: Callable[[], Context]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with context():
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _as_one_operator(fused: Callable[..., Any], *, is_chosen: bool) -> Callable[..., Any]:
-    """Return the bridge's attention as one operator, unless its kernel is chosen already."""
+def _as_one_operator(fused: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the bridge's attention as one operator."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     @functools.wraps(fused)
     def apply(*args: Any, **kwargs: Any) -> Any:
-        with contextlib.ExitStack() as stack:
-            if not is_chosen:
-                stack.enter_context(sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]))
-                # The bridge's kernel has dropout (`sdpa_recomp_fwd_dropout`), the CPU's none; a plan needs no numbers.
-                args = tuple(0.0 if index == _DROPOUT else each for index, each in enumerate(args))
+        # The bridge's kernel has dropout (`sdpa_recomp_fwd_dropout`), the CPU's none; a plan needs no numbers.
+        args = tuple(0.0 if index == _DROPOUT else each for index, each in enumerate(args))
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             return fused(*args, **kwargs)
 
     return apply

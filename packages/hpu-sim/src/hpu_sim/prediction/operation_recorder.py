@@ -68,11 +68,12 @@ class OperationRecorder:
         """Take the events of this process.
 
         Args:
-            decomposes_attention: Whether torch's attention takes the path that it has on a card. It changes numbers.
+            decomposes_attention: Whether torch's attention takes the path that it has on a card, which changes numbers
+                and replaces functions of torch.
         """
         with contextlib.ExitStack() as stack:
-            applied = bridge_kernels.applied(self.notes, self.replaceable, decomposes_attention=decomposes_attention)
-            stack.enter_context(applied)
+            if decomposes_attention:
+                stack.enter_context(bridge_kernels.applied(self.notes))
             stack.callback(events.subscribe(self.kinds, self.on_event))
             yield
 
@@ -113,12 +114,6 @@ class OperationRecorder:
 
     def on_read(self, name: str, value: Any) -> None:
         """Take a read of the host, and its value, None for a copy."""
-
-    @contextlib.contextmanager
-    def replaceable(self, kernel: str) -> Iterator[None]:
-        """Take the operators within as ones that a kernel of the bridge could replace; here nothing follows of it."""
-        del kernel
-        yield
 
     def forget_pending(self) -> None:
         """Forget collectives of an earlier step whose results nothing has read."""
