@@ -21,7 +21,7 @@ def test_killed_rank_is_named(rank: int, run: Run) -> None:
 
     assert done.code != 0
     assert done.leaked_pids == ()
-    assert has_rank_error(done.output, rank, r"exited.*: (killed by signal 9|its store closed)"), done.output
+    assert has_rank_error(done.output, rank, r"exited.*: (killed by signal 9|its (store|process))"), done.output
 
 
 @pytest.mark.slow

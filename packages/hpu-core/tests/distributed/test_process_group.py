@@ -175,6 +175,16 @@ def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch)
     assert (manager.monitor, manager.control_store, manager.has_rank) == (None, None, True)
 
 
+def test_without_failure_detection_a_rank_prints_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    manager, cluster = ProcessGroupManager(None, None, failure_detection=False), LightningEnvironment()
+    cluster.set_world_size(2)
+    manager.rendezvous(cluster)
+    with pytest.raises(KeyError):
+        manager.run({}.__getitem__, "loss")
+
+    assert capsys.readouterr().err == "[rank 0] failed: KeyError: 'loss'\n"
+
+
 def test_a_monitor_that_cannot_start_is_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launched: dict[int, Any]
 ) -> None:

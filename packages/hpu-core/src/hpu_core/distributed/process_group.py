@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0
-from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook
+from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
 from hpu_core.distributed.monitor import Monitor
 from hpu_core.distributed.progress import END_OF_EPOCH
@@ -70,6 +70,8 @@ class ProcessGroupManager:
         self.error: str | None = None
         self.monitor: Monitor | None = None
         self._close: Any = None
+        # One of several.
+        self._rank: int | None = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of an entry point of Lightning's, and publish its error before Lightning calls hooks.
@@ -85,6 +87,8 @@ class ProcessGroupManager:
             self.error = describe_error(error)
             if self.monitor is not None:
                 self.monitor.fail(error)
+            elif self._rank is not None:
+                print_line(f"[rank {self._rank}] failed: {self.error}")
             raise
 
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
@@ -98,6 +102,7 @@ class ProcessGroupManager:
         if cluster is None:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
         self.has_rank = True
+        self._rank = cluster.global_rank() if cluster.world_size() > 1 else None
         # Of an earlier launch of Fabric.
         self.close()
         if not self.failure_detection:
