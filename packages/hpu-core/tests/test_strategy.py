@@ -4,13 +4,19 @@ import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 import torch
 from packaging.version import Version
 
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
-from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, TorchCheckpointIO
+from hpu_core._lightning import (
+    MisconfigurationException,
+    SingleDeviceStrategy,
+    TorchCheckpointIO,
+    load_late_loader_states,
+)
 from hpu_core.fabric import FabricSingleHPUStrategy
 from hpu_core.strategy import set_module_device
 
@@ -218,3 +224,21 @@ def test_module_device_is_set_without_a_move() -> None:
     set_module_device(module)
 
     assert module.device == module.part.device == torch.device("hpu", 0)
+
+
+@pytest.mark.parametrize(("states", "loads"), [([{"position": 3}], 1), ([], 0)])
+def test_positions_of_loaders_that_were_made_before_the_checkpoint_are_loaded(states: list[Any], loads: int) -> None:
+    """`estimated_stepping_batches` in `configure_optimizers` makes them, and Lightning loads none after that."""
+    fit_loop = mock.MagicMock(_combined_loader_states_to_load=states)
+    load_late_loader_states(mock.Mock(fit_loop=fit_loop))
+
+    assert fit_loop._load_combined_loader_states.call_count == fit_loop._data_fetcher.__iter__.call_count == loads
+
+
+def test_lightning_has_the_names_for_positions() -> None:
+    """Private names of Lightning: its fit loop keeps the positions until the loaders are made."""
+    fit_loop = _lightning.pytorch().Trainer(accelerator="cpu", logger=False).fit_loop
+    names = ("_combined_loader_states_to_load", "_load_combined_loader_states", "_data_fetcher")
+
+    assert len({hasattr(fit_loop, name) for name in names[:2]}) == 1
+    assert hasattr(fit_loop, names[2])

@@ -202,7 +202,7 @@ def test_checkpoints_of_other_strategies_are_refused(tmp_path: Path, on_ranks: O
     # After an error, rank 0 of several waits until the others know of it.
     [(deepspeed, empty, fsdp2)] = on_ranks(_load_others, tmp_path, count=1)
 
-    assert "a checkpoint of DeepSpeed" in deepspeed
+    assert "a checkpoint of DeepSpeed: `hpu-export` makes one file of it" in deepspeed
     assert "a folder without that file" in empty
     assert "with 'state_dict', of another strategy: convert it with `python -m lightning" in fsdp2
 

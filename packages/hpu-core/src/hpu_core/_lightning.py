@@ -4,7 +4,7 @@ Importing this module imports that framework. Type checkers use `lightning`; `py
 same sources.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO, TorchCheckpointIO
@@ -62,3 +62,14 @@ else:
     # Lightning 2.0 has a method, whose name Python mangles.
     _method = vars(_mixin._DeviceDtypeModuleMixin).get("_DeviceDtypeModuleMixin__update_properties")  # noqa: SLF001
     update_properties = getattr(_mixin, "_update_properties", _method)
+
+
+def load_late_loader_states(trainer: Any) -> None:
+    """Load the positions of the training's loaders, if they were made before the checkpoint was restored.
+
+    `estimated_stepping_batches` in `configure_optimizers` makes them; Lightning 2.6 loads positions then only.
+    """
+    fit_loop = trainer.fit_loop
+    if getattr(fit_loop, "_combined_loader_states_to_load", None):
+        fit_loop._load_combined_loader_states()  # noqa: SLF001 - this module guards Lightning's private names.
+        iter(fit_loop._data_fetcher)  # noqa: SLF001 - as above.

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hpu_core import _random_states, _rendezvous_env, casts, sharded_modules
-from hpu_core._lightning import MisconfigurationException, SingleDeviceStrategy, Strategy, update_properties
+from hpu_core._lightning import (
+    MisconfigurationException,
+    SingleDeviceStrategy,
+    Strategy,
+    load_late_loader_states,
+    update_properties,
+)
 from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._step_errors import explain, explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
@@ -199,6 +205,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         states, self._random_states = self._random_states, None
         trainer = getattr(self.lightning_module, "trainer", None)
         if trainer is not None:
+            load_late_loader_states(trainer)
             _random_states.restore(states, trainer.global_rank, trainer.world_size)
 
     def on_exception(self, exception: BaseException) -> None:

@@ -322,8 +322,12 @@ def _step(plugin: HPUCheckpointIO, path: Path) -> int:
     return step
 
 
-def test_sharded_folder_is_an_error_that_names_the_strategy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "strategy"), [("meta.pt", "hpu_fsdp"), ("zero_pp_rank_0_mp_rank_00_model_states.pt", "hpu_deepspeed")]
+)
+def test_sharded_folder_is_an_error_that_names_the_strategy(file: str, strategy: str, tmp_path: Path) -> None:
+    (tmp_path / file).touch()
     with pytest.raises(
-        IsADirectoryError, match=r"cannot load the checkpoint, which is a folder.*`strategy='hpu_fsdp'`"
+        IsADirectoryError, match=rf"cannot load the checkpoint, which is a folder.*`strategy='{strategy}'`"
     ):
         HPUCheckpointIO().load_checkpoint(tmp_path)

@@ -286,6 +286,11 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state."""
         checkpoint = self.locate_checkpoint(path)
+        if (checkpoint / "meta.pt").is_file():
+            raise ValueError(
+                f"the checkpoint must be one that DeepSpeed has saved, got {str(checkpoint)!r} of FSDP: pass "
+                "`strategy='hpu_fsdp'`, or make one file of it with `hpu-export`"
+            )
         if _inference.is_engine(self.model):
             return self._load_for_inference(checkpoint, options)
         if self.lightning_module is not None and self.lightning_module.trainer.training:

@@ -94,7 +94,9 @@ def load(
         state = {key: strategy.model}
     objects = state if isinstance(state, dict) else {}
     modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
-    _check_loadable(source, type(strategy).__name__, key)
+    module = getattr(strategy, "lightning_module", None)
+    trains = module is not None and module.trainer.training
+    _check_loadable(source, type(strategy).__name__, key, trains=trains)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states:
         loaded: dict[str, Any] = load_checkpoint(source, **options)
@@ -115,13 +117,14 @@ def _buffered(partial: Path) -> Iterator[Callable[[Any], None]]:
     copied.update(_copy_to_cpu(states[0]))
 
 
-def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:
+def _check_loadable(path: Path, strategy: str, weights_key: str | None, *, trains: bool) -> None:
     """Raise an error for a folder that is not a checkpoint of a strategy.
 
     Args:
         path: The checkpoint.
         strategy: Name of the strategy.
         weights_key: Key of the weights in its sharded checkpoints; None if the program chooses it.
+        trains: Whether a training continues from it.
 
     Raises:
         ValueError: It is not; the message says what it is.
@@ -132,7 +135,7 @@ def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:
         kind = "a checkpoint of DeepSpeed" if _is_deepspeed(path) else "a folder without that file"
         raise ValueError(
             f"the checkpoint must be one file, or a folder with {METADATA} that {strategy} has saved, got "
-            f"{str(path)!r}, {kind}"
+            f"{str(path)!r}, {kind}: `hpu-export` makes one file of it"
         )
     if weights_key is None:
         return
@@ -143,6 +146,11 @@ def _check_loadable(path: Path, strategy: str, weights_key: str | None) -> None:
             f"the checkpoint must have weights under {weights_key!r}, got {str(path)!r} with "
             f"{', '.join(map(repr, found))}, of another strategy: convert it with `python -m "
             f"{frameworks.current().fabric().__name__}.utilities.consolidate_checkpoint {path}`"
+        )
+    if trains and not any(key.startswith("optimizer") for key in keys):
+        raise ValueError(
+            f"the checkpoint must have states of the optimizers to continue a training, got {str(path)!r} with weights "
+            "only: pass one that was saved without `save_weights_only=True`; `test` and `predict` take this one"
         )
 
 
