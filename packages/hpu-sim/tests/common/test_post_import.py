@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hpu_sim.common.post_import import after_import
+from hpu_sim.common.post_import import WrappedLoader, after_import
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,11 +49,14 @@ def test_the_callback_runs_now_if_the_module_is_imported() -> None:
 
 
 def test_finding_the_spec_is_not_an_import(module: str) -> None:
-    """`find_spec` neither calls the callback nor removes the hook."""
+    """`find_spec` neither calls the callback nor removes the hook, which other modules do not have."""
     seen: list[int] = []
     after_import(module, lambda: seen.append(1))
 
-    assert importlib.util.find_spec(module) is not None
+    found, other = importlib.util.find_spec(module), importlib.util.find_spec("antigravity")
+    assert found is not None
+    assert other is not None
+    assert [isinstance(each.loader, WrappedLoader) for each in (found, other)] == [True, False]
     assert seen == []
     importlib.import_module(module)
     assert seen == [1]
