@@ -92,18 +92,10 @@ def test_missing_rank_is_named(present: str, error: str, run: Run) -> None:
     assert "simulated card" not in done.output
 
 
-@pytest.mark.parametrize(
-    ("rank", "options"),
-    [
-        pytest.param(0, [], marks=pytest.mark.slow),
-        (1, []),
-        pytest.param(1, ["--before", "validation", "--batch", "6"], marks=pytest.mark.slow),
-    ],
-    ids=["rank 0", "rank 1", "in a validation"],
-)
-def test_sigterm_on_one_rank_stops_all_ranks(rank: int, options: list[str], run: Run) -> None:
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_sigterm_on_one_rank_stops_all_ranks(rank: int, run: Run) -> None:
     """All ranks stop before the same batch, log it and exit with code 0."""
-    failure = ["--fail", "terminated", "--rank", str(rank), "--epochs", "-1", *options]
+    failure = ["--fail", "terminated", "--rank", str(rank), "--epochs", "-1"]
     done = run("train.py", "--timeout", str(TIMEOUT), *failure)
 
     assert (done.code, done.leaked_pids) == (0, ())

@@ -95,12 +95,6 @@ class FailingClassifier(Classifier):
             self.fail_in_batch()
         return super().training_step(batch, index)
 
-    def validation_step(self, batch: tuple[Any, Any], index: int) -> None:
-        """Fail in the first batch, and take some time in each."""
-        if index == 0:
-            self.fail_in_batch()
-        time.sleep(0.01)
-
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Run the backward pass; with `held`, block like an HCCL collective that waits for the failed rank."""
         if self.held and self.global_step == self.batch and self.global_rank != self.rank:
@@ -123,9 +117,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=1, help="rank that fails; -1 for all")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
     parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
-    parser.add_argument(
-        "--before", default="loss", choices=["loss", "forward", "metric", "validation"], help="where it fails"
-    )
+    parser.add_argument("--before", default="loss", choices=["loss", "forward", "metric"], help="where it fails")
     parser.add_argument("--held", action="store_true", help="block the others, as HCCL does")
     return parser.parse_args()
 
@@ -154,10 +146,8 @@ def main() -> None:
     module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held, before=options.before)
     last = Path(options.checkpoints or ".", "last.ckpt")
     ranks = options.devices * options.num_nodes
-    # Longer than any test.
-    validated = [make_loader(100_000, ranks)] if options.before == "validation" else []
     resumed = str(last) if options.checkpoints and last.exists() else None
-    trainer.fit(module, make_loader(ranks=ranks), validated, ckpt_path=resumed)
+    trainer.fit(module, make_loader(ranks=ranks), [], ckpt_path=resumed)
     report = {
         "rank": trainer.global_rank,
         "local_rank": trainer.local_rank,
