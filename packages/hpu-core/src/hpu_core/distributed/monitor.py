@@ -56,7 +56,7 @@ class Monitor:
         # For a host to raise, for what cleans up after it, and for its process to exit.
         self._exit_period = min(max(5.0, 2 * self.interval), timeout / 6)
         self._timeout, self._limit = timeout, timeout - 3 * self._exit_period
-        self._report = Report(f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})", socket.gethostname())
+        self._report = Report(f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})", str(self._launcher))
         now = time.monotonic()
         # The last report of each rank, and when it arrived.
         self._reports = {rank: (Report(f"rank {rank}", beat=-1), now) for rank in range(job.world_size)}

@@ -33,7 +33,7 @@ class Report:
 
     Attributes:
         name: What messages call the rank: "rank 3 (pid 4711 on node-1)"; empty before its first report.
-        host: Its host.
+        host: Its machine, by the first rank there: machines may have one name.
         beat: Number of its reports so far.
         state: "training", "left", or "off" where failure detection has failed.
         error: The error with which it has left, in words.
