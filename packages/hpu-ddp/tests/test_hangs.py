@@ -21,7 +21,6 @@ def test_stopped_rank_is_killed_and_named(run: Run) -> None:
     ("rank", "options"),
     [
         pytest.param(0, ["--before", "forward"], id="while the others wait for its buffers"),
-        pytest.param(1, ["--before", "metric"], id="while the others compute a metric", marks=pytest.mark.slow),
         pytest.param(1, ["--before", "forward"], id="before a step", marks=pytest.mark.slow),
     ],
 )
