@@ -1,7 +1,8 @@
 """Modules that a strategy has sharded: their parameters stay parts, so they go on with the same strategy."""
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from torch import nn
 
@@ -9,7 +10,8 @@ from torch import nn
 _KEY: Final = "_hpu_sharding"
 
 
-class Sharding(NamedTuple):
+@dataclass(frozen=True)
+class Sharding:
     """How a module is sharded.
 
     Attributes:

@@ -58,7 +58,7 @@ class HPUKernels(Callback):
             *optimizers: Its optimizers.
 
         Returns:
-            What was applied: `print` shows the table, and `undo()` undoes it.
+            The application; `print` shows its table, and `undo()` undoes it.
         """
         return Application(model, optimizers, self._kernels)
 
