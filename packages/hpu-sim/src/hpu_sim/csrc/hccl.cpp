@@ -492,19 +492,27 @@ class HcclBackend final : public c10d::Backend {
         throw;
       }
     };
+    const auto begin = [running = running.get(), is_timed] {
+      if (running->start_ns == 0 && is_timed && is_traced()) {
+        running->start_ns = now_ns();
+      }
+    };
     if (!is_transfer && getSize() > 1) {
-      const auto compare = [communicator = communicator_, wait, what = description(call), key = signature(call)] {
-        compare_ranks(communicator->gloo(), key, what, wait);
-      };
+      const auto compare =
+          [communicator = communicator_, wait, begin, what = description(call), key = signature(call)] {
+            // A rank waits for the others here, which belongs to its collective.
+            begin();
+            compare_ranks(communicator->gloo(), key, what, wait);
+          };
       push(starting, WorkKind::kWait, compare);
     }
     const auto started =
-        push(starting, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, is_timed] {
+        push(starting, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, begin] {
           const c10::InferenceMode off(false);
           // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch
           // writes to an event that it has freed. The bridge's collectives have no such record either.
           const at::DisableRecordFunctionGuard unrecorded;
-          running->start_ns = is_timed && is_traced() ? now_ns() : 0;
+          begin();
           auto result = start(communicator->gloo());
           running->gloo = std::move(result.gloo);
           running->on_completed = std::move(result.on_completed);
