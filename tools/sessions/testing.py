@@ -22,6 +22,7 @@ INTEGRATION = "integration"
 # Tests start some 250 processes that import torch and Lightning. Python spends half of each process on traversing what
 # was imported, for garbage that is not there. `nox -s slow` keeps Python's settings.
 _COLLECT_LESS = "import atexit, gc; gc.set_threshold(100_000); atexit.register(gc.freeze)"
+_COMPILE = "from hpu_sim.device.build import ensure_built; ensure_built()"
 # pytest-timeout interrupts Python alone. A test that holds the GIL for longer than the longest limit of a test ends its
 # suite, with the lines of all threads.
 _LIMIT_OF_HANGS = ("-o", "faulthandler_timeout=1000", "-o", "faulthandler_exit_on_timeout=true")
@@ -68,6 +69,8 @@ def suite(session: nox.Session, suite: str) -> None:
     add_startup_line(session, "collect_less", _COLLECT_LESS)
     # Suites and ranks share the cores. A thread of OpenMP that waits for another one keeps a core busy.
     session.env["OMP_NUM_THREADS"] = "1"
+    # It takes a minute or two the first time, for which no test has the time.
+    session.run("python", "-c", _COMPILE, silent=True)
     quick = session.posargs == ["--quick"]
     paths = suite_paths(suite) if quick or not session.posargs else ()
     session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)

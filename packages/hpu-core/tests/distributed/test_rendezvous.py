@@ -3,6 +3,7 @@
 import resource
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,28 @@ def test_an_answer_may_be_missing_for_some_seconds_at_most(port: int, monkeypatc
     with pytest.raises(RuntimeError):
         connection.get("a key that nobody sets")
     del server
+
+
+def test_a_connection_copies_no_file_that_another_thread_opens(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def connect_slowly(job: Job, *, server: bool) -> Any:
+        # The first takes the number of a descriptor that listing them has had.
+        opened.extend((tmp_path / name).open("w") for name in ("first", "lock"))
+        return connect_to_store(job, server=server)
+
+    server = serve(port)
+    connect_to_store = module._connect
+    monkeypatch.setattr(module, "_connect", connect_slowly)
+    connection = connect(make_job(1, port=port))
+
+    names = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.exists()]
+    assert names.count(tmp_path / "lock") == 1
+    for each in opened:
+        each.close()
+    del connection, server
 
 
 def test_the_limit_of_open_files_is_raised_for_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

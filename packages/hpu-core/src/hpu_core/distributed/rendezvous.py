@@ -212,11 +212,28 @@ def connect(job: Job) -> TCPStore:
     before = {*Path("/proc/self/fd").iterdir()}
     connection = _connect(job, server=False)
     for number in {*Path("/proc/self/fd").iterdir()} - before:
-        # torch limits some requests only, and a broken network may swallow the answer to any.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(number.name))) as copied:
-            if copied.getpeername()[1] == job.port:
-                copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
+        # Other threads open and close files meanwhile.
+        with contextlib.suppress(OSError):
+            if number.readlink().name.startswith("socket:"):
+                _limit_answers(int(number.name), job.port)
     return connection
+
+
+def _limit_answers(descriptor: int, port: int) -> None:
+    """Let an answer from a port take no longer than some seconds, if the socket is connected to it.
+
+    torch limits some requests only, and a broken network may swallow the answer to any.
+    """
+    number = os.dup(descriptor)
+    try:
+        copied = socket.socket(fileno=number)
+    except OSError:
+        # Not a socket any more. A copy of a file that stays open would keep its locks.
+        os.close(number)
+        raise
+    with copied:
+        if copied.getpeername()[1] == port:
+            copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
 
 
 def _connect(job: Job, *, server: bool) -> TCPStore:
