@@ -156,7 +156,7 @@ def test_an_answer_may_be_missing_for_some_seconds_at_most(port: int, monkeypatc
 def test_a_connection_copies_no_file_that_another_thread_opens(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = []
+    opened: list[Any] = []
 
     def connect_slowly(job: Job, *, server: bool) -> Any:
         # The first takes the number of a descriptor that listing them has had.
