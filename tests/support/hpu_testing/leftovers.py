@@ -31,7 +31,7 @@ class Belongings:
     Attributes:
         threads: Python threads.
         children: Process ids.
-        ports: Listening TCP ports by inode of their socket.
+        sockets: Inodes of the sockets.
         variables: Environment variables.
         files: Files of the working directory and of the folder for temporary files.
         folder: Working directory.
@@ -39,7 +39,7 @@ class Belongings:
 
     threads: frozenset[threading.Thread]
     children: frozenset[int]
-    ports: dict[str, int]
+    sockets: frozenset[str]
     variables: dict[str, str]
     files: frozenset[Path]
     folder: str
@@ -52,7 +52,7 @@ class Belongings:
             # Threads of C++ that have run Python cannot be joined.
             frozenset(each for each in threading.enumerate() if not isinstance(each, threading._DummyThread)),
             frozenset(_children()),
-            _listening_ports(),
+            _sockets(),
             {name: value for name, value in os.environ.items() if name not in _OF_OTHERS},
             frozenset(
                 file
@@ -73,10 +73,10 @@ class Belongings:
             for child in now.children - self.children - shared_children
             if not _exits(child)
         ]
-        if now.ports.keys() - self.ports.keys():
+        if now.sockets - self.sockets:
             # Those of objects in a reference cycle are closed with them.
             gc.collect()
-            lines += [f"port {port}" for inode, port in _listening_ports().items() if inode not in self.ports]
+            lines += [f"port {port}" for port in _listening_ports(_sockets() - self.sockets)]
         names = sorted(now.variables.keys() | self.variables.keys())
         lines += [
             f"variable {name}: {self.variables.get(name)!r} is {now.variables.get(name)!r} now"
@@ -140,20 +140,23 @@ def _command(process: int) -> str:
     return ""
 
 
-def _listening_ports() -> dict[str, int]:
-    own = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
+def _sockets() -> frozenset[str]:
+    found = set()
+    # Twice for each test, so not by the slower pathlib.
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with contextlib.suppress(FileNotFoundError):
-            target = str(descriptor.readlink())
+            target = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
             if target.startswith("socket:["):
-                own.add(target[8:-1])
-    ports: dict[str, int] = {}
-    if not own:
-        return ports
+                found.add(target[8:-1])
+    return frozenset(found)
+
+
+def _listening_ports(sockets: frozenset[str]) -> list[int]:
+    ports = []
     for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
         with contextlib.suppress(FileNotFoundError):
             for line in Path(table).read_text(encoding="utf-8").splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == _LISTEN and fields[9] in own:
-                    ports[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+                if fields[3] == _LISTEN and fields[9] in sockets:
+                    ports.append(int(fields[1].rpartition(":")[2], 16))
     return ports
