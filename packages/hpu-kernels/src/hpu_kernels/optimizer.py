@@ -145,21 +145,23 @@ class _Steps:
     def _step(self, optimizer: Optimizer) -> None:
         if _why_left(optimizer) is not None:
             return
-        for key, (group, parameters) in enumerate(self._batches(optimizer)):
-            self._step_batch(optimizer, key, group, parameters)
+        for key, (group, steps, states) in enumerate(self._batches(optimizer)):
+            self._step_batch(optimizer, self._instance(key, group), group, steps, states)
 
-    def _batches(self, optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], list[torch.Tensor]]]:
-        """Yield parameters with one group, number of steps and dtype."""
+    def _batches(
+        self, optimizer: Optimizer
+    ) -> Iterator[tuple[dict[str, Any], int, dict[torch.Tensor, list[torch.Tensor]]]]:
+        """Yield the states of parameters with one group, number of steps and dtype, after group and number."""
         for group in optimizer.param_groups:
-            batches: dict[Any, list[torch.Tensor]] = {}
+            batches: dict[tuple[int, torch.dtype], dict[torch.Tensor, list[torch.Tensor]]] = {}
             for parameter in group["params"]:
                 if parameter.grad is not None and parameter.device.type == "hpu" and not parameter.grad.is_sparse:
                     state = self._state(optimizer, group, parameter)
                     if all(each.device.type == "hpu" for each in state):
                         key = _count(optimizer.state.get(parameter, {})), parameter.dtype
-                        batches.setdefault(key, []).append(parameter)
-            for parameters in batches.values():
-                yield group, parameters
+                        batches.setdefault(key, {})[parameter] = state
+            for (steps, _), states in batches.items():
+                yield group, steps, states
 
     def _state(self, optimizer: Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> list[torch.Tensor]:
         """Return the tensors of a parameter's state, which is made as torch makes it where there is none."""
@@ -174,13 +176,16 @@ class _Steps:
         return [state[name] for name in self._kind.state]
 
     def _step_batch(
-        self, optimizer: Optimizer, key: int, group: dict[str, Any], parameters: list[torch.Tensor]
+        self,
+        optimizer: Optimizer,
+        fused: Any,
+        group: dict[str, Any],
+        steps: int,
+        states: dict[torch.Tensor, list[torch.Tensor]],
     ) -> None:
-        fused = self._instance(key, {name: group[name] for name in self._kind.arguments})
-        steps = _count(optimizer.state.get(parameters[0], {}))
-        local = {parameter: _local(parameter) for parameter in parameters}
+        local = {parameter: _local(parameter) for parameter in states}
         for parameter, part in local.items():
-            state = dict(zip(self._kind.state, map(_local, self._state(optimizer, group, parameter)), strict=False))
+            state = dict(zip(self._kind.state, map(_local, states[parameter]), strict=False))
             fused.state[part] = state if self._kind.counts_in_group else {**state, "step": steps}
             part.grad = _local(parameter.grad)
         # Parts may be empty on a rank.
@@ -194,8 +199,9 @@ class _Steps:
             self._hidden.append((parameter, parameter.grad))
             part.grad = parameter.grad = None
 
-    def _instance(self, key: int, options: dict[str, Any]) -> Any:
+    def _instance(self, key: int, group: dict[str, Any]) -> Any:
         """Return a fused optimizer without parameters. FusedAdagrad keeps the learning rate that it is made with."""
+        options = {name: group[name] for name in self._kind.arguments}
         found = self._fused.get(key)
         if found is None or (self._kind.kernel == "FusedAdagrad" and found.defaults["lr"] != options["lr"]):
             place = torch.zeros(1, device="hpu", requires_grad=True)
