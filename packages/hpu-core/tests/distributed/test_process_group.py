@@ -42,7 +42,7 @@ def _initialize_hccl() -> int:
 
 
 def _is_watched(init_method: str | None) -> bool:
-    """Return whether a rank whose program creates the process group has a watchdog."""
+    """Return whether a rank whose program creates the process group has a monitor."""
     rank = _initialize_hccl()
     dist.init_process_group("hccl", init_method, rank=rank, world_size=2)
     manager = ProcessGroupManager(None, timedelta(seconds=60))

@@ -101,7 +101,7 @@ class _SubprocessMixin(LauncherMixin):
             return
         os.environ[LAUNCHER_PID] = str(os.getpid())
         try:
-            super()._call_children_scripts()  # type: ignore[misc]
+            super()._call_children_scripts()  # type: ignore[misc] # As above.
         finally:
             del os.environ[LAUNCHER_PID]
         first = self.cluster_environment.node_rank() * self.num_processes

@@ -143,7 +143,7 @@ class Monitor:
             # The store closes with this process, and the others have yet to read why, or that all is well.
             is_needed = self.job.hosts_store and any(rank.is_active for rank in self._see(start))
             is_read = time.monotonic() - start > 2 * self.interval
-            if not (is_needed and not (has_failed and is_read)) and not (self.verdict and self._find_frozen()):
+            if not (is_needed and not (has_failed and is_read)) and not (self.verdict and self._find_remaining()):
                 break
             time.sleep(self.interval / 5)
             self._beat()
@@ -171,7 +171,7 @@ class Monitor:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
             self.is_off, self._report.state = True, "off"
-            _log.warning("failure detection is off on rank %d: %s", self.job.rank, describe_error(error))
+            warn_off(self.job.rank, error)
             with contextlib.suppress(Exception):
                 self._publish()
 
@@ -285,7 +285,7 @@ class Monitor:
 
     def _kill_frozen(self, found: Verdict, now: float) -> None:
         """Kill the ranks around this one that run no Python, and so can neither raise the verdict nor exit."""
-        for rank, (pid, beat) in self._find_frozen().items():
+        for rank, (pid, beat) in self._find_remaining().items():
             last, since = self._beats.get(rank, (-1, now))
             self._beats[rank] = (beat, now if beat != last else since)
             if now - self._beats[rank][1] > 4 * self.interval:
@@ -293,13 +293,12 @@ class Monitor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _find_frozen(self) -> dict[int, tuple[int, int]]:
+    def _find_remaining(self) -> dict[int, tuple[int, int]]:
         """Return the ranks around this one that have not left, with their processes and the number of their reports."""
-        reports = {rank: self._ask(rank) for rank in self._around()}
         return {
             rank: (pid, report.beat)
             for rank, pid in self._around().items()
-            if (report := reports.get(rank)) is not None and report.state == "training"
+            if (report := self._ask(rank)) is not None and report.state == "training"
         }
 
     def _ask(self, rank: int) -> Report | None:
@@ -321,6 +320,11 @@ class Monitor:
 
     def _connect(self) -> rendezvous.Store:
         return self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
+
+
+def warn_off(rank: int, error: Exception) -> None:
+    """Warn that failure detection has failed on a rank, which trains on."""
+    _log.warning("failure detection is off on rank %d: %s", rank, describe_error(error))
 
 
 def _key(rank: int) -> str:

@@ -1,6 +1,5 @@
 """Process group of this process: rendezvous, default process group, and the monitor of its rank."""
 
-import logging
 import os
 import time
 import weakref
@@ -18,11 +17,9 @@ from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitE
 from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
-from hpu_core.distributed.monitor import Monitor
+from hpu_core.distributed.monitor import Monitor, warn_off
 from hpu_core.distributed.progress import END_OF_EPOCH
 from hpu_core.distributed.rendezvous import Job, Store, TCPStore, connect, join
-
-_log = logging.getLogger(__name__)
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
@@ -129,7 +126,7 @@ class ProcessGroupManager:
             try:
                 self.monitor = Monitor(_job)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
-                _log.warning("failure detection is off on rank %d: %s", job.rank, describe_error(error))
+                warn_off(job.rank, error)
             else:
                 # Fabric does not tear its strategy down. At exit, the monitor ends by itself.
                 self._close = weakref.finalize(self, self.monitor.close)
