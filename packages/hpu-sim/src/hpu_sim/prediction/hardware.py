@@ -189,11 +189,6 @@ def first_steps_seconds(generation: str) -> _Ends:
     return float(fast), float(slow)
 
 
-def highest_efficiency(generation: str) -> float:
-    """Return the highest share of the stated peak that was measured; the assumed one of GAUDI."""
-    return float(_entries(generation)["matrix_efficiency"]["range"][1])
-
-
 def memory_entries() -> list[dict[str, Any]]:
     """Return the ranges of memory beside tensors, with the texts of their sources."""
     sources = _data()["sources"]
