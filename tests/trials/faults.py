@@ -74,7 +74,7 @@ _FAULTS = (
     Fault("port taken", r"rank 0 cannot open the store at \S+", 40, rank=0, timeout=30, machines=(2,)),
     Fault("cut off", r"(has sent no heartbeat|has not answered) for \d+ s", 40, timeout=40, machines=(2,)),
     Fault("slow link", "", 60, exit_ok=True, machines=(2,)),
-    Fault("watchdog error", r"failure detection is off on rank {rank}", 60, exit_ok=True),
+    Fault("monitor error", r"failure detection is off on rank {rank}", 60, exit_ok=True),
 )
 
 
@@ -153,7 +153,7 @@ class Case:
         """Return the ranks whose output does not name the failure, as it should."""
         error = self.fault.error.format(rank=self.rank)
         if self.fault.exit_ok or self.fault.fault in {"port taken", "never came"}:
-            # Other ranks are not told by the watchdog, which has not started or has ended.
+            # Other ranks are not told by the monitor, which has not started or has ended.
             return [] if re.search(error, output) else [self.rank]
         named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"
         survivors = set(range(self.ranks)) - {self.rank}

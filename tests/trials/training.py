@@ -86,7 +86,7 @@ def run(command: str) -> None:
     subprocess.run(shlex.split(command), check=True)
 
 
-def raise_in_watchdog() -> None:
+def raise_in_monitor() -> None:
     """Raise an error in the threads that watch the other ranks, and wait for their end."""
     for thread in threading.enumerate():
         if thread.name.startswith("hpu-") and thread.ident is not None:
@@ -141,7 +141,7 @@ _FAILURES: dict[str, Callable[[], object]] = {
     "hung": hang,
     "cut off": lambda: run(os.environ["CUT"]),
     "slow link": lambda: run(os.environ["SLOW_DOWN"]),
-    "watchdog error": raise_in_watchdog,
+    "monitor error": raise_in_monitor,
     "worker killed": lambda: [worker.kill() for worker in multiprocessing.active_children()],  # type: ignore[func-returns-value]
     "disk full": lambda: fill_disk(Path("filler")),
     "read-only": lambda: run("mount -o remount,ro ."),

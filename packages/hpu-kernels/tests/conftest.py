@@ -1,25 +1,17 @@
 """Fixtures: a simulated card for this process, and a pool of ranks."""
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-import hpu_sim
-from hpu_testing import SharedRankPool
+from hpu_testing import SharedRankPool, own_cards
 
 OnRanks = Callable[..., list[Any]]
-# Variables of the developer's shell. HPU_SIM_CACHE is the folder of the compiled extension.
-_PREFIXES = ("HABANA_", "HLS_", "HPU_", "PT_HPU_")
-_NAMES = ("ID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Activate the simulator before any test module imports torch."""
-    for name in [each for each in os.environ if each in _NAMES or each.startswith(_PREFIXES)]:
-        if name != "HPU_SIM_CACHE":
-            del os.environ[name]
     for message in (
         "You defined a `validation_step` but have no `val_dataloader`",
         "The number of training batches .* is smaller than the logging interval",
@@ -28,11 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "The '.*_dataloader' does not have many workers",
     ):
         config.addinivalue_line("filterwarnings", f"ignore:{message}")
-    hpu_sim.activate(devices=2)
-
-    import torch
-
-    torch.set_num_threads(1)
+    own_cards.activate()
 
 
 @pytest.fixture(scope="session")

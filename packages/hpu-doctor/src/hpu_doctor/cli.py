@@ -289,7 +289,7 @@ def _kind(message: str | None) -> str:
 def _report_internal_error() -> Iterator[None]:
     """Exit with a message instead of a traceback if the body fails, and redirect what it prints to stderr."""
     try:
-        # torch, the bridge and pyhlml may print while they are imported.
+        # torch and the bridge may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):
             yield
     except click.ClickException:
