@@ -16,7 +16,6 @@ def check_model(model: nn.Module, *, trains: bool = True) -> None:
     Raises:
         ValueError: It has one; the message names it and says what to write instead.
     """
-    # hpu-doctor verify: complex-is-refused
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if tensor.is_complex():
             kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"

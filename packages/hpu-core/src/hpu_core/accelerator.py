@@ -45,7 +45,6 @@ class HPUAccelerator(Accelerator):
 
     def teardown(self) -> None:
         """Do nothing: the bridge keeps the device open until the process exits."""
-        # hpu-doctor verify: exit-frees-the-card
 
     def get_device_stats(self, device: "_DEVICE") -> dict[str, Any]:  # noqa: ARG002 - a process has one device.
         """Return memory statistics of the open device as the bridge names them, empty if none is open.

@@ -83,7 +83,6 @@ def max_torch_version() -> str | None:
 
 def plugin_version() -> str | None:
     """Return the version of the installed bridge, such as "1.24.1.482"; None if it is unknown. Does not import it."""
-    # hpu-doctor verify: release-in-metadata
     try:
         return importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:
@@ -96,7 +95,7 @@ def is_lazy() -> bool:
 
     PT_HPU_LAZY_MODE selects the mode when the bridge is first imported, and has no effect afterwards.
     """
-    # hpu-doctor verify: functions-of-all-releases, default-mode-is-eager, mode-is-fixed-at-import
+    # hpu-doctor verify: functions-of-all-releases, default-mode-is-eager
     return bool(_import("core").is_lazy())
 
 
@@ -117,7 +116,7 @@ def open_device() -> None:
     Raises:
         RuntimeError: There is no device, or another process has it.
     """
-    # hpu-doctor verify: second-process-is-refused, calls-open-the-card
+    # hpu-doctor verify: calls-open-the-card
     # Imported here: every `import torch` imports this module.
     from hpu_core.launcher_env import is_restart
 
@@ -186,7 +185,7 @@ def get_rng_state() -> "torch.Tensor":
 
 def set_rng_state(state: "torch.Tensor") -> None:
     """Set the state of the device's generator, a result of `get_rng_state`. Opens no device."""
-    # hpu-doctor verify: state-restores-the-stream, calls-are-refused
+    # hpu-doctor verify: state-restores-the-stream
     # torch 2.13 crashes on a view into a larger tensor.
     _import("hpu").set_rng_state_all([state.clone()])
 

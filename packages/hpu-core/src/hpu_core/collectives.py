@@ -4,7 +4,7 @@ The bridge reduces float32 and bfloat16 and converts other types to float32, in 
 It rejects 16-bit integers and has no average. The library below it has no product. Sources: the bridge's sources at
 1.19.0, and those of HCL.
 """
-# hpu-doctor verify: collectives-are-refused, collective-results, product-is-refused
+# hpu-doctor verify: collective-results
 
 import re
 import warnings
@@ -60,7 +60,7 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
     Raises:
         ValueError: The tensor is on another device, or the operation is unknown; the latter is also a TypeError.
     """
-    # hpu-doctor verify: collectives-are-refused, collective-results
+    # hpu-doctor verify: collective-results
     operation = _operation(reduce_op)
     if tensor.device.type == "cpu":
         return tensor.copy_(all_reduce(tensor.to("hpu"), group, operation))

@@ -123,15 +123,8 @@ def explain(message: str | None, json_to: str | None) -> None:
 @main.command("check-collectives", short_help="Check the collectives between ranks.")
 @click.option("--mib", type=click.IntRange(1), default=16, show_default=True, help="Size of each rank's tensor in MiB.")
 @click.option("--timeout", type=click.IntRange(1), default=120, show_default=True, help="Seconds for all collectives.")
-@click.option(
-    "--slow-factor",
-    type=click.FloatRange(1, min_open=True),
-    default=3.0,
-    show_default=True,
-    help="Report ranks or links this many times slower than the median.",
-)
 @_json_option()
-def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str | None) -> None:
+def check_collectives(mib: int, timeout: int, json_to: str | None) -> None:
     """Check all-reduce, all-gather, reduce-scatter and the link between each two ranks: values and time.
 
     Start it as the ranks of a job by srun, mpirun or torchrun, on one machine by `torchrun --nproc-per-node=8
@@ -140,7 +133,7 @@ def check_collectives(mib: int, timeout: int, slow_factor: float, json_to: str |
     """
     env = _find_launcher_env()
     with _report_internal_error(), _stdout_on_stderr():
-        report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout), slow_factor=slow_factor)
+        report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout))
     if report is not None:
         if json_to:
             _write(report, json_to)

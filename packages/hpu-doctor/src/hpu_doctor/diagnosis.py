@@ -112,7 +112,6 @@ def _check_release(system: SystemInfo) -> Iterator[Problem]:
 
 def _check_versions(system: SystemInfo, release: Release) -> Iterator[Problem]:
     """Compare versions and generation with a release's row; what is unknown, here or there, matches."""
-    # hpu-doctor verify: torch-version-is-required
     name = f"SynapseAI {release.release}"
     lightning = system.lightning.installed.get(system.lightning.used or "")
     generation = next((device.generation for device in system.devices if device.generation), None)

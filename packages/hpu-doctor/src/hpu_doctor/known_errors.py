@@ -7,8 +7,8 @@ same line; case is ignored.
 import functools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, BinaryIO, Final
 
@@ -16,8 +16,6 @@ _ANY: Final = "{}"
 # Longest text that `{}` stands for.
 _MAX_ANY: Final = 300
 _BLOCK_BYTES: Final = 1 << 20
-# Longer than any match.
-_OVERLAP: Final = 1024
 _MAX_LINE: Final = 240
 
 
@@ -69,8 +67,9 @@ class Explanation:
 @dataclass(frozen=True, slots=True)
 class _Matcher:
     error: KnownError
-    # Each with the longest literal part of its pattern, in lower case: a search for it is faster than the expression.
-    expressions: tuple[tuple[str, re.Pattern[str]], ...]
+    # The longest literal part of each pattern, in lower case: a search for it is faster than the expression.
+    anchors: tuple[str, ...]
+    expression: re.Pattern[str]
 
 
 @functools.cache
@@ -85,7 +84,7 @@ def known_errors() -> tuple[KnownError, ...]:
 def explain(stream: BinaryIO, errors: Sequence[KnownError] | None = None) -> tuple[Explanation, ...]:
     """Return the known errors that a stream contains, the most specific one first.
 
-    The stream is read in blocks, so its size does not matter, and bytes that are not UTF-8 are replaced.
+    The stream is read in blocks of lines, so its size does not matter, and bytes that are not UTF-8 are replaced.
 
     Args:
         stream: The text.
@@ -93,21 +92,16 @@ def explain(stream: BinaryIO, errors: Sequence[KnownError] | None = None) -> tup
     """
     matchers = [_matcher(error) for error in (known_errors() if errors is None else errors)]
     found: dict[str, Explanation] = {}
-    line_number = 1
-    for block, offset in _blocks(stream):
-        lowered = block.lower()
-        for matcher in matchers:
-            # By line, in order: several patterns of an error may match one line, and each in another order.
-            matches = {_line_start(block, match): match for match in _matches(matcher, block, lowered, offset)}
-            for start, match in sorted(matches.items()):
-                known = found.get(matcher.error.id)
-                found[matcher.error.id] = Explanation(
-                    error=matcher.error,
-                    line_number=known.line_number if known else line_number + block.count("\n", 0, start),
-                    line=known.line if known else _line(block, match),
-                    count=known.count + 1 if known else 1,
-                )
-        line_number += block.count("\n")
+    first_line = 1
+    while lines := stream.readlines(_BLOCK_BYTES):
+        # A search of the whole block for literal text leaves few errors, of which each line is searched.
+        block = _decode(b"".join(lines)).lower()
+        in_block = [matcher for matcher in matchers if any(anchor in block for anchor in matcher.anchors)]
+        for number, line in enumerate(lines, first_line) if in_block else ():
+            # Progress bars end their lines by a carriage return.
+            for part in _decode(line).split("\r"):
+                _search(part, number, in_block, found)
+        first_line += len(lines)
     return tuple(sorted(found.values(), key=lambda explanation: -explanation.error.specificity))
 
 
@@ -132,52 +126,29 @@ def to_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
 
 
 def _matcher(error: KnownError) -> _Matcher:
-    expressions = []
-    for pattern in error.patterns:
-        parts = pattern.split(_ANY)
-        text = f".{{0,{_MAX_ANY}}}?".join(map(re.escape, parts))
-        expressions.append((max(parts, key=len).lower(), re.compile(text, re.IGNORECASE)))
-    return _Matcher(error, tuple(expressions))
+    parts = [pattern.split(_ANY) for pattern in error.patterns]
+    text = "|".join(f".{{0,{_MAX_ANY}}}?".join(map(re.escape, each)) for each in parts)
+    return _Matcher(error, tuple(max(each, key=len).lower() for each in parts), re.compile(text, re.IGNORECASE))
 
 
-def _matches(matcher: _Matcher, block: str, lowered: str, offset: int) -> Iterator[re.Match[str]]:
-    for anchor, expression in matcher.expressions:
-        if anchor in lowered:
-            yield from (match for match in expression.finditer(block) if match.end() > offset)
-
-
-def _blocks(stream: BinaryIO) -> Iterator[tuple[str, int]]:
-    """Yield the text in blocks of whole lines, each with the length of its part that was in the block before."""
-    rest = b""
-    offset = 0
-    while data := stream.read(_BLOCK_BYTES):
-        data = rest + data
-        end = data.rfind(b"\n") + 1
-        if end == 0 and len(data) < _BLOCK_BYTES:
-            rest = data
+def _search(line: str, number: int, matchers: Sequence[_Matcher], found: dict[str, Explanation]) -> None:
+    """Add the errors that a line has to those found."""
+    for matcher in matchers:
+        match = matcher.expression.search(line)
+        if match is None:
             continue
-        # A line that does not fit is cut, and its end is searched again together with what follows.
-        cut = end or len(data)
-        yield _decode(data[:cut]), offset
-        rest = data[cut:] if end else data[-_OVERLAP:]
-        offset = 0 if end else len(_decode(rest))
-    if rest:
-        yield _decode(rest), offset
+        known = found.get(matcher.error.id) or Explanation(
+            error=matcher.error, line_number=number, line=_shorten(line, match), count=0
+        )
+        found[matcher.error.id] = replace(known, count=known.count + 1)
 
 
 def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _line_start(block: str, match: re.Match[str]) -> int:
-    return max(block.rfind("\n", 0, match.start()), block.rfind("\r", 0, match.start())) + 1
-
-
-def _line(block: str, match: re.Match[str]) -> str:
-    """Return the line of a match, shortened around it. Progress bars end their lines by a carriage return."""
-    start = _line_start(block, match)
-    ends = [end for end in (block.find("\n", match.end()), block.find("\r", match.end())) if end >= 0]
-    end = min(ends, default=len(block))
-    before = max(start, match.start() - _MAX_LINE // 4)
-    after = min(end, max(before + _MAX_LINE, match.end()))
-    return f"{'...' if before > start else ''}{block[before:after].strip()}{'...' if after < end else ''}"
+def _shorten(line: str, match: re.Match[str]) -> str:
+    """Return a line, shortened around a match."""
+    before = max(0, match.start() - _MAX_LINE // 4)
+    after = max(before + _MAX_LINE, match.end())
+    return f"{'...' if before else ''}{line[before:after].strip()}{'...' if after < len(line) else ''}"

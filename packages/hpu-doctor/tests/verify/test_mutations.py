@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,13 +150,7 @@ def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
 
 
 def test_every_assumption_has_a_mutation() -> None:
-    """And each case of a table; except for those on the driver, which test_discovery.py tries on a made-up machine."""
-    broken = {name for _, name in PAIRS} | {*mutations.FRESH, *mutations.ON_A_SIMULATED_CARD}
-    names = {
-        f"{each.id}/{case}" if case else each.id
-        for each in register.assumptions()
-        for case in (each.expected if isinstance(each.expected, Mapping) else [""])
-        if each.subject != discovery.SUBJECT.title
-    }
+    """Except for those on the driver, which test_discovery.py tries on a made-up machine."""
+    broken = {name.partition("/")[0] for _, name in PAIRS} | {*mutations.FRESH, *mutations.ON_A_SIMULATED_CARD}
 
-    assert broken == names
+    assert broken == {each.id for each in register.assumptions() if each.subject != discovery.SUBJECT.title}

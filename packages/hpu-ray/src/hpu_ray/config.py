@@ -50,7 +50,7 @@ def worker_runtime_env(
         lazy_mode: Whether workers run in lazy mode; None for what PT_HPU_LAZY_MODE says, or the release's default.
         env_vars: Further variables, which take precedence.
     """
-    # hpu-doctor verify: mode-is-fixed-at-import, list-replaces-the-default
+    # hpu-doctor verify: list-replaces-the-default
     variables = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     if lazy_mode is not None:
         variables["PT_HPU_LAZY_MODE"] = str(int(lazy_mode))

@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 _ELEMENTS: Final = 1 << 18
 
 
-def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: float) -> dict[str, Any] | None:
+def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta) -> dict[str, Any] | None:
     """Check the collectives of this rank.
 
     Args:
         env: Rank of this process and endpoint of its job.
         mib: Size of each rank's tensor in MiB.
         timeout: How long all collectives together may take.
-        slow_factor: Report ranks or links this many times slower than the median.
 
     Returns:
         The report on rank 0, None on other ranks.
@@ -57,7 +56,7 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta, slow_factor: flo
     if values is None:
         return None
     reports = [None if value is None else RankReport.from_json(value) for value in values]
-    return to_json(env.world_size, size, reports, find_issues(reports, slow_factor=slow_factor))
+    return to_json(env.world_size, size, reports, find_issues(reports))
 
 
 def _init_process_group(env: LauncherEnv, store: "Store", timeout: timedelta) -> None:

@@ -15,6 +15,8 @@ from hpu_doctor.name_ranges import format_ranks, number_hosts
 
 SCHEMA: Final = 1
 
+# A rank or link is slow if it takes so many times as long as the median of the others.
+_SLOW: Final = 3.0
 # A machine or rank is at fault if so many of its links are: a slow link of one rank is no fault of the other.
 _MOST: Final = 0.75
 
@@ -37,12 +39,11 @@ class Issue:
     message: str
 
 
-def find_issues(reports: Sequence[RankReport | None], *, slow_factor: float = 3.0) -> tuple[Issue, ...]:
+def find_issues(reports: Sequence[RankReport | None]) -> tuple[Issue, ...]:
     """Return the faults that the ranks' reports show, the slow ranks and links last.
 
     Args:
         reports: Report of each rank; None for one that has sent none.
-        slow_factor: Report ranks or links this many times slower than the median.
     """
     results = [report.result for report in reports if report is not None and report.result is not None]
     names = number_hosts((result.host, result.boot_id) for result in results)
@@ -50,8 +51,8 @@ def find_issues(reports: Sequence[RankReport | None], *, slow_factor: float = 3.
     return (
         *_missing(reports),
         *_wrong(results),
-        *_slow_ranks(results, slow_factor),
-        *_slow_links(results, slow_factor),
+        *_slow_ranks(results),
+        *_slow_links(results),
     )
 
 
@@ -118,12 +119,12 @@ def _wrong(results: Sequence[RankResult]) -> list[Issue]:
     return issues
 
 
-def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Issue]:
+def _slow_ranks(results: Sequence[RankResult]) -> list[Issue]:
     times = sorted(result.local_seconds for result in results)
     slow: dict[str, dict[int, float]] = {}
     for result in results:
         usual = _median_of_others(times, result.local_seconds)
-        if usual is not None and result.local_seconds > factor * usual:
+        if usual is not None and result.local_seconds > _SLOW * usual:
             slow.setdefault(result.host, {})[result.rank] = result.local_seconds / usual
     return [
         _slow(
@@ -134,10 +135,10 @@ def _slow_ranks(results: Sequence[RankResult], factor: float) -> list[Issue]:
     ]
 
 
-def _slow_links(results: Sequence[RankResult], factor: float) -> list[Issue]:
+def _slow_links(results: Sequence[RankResult]) -> list[Issue]:
     """Return slow machines, then slow ranks, then what is left of the slow links."""
     hosts = _hosts(results)
-    slow = _links_above(results, hosts, factor)
+    slow = _find_slow_links(results, hosts)
     ranks_of: dict[str, set[int]] = {}
     for rank, host in hosts.items():
         ranks_of.setdefault(host, set()).add(rank)
@@ -170,7 +171,7 @@ def _slow_links(results: Sequence[RankResult], factor: float) -> list[Issue]:
     return issues
 
 
-def _links_above(results: Sequence[RankResult], hosts: Mapping[int, str], factor: float) -> dict[_Link, float]:
+def _find_slow_links(results: Sequence[RankResult], hosts: Mapping[int, str]) -> dict[_Link, float]:
     """Return how many times longer each slow link takes; those within and between machines are compared apart."""
     usual: dict[bool, list[float]] = {True: [], False: []}
     for result in results:
@@ -184,7 +185,7 @@ def _links_above(results: Sequence[RankResult], hosts: Mapping[int, str], factor
         for source, seconds in result.link_seconds.items():
             if source in hosts:
                 median = _median_of_others(usual[hosts[source] == result.host], seconds)
-                if median is not None and seconds > factor * median:
+                if median is not None and seconds > _SLOW * median:
                     slow[source, result.rank] = seconds / median
     return slow
 

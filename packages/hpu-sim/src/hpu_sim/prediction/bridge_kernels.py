@@ -4,7 +4,6 @@ Dropout is a row of operators here, and one launch of the host on a card, as the
 bridge has no kernel for torch's ``scaled_dot_product_attention``, which therefore takes the path of separate operators
 (seen in 1.19, and assumed of every release). Its ``FusedSDPA`` is one kernel.
 """
-# hpu-doctor verify: torch-attention-is-decomposed
 
 from __future__ import annotations
 

@@ -70,10 +70,8 @@ def opens_device(function: Callable[[], object]) -> bool:
     return bridge.is_open()
 
 
-def in_fork(
-    function: Callable[[], object], *, seconds: float = 20.0, meanwhile: Callable[[], object] | None = None
-) -> str:
-    """Run a function in a forked child while this process calls another, and return its result or error as text."""
+def in_fork(function: Callable[[], object], *, seconds: float = 20.0) -> str:
+    """Run a function in a forked child, and return its result or error as text."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -82,8 +80,6 @@ def in_fork(
         sys.stdout.flush()
         os._exit(0)
     os.close(write)
-    if meanwhile is not None:
-        meanwhile()
     with os.fdopen(read, "rb") as result:
         text = result.read() if select.select([result], [], [], seconds)[0] else b""
     if not text:

@@ -6,8 +6,7 @@ import os
 import torch
 
 from hpu_core import bridge
-from hpu_core.discovery import usable_modules
-from hpu_doctor.verify.assumption import SkippedError, Subject, at_least, contains, error_of, matches, one_of
+from hpu_doctor.verify.assumption import SkippedError, Subject, at_least, matches, one_of
 from hpu_doctor.verify.register._tools import BRIDGE, hpu, in_fork, opens_device, with_variables
 
 SUBJECT = Subject("Opening a card, and devices")
@@ -61,29 +60,6 @@ SUBJECT.table(
     },
 )
 
-SUBJECT.table(
-    "calls-are-refused",
-    "Calls for another device, with another device's arguments or out of order are errors with known texts.",
-    {
-        'empty(1, device="hpu:1")': (contains("active device"), lambda: torch.empty(1, device="hpu:1")),
-        "synchronize(0)": (contains("TypeError"), lambda: hpu().synchronize(0)),
-        "get_rng_state(1)": (contains("supports only device 0"), lambda: hpu().get_rng_state(1)),
-        "set_rng_state_all([])": (
-            contains("supports only states len of 1"),
-            lambda: hpu().set_rng_state_all([]),
-        ),
-        "Event(blocking=...)": (contains("TypeError"), lambda: hpu().Event(blocking=False)),
-    },
-    source=BRIDGE + "hpu/__init__.py, hpu/random.py and hpu/streams.py; the guard: habana active device != 0",
-    means={
-        "hpu-core": "Lightning's calls with a device would not have to be replaced.",
-        "hpu-ddp": "`device_ids` with an index would work.",
-        "hpu-fsdp": "activation checkpointing or events of FSDP2 could use torch.cuda's arguments.",
-        "hpu-doctor": "`explain` would not know a message.",
-        "hpu-ray": "Ray's own devices with an index would work.",
-    },
-)
-
 
 @assume(
     source=BRIDGE + "hpu/__init__.py, device_count",
@@ -108,46 +84,6 @@ SUBJECT.table(
     generations=("GAUDI2", "GAUDI3"),
     means={"hpu-precision": "`16-mixed` or `bf16-mixed` would be refused where they work."},
 )
-
-
-@assume(
-    source="LeakPro#425, tgi-gaudi#93; backend/synapse_helpers/device.cpp",
-    expected=contains("Device acquire failed"),
-    means={
-        "hpu-core": "the hint at a second opener would not be shown.",
-        "hpu-doctor": "`explain` would not know the error of a card in use.",
-    },
-)
-def second_process_is_refused() -> object:
-    """A card that a process has opened cannot be opened by another one."""
-    modules = usable_modules()
-    chosen = str(modules[0] if modules else 0)
-    os.environ.update(HLS_MODULE_ID=chosen, HABANA_VISIBLE_MODULES=chosen)
-    read, write = os.pipe()
-
-    def open_second() -> str:
-        # Not before the parent has opened it.
-        os.read(read, 1)
-        return error_of(hpu().init)
-
-    def open_first() -> None:
-        hpu().init()
-        os.write(write, b"1")
-
-    return in_fork(open_second, meanwhile=open_first)
-
-
-@assume(
-    source="the driver frees a card with its process; no published text",
-    expected=["no error", True],
-    means={
-        "hpu-launch": "a restarted rank would find its card taken.",
-        "hpu-core": "the failure detection would have to wait before a restart.",
-    },
-)
-def exit_frees_the_card() -> object:
-    """A card is free again when the process that opened it has exited."""
-    return [in_fork(lambda: error_of(hpu().init)), opens_device(hpu().init)]
 
 
 @assume(

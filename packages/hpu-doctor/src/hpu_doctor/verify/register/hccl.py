@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from hpu_core import bridge, hccl
 from hpu_core.launcher_env import find_launcher_env
-from hpu_doctor.verify.assumption import Subject, contains, error_of, matches
+from hpu_doctor.verify.assumption import Subject, error_of, matches
 from hpu_doctor.verify.register._tools import BRIDGE
 
 SUBJECT = Subject("Collectives", ranks=True, seconds=240)
@@ -174,48 +174,6 @@ SUBJECT.table(
         "hpu-sim": "programs with pipelines or mixtures of experts would fail.",
     },
 )
-
-
-def _reduce_error(operation: str = "SUM", dtype: str = "float32", device: str = "hpu") -> str:
-    """Return the error of a reduction, at the latest when the card is waited for."""
-    start()
-    dist.all_reduce(torch.ones(4, device=device).to(getattr(torch, dtype)), op=getattr(dist.ReduceOp, operation))
-    bridge.synchronize()
-    return "no error"
-
-
-SUBJECT.table(
-    "collectives-are-refused",
-    "`all_reduce` refuses AVG, BAND, int16 and CPU tensors, and `recv` without a source is an error.",
-    {
-        "AVG": (contains("Unsupported ReduceOp for HCCL process group"), lambda: _reduce_error("AVG")),
-        "BAND": (_ERROR, lambda: _reduce_error("BAND", "int32")),
-        "int16": (
-            contains("Input tensor data type is not supported for HCCL process group"),
-            lambda: _reduce_error(dtype="int16"),
-        ),
-        "CPU": (contains("device type cpu"), lambda: _reduce_error(device="cpu")),
-        "recv": (_ERROR, lambda: dist.recv(torch.zeros(2, device="hpu")) if start()[0] == 0 else "no error"),
-    },
-    source=_UTILS
-    + "26-66; process_group_hccl_base.cpp:1656-1782: does not support recv; AVG met on driver 1.24 as well",
-    means={
-        "hpu-core": "means would be sums with a division that is not needed, and CPU tensors moved without need.",
-        "hpu-fsdp": "forcing sums in FSDP2 would be needless, and gradient divide factors would work.",
-        "hpu-doctor": "`explain` would not know a message.",
-        "hpu-sim": "a program that receives from any rank would run on a card.",
-    },
-)
-
-
-@assume(
-    source="HCL hcl/src/hcl_utils.h:378-393: unsupported reduction op",
-    expected=_ERROR,
-    means={"hpu-core": "a product over ranks is refused where it would work."},
-)
-def product_is_refused() -> object:
-    """`all_reduce` refuses PRODUCT of float32: the bridge takes it, and the library below does not."""
-    return error_of(lambda: _reduce_error("PRODUCT"))
 
 
 @assume(

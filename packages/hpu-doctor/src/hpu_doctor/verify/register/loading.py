@@ -1,11 +1,8 @@
 """What importing the bridge does, the default mode, and what releases have or lack."""
 
 import functools
-import importlib.metadata
 import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -113,44 +110,6 @@ SUBJECT.add(
         "hpu-fsdp": "FSDP, which needs eager mode, would be refused by default.",
     },
 )
-
-
-@assume(
-    source=BRIDGE + "utils/internal.py:25-28",
-    expected=True,
-    mode="lazy",
-    means={"hpu-core": "PT_HPU_LAZY_MODE would have to be protected from changes during a run."},
-)
-def mode_is_fixed_at_import() -> object:
-    """A change of PT_HPU_LAZY_MODE after the import has no effect."""
-    return with_variables({"PT_HPU_LAZY_MODE": "0"}, bridge.is_lazy)
-
-
-@assume(
-    source=BRIDGE + "setup.py; optimum-habana reads it from `pip list`",
-    expected=True,
-    means={"hpu-core": "the release would be unknown, and `hpu-info` could not compare it with torch and the driver."},
-)
-def release_in_metadata() -> object:
-    """The distribution habana-torch-plugin has the version of the release, with a build number."""
-    version = importlib.metadata.version("habana-torch-plugin")
-    # As the module has it, where it has one.
-    same = getattr(bridge.load(), "__version__", version) == version == bridge.plugin_version()
-    return same and len(version.split(".")) > 3  # noqa: PLR2004 - 1.24.1.482.
-
-
-@assume(
-    source=BRIDGE + "required_version.txt and the check in __init__.py",
-    expected=True,
-    simulator="hardware",
-    reason="the simulated bridge runs with several versions of torch",
-    means={"hpu-core": "its row of releases would name another torch than the bridge accepts."},
-)
-def torch_version_is_required() -> object:
-    """The bridge names the torch that it needs, of which major and minor version must match, in a file of its own."""
-    file = Path(str(bridge.load().__file__)).with_name("required_version.txt")
-    required = re.search(r"\d+\.\d+", file.read_text(encoding="utf-8"))
-    return required is not None and torch.__version__.startswith(f"{required[0]}.")
 
 
 def _set_unknown_flag() -> None:

@@ -89,29 +89,6 @@ def cached_module_has_gradients() -> object:
     return torch.allclose(plain.weight.grad.cpu(), cached.weight.grad.cpu())
 
 
-def _backends() -> list[str]:
-    known = torch.compiler.list_backends()
-    names = ("hpu_backend", "aot_hpu_training_backend", "aot_hpu_inference_backend")
-    return [name for name in names if name in known]
-
-
-for _mode, _names in (("eager", ["hpu_backend"]), ("lazy", [])):
-    COMPILE.add(
-        f"backends-of-{_mode}-mode",
-        f"In {_mode} mode the backend hpu_backend is {'' if _names else 'not '}registered, and retired names are not.",
-        _backends,
-        source=BRIDGE + "dynamo/compile_backend/backends.py:47-72; lightning-habana 1.4 names the retired ones",
-        expected=_names,
-        mode=_mode,
-        releases=">=1.19",
-        means={
-            "hpu-compile": "its default backend would not exist, or lazy mode be refused where it would work.",
-            "hpu-bucketing": "compiled warm-up would fail.",
-            "hpu-compat": "programs with a retired name would keep working.",
-        },
-    )
-
-
 def _compile(target: Any, **options: Any) -> Any:
     return torch.compile(target, **{"backend": "hpu_backend", **options})
 

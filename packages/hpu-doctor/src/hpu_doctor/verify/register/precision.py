@@ -132,32 +132,6 @@ def _inputs(heads: int = 2) -> list[Any]:
     return [query, *torch.randn(2, 1, 2, 8, 16).to("hpu").unbind()]
 
 
-@ATTENTION.assume(
-    source=BRIDGE + "scripts/hpu_op.yaml has no scaled_dot_product_attention; hpu_ops/autocast_helpers.h:61",
-    expected=True,
-    means={
-        "hpu-core": "models that call torch's function would not need another kernel.",
-        "hpu-sim": "memory of attention would be planned too high.",
-    },
-    simulator="strict",
-)
-def torch_attention_is_decomposed() -> object:
-    """`scaled_dot_product_attention` runs as separate products and a softmax."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    seen: list[str] = []
-
-    class Names(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            del types
-            seen.append(str(func))
-            return func(*args, **(kwargs or {}))
-
-    with Names():  # type: ignore[no-untyped-call]
-        functional.scaled_dot_product_attention(*_inputs())
-    return any("softmax" in name for name in seen) and sum("bmm" in name for name in seen) == 2  # noqa: PLR2004 - two.
-
-
 def _attends(mask: torch.Tensor | None = None, *, heads: int = 4, shared: int = 1, is_causal: bool = False) -> bool:
     """Return whether FusedSDPA's output and gradients are those of torch's function on the CPU."""
     torch.manual_seed(0)
@@ -329,15 +303,3 @@ ENGINES.table(
         "hpu-precision": "training in fp8 would be refused where it works, be on where nobody asks, or lose scales."
     },
 )
-
-
-@ENGINES.assume(
-    source=_ENGINE + ": FP8 not supported on Gaudi, Gaudi2 or higher required",
-    expected=[False, contains("not supported on Gaudi")],
-    releases=">=1.14",
-    generations=("GAUDI",),
-    means={"hpu-precision": "fp8 would be tried on the first generation."},
-)
-def fp8_is_unavailable() -> object:
-    """The transformer engine has no fp8 on the first generation."""
-    return _fp8_available()

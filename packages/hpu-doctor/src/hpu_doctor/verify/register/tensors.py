@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from hpu_core import bridge
-from hpu_doctor.verify.assumption import Subject, contains, error_of
+from hpu_doctor.verify.assumption import Subject
 from hpu_doctor.verify.register._tools import BRIDGE, hpu
 
 DTYPES = Subject("Dtypes")
@@ -46,32 +46,6 @@ def float64_is_float32() -> object:
 def int64_is_native_in_eager_mode() -> object:
     """In eager mode, int64 keeps values above the range of int32 on Gaudi 2 and later."""
     return (torch.tensor([2**40], dtype=torch.int64).to("hpu") + 1).cpu().item()
-
-
-@DTYPES.assume(
-    source=BRIDGE + "backend/helpers/tensor_utils.cpp:681-692",
-    expected=contains("Complex datatype is not supported on HPU device."),
-    mode="eager",
-    means={
-        "hpu-core": "modules with complex parameters or buffers would be refused without need.",
-        "hpu-doctor": "`explain` would not know the message.",
-        "hpu-sim": "programs with complex numbers would run on a card.",
-    },
-)
-def complex_is_refused() -> object:
-    """A complex tensor cannot be copied to the card."""
-    return error_of(lambda: torch.ones(2, dtype=torch.complex64).to("hpu"))
-
-
-@DTYPES.assume(
-    source="Intel's table of dtypes; optimum-habana: float16/half is not supported on Gaudi.",
-    expected=contains("float16/half is not supported on Gaudi"),
-    generations=("GAUDI",),
-    means={"hpu-precision": "`16-mixed` would be refused where it works."},
-)
-def float16_on_the_first_generation() -> object:
-    """A Gaudi of the first generation refuses float16."""
-    return error_of(lambda: torch.ones(2, dtype=torch.float16).to("hpu"))
 
 
 def _sum(value: float, dtype: torch.dtype, other: float) -> list[object]:
