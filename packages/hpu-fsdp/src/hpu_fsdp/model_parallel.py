@@ -54,7 +54,6 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         ValueError: An argument is invalid; the message names it.
     """
 
-
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
     shards_parameters = True
