@@ -4,106 +4,48 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hpu_core import bridge
 from hpu_deepspeed import _deepspeed
 from hpu_testing import machine_env
 
 from .modules import SUPPORTS_CPU
 
 
-@pytest.fixture(autouse=True)
-def _clear_cache() -> Any:
-    """Reset the warning that is emitted once per process."""
-    _deepspeed.warn_if_untested.cache_clear()
-    yield
-    _deepspeed.warn_if_untested.cache_clear()
+def _fake_version(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """Fake the installed version of DeepSpeed; None means not installed."""
 
-
-def _fake_versions(monkeypatch: pytest.MonkeyPatch, deepspeed: str | None, plugin: str | None = None) -> None:
-    """Fake the installed versions of DeepSpeed and the bridge; None means not installed."""
-    real = importlib.metadata.version
-
-    def version(name: str) -> str:
-        if name != "deepspeed":
-            return real(name)
-        if deepspeed is None:
+    def find(name: str) -> str:
+        if version is None:
             raise importlib.metadata.PackageNotFoundError(name)
-        return deepspeed
+        return version
 
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(bridge, "plugin_version", lambda: plugin)
-
-
-def test_missing_deepspeed_error_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the upstream package and Intel's fork."""
-    _fake_versions(monkeypatch, None)
-
-    with pytest.raises(ModuleNotFoundError, match=r"pip install deepspeed, or .* Intel's fork"):
-        _deepspeed.load()
-
-
-def test_too_old_deepspeed_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    _fake_versions(monkeypatch, "0.8.3")
-
-    with pytest.raises(ImportError, match=r"needs DeepSpeed 0\.9\.4 or newer, found 0\.8\.3"):
-        _deepspeed.load()
-
-
-def test_upstream_release_without_gaudi_support_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intel's fork of the same version supports Gaudi and is accepted."""
-    _fake_versions(monkeypatch, "0.12.6")
-
-    with pytest.raises(ImportError, match=r"DeepSpeed 0\.12\.6 does not support Gaudi: upstream .* from 0\.13\.0 on"):
-        _deepspeed.load()
-
-
-@pytest.mark.parametrize("version", ["0.9.4+hpu.synapse.v1.11.0", "0.12.4+ca649af", "0.13.0"])
-def test_fork_and_first_supported_release_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are builds of the fork from source."""
-    _fake_versions(monkeypatch, version)
-
-    _deepspeed.check_version()
-
-
-def test_published_pair_does_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fork that was published with the SynapseAI release is the tested one."""
-    _fake_versions(monkeypatch, "0.16.1+hpu.synapse.v1.22.0", "1.22.0.740")
-
-    _deepspeed.warn_if_untested()
+    monkeypatch.setattr(importlib.metadata, "version", find)
 
 
 @pytest.mark.parametrize(
-    ("deepspeed", "plugin", "text"),
+    ("version", "text"),
     [
-        (
-            "0.16.1+hpu.synapse.v1.20.0",
-            "1.22.0.740",
-            r"v1\.20\.0 has not been tested with SynapseAI 1\.22\.0: the release was published with .*v1\.22\.0",
-        ),
-        ("0.19.8", "1.24.1.482", r"DeepSpeed 0\.19\.8 has not been tested with SynapseAI 1\.24\.1: no fork is known"),
-        ("0.19.8", "9.9.9", r"DeepSpeed 0\.19\.8 has not been tested with SynapseAI 9\.9\.9: no fork is known"),
+        (None, r"pip install deepspeed, or .* Intel's fork"),
+        ("0.8.3", r"needs DeepSpeed 0\.9\.4 or newer, found 0\.8\.3"),
+        ("0.12.6", r"DeepSpeed 0\.12\.6 does not support Gaudi: upstream .* from 0\.13\.0 on"),
     ],
+    ids=["missing", "too old", "upstream without Gaudi"],
 )
-def test_other_pairs_warn(deepspeed: str, plugin: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The warning names both versions."""
-    _fake_versions(monkeypatch, deepspeed, plugin)
+def test_deepspeed_without_gaudi_is_rejected(version: str | None, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fake_version(monkeypatch, version)
 
-    with pytest.warns(UserWarning, match=text):
-        _deepspeed.warn_if_untested()
+    with pytest.raises(ImportError, match=text):
+        _deepspeed.load()
 
 
-def test_warning_is_emitted_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    _fake_versions(monkeypatch, "0.19.8", "1.24.1.482")
+@pytest.mark.parametrize("version", ["0.9.4+hpu.synapse.v1.11.0", "0.12.4+ca649af", "0.13.0", "custom"])
+def test_fork_and_first_supported_release_are_accepted(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are builds of the fork from source, and of other versions than numbers."""
+    _fake_version(monkeypatch, version)
 
-    with pytest.warns(UserWarning, match="has not been tested"):
-        _deepspeed.warn_if_untested()
-
-    # A second warning would be an error here.
-    _deepspeed.warn_if_untested()
+    _deepspeed.check_version()
 
 
 def _output(program: str, runtime_dir: Path) -> str:

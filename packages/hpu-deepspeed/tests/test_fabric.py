@@ -101,10 +101,6 @@ def _run(folder: str) -> dict[str, Any]:
     found["gathered"] = fabric.all_gather(torch.tensor([fabric.global_rank], device="hpu")).tolist()
     found["others"] = sorted(path.parent.name for path in Path(folder).glob("*/tokenizer.json"))
     found["device"], found["files"] = str(fabric.device), sorted(path.name for path in Path(folder).iterdir())
-    try:
-        FabricHPUDeepSpeedStrategy(stage=4)
-    except ValueError as error:
-        found["rejected"] = str(error)
     return found
 
 
@@ -153,7 +149,3 @@ def test_no_partial_directories_remain(found: dict[str, Any]) -> None:
 def test_device_and_all_gather(found: dict[str, Any]) -> None:
     """The device is called as tensors call it, and gathered tensors are in the order of the ranks."""
     assert (found["device"], found["gathered"]) == ("hpu:0", [[0], [1]])
-
-
-def test_invalid_stage_is_rejected(found: dict[str, Any]) -> None:
-    assert found["rejected"] == "`stage` must be 0, 1, 2 or 3, got 4"

@@ -1,5 +1,6 @@
 """DeepSpeed's inference engine in `trainer.test` and `trainer.predict`."""
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
@@ -72,26 +73,18 @@ def test_inputs_have_the_data_type_of_the_engine(dtype: str, precision: str, on_
     assert set(on_ranks(_predict_in, dtype, precision)) == {expected}
 
 
-def _further_options() -> tuple[Any, list[str]]:
-    strategy = HPUDeepSpeedStrategy(replace_method="auto", config={"max_out_tokens": 8, "zero_optimization": {}})
-    errors = []
-    for name in ("replace_methd", "zzz"):
-        options: dict[str, Any] = {name: True}
-        try:
-            HPUDeepSpeedStrategy(**options)
-        except TypeError as error:
-            errors.append(str(error))
-    return strategy._inference_options, errors
+def _misspelt_option() -> str:
+    options: dict[str, Any] = {"replace_methd": "auto"}
+    with pytest.raises(TypeError) as caught:
+        HPUDeepSpeedStrategy(**options)
+    return str(caught.value)
 
 
-def test_further_options_of_the_engine_are_accepted(on_ranks: OnRanks) -> None:
-    """Others are an error."""
-    for options, errors in on_ranks(_further_options):
-        assert options == {"replace_method": "auto", "max_out_tokens": 8}
-        assert errors == [
-            "`replace_methd` is not an argument of HPUDeepSpeedStrategy: did you mean `replace_method`?",
-            "`zzz` is not an argument of HPUDeepSpeedStrategy: see the arguments of HPUDeepSpeedStrategy",
-        ]
+def test_misspelt_option_is_an_error(on_ranks: OnRanks) -> None:
+    """Those of the engine are known as well."""
+    expected = "`replace_methd` is not an argument of HPUDeepSpeedStrategy: did you mean `replace_method`?"
+
+    assert on_ranks(_misspelt_option, count=1) == [expected]
 
 
 def _compare_engines() -> tuple[list[float], list[float], float, float]:
@@ -115,41 +108,31 @@ def test_checkpoint_directory_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> No
         assert inference_scores != pytest.approx(untrained)
 
 
-def test_options_are_removed_from_the_config() -> None:
-    config = {"dtype": "bf16", "zero_optimization": {"stage": 2}}
-
-    assert _inference.take_options(config, {"tensor_parallel": {"tp_size": 2}}, _inference.OPTIONS) == {
-        "dtype": torch.bfloat16,
-        "tensor_parallel": {"tp_size": 2},
-    }
-    assert config == {"zero_optimization": {"stage": 2}}
-
-
-def test_tensor_parallelism_for_training_stays_in_the_config() -> None:
-    config = {"tensor_parallel": {"autotp_size": 2}}
-
-    assert _inference.take_options(config, {}, _inference.OPTIONS) == {}
-    assert config == {"tensor_parallel": {"autotp_size": 2}}
+_ZERO_3 = {"zero_optimization": {"stage": 3}}
+# Configuration and arguments, the options that are taken, and what is left; of errors their text.
+_TAKEN: dict[str, tuple[dict[str, Any], dict[str, Any], Any, Any]] = {
+    "both": ({"dtype": "bf16", "amp": {}}, {"tensor_parallel": {"tp_size": 2}}, {"dtype", "tensor_parallel"}, {"amp"}),
+    "training's": ({"tensor_parallel": {"autotp_size": 2}}, {}, set(), {"tensor_parallel"}),
+    "no dtype": ({}, {"dtype": "half precision"}, None, "dtype"),
+    "no dict": ({}, {"tensor_parallel": 2}, None, "tensor_parallel"),
+    "stage 3": (_ZERO_3, {"dtype": torch.float}, None, "`dtype` needs `stage` 0, 1 or 2, because"),
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stage", "error", "message"),
-    [
-        (
-            {"dtype": "half precision"},
-            2,
-            ValueError,
-            "`dtype` must be a torch.dtype or its name, .* got 'half precision'",
-        ),
-        ({"tensor_parallel": 2}, 2, TypeError, "`tensor_parallel` must be a dict such as .* got 2"),
-        ({"dtype": torch.float}, 3, ValueError, "`dtype` needs `stage` 0, 1 or 2, .* got stage 3"),
-    ],
-)
-def test_invalid_options_are_an_error(
-    arguments: dict[str, Any], stage: int, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        _inference.take_options({"zero_optimization": {"stage": stage}}, arguments, _inference.OPTIONS)
+def _take(case: str) -> tuple[Any, Any]:
+    config, arguments, *_ = copy.deepcopy(_TAKEN[case])
+    try:
+        return set(_inference.take_options(config, arguments)), set(config)
+    except ValueError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("case", _TAKEN)
+def test_options_of_the_engine_are_taken_and_checked(case: str, on_ranks: OnRanks) -> None:
+    [(taken, left)] = on_ranks(_take, case, count=1)
+
+    assert taken == _TAKEN[case][2]
+    assert left == _TAKEN[case][3] or _TAKEN[case][3] in left
 
 
 def test_weights_only_holds_for_a_directory(tmp_path: Path) -> None:

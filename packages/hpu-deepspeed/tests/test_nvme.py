@@ -105,30 +105,18 @@ def test_truncated_file_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
         handle.wait()
 
 
-def test_reading_a_missing_file_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
-    """The error names the file."""
-    handle.async_pread(torch.empty(8), str(tmp_path / "missing"))
+@pytest.mark.parametrize(
+    ("submit", "name", "number"),
+    [("async_pread", "missing", errno.ENOENT), ("async_pwrite", "missing/file", errno.ENOENT)]
+    + ([("async_pwrite", "/dev/full", errno.ENOSPC)] if Path("/dev/full").exists() else []),
+)
+def test_errors_name_the_file(submit: str, name: str, number: int, handle: _nvme.AioHandle, tmp_path: Path) -> None:
+    """The system's own error of a full disk does not."""
+    getattr(handle, submit)(torch.ones(8), str(tmp_path / name))
 
-    with pytest.raises(FileNotFoundError, match="missing"):
+    with pytest.raises(OSError, match=name) as caught:
         handle.wait()
-
-
-def test_writing_to_a_missing_directory_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
-    """The error names the file."""
-    handle.async_pwrite(torch.empty(8), str(tmp_path / "missing" / "file"))
-
-    with pytest.raises(FileNotFoundError, match="missing/file"):
-        handle.wait()
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_full_disk_raises(handle: _nvme.AioHandle) -> None:
-    """The error names the file, which the system's own error does not."""
-    handle.async_pwrite(torch.ones(8), "/dev/full")
-
-    with pytest.raises(OSError, match="/dev/full") as caught:
-        handle.wait()
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == number
 
 
 def test_handle_is_usable_after_an_error(handle: _nvme.AioHandle, tmp_path: Path) -> None:

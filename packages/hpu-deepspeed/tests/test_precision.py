@@ -47,11 +47,6 @@ def test_plugins_derive_from_lightnings() -> None:
     assert issubclass(FabricHPUDeepSpeedPrecision, FabricDeepSpeedPrecision)
 
 
-def test_device_is_the_second_argument() -> None:
-    """Lightning's plugins for mixed precision and lightning-habana's have the same signature."""
-    assert HPUDeepSpeedPrecisionPlugin("bf16-mixed", "hpu").precision == "bf16-mixed"
-
-
 def test_other_devices_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"^`device` must be 'hpu', got 'cuda'$"):
-        HPUDeepSpeedPrecisionPlugin("bf16-mixed", device="cuda")
+        HPUDeepSpeedPrecisionPlugin("bf16-mixed", "cuda")

@@ -75,7 +75,6 @@ def test_lightnings_init_sets_the_attribute(base: type[Any], name: str) -> None:
     "path",
     [
         "core.optimizer:_MockOptimizer",
-        "core.optimizer:_configure_optimizers",
         "loops.fit_loop:_FitLoop._should_accumulate",
         "strategies.deepspeed:DeepSpeedStrategy.parallel_devices",
         "strategies.deepspeed:DeepSpeedStrategy.handles_gradient_accumulation",

@@ -112,30 +112,14 @@ _STAGES = ["0", "1", "2", "3", "offload", *(["nvme"] if SUPPORTS_NVME else [])]
 
 
 @pytest.mark.parametrize("stage", _STAGES)
-def test_gradients_are_scaled_and_clipped_once(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """The losses with SGD, whose steps are proportional to the gradient, equal those of a plain loop."""
-    assert accumulations[stage]["losses"] == pytest.approx(accumulations["reference"]["losses"], abs=1e-5)
+def test_accumulation_is_that_of_a_plain_loop(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
+    """Gradients are scaled and clipped once, and the last batches of an epoch are a step, also if they are fewer."""
+    found, expected = accumulations[stage], accumulations["reference"]
 
-
-@pytest.mark.parametrize("stage", _STAGES)
-def test_scheduler_advances_per_optimizer_step(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """The learning rate does not change between accumulated batches."""
-    assert accumulations[stage]["rates"] == pytest.approx(accumulations["reference"]["rates"])
-
-
-@pytest.mark.parametrize("stage", _STAGES)
-def test_last_batches_of_an_epoch_are_a_step(stage: str, accumulations: dict[str, dict[str, Any]]) -> None:
-    """The step happens even with fewer than `accumulate_grad_batches` batches, as Lightning expects."""
-    assert accumulations[stage]["steps"] == accumulations["reference"]["steps"]
-    assert accumulations[stage]["steps"][-1] == accumulations[stage]["expected"] == STEPS
-
-
-class ConstantLoss(Classifier):
-    """Classifier that logs a constant validation loss, which triggers early stopping."""
-
-    def validation_step(self, batch: tuple[torch.Tensor, ...], index: int) -> None:
-        loss = compute_loss(self.net, batch) * 0 + self.global_rank + 1
-        self.log("loss", loss, sync_dist=True)
+    assert found["losses"] == pytest.approx(expected["losses"], abs=1e-5)
+    assert found["rates"] == pytest.approx(expected["rates"])
+    assert found["steps"] == expected["steps"]
+    assert found["steps"][-1] == found["expected"] == STEPS
 
 
 class DeviceComparison(Classifier):
@@ -166,16 +150,8 @@ def _loops() -> dict[str, Any]:
     recorder = DeviceComparison()
     trainer(HPUDeepSpeedStrategy(stage=2)).fit(recorder, data)
     found["same_device"] |= recorder.comparisons
-    found["predicted"] = [tuple(scores.shape) for scores in run.predict(module, data)]
-    stopping = _callbacks.EarlyStopping("loss", patience=2)
-    run = trainer(HPUDeepSpeedStrategy(stage=2), callbacks=[stopping], max_epochs=9)
-    run.fit(ConstantLoss(), data, data)
-    found["epochs"], found["logged"] = run.current_epoch, float(run.callback_metrics["loss"])
     found["device"] = str(run.strategy.root_device)
     found["deterministic"] = torch.are_deterministic_algorithms_enabled()
-    found["gathered"] = run.strategy.all_gather(torch.tensor([run.global_rank], device="hpu")).tolist()
-    found["greatest"] = int(run.strategy.reduce(torch.tensor(2**24 + run.global_rank, device="hpu"), reduce_op="max"))
-    found["broadcast"] = run.strategy.broadcast(f"from {run.global_rank}")
     return found
 
 
@@ -193,33 +169,13 @@ def test_fit_validate_and_test_report_the_same_loss(loops: list[dict[str, Any]])
     assert max(first) == pytest.approx(min(first), abs=1e-6)
 
 
-def test_each_rank_predicts_its_part_of_each_batch(loops: list[dict[str, Any]]) -> None:
-    assert [found["predicted"] for found in loops] == [[(8, 10)] * BATCHES] * 2
-
-
-def test_early_stopping_stops_all_ranks(loops: list[dict[str, Any]]) -> None:
-    """Training stops in the third epoch, because the averaged loss has not improved for two."""
-    assert [(found["epochs"], found["logged"]) for found in loops] == [(3, 1.5)] * 2
-
-
-def test_root_device_is_that_of_tensors(loops: list[dict[str, Any]]) -> None:
-    assert [found["device"] for found in loops] == ["hpu:0"] * 2
-
-
-def test_device_of_the_module_is_that_of_its_tensors(loops: list[dict[str, Any]]) -> None:
-    assert [found["same_device"] for found in loops] == [{True}] * 2
+def test_device_is_that_of_tensors(loops: list[dict[str, Any]]) -> None:
+    assert [(found["device"], found["same_device"]) for found in loops] == [("hpu:0", {True})] * 2
 
 
 def test_deterministic_algorithms_stay_disabled(loops: list[dict[str, Any]]) -> None:
     """DeepSpeed's accelerator for Gaudi enables them on import."""
     assert [found["deterministic"] for found in loops] == [False] * 2
-
-
-def test_collectives_are_exact(loops: list[dict[str, Any]]) -> None:
-    """Integers larger than float32 can represent are reduced exactly, and objects are broadcast."""
-    assert [(found["gathered"], found["greatest"], found["broadcast"]) for found in loops] == [
-        ([[0], [1]], 2**24 + 1, "from 0")
-    ] * 2
 
 
 class ShardedClassifier(Classifier):

@@ -12,7 +12,6 @@ import importlib.util
 import io
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +20,7 @@ from typing import Any, Final
 import torch
 from packaging.version import InvalidVersion, Version
 
-from hpu_core import bridge, releases
+from hpu_core import bridge
 from hpu_deepspeed import _deepspeed_0_16
 
 _ACCELERATOR_ENV: Final = "DS_ACCELERATOR"
@@ -100,25 +99,6 @@ def has_op(name: str) -> bool:
     """Return whether DeepSpeed has a native operator for Gaudi, such as "AsyncIOBuilder"."""
     builder = load().accelerator.get_accelerator().get_op_builder(name)
     return builder is not None and builder.__name__ == name
-
-
-@functools.cache
-def warn_if_untested() -> None:
-    """Warn once if DeepSpeed is not the one published with the installed SynapseAI release; call `load` first."""
-    plugin = bridge.plugin_version()
-    if plugin is None or bridge.is_simulated():
-        # The simulator is tested with upstream DeepSpeed.
-        return
-    found = version()
-    row = releases.find(plugin)
-    known = row.deepspeed if row else None
-    if found == known:
-        return
-    hint = f"the release was published with {known}" if known else "no fork is known for this release"
-    warnings.warn(
-        f"DeepSpeed {found} has not been tested with SynapseAI {row.release if row else plugin}: {hint}",
-        stacklevel=3,
-    )
 
 
 @contextlib.contextmanager

@@ -1,13 +1,13 @@
 """DeepSpeed's inference engine: its options, and checkpoints for it."""
 
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from hpu_deepspeed import _config, _deepspeed
+from hpu_deepspeed import _deepspeed
 from hpu_deepspeed._lightning import apply_to_collection
 
 #: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
@@ -17,56 +17,48 @@ _MODEL_STATES: Final = "mp_rank_00_model_states.pt"
 _TAG: Final = "checkpoint"
 
 
-def engine_options() -> frozenset[str]:
-    """Return the names of all options of the engine in the installed DeepSpeed."""
+def options_model() -> Any:
+    """Return DeepSpeed's class of the engine's options."""
     _deepspeed.load()
-    model = importlib.import_module("deepspeed.inference.config").DeepSpeedInferenceConfig
-    return _config.field_names(model).union(OPTIONS)
+    return importlib.import_module("deepspeed.inference.config").DeepSpeedInferenceConfig
 
 
-def convert_inputs(batch: Any, dtype: torch.dtype) -> Any:
-    """Return a batch whose floating-point tensors have the data type of the engine's weights."""
-    return apply_to_collection(
-        batch, torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
-    )
-
-
-def take_options(config: dict[str, Any], arguments: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the inference engine, and remove them from the configuration.
 
     Args:
         config: DeepSpeed's configuration, modified in place. "tensor_parallel" without "tp_size" stays, because it
             configures training.
         arguments: Arguments of the strategy by name, None if not given. They take precedence.
-        names: Names of the options that the configuration may have.
 
     Returns:
         Options for `deepspeed.init_inference`; empty if neither has any.
 
     Raises:
-        TypeError: `tensor_parallel` is not a dict.
-        ValueError: The configuration partitions the parameters, or `dtype` is unknown.
+        TypeError: `dtype` is neither a string nor a data type.
+        ValueError: The configuration partitions the parameters, or DeepSpeed does not accept an option.
     """
-    tensor_parallel = config.get("tensor_parallel")
-    trains_in_parallel = isinstance(tensor_parallel, Mapping) and "tp_size" not in tensor_parallel
-    taken = [name for name in names if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
+    trains_in_parallel = "tp_size" not in (config.get("tensor_parallel") or {})
+    taken = [name for name in OPTIONS if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
     options = {name: config.pop(name) for name in taken}
     options.update((name, value) for name, value in arguments.items() if value is not None)
-    if not options:
-        return {}
     zero = config.get("zero_optimization")
-    if isinstance(zero, Mapping) and zero.get("stage") == 3:  # noqa: PLR2004 - the stage.
+    if options and isinstance(zero, Mapping) and zero.get("stage") == 3:  # noqa: PLR2004 - the stage.
         raise ValueError(
             f"`{next(iter(options))}` needs `stage` 0, 1 or 2, because DeepSpeed's inference engine does not partition "
             "parameters, got stage 3"
         )
-    if not isinstance(options.get("tensor_parallel", {}), Mapping):
-        raise TypeError(
-            f"`tensor_parallel` must be a dict such as {{'tp_size': 2}}, got {options['tensor_parallel']!r}"
-        )
-    if "dtype" in options:
-        options["dtype"] = _parse_dtype(options["dtype"])
+    # Before ranks start; the engine reads them on the ranks.
+    options_model()(**options)
     return options
+
+
+def convert_inputs(batch: Any, engine: Any) -> Any:
+    """Return a batch whose floating-point tensors have the data type of the engine's weights."""
+    dtype = next(engine.parameters()).dtype
+    return apply_to_collection(
+        batch, torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+    )
 
 
 def is_engine(model: object) -> bool:
@@ -93,13 +85,3 @@ def load_directory(path: Path, *, weights_only: bool = False) -> dict[str, Any]:
     # Lightning 2.0 wraps the module.
     checkpoint["state_dict"] = {name.removeprefix("_forward_module."): value for name, value in weights.items()}
     return checkpoint
-
-
-def _parse_dtype(dtype: object) -> torch.dtype:
-    names = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    parsed = names.get(dtype) or getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
-    if not isinstance(parsed, torch.dtype):
-        raise ValueError(  # noqa: TRY004 - as for an unknown name.
-            f"`dtype` must be a torch.dtype or its name, such as torch.bfloat16 or 'bf16', got {dtype!r}"
-        )
-    return parsed

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy as FabricDeepSpeedStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.fabric.utilities.seed import reset_seed
-    from lightning.pytorch.core.optimizer import _configure_optimizers as parse_optimizers
     from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
     from lightning.pytorch.plugins.precision.deepspeed import DeepSpeedPrecision
     from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
@@ -36,8 +35,5 @@ else:
     DeepSpeedPrecision = getattr(_precision, "DeepSpeedPrecision", None) or _precision.DeepSpeedPrecisionPlugin
     FabricDeepSpeedPrecision = _fabric_precision.DeepSpeedPrecision
 
-    # Private, but Lightning 2.0 to 2.6 all have them: the optimizer that stands for None, and the parser of what
-    # `configure_optimizers` returns.
-    _optimizer = _framework.pytorch("core.optimizer")
-    MockOptimizer = _optimizer._MockOptimizer  # noqa: SLF001 - see above.
-    parse_optimizers = _optimizer._configure_optimizers  # noqa: SLF001 - see above.
+    # Private, but Lightning 2.0 to 2.6 all have it: the optimizer that stands for None.
+    MockOptimizer = _framework.pytorch("core.optimizer")._MockOptimizer  # noqa: SLF001 - see above.

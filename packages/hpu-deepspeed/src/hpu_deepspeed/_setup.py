@@ -17,25 +17,18 @@ def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[...,
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: `timeout` or `config` is of the wrong type.
+        TypeError: `timeout` is of the wrong type.
         ValueError: An argument is invalid; the message names it.
     """
     _deepspeed.load()
-    _deepspeed.warn_if_untested()
     taken: dict[str, Any] = strategy.take_arguments(arguments)
     # Set in `finish`, because Lightning before 2.5 does not take it.
     del taken["timeout"]
-    _config.validate_source(taken["config"])
     return supported_arguments(base, **taken)
 
 
-def finish(strategy: Any, own_options: frozenset[str] = frozenset()) -> None:
-    """Check the configuration that Lightning's constructor has read.
-
-    Args:
-        strategy: The strategy.
-        own_options: Options that it reads itself, and not DeepSpeed's engine for training.
-    """
+def finish(strategy: Any) -> None:
+    """Check the configuration that Lightning's constructor has read."""
     vars(strategy)["_timeout"] = strategy.process_groups.timeout
     # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
     strategy.config = copy.deepcopy(strategy.config)
@@ -44,7 +37,7 @@ def finish(strategy: Any, own_options: frozenset[str] = frozenset()) -> None:
             f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
             f"set: {', '.join(removed)}"
         )
-    _config.validate(strategy.config, own_options)
+    _config.validate(strategy.config)
 
 
 def prepare_config(strategy: Any, precision: Any) -> None:
@@ -60,7 +53,6 @@ def prepare_config(strategy: Any, precision: Any) -> None:
 def set_up_distributed(strategy: Any) -> None:
     """Validate the configuration as far as only ranks can, and pass the process group to DeepSpeed."""
     reset_seed()
-    _config.require_compiler(strategy.config)
     _nvme.validate(strategy.config)
     # Removed with the strategy.
     strategy.swap_dirs = _nvme.prepare(strategy.config)

@@ -128,7 +128,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         self.config.setdefault("gradient_clipping", 0.0)
         _setup.prepare_config(self, self.precision.precision)
         super()._format_config()
-        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _initialize_engine(self, *args: Any, **kwargs: Any) -> Any:
         with _deepspeed.freeze_set_device():

@@ -20,7 +20,6 @@ from hpu_deepspeed._lightning import (
     DeepSpeedStrategy,
     MisconfigurationException,
     MockOptimizer,
-    parse_optimizers,
     rank_zero_warn,
 )
 from hpu_deepspeed.precision import HPUDeepSpeedPrecisionPlugin
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
-_PRECISION_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "fp8": torch.bfloat16}
+_ENGINE_DTYPES: Final = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16, "fp8": torch.bfloat16}
 
 
 class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
@@ -49,7 +48,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
       fewer than `accumulate_grad_batches`, as with other strategies.
     - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
     - Checkpoints are written atomically.
-    - The configuration is validated before training starts.
+    - Options of ZeRO that DeepSpeed does not accept are an error before ranks start.
     - `dtype`, `tensor_parallel` and the other options of `deepspeed.init_inference`, as arguments or in `config`, make
       `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains. Inputs are
       converted to its data type.
@@ -117,17 +116,15 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
-        TypeError: An argument or a section of the configuration is of the wrong type, or an argument is unknown.
-        ValueError: An option of the configuration has an invalid value, or one of `zero_optimization` is unknown.
+        TypeError: An argument is of the wrong type, or unknown.
+        ValueError: An option of ZeRO or of the inference engine is unknown, or has an invalid value.
     """
 
     # hpu-doctor verify: barrier-never-times-out
 
     strategy_name = "hpu_deepspeed"
-    # Data type of the inference engine's inputs, None without one.
     precision_plugin_for = HPUDeepSpeedPrecisionPlugin
     bridge_variables = _deepspeed.BRIDGE_ENV
-    _input_dtype: torch.dtype | None = None
     config: Any
     _save = _setup.save
 
@@ -188,14 +185,11 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         **kwargs: Any,
     ) -> None:
         arguments = dict(locals())
-        options = _inference.engine_options()
-        validate_keywords(kwargs, HPUDeepSpeedStrategy, others=options)
-        # Some options of the engine that trains have the same names.
-        own_options = frozenset(_inference.OPTIONS) | (options - _config.training_options())
+        validate_keywords(kwargs, HPUDeepSpeedStrategy, _inference.options_model())
         inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **arguments.pop("kwargs")}
         super().__init__(**_setup.take_arguments(self, arguments, DeepSpeedStrategy))
-        _setup.finish(self, own_options)
-        self._inference_options = _inference.take_options(self.config, inference, own_options)
+        self._inference_options = _inference.take_options(self.config, inference)
+        _setup.finish(self)
 
     @classmethod
     def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
@@ -245,7 +239,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
             RankFailedError: A rank did not join, or has failed; the message names it.
             NotImplementedError: This DeepSpeed cannot offload to NVMe on Gaudi.
             OSError: `nvme_path` does not exist or is not writable.
-            RuntimeError: No device can be opened, or a compiler is missing.
+            RuntimeError: No device can be opened.
         """
         if not isinstance(self.precision_plugin, DeepSpeedPrecision):
             raise MisconfigurationException(
@@ -279,7 +273,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
         """Move a batch to the device, and convert it to the data type of the inference engine if there is one."""
         moved = super().batch_to_device(batch, device, dataloader_idx)
-        return moved if self._input_dtype is None else _inference.convert_inputs(moved, self._input_dtype)
+        return _inference.convert_inputs(moved, self.model) if _inference.is_engine(self.model) else moved
 
     def _load(
         self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
@@ -303,19 +297,14 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         # In stage 3, weights may still be gathered on the device. Lightning moves them to the host without telling
         # DeepSpeed, so without this call the module cannot be tested after `fit`. Only an engine has the method.
         getattr(self.model, "empty_partition_cache", lambda: None)()
-        self._input_dtype = None
         super().teardown()
         if self.zero_stage_3 and self.lightning_module is not None:
             _deepspeed.move_placeholders(self.lightning_module)
             sharded_modules.note(self.lightning_module, sharded_modules.Sharding(self.sharding_arguments))
 
     def _format_config(self) -> None:
-        trainer = self.lightning_module.trainer if self.lightning_module is not None else None
-        if trainer is not None:
-            _config.validate_gradient_clipping(self.config, trainer.gradient_clip_val)
         _setup.prepare_config(self, self.precision_plugin.precision)
         super()._format_config()
-        _config.validate_batch_sizes(self.config, self.world_size)
 
     def _auto_select_batch_size(self) -> int:
         # For DeepSpeed's throughput log. Lightning's method needs a batch sampler with a batch size.
@@ -325,13 +314,12 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
 
     def _initialize_deepspeed_train(self, model: "Module") -> None:
         # Lightning would not call `configure_optimizers` if the configuration has an optimizer.
-        optimizer, scheduler = configured = self._configure_optimizers()
+        optimizer, scheduler = configured = self._init_optimizers()
         if isinstance(optimizer, MockOptimizer):
             if "optimizer" not in self.config:
                 raise MisconfigurationException(
                     "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: add one to either"
                 )
-            _config.validate_auto(self.config)
             super()._initialize_deepspeed_train(model)
             return
         self._remove_from_config("optimizer")
@@ -342,21 +330,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
             super()._initialize_deepspeed_train(model)
         finally:
             del self._init_optimizers
-
-    def _configure_optimizers(self) -> tuple[Any, Any]:
-        """Return the module's optimizer and scheduler."""
-        try:
-            return self._init_optimizers()
-        except RuntimeError as error:
-            # Lightning's error suggests manual optimization, which needs a single optimizer with DeepSpeed, too.
-            module: Any = self.lightning_module
-            configured = module.configure_optimizers()
-            if configured is None or len(parse_optimizers(configured)[0]) <= 1:
-                raise
-            raise MisconfigurationException(
-                "`configure_optimizers` must return a single optimizer with DeepSpeed, got several: use one optimizer "
-                "with parameter groups"
-            ) from error
 
     def _remove_from_config(self, name: str) -> None:
         """Remove an optimizer or scheduler that the module overrides."""
@@ -380,9 +353,8 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     def _initialize_deepspeed_inference(self, model: "Module") -> None:
         with _deepspeed.freeze_set_device():
             if self._inference_options:
-                dtype = _PRECISION_DTYPES[self.precision_plugin.precision.partition("-")[0]]
-                self._input_dtype = self._inference_options.get("dtype", dtype)
-                config = {"dtype": dtype, **self._inference_options}
+                config = {"dtype": _ENGINE_DTYPES[self.precision_plugin.precision.partition("-")[0]]}
+                config.update(self._inference_options)
                 self.model = _deepspeed.load().init_inference(model, config=config)
             else:
                 super()._initialize_deepspeed_inference(model)
