@@ -1,6 +1,5 @@
 """FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from packaging.version import Version
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from torch.distributed.tensor import _random
@@ -21,7 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import hpu_fsdp
 import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
-from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _parallelize, _torch
+from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _torch
 from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
 
 from .conftest import OnRanks
@@ -173,28 +171,11 @@ def test_step_gathers_and_reduces_each_unit_once(on_ranks: OnRanks) -> None:
             assert step["collectives"] == 2 * 3
 
 
-class NoPlan(ImageClassifier):
-    """Classifier whose plan names no module."""
-
-    def configure_model(self) -> None:
-        """Use a name that the network does not have."""
-        parallelize_module(self.net, self.device_mesh["tensor_parallel"], {"decoder": ColwiseParallel()})
-
-
 class Unsharded(ImageClassifier):
     """Classifier that shards nothing."""
 
     def configure_model(self) -> None:
         """Do nothing."""
-
-
-class OtherMesh(ImageClassifier):
-    """Classifier that shards over a mesh of CPUs."""
-
-    def configure_model(self) -> None:
-        """Use a mesh of another device."""
-        mesh = init_device_mesh("cpu", (1,)) if self.trainer.world_size == 1 else None
-        fully_shard(self.net, mesh=mesh)
 
 
 def _refuse(module: ImageClassifier, strategy: Any, devices: int) -> str:
@@ -204,22 +185,13 @@ def _refuse(module: ImageClassifier, strategy: Any, devices: int) -> str:
     return str(error.value)
 
 
-def _misuse() -> list[str]:
-    """Return the errors of two ranks. After each, rank 0 waits until the other knows of it."""
-    return [
-        _refuse(NoPlan(), _strategy(1, failure_detection=False), 2),
-        _refuse(Unsharded(), _strategy(2, failure_detection=False), 2),
-    ]
+def _refuse_unsharded() -> str:
+    return _refuse(Unsharded(), _strategy(2, failure_detection=False), 2)
 
 
 def test_modules_without_sharded_parameters_are_refused(on_ranks: OnRanks) -> None:
-    for plan, unsharded in on_ranks(_misuse):
-        if _HAS_SUMS:
-            assert plan.startswith("a plan of `parallelize_module` must name a module: Parallelize plan key 'decoder'")
-        else:
-            # torch does not warn of the plan.
-            assert plan.startswith("the module must have sharded parameters, got NoPlan without any")
-        assert unsharded.startswith("the module must have sharded parameters, got Unsharded without any")
+    for error in on_ranks(_refuse_unsharded):
+        assert error.startswith("the module must have sharded parameters, got Unsharded without any")
 
 
 def _misuse_alone() -> list[str]:
@@ -230,7 +202,7 @@ def _misuse_alone() -> list[str]:
     ]
 
 
-def test_misuse_is_refused(on_ranks: OnRanks) -> None:
+def test_lightnings_errors_stay(on_ranks: OnRanks) -> None:
     [(mesh, no_hook)] = on_ranks(_misuse_alone, count=1)
 
     assert "multiplied should equal the world size (1)" in mesh
@@ -328,23 +300,6 @@ def test_divide_factor_is_refused_on_older_torch(monkeypatch: pytest.MonkeyPatch
         _torch.force_sum_reduction(torch.nn.Linear(2, 2))
 
 
-def _parameter(device_type: str) -> Any:
-    """Return what a strategy reads of a DTensor."""
-    return SimpleNamespace(device_mesh=SimpleNamespace(device_type=device_type))
-
-
-def test_resharding_warns_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = HPUModelParallelStrategy()
-    monkeypatch.setattr(type(strategy), "world_size", 2)
-    monkeypatch.setattr(
-        _torch, "sharded_parameters", lambda _: [SimpleNamespace(device_mesh=SimpleNamespace(device_type="hpu"))]
-    )
-    monkeypatch.setattr(_torch, "count_resharded_units", lambda _: 3)
-
-    with pytest.warns(UserWarning, match="frees the gathered parameters of 3 modules in each forward pass"):
-        _parallelize.finish_parallelization(strategy, torch.nn.Linear(2, 2))
-
-
 def _launch_fabric() -> Any:
     strategy = FabricHPUModelParallelStrategy(shard, data_parallel_size=2, tensor_parallel_size=1)
     fabric = _lightning.fabric().Fabric(accelerator=HPUAccelerator(), devices=2, strategy=strategy)
@@ -370,36 +325,6 @@ def test_sharded_module_is_initialized_on_every_rank(on_ranks: OnRanks) -> None:
     assert device == other_device == "hpu:0"
     assert whole == other_whole == shard + other_shard
     assert shard != other_shard
-
-
-def _load_cpu_tensors(trained: bool) -> str:
-    """Load a state dict of CPU tensors with `assign=True`; return the device of the weights after a forward pass."""
-    fabric = _launch_fabric()
-    network = make_network().requires_grad_(trained)
-    # FSDP2 wants a parameter with gradients in each unit.
-    for layer in network:
-        if isinstance(layer, Layer):
-            layer.bias.requires_grad_(True)
-    module = fabric.setup_module(network)
-    state = {name: value.cpu() for name, value in module.state_dict().items() if name.endswith("weight")}
-    module.load_state_dict(state, strict=False, assign=True)
-    fabric.backward(module(torch.randn(2, 64, device="hpu")).sum())
-    return str(next(module.parameters()).device)
-
-
-def test_frozen_weights_can_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
-    assert on_ranks(_load_cpu_tensors, False) == ["hpu:0"] * 2
-
-
-def _load_trained_cpu_tensors() -> str:
-    with pytest.raises(ValueError, match="assign=False") as error:
-        _load_cpu_tensors(True)
-    return str(error.value)
-
-
-def test_trained_weights_cannot_be_loaded_as_cpu_tensors(on_ranks: OnRanks) -> None:
-    for message in on_ranks(_load_trained_cpu_tensors):
-        assert message.startswith("parameter '0.weight' of a sharded module must be on 'hpu', got 'cpu'")
 
 
 def _train_without_strategy(compiled: str) -> list[float]:
@@ -441,26 +366,6 @@ def test_program_without_lightning_trains(on_ranks: OnRanks) -> None:
     assert plain[-1] < plain[0]
     assert before == pytest.approx(plain, rel=1e-4)
     assert after == pytest.approx(plain, rel=1e-4)
-
-
-@pytest.mark.parametrize("size", [0, -2, "two"])
-@pytest.mark.parametrize("name", ["data_parallel_size", "tensor_parallel_size"])
-def test_invalid_size_of_the_mesh_is_refused(name: str, size: Any) -> None:
-    options = {name: size}
-    for make in (HPUModelParallelStrategy, functools.partial(FabricHPUModelParallelStrategy, shard)):
-        with pytest.raises(ValueError, match=f"`{name}` must be a positive int or 'auto', got {size!r}"):
-            make(**options)
-
-
-def test_mesh_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategy = HPUModelParallelStrategy()
-    monkeypatch.setattr(type(strategy), "world_size", 2)
-    monkeypatch.setattr(
-        _torch, "sharded_parameters", lambda _: [SimpleNamespace(device_mesh=SimpleNamespace(device_type="cuda"))]
-    )
-
-    with pytest.raises(ValueError, match="device meshes must be of 'hpu', got 'cuda'"):
-        _parallelize.finish_parallelization(strategy, torch.nn.Linear(2, 2))
 
 
 def _initialize_shards() -> tuple[str, list[float]]:
@@ -511,6 +416,5 @@ def test_torch_has_the_private_names() -> None:
 
     assert callable(FSDPModule._get_fsdp_state)
     names = FSDPParamGroup.__init__.__code__.co_names
-    assert {"post_forward_mesh_info", *(["force_sum_reduction_for_comms"] if _HAS_SUMS else [])} <= set(names)
-    assert callable(_parallelize.plan_errors)
+    assert not _HAS_SUMS or "force_sum_reduction_for_comms" in names
     assert callable(_random._resolve_device)

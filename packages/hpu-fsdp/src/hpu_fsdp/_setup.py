@@ -1,7 +1,7 @@
 """Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -40,12 +40,11 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any], *wrappers: Cal
     """
     check_versions(type(strategy))
     arguments: dict[str, Any] = strategy.take_arguments(local_names, *wrappers)
-    strategy.context_parallel_size = validate_size("context_parallel_size", arguments.pop("context_parallel_size"))
-    for name in ("data_parallel_size", "tensor_parallel_size"):
-        if name in arguments:
-            validate_size(name, arguments[name], allows_auto=True)
+    strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
     if "sharding_strategy" in arguments:
-        _check_fsdp_arguments({**arguments, **local_names["kwargs"]})
+        _check_fsdp_arguments(arguments)
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)
@@ -61,29 +60,14 @@ def _check_fsdp_arguments(arguments: Mapping[str, Any]) -> None:
     """Check the arguments of a strategy with FullyShardedDataParallel.
 
     Raises:
-        TypeError: `device_id` is set, or `auto_wrap_policy` is a class.
         ValueError: An argument is invalid; the message names it.
     """
-    sharding, policy, mesh = (arguments[name] for name in ("sharding_strategy", "auto_wrap_policy", "device_mesh"))
+    sharding = arguments["sharding_strategy"]
     name = sharding.upper() if isinstance(sharding, str) else sharding
     if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
         raise ValueError(f"`sharding_strategy` must be {', '.join(map(repr, SHARDING_STRATEGIES))}, got {sharding!r}")
     if arguments["state_dict_type"] not in _STATE_DICT_TYPES:
         raise ValueError(f"`state_dict_type` must be 'full' or 'sharded', got {arguments['state_dict_type']!r}")
-    if arguments.get("device_id") is not None:
-        raise TypeError(
-            f"`device_id` must not be set, got {arguments['device_id']!r}: a process has one device, to which the "
-            "strategy moves each unit when it shards it"
-        )
-    if isinstance(policy, type):
-        raise TypeError(
-            f"`auto_wrap_policy` must be a set of module classes or a policy, got the class {policy.__name__}: pass "
-            f"{{{policy.__name__}}}"
-        )
-    if isinstance(mesh, (int, str)) or (isinstance(mesh, Sequence) and not _is_pair(mesh)):
-        raise ValueError(
-            f"`device_mesh` must be (replicas, ranks that share one), two positive ints, or a mesh, got {mesh!r}"
-        )
 
 
 def fsdp_arguments(strategy: Any) -> dict[str, Any]:
@@ -252,18 +236,6 @@ def one_dtype() -> Iterator[None]:
         ) from error
 
 
-def validate_size(name: str, size: Any, *, allows_auto: bool = False) -> Any:
-    """Return a number of ranks.
-
-    Raises:
-        ValueError: It is no positive int, nor "auto" where that is allowed.
-    """
-    if not (allows_auto and size == "auto") and (not isinstance(size, int) or size < 1):
-        rule = "a positive int or 'auto'" if allows_auto else "a positive int"
-        raise ValueError(f"`{name}` must be {rule}, got {size!r}")
-    return size
-
-
 def has_meta_tensors(module: Module) -> bool:
     """Return whether a parameter or buffer of a module is on the meta device."""
     return any(tensor.is_meta for tensors in (module.parameters(), module.buffers()) for tensor in tensors)
@@ -304,10 +276,6 @@ def materialize(module: Module) -> None:
         )
     module.to_empty(device=DEVICE, recurse=False)
     reset()
-
-
-def _is_pair(mesh: Sequence[object]) -> bool:
-    return len(mesh) == 2 and all(isinstance(size, int) and size > 0 for size in mesh)  # noqa: PLR2004 - two dimensions.
 
 
 def _make_hybrid_mesh(mesh: Any, world_size: int) -> "DeviceMesh":

@@ -85,11 +85,11 @@ def _keep_gradient(state: object, gradient: torch.Tensor) -> None:
     """Communication hook that does nothing."""
 
 
-def sharded_parameters(module: Module) -> list[Any]:
-    """Return the parameters of a module that are DTensors."""
+def has_sharded_parameters(module: Module) -> bool:
+    """Return whether a parameter of a module is a DTensor."""
     from torch.distributed.tensor import DTensor
 
-    return [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 
 def has_extra_states(module: Module) -> bool:
@@ -165,11 +165,6 @@ def reshard(module: Module) -> None:
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
-
-
-def count_resharded_units(module: Module) -> int:
-    """Return the number of modules with `fully_shard` that free their parameters after the forward pass."""
-    return sum(group.post_forward_mesh_info is not None for _, group in _parameter_groups(module))
 
 
 def _parameter_groups(module: Module) -> Iterator[tuple[str, Any]]:

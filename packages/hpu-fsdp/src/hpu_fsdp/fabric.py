@@ -43,7 +43,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
 
     Raises:
         ImportError: torch or Lightning is older than 2.3.
-        TypeError: `timeout` is not a timedelta, `device_id` is set, or the precision plugin is not one for FSDP.
+        TypeError: `timeout` is not a timedelta, or the precision plugin is not one for FSDP.
         ValueError: An argument is invalid; the message names it.
     """
 

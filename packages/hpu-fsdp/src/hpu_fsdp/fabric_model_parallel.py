@@ -70,15 +70,14 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
         """Shard a module with `parallelize_fn` and materialize it.
 
         Raises:
-            ValueError: `parallelize_fn` has sharded no parameter, or over another mesh.
+            ValueError: `parallelize_fn` has sharded no parameter.
         """
         sharded = super().setup_module(module)
         _setup.share_attention(self, sharded)
         return sharded
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
-        with _parallelize.plan_errors():
-            sharded = self._user_parallelize_fn(module, mesh)
+        sharded = self._user_parallelize_fn(module, mesh)
         # Lightning refuses other results.
         if hasattr(sharded, "modules"):
             _parallelize.finish_parallelization(self, sharded)

@@ -1,7 +1,5 @@
 """Strategy for FSDP2 and tensor parallelism for the Trainer."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,17 +76,11 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     ) -> None:
         super().__init__(**_setup.take_arguments(self, locals()))
 
-    @contextmanager
-    def model_sharded_context(self) -> Iterator[None]:
-        """Return the context of `configure_model`, in which a plan that names no module is an error."""
-        with _parallelize.plan_errors(), super().model_sharded_context():
-            yield
-
     def setup(self, trainer: "Trainer") -> None:
         """Check the sharded module, materialize it, and set it up for training or evaluation.
 
         Raises:
-            ValueError: `configure_model` has sharded no parameter, or over another mesh.
+            ValueError: `configure_model` has sharded no parameter.
         """
         if self.model is not None and self.overrides_configure_model():
             _parallelize.finish_parallelization(self, self.model)
