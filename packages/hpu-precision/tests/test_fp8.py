@@ -103,22 +103,11 @@ def test_users_configuration_is_used_and_not_modified(plugin: Any, compressor: F
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", r"`quant` must be a readable JSON file, got '.*config\.json': Expecting property name"),
-        ("[1]", r"`quant` must be a JSON file with an object, got '.*' with \[1\]"),
-        ('{"mode": "AUTO"}', "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got 'AUTO'"),
-        ("{}", "'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got None"),
-        (None, r"`quant` must be a readable JSON file, got '.*config\.json': .* No such file"),
-    ],
-)
 @pytest.mark.usefixtures("compressor")
-def test_invalid_configuration_is_rejected(content: str | None, message: str, plugin: Any, directory: Path) -> None:
-    if content is not None:
-        (directory / "config.json").write_text(content)
+def test_configuration_without_a_mode_is_rejected(plugin: Any, directory: Path) -> None:
+    (directory / "config.json").write_text('{"mode": "AUTO"}')
 
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="'mode' in `quant` must be 'MEASURE' or 'QUANTIZE', got 'AUTO'"):
         plugin.convert_modules(nn.Linear(4, 4), inference=True, quant=directory / "config.json")
 
 
@@ -142,11 +131,10 @@ def test_missing_compressor_error_has_the_pip_command(plugin: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("error", [ValueError, AssertionError])
-@pytest.mark.parametrize("value", [32, "bf16-mixed"])
-def test_convert_modules_needs_fp8(value: int | str, error: type[Exception]) -> None:
+def test_convert_modules_needs_fp8(error: type[Exception]) -> None:
     """`lightning-habana` raised an AssertionError."""
-    with pytest.raises(error, match="`convert_modules` needs precision='fp8', got a plugin with '"):
-        HPUPrecisionPlugin(value).convert_modules(nn.Linear(4, 4))
+    with pytest.raises(error, match="`convert_modules` needs precision='fp8', got a plugin with 'bf16-mixed'"):
+        HPUPrecisionPlugin("bf16-mixed").convert_modules(nn.Linear(4, 4))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +143,6 @@ def test_convert_modules_needs_fp8(value: int | str, error: type[Exception]) -> 
         (True, {"replace_layers": True}, "`replace_layers` and `recipe` must not be set for inference"),
         (True, {"recipe": object()}, "`replace_layers` and `recipe` must not be set for inference"),
         (False, {"quant": False}, "`quant` must not be set for training"),
-        (False, {"quant": {}}, "`quant` must not be set for training"),
     ],
 )
 def test_arguments_of_the_other_purpose_are_rejected(

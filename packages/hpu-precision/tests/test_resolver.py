@@ -1,6 +1,5 @@
 """Tests of the plugins' arguments, with a faked machine without a bridge."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,38 +62,11 @@ def _lists(plugin: Any) -> OpLists:
     return lists
 
 
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [
-        (32, "32-true"),
-        ("32", "32-true"),
-        ("32-true", "32-true"),
-        (16, "16-mixed"),
-        ("16", "16-mixed"),
-        ("16-mixed", "16-mixed"),
-        ("bf16", "bf16-mixed"),
-        ("bf16-mixed", "bf16-mixed"),
-        pytest.param("bf16-true", "bf16-true", marks=_has_half),
-        pytest.param("16-true", "16-true", marks=_has_half),
-        ("fp8", "fp8"),
-    ],
-)
-def test_precision_is_normalized_to_lightnings_name(value: int | str, name: str, make: Make) -> None:
+def test_precision_is_normalized_to_lightnings_name(make: Make) -> None:
     """The machine has Gaudi 2 and no HMP."""
-    assert make(value).precision == name
+    assert [make(value).precision for value in (16, "bf16", "fp8")] == ["16-mixed", "bf16-mixed", "fp8"]
     assert make().precision == "32-true"
     assert all(word in repr(make()) for word in ("lightning", "Precision"))
-
-
-@pytest.mark.parametrize("value", [64, "64", "64-true"])
-def test_float64_is_rejected_with_the_alternatives(value: int | str, make: Make) -> None:
-    message = (
-        f"`precision` must be at most 32 bit on Gaudi, got {value!r}: a card stores and computes float64 as float32; "
-        "pass '32-true', or train in float64 with `accelerator='cpu'`"
-    )
-
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        make(value)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +78,6 @@ def test_compute_dtype(value: int | str, dtype: torch.dtype, make: Make) -> None
     assert make(value).compute_dtype is dtype
     if hasattr(torch, "float8_e4m3fn"):
         assert make("fp8").compute_dtype is torch.float8_e4m3fn
-
-
-@pytest.mark.parametrize("value", ["half", None, True, 16.0, ["bf16"]])
-def test_unknown_precision_is_rejected(value: object, make: Make) -> None:
-    """The error lists the valid values."""
-    with pytest.raises(ValueError, match=r"`precision` must be '32-true', .*'fp8' with Gaudi, got "):
-        make(value)
 
 
 _NAMES = {"bf16_ops": ["linear", "relu"], "fp32_ops": ("cross_entropy", "log_softmax")}
@@ -218,25 +183,15 @@ _TWICE = "`hmp_params` must not be combined with `opt_level`"
 @pytest.mark.parametrize(
     ("value", "options", "message"),
     [
-        *((value, {"scaler": _Scaler("hpu")}, _SCALER) for value in (32, "bf16", "bf16-true", "fp8")),
-        *(
-            (value, {"bf16_ops": ["linear"]}, "op lists need a mixed precision such as 'bf16-mixed'")
-            for value in (32, "bf16-true")
-        ),
+        ("bf16", {"scaler": _Scaler("hpu")}, _SCALER),
+        (32, {"bf16_ops": ["linear"]}, "op lists need a mixed precision such as 'bf16-mixed'"),
         # HMP ignores them at this level.
         ("bf16", {"opt_level": "O2", "bf16_ops": ["linear"]}, "`opt_level` must be 'O1' with op lists, got 'O2'"),
         *(
             (16, {"hmp_params": {"level": "O1"}, **options}, _TWICE)
             for options in ({"opt_level": "O2"}, {"verbose": True}, {"fp32_ops": ["log"]})
         ),
-        *(
-            (16, {"hmp_params": {key: None}}, rf"no other keys than level, .*, got '{key}'{hint}")
-            for key, hint in (
-                ("bf16_op", ", did you mean 'bf16_ops'"),
-                ("opt_level", ", did you mean 'level'"),
-                ("zzz", ""),
-            )
-        ),
+        (16, {"hmp_params": {"bf16_op": None}}, "no other keys than level, .*, got 'bf16_op'"),
     ],
 )
 def test_options_that_contradict_are_rejected(

@@ -184,7 +184,7 @@ def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) 
     elif isinstance(quant, Mapping):
         config = copy.deepcopy(dict(quant))
     else:
-        config = _read_config(Path(quant))
+        config = json.loads(Path(quant).read_text(encoding="utf-8"))
     if fp8_data_path is not None:
         # The last component is the prefix of the file names.
         config["dump_stats_path"] = str(Path(fp8_data_path) / "measure")
@@ -194,19 +194,6 @@ def _load_config(quant: QuantConfig, fp8_data_path: str | PathLike[str] | None) 
 
 def _default_config(name: Literal["measure", "quantize"]) -> Any:
     return json.loads(resources.files("hpu_precision").joinpath(f"fp8_configs/{name}.json").read_text(encoding="utf-8"))
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"`quant` must be a readable JSON file, got {str(path)!r}: {error}") from error
-    if not isinstance(config, dict):
-        # A ValueError, as for every other invalid content of the file.
-        raise ValueError(  # noqa: TRY004 - see above.
-            f"`quant` must be a JSON file with an object, got {str(path)!r} with {config!r}"
-        )
-    return config
 
 
 def _validate_mode(config: Mapping[str, Any]) -> str:

@@ -4,13 +4,11 @@ HMP's lists use the names of Python functions ("cross_entropy", "truediv" for `/
 names of torch operators ("cross_entropy_loss"). Both are accepted on every release.
 """
 
-import difflib
 import functools
 from collections.abc import Iterable
 from typing import Final
 
 import torch
-from torch.nn import functional
 
 # Names of Python functions that differ from those of their operators.
 _ALIASES: Final = {
@@ -46,23 +44,6 @@ def operators_of(names: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*(operators(name) for name in names))
 
 
-def closest(name: str) -> str | None:
-    """Return the known name that is most similar to an unknown one, or None.
-
-    >>> closest("liner")
-    'linear'
-    """
-    matches = difflib.get_close_matches(name.lower(), _known_names(), n=1)
-    return matches[0] if matches else None
-
-
 def _exists(operator: str) -> bool:
     # The namespace has attributes that are not operators.
-    return isinstance(getattr(torch.ops.aten, operator, None), torch._ops.OpOverloadPacket)  # noqa: SLF001 - see above
-
-
-@functools.cache
-def _known_names() -> tuple[str, ...]:
-    """Return the names that users write; torch has no public list of its operators."""
-    public = {*dir(torch), *dir(torch.Tensor), *dir(functional)}
-    return tuple(sorted({name for name in public if not name.startswith("_") and _exists(name)} | _ALIASES.keys()))
+    return operator.isidentifier() and isinstance(getattr(torch.ops.aten, operator, None), torch._ops.OpOverloadPacket)  # noqa: SLF001 - see above

@@ -1,6 +1,5 @@
 """Resolution of a precision argument for this SynapseAI release, Gaudi generation and torch."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -91,9 +90,7 @@ def _merge_hmp_params(options: Options) -> Options:
     known = ("level", "verbose", "bf16_ops", "fp32_ops")
     for key in hmp_params:
         if key not in known:
-            close = difflib.get_close_matches(str(key), known, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"`hmp_params` must have no other keys than {', '.join(known)}, got {key!r}{hint}")
+            raise ValueError(f"`hmp_params` must have no other keys than {', '.join(known)}, got {key!r}")
     # None selects HMP's default, as after `dict.fromkeys(...)`.
     given = {key: value for key, value in hmp_params.items() if value is not None}
     return replace(

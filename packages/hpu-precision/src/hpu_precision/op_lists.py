@@ -59,8 +59,9 @@ class OpLists:
             fp32_file_path: Text file with names for float32.
 
         Raises:
-            OpListError: A file or a name is invalid, or an operator is in both lists.
-            TypeError: A list is not a collection of strings.
+            OpListError: A list is empty, a name is unknown, or an operator is in both lists.
+            OSError: A file cannot be read.
+            TypeError: A list is a string.
             ValueError: A list is given both as a file and in Python.
 
         >>> lists = OpLists.create(bf16_ops=["linear", "softplus"])
@@ -133,9 +134,9 @@ def _validate_names(entries: Iterable[Entry]) -> None:
     """Raise if a name has no operator."""
     for entry in entries:
         if not _op_names.operators(entry.name):
-            closest = _op_names.closest(entry.name)
-            hint = f", did you mean {closest!r}?" if closest else ""
-            raise OpListError(f"{entry.location}: torch has no op called {entry.name!r}{hint}")
+            raise OpListError(
+                f"{entry.location}: an op list must have the name of an op of torch, such as linear, got {entry.name!r}"
+            )
 
 
 def _validate_disjoint(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
