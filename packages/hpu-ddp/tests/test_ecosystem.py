@@ -37,24 +37,6 @@ def test_asynchronous_checkpoint_has_the_weights_of_all_ranks(on_ranks: OnRanks,
     assert on_ranks(_save_asynchronously, str(tmp_path)) == [True, True]
 
 
-def _average_weights() -> tuple[bytes, bool]:
-    """Train with an average of the weights; return it, and whether it differs from the last step's weights."""
-    averaging = _callbacks.EMAWeightAveraging(decay=0.5)
-    module = Classifier()
-    make_trainer(callbacks=[averaging]).fit(module, make_loader())
-    plain = Classifier()
-    make_trainer().fit(plain, make_loader())
-    return parameter_bytes(module), parameter_bytes(module) != parameter_bytes(plain)
-
-
-@pytest.mark.skipif(not hasattr(_callbacks, "EMAWeightAveraging"), reason="Requires: Lightning 2.6.1")
-def test_averaged_weights_are_the_same_on_all_ranks(on_ranks: OnRanks) -> None:
-    first, second = on_ranks(_average_weights)
-
-    assert first == second
-    assert first[1]
-
-
 class _Measured(Classifier):
     """Updates a collection of metrics in each step, and computes it once per epoch."""
 

@@ -95,18 +95,6 @@ def test_collectives(on_ranks: OnRanks) -> None:
     assert on_ranks(_run_collectives) == [(1.5, 2**25 + 2, [0.0, 1.0], "from 1")] * 2
 
 
-def _gather_with_gradients() -> list[float]:
-    fabric = _fabric()
-    value = torch.ones(2, device="hpu", requires_grad=True)
-    fabric.all_gather(value, sync_grads=True).sum().backward()
-    gradient: list[float] = value.grad.tolist() if value.grad is not None else []
-    return gradient
-
-
-def test_all_gather_sums_gradients_on_the_source_rank(on_ranks: OnRanks) -> None:
-    assert on_ranks(_gather_with_gradients) == [[2.0, 2.0]] * 2
-
-
 def _device_types() -> tuple[str, str, str]:
     fabric = _fabric()
     with fabric.init_module():

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from packaging.version import Version
 
 import hpu_sim
@@ -101,8 +100,8 @@ def _collectives_while_accumulating() -> list[int]:
     return _collectives_per_batch(accumulate_grad_batches=3)
 
 
-def _train_with_hook(wrap: bool) -> tuple[int, object, bytes]:
-    """Train with a hook that counts its calls; return the count, the hook's state, and the weights."""
+def _train_with_hook() -> tuple[list[object], bytes]:
+    """Train with a hook and a wrapper that note their calls; return these of a step, and the weights."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     calls: list[object] = []
@@ -118,9 +117,9 @@ def _train_with_hook(wrap: bool) -> tuple[int, object, bytes]:
 
         return outer
 
-    strategy = HPUDDPStrategy(ddp_comm_state="state", ddp_comm_hook=hook, ddp_comm_wrapper=wrapper if wrap else None)
+    strategy = HPUDDPStrategy(ddp_comm_state="state", ddp_comm_hook=hook, ddp_comm_wrapper=wrapper)
     module = _fit(Classifier(), strategy=strategy)
-    return len(calls), calls[0], parameter_bytes(module)
+    return calls, parameter_bytes(module)
 
 
 class _UsersStrategy(HPUDDPStrategy):
@@ -142,65 +141,36 @@ def _train_with_users_strategy() -> list[Any]:
     return strategy.seen
 
 
-def test_ddp_comm_hook_replaces_all_reduce(on_ranks: OnRanks) -> None:
-    plain = on_ranks(_weights_after_one_epoch)
-    results = on_ranks(_train_with_hook, False)
-
-    assert [(calls, state) for calls, state, _ in results] == [(BATCHES, "state")] * 2
-    assert [trained for _, _, trained in results] == plain
-
-
 def _weights_after_one_epoch() -> bytes:
     return parameter_bytes(_fit(Classifier()))
 
 
-def test_ddp_comm_wrapper(on_ranks: OnRanks) -> None:
-    results = on_ranks(_train_with_hook, True)
+def test_ddp_comm_hook_and_its_wrapper_replace_all_reduce(on_ranks: OnRanks) -> None:
+    plain = on_ranks(_weights_after_one_epoch)
+    results = on_ranks(_train_with_hook)
 
-    assert [(calls, first) for calls, first, _ in results] == [(2 * BATCHES, "wrapper")] * 2
-
-
-def _average_models(period: int) -> list[bytes]:
-    """Train with post-local SGD from the first step; return the weights after each step."""
-    from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook
-
-    class RecordingClassifier(Classifier):
-        def on_train_batch_end(self, *args: Any) -> None:
-            seen.append(parameter_bytes(self))
-
-    seen: list[bytes] = []
-    # Each rank has its own group, so gradients are local and only the models are averaged.
-    own_group = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
-    strategy = HPUDDPStrategy(
-        ddp_comm_state=PostLocalSGDState(None, own_group, start_localSGD_iter=0, post_local_gradient_allreduce=True),
-        ddp_comm_hook=post_localSGD_hook,
-        model_averaging_period=period,
-    )
-    _fit(RecordingClassifier(), strategy=strategy)
-    return seen
+    assert [calls for calls, _ in results] == [["wrapper", "state"] * BATCHES] * 2
+    assert [trained for _, trained in results] == plain
 
 
-def test_model_averaging_period(on_ranks: OnRanks) -> None:
-    on_ranks(_weights_after_one_epoch)  # `dist.new_group` requires the default process group.
-    first, second = on_ranks(_average_models, 2)
-
-    is_same = [weights == other for weights, other in zip(first, second, strict=True)]
-    assert is_same == [True, False] * (BATCHES // 2)
-
-
-def _evaluate(loop: str) -> list[dict[str, float]]:
-    results: list[dict[str, float]] = getattr(make_trainer(), loop)(Classifier(), make_loader(), verbose=False)
-    return results
+def _fit_and_evaluate() -> list[float]:
+    module = Classifier()
+    trainer = make_trainer()
+    losses = [getattr(trainer, loop)(module, make_loader(), verbose=False)[0]["loss"] for loop in ("validate", "test")]
+    trainer.fit(module, make_loader(), make_loader())
+    return [*losses, trainer.test(module, make_loader(), verbose=False)[0]["loss"]]
 
 
-@pytest.mark.parametrize("loop", ["validate", "test"])
-def test_evaluation_averages_metrics_over_ranks(loop: str, on_ranks: OnRanks) -> None:
+def test_evaluation_averages_metrics_over_ranks(on_ranks: OnRanks) -> None:
+    """Also after a training."""
     batch = tuple(torch.cat(parts) for parts in zip(*make_loader(), strict=True))
     expected = Classifier().compute_loss((batch[0], batch[1])).item()
 
-    results = on_ranks(_evaluate, loop)
+    (validated, tested, trained), other = on_ranks(_fit_and_evaluate)
 
-    assert [result[0]["loss"] for result in results] == pytest.approx([expected] * 2, abs=1e-6)
+    assert [validated, tested] == pytest.approx([expected] * 2, abs=1e-6)
+    assert other == [validated, tested, trained]
+    assert trained < expected
 
 
 def _predict() -> list[list[float]]:
@@ -322,31 +292,6 @@ def _device_comparisons() -> set[bool]:
     module.comparisons = set()
     _fit(module)
     return module.comparisons
-
-
-@pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
-def test_init_module_creates_on_the_device(on_ranks: OnRanks) -> None:
-    assert on_ranks(_device_types_of_new_module) == [{"hpu"}] * 2
-
-
-def _device_types_of_new_module() -> set[str]:
-    with make_trainer().init_module():
-        module = Classifier()
-    return {parameter.device.type for parameter in module.parameters()}
-
-
-def _fit_then_test() -> float:
-    module = Classifier()
-    trainer = make_trainer()
-    trainer.fit(module, make_loader(), make_loader())
-    loss: float = trainer.test(module, make_loader(), verbose=False)[0]["loss"]
-    return loss
-
-
-def test_test_after_fit(on_ranks: OnRanks) -> None:
-    first, second = on_ranks(_fit_then_test)
-
-    assert first == second
 
 
 def _has_sigterm_replacements() -> list[bool]:
