@@ -60,15 +60,6 @@ def test_two_ranks_train_like_one_device(
         assert losses[strategy] == pytest.approx(expected, abs=1e-5)
 
 
-def _train_transformers() -> tuple[list[float], list[float]]:
-    return train_on_one_device("transformer", steps=5), train_sharded("transformer", steps=5)
-
-
-def test_transformer_trains_like_on_one_device(on_ranks: OnRanks) -> None:
-    for expected, losses in on_ranks(_train_transformers):
-        assert losses == pytest.approx(expected, abs=1e-5)
-
-
 def _train_on_single_rank() -> tuple[list[float], list[float], str]:
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy="HYBRID_SHARD")
     losses = train(ImageClassifier(), make_trainer(strategy=strategy, devices=1))

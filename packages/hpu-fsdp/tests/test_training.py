@@ -52,14 +52,6 @@ class FrozenClassifier(ImageClassifier):
             self.net[layer].weight.requires_grad_(False)
 
 
-class LayerOptimizers(ImageClassifier):
-    """Classifier with an optimizer per layer."""
-
-    def configure_optimizers(self) -> Any:
-        """Return two optimizers."""
-        return [torch.optim.SGD(self.net[layer].parameters(), lr=0.1) for layer in (0, 2)]
-
-
 def _compare() -> dict[str, tuple[list[float], list[float]]]:
     """Return the losses of one device and of FSDP, by feature."""
     features: dict[str, dict[str, Any]] = {
@@ -71,20 +63,12 @@ def _compare() -> dict[str, tuple[list[float], list[float]]]:
         for name, options in features.items()
     }
     plain = _fit(ImageClassifier(), sharded=False)
-    recompute = {"activation_checkpointing_policy": {Layer}}
-    losses["activation checkpointing"] = (plain, _fit(ImageClassifier(), sharded=True, options=recompute))
-    losses["unlimited all-gathers"] = (
-        plain,
-        _fit(ImageClassifier(), sharded=True, options={"limit_all_gathers": False}),
-    )
-    losses["flat parameters"] = (
-        plain,
-        _fit(ImageClassifier(), sharded=True, options={"use_orig_params": False}),
-    )
-    losses["broadcast weights"] = (
-        plain,
-        _fit(ImageClassifier(), sharded=True, options={"sync_module_states": True}),
-    )
+    more: dict[str, dict[str, Any]] = {
+        "activation checkpointing": {"activation_checkpointing_policy": {Layer}},
+        "flat parameters": {"use_orig_params": False},
+    }
+    for name, options in more.items():
+        losses[name] = (plain, _fit(ImageClassifier(), sharded=True, options=options))
     losses["accumulation with SHARD_GRAD_OP"] = (
         losses["accumulation"][0],
         _fit(
@@ -103,26 +87,10 @@ def compared(on_ranks: OnRanks) -> list[dict[str, tuple[list[float], list[float]
     return on_ranks(_compare, seconds=150)
 
 
-@pytest.mark.parametrize(
-    "feature",
-    [
-        "clipping",
-        "accumulation",
-        "accumulation with SHARD_GRAD_OP",
-        "activation checkpointing",
-        "unlimited all-gathers",
-        "flat parameters",
-        "broadcast weights",
-        "frozen parameters",
-        "own wrapping",
-    ],
-)
-def test_feature_trains_like_on_one_device(
-    feature: str, compared: list[dict[str, tuple[list[float], list[float]]]]
-) -> None:
+def test_features_train_like_on_one_device(compared: list[dict[str, tuple[list[float], list[float]]]]) -> None:
     for rank in compared:
-        expected, losses = rank[feature]
-        assert losses == pytest.approx(expected, abs=1e-5)
+        for feature, (expected, losses) in rank.items():
+            assert losses == pytest.approx(expected, abs=1e-5), feature
 
 
 # `test_parity` trains with all sharding strategies in float32. A precision says what is gathered and reduced.
@@ -305,18 +273,6 @@ def test_lazy_mode_is_refused_with_the_variable_to_set(on_ranks: OnRanks) -> Non
 
     assert message.startswith("HPUFSDPStrategy needs eager mode, got lazy mode")
     assert message.endswith("set PT_HPU_LAZY_MODE=0 before the program starts")
-
-
-def _train_with_two_optimizers() -> str:
-    with pytest.raises(RuntimeError) as error:
-        train(LayerOptimizers(), make_trainer(strategy=HPUFSDPStrategy(), devices=1))
-    return str(error.value)
-
-
-def test_several_optimizers_need_manual_optimization(on_ranks: OnRanks) -> None:
-    [message] = on_ranks(_train_with_two_optimizers, count=1)
-
-    assert "Training with multiple optimizers is only supported with manual optimization" in message
 
 
 def _set_up() -> tuple[list[int], str]:
