@@ -19,7 +19,7 @@ import hpu_fsdp
 import hpu_precision
 import hpu_profiler
 import lightning_habana
-from hpu_core import frameworks, plugins
+from hpu_core import frameworks
 
 from .interface import ARGUMENTS, MODULES
 
@@ -98,28 +98,11 @@ def test_constructors_accept_the_same_arguments(path: str) -> None:
     signature.bind(**{name: name for name in ARGUMENTS[path].split() if name != "*"})
 
 
-@pytest.mark.parametrize("devices", [[0, 0], 1.5, "two"])
-def test_invalid_devices_raise_misconfiguration_exception(devices: Any) -> None:
-    with pytest.raises(_MISCONFIGURATION, match="`devices`"):
-        lightning_habana.HPUAccelerator.parse_devices(devices)
-
-
 @pytest.mark.parametrize("error", [_MISCONFIGURATION, ValueError])
 def test_another_device_is_refused(error: type[Exception]) -> None:
     """The Trainer's accelerator raised a MisconfigurationException for it, Fabric's a ValueError."""
     with pytest.raises(error, match="Device should be HPU, got cpu instead"):
         lightning_habana.fabric.HPUAccelerator().setup_device(torch.device("cpu"))
-
-
-def test_parallel_devices_have_no_index() -> None:
-    """Programs compare them with `torch.device("hpu")`."""
-    assert lightning_habana.HPUAccelerator.get_parallel_devices(2) == [torch.device("hpu")] * 2
-
-
-@pytest.mark.parametrize("plugin", [lightning_habana.HPUPrecisionPlugin, lightning_habana.fabric.HPUPrecision])
-def test_unknown_precision_raises_value_error(plugin: Any) -> None:
-    with pytest.raises(ValueError, match="precision"):
-        plugin("int4", device="hpu")
 
 
 def test_register_strategies_registers_the_archived_names() -> None:
@@ -181,11 +164,6 @@ def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.Mon
 
 def test_hpu_available_equals_is_available() -> None:
     assert lightning_habana.HPU_AVAILABLE is hpu_core.is_available()
-
-
-def test_peers_are_registered_as_plugins() -> None:
-    """Strings select classes from the same packages."""
-    assert {"hpu-ddp", "hpu-deepspeed", "hpu-precision", "hpu-profiler"} <= set(plugins.installed())
 
 
 def test_media_loaders_are_hpu_datas() -> None:

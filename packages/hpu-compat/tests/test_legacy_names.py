@@ -78,7 +78,7 @@ def test_lightning_has_a_stub_or_class_to_replace(module_name: str, name: str) -
     """Canary: a stub that moves within Lightning would not be replaced any more."""
     value = vars(sys.modules[f"{_ROOT}.{module_name}"])[name]
 
-    assert _legacy_names._is_replaceable(value, _ROOT)
+    assert _legacy_names._is_stub(value, _ROOT)
 
 
 def test_lightnings_last_module_exists() -> None:

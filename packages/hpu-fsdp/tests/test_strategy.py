@@ -86,7 +86,7 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
 
     with (
         pytest.raises(ValueError, match="the module must have parameters to shard, got Tanh without any"),
-        _setup.preparing(strategy, torch.nn.Tanh()),
+        _setup.prepare_units(strategy, torch.nn.Tanh()),
     ):
         pass
 

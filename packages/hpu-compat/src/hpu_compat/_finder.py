@@ -15,7 +15,7 @@ from hpu_core.import_hooks import ImportHook
 from hpu_core.lazy_exports import lazy_attributes
 
 _ROOT: Final = "lightning_habana"
-_ARCHIVED: Final = "lightning-habana"
+_DISTRIBUTION: Final = "lightning-habana"
 
 
 def check_conflict() -> None:
@@ -27,14 +27,14 @@ def check_conflict() -> None:
     from importlib import metadata
 
     try:
-        version = metadata.version(_ARCHIVED)
+        version = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return
     from hpu_core.install_hints import install_command
 
     raise ImportError(
-        f"{_ARCHIVED} {version} must not be installed together with hpu-compat, because their files overwrite each "
-        f"other: pip uninstall --yes {_ARCHIVED} hpu-compat && {install_command('hpu-compat')}",
+        f"{_DISTRIBUTION} {version} must not be installed together with hpu-compat, because their files overwrite each "
+        f"other: pip uninstall --yes {_DISTRIBUTION} hpu-compat && {install_command('hpu-compat')}",
         name=_ROOT,
     )
 
@@ -64,8 +64,8 @@ def attributes(module: str, names: Mapping[str, str]) -> tuple[Callable[[str], o
     The submodules are attributes too, because the archived package imported them eagerly.
     """
     files = (file.name for file in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ())))
-    tabled = (other.rpartition(".") for other in _names.EXPORTED)
-    submodules = [*files, *(name for parent, _, name in tabled if parent == _below_root(module))]
+    exported = (other.rpartition(".") for other in _names.EXPORTED)
+    submodules = [*files, *(name for parent, _, name in exported if parent == _relative_name(module))]
     getters: dict[str, Callable[[], object]] = {
         **{name: functools.partial(importlib.import_module, f"{module}.{name}") for name in submodules},
         **{name: functools.partial(load, target, f"{module}.{name}") for name, target in names.items()},
@@ -102,14 +102,14 @@ class _Finder(ImportHook):
 
     def exec_module(self, module: ModuleType) -> None:
         """Give a new module its names."""
-        name = _below_root(module.__name__)
+        name = _relative_name(module.__name__)
         exports = _names.exports(name)
         get, list_names = attributes(module.__name__, {**exports, **_names.UNEXPORTED.get(name, {})})
         vars(module).update(__all__=sorted(exports), __getattr__=get, __dir__=list_names)
         module.__doc__ = "Re-exports of the archived package."
 
 
-def _below_root(module: str) -> str:
+def _relative_name(module: str) -> str:
     """Return the part after `lightning_habana.`; the empty string for the package itself and any other module."""
     root, _, name = module.partition(".")
     return name if root == _ROOT else ""

@@ -45,7 +45,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 # Modules whose classes may be replaced: that of the stubs, and those of Lightning 2.0's classes.
-_REPLACEABLE_MODULES: Final = frozenset({_STUBS, *(module for module in NAMES if "hpu" in module)})
+_STUB_MODULES: Final = frozenset({_STUBS, *(module for module in NAMES if "hpu" in module)})
 
 _MISSING: Final = object()
 
@@ -61,7 +61,7 @@ def patch(lightning: ModuleType) -> None:
         if module not in sys.modules or module in _originals:
             continue
         namespace = vars(sys.modules[module])
-        replaced = [name for name in names if _is_replaceable(namespace.get(name, _MISSING), root)]
+        replaced = [name for name in names if _is_stub(namespace.get(name, _MISSING), root)]
         for name in set(names) - set(replaced):
             _log.warning("%s.%s is Lightning's own and is not replaced", module, name)
         originals = {name: namespace.pop(name, _MISSING) for name in ("__getattr__", *replaced)}
@@ -84,11 +84,11 @@ def unpatch() -> None:
                 vars(sys.modules[module]).pop(name, None)
 
 
-def _is_replaceable(value: Any, root: str) -> bool:
+def _is_stub(value: Any, root: str) -> bool:
     """Return whether a value is missing, one of Lightning's stubs or a class of Lightning 2.0."""
     if value is _MISSING:
         return True
-    return isinstance(value, type) and value.__module__.removeprefix(f"{root}.") in _REPLACEABLE_MODULES
+    return isinstance(value, type) and value.__module__.removeprefix(f"{root}.") in _STUB_MODULES
 
 
 def _load(name: str, module: str, framework: str) -> Any:

@@ -60,5 +60,5 @@ UNEXPORTED: Final[Mapping[str, Mapping[str, str]]] = {
 @functools.cache
 def exports(module: str) -> dict[str, str]:
     """Return the names that a module of the table exports, and the object behind each."""
-    below = (names for other, names in EXPORTED.items() if f"{other}.".startswith(f"{module}."))
-    return {name: target for names in below for name, target in names.items()}
+    children = (names for other, names in EXPORTED.items() if f"{other}.".startswith(f"{module}."))
+    return {name: target for names in children for name, target in names.items()}

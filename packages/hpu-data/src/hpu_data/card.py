@@ -102,11 +102,11 @@ class CardDecoder:
         for index in self.pending[step].tolist():
             key = SampleKey.of(index, self._seed, self._epoch)
             file, size = self.files.read(key)
-            window, flipped = self._transform.draw(size, self._generator.manual_seed(key.seed))
+            window, flips = self._transform.draw(size, self._generator.manual_seed(key.seed))
             label = self._pad_label if key.is_padding and self._pad_label is not None else self.files.samples[key][1]
             files.append(file)
             windows.append(window)
-            rows.append((label, *flipped))
+            rows.append((label, *flips))
         return files, np.array(windows, dtype=np.float32), np.array(rows, dtype=np.int32)
 
     def _build(self) -> Any:
@@ -145,14 +145,14 @@ class CardDecoder:
                 super().__init__(device="legacy", prefetch_depth=_PREFETCH, batch_size=size, pipe_name="hpu-data")
 
             def definegraph(self) -> Any:
-                jpegs, windows, rows = fn.MediaExtReaderOp(impl=Reader, num_outputs=3)()
+                files, windows, rows = fn.MediaExtReaderOp(impl=Reader, num_outputs=3)()
                 decode = fn.ImageDecoder(
                     device="hpu",
                     output_format=types.imgtype.RGB_P,
                     resize=list(transform.size),
                     resampling_mode=getattr(types.ftype, transforms.FILTERS[transform.interpolation]),
                 )
-                return decode(jpegs, windows), rows
+                return decode(files, windows), rows
 
         return bridge.load_media("plugins.iterator_pytorch").HPUGenericPytorchIterator(mediapipe=Pipe())
 

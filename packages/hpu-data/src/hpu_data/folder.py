@@ -45,8 +45,8 @@ def files_of(dataset: Dataset[Any]) -> tuple[ImageFiles, Any]:
     other = [file for file, _ in samples if not str(file).lower().endswith(_EXTENSIONS)]
     if other:
         raise CardDecodeError(f"the card decodes JPEG files, and {len(other)} of {len(samples)} are not: {other[0]}")
-    relabel = source.target_transform or int
-    labels = {label: relabel(label) for label in {label for _, label in samples}}
+    to_label = source.target_transform or int
+    labels = {label: to_label(label) for label in {label for _, label in samples}}
     if not all(isinstance(label, int) for label in labels.values()):
         raise CardDecodeError("`target_transform` must return an int")
     largest = max((file for file, _ in samples), key=lambda file: Path(file).stat().st_size)

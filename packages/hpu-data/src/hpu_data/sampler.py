@@ -82,7 +82,7 @@ class EpochSampler(RankBatchSampler):
             if value < 1:
                 raise ValueError(f"`{name}` must be a positive int, got {value!r}")
         self.size, self.batch_size, self.last = size, batch_size, last
-        self._is_begun = False
+        self._is_running = False
 
     def __len__(self) -> int:
         """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
@@ -100,10 +100,10 @@ class EpochSampler(RankBatchSampler):
         Raises:
             ValueError: A loaded state is of another data set, batch size or number of ranks.
         """
-        if self._is_begun:
+        if self._is_running:
             self.epoch += 1
             self.start = 0
-        self._is_begun = True
+        self._is_running = True
         self.check_state()
         self.position = self.start
         return self.start
@@ -133,14 +133,14 @@ class EpochSampler(RankBatchSampler):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, which decides the order. Another epoch, or one that has begun, begins with its first batch."""
-        if self._is_begun:
+        if self._is_running:
             self.position = self.start = 0
-        self._is_begun = False
+        self._is_running = False
         super().set_epoch(epoch)
 
     def load_state_dict(self, state_dict: Mapping[str, int]) -> None:
         """Continue after the batches that had been delivered when the state was saved."""
-        self._is_begun = False
+        self._is_running = False
         super().load_state_dict(state_dict)
 
     def shape(self) -> dict[str, int]:

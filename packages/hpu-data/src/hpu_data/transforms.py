@@ -60,10 +60,10 @@ class CardTransform:
         The random numbers are torchvision's, in its order.
         """
         window = self.window(size, generator)
-        flipped = [False, False]
+        flips = [False, False]
         for is_vertical, probability in self.flips:
-            flipped[is_vertical] ^= bool(torch.rand(1, generator=generator) < probability)
-        return window, flipped
+            flips[is_vertical] ^= bool(torch.rand(1, generator=generator) < probability)
+        return window, flips
 
     def finish(self, images: torch.Tensor, flips: torch.Tensor) -> torch.Tensor:
         """Flip and normalize decoded images, as torchvision does.
@@ -73,8 +73,8 @@ class CardTransform:
             flips: `(images, 2)`, whether each is flipped horizontally and vertically.
         """
         for is_vertical in {is_vertical for is_vertical, _ in self.flips}:
-            flipped = images.flip(2 if is_vertical else 3)
-            images = torch.where(flips[:, int(is_vertical)].bool().view(-1, 1, 1, 1), flipped, images)
+            mirrored = images.flip(2 if is_vertical else 3)
+            images = torch.where(flips[:, int(is_vertical)].bool().view(-1, 1, 1, 1), mirrored, images)
         if self.is_float:
             images = images.to(torch.float32).div(255)
         if self.normalization:
@@ -219,8 +219,8 @@ def _random_window(
     logs = torch.log(torch.tensor(ratio))
     for _ in range(_ATTEMPTS):
         area = width * height * torch.empty(1).uniform_(scale[0], scale[1], generator=generator).item()
-        drawn = torch.empty(1).uniform_(float(logs[0]), float(logs[1]), generator=generator)
-        aspect = torch.exp(drawn).item()
+        log_ratio = torch.empty(1).uniform_(float(logs[0]), float(logs[1]), generator=generator)
+        aspect = torch.exp(log_ratio).item()
         w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < w <= width and 0 < h <= height:
             top = int(torch.randint(0, height - h + 1, (1,), generator=generator))

@@ -57,7 +57,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
     """
 
     strategy_name = "hpu_ddp"
-    _trained = 0
+    _trainable = 0
     wrapper_arguments = "_ddp_kwargs"
     saves_alone = True
     _multiprocessing_launcher = HPUMultiProcessingLauncher
@@ -98,21 +98,21 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
     def configure_ddp(self) -> None:
         """Wrap the module, which reduces the gradients of the parameters that are trained now."""
         super().configure_ddp()
-        self._trained = self._count_trained()
+        self._trainable = self._num_trainable()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Wrap the module again where a callback such as BackboneFinetuning has unfrozen or frozen parts of it."""
         if (
             batch_idx == 0
             and isinstance(self.model, DistributedDataParallel)
-            and self._trained != self._count_trained()
+            and self._trainable != self._num_trainable()
         ):
             # torch removes the hooks of the last wrapper with it.
             self.model = self.lightning_module
             self.configure_ddp()
         super().on_train_batch_start(batch, batch_idx)
 
-    def _count_trained(self) -> int:
+    def _num_trainable(self) -> int:
         return sum(parameter.requires_grad for parameter in self.lightning_module.parameters())  # type: ignore[union-attr] # there is one in `fit`.
 
     def determine_ddp_device_ids(self) -> None:

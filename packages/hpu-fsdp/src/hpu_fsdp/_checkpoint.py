@@ -21,7 +21,7 @@ from hpu_fsdp._torch import (
     has_extra_states,
     loading_extra_states,
     optimizer_states_on,
-    resized_extra_states,
+    resize_extra_states,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def load(
     modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
     module = getattr(strategy, "lightning_module", None)
     trains = module is not None and module.trainer.training
-    _check_loadable(source, type(strategy).__name__, key, trains=trains)
+    _check_checkpoint(source, type(strategy).__name__, key, trains=trains)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states:
         loaded: dict[str, Any] = load_checkpoint(source, **options)
@@ -117,7 +117,7 @@ def _buffered(partial: Path) -> Iterator[Callable[[Any], None]]:
     copied.update(_copy_to_cpu(states[0]))
 
 
-def _check_loadable(path: Path, strategy: str, weights_key: str | None, *, trains: bool) -> None:
+def _check_checkpoint(path: Path, strategy: str, weights_key: str | None, *, trains: bool) -> None:
     """Raise an error for a folder that is not a checkpoint of a strategy.
 
     Args:
@@ -167,7 +167,7 @@ def _extra_states_of(path: Path, modules: dict[str, Any], *, weights_only: bool 
             saved = FileSystemReader(path).read_metadata().state_dict_metadata if modules else {}
             for name, module in modules.items():
                 sizes = {key.removeprefix(f"{name}."): getattr(entry, "size", None) for key, entry in saved.items()}
-                stack.enter_context(resized_extra_states(module, sizes))
+                stack.enter_context(resize_extra_states(module, sizes))
             yield
             return
         checkpoint = torch.load(path, mmap=True, map_location="cpu", weights_only=weights_only) if modules else {}

@@ -59,15 +59,13 @@ def check_versions(cls: type) -> None:
     version = frameworks.current().version
     names = " ".join(base.__name__ for base in cls.__mro__)
     first, first_torch, release = next(first for part, first in _FIRST.items() if part in names)
-    instead = "or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
+    hint = "or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
     if version < Version(f"{first}.dev0"):
-        raise ImportError(
-            f"{cls.__name__} needs Lightning {first} or newer, got {version}: upgrade Lightning, {instead}"
-        )
+        raise ImportError(f"{cls.__name__} needs Lightning {first} or newer, got {version}: upgrade Lightning, {hint}")
     if Version(torch.__version__) < Version(f"{first_torch}.dev0"):
         raise ImportError(
             f"{cls.__name__} needs torch {first_torch} or newer, which comes with SynapseAI {release}, got "
-            f"{torch.__version__}: upgrade, {instead}"
+            f"{torch.__version__}: upgrade, {hint}"
         )
 
 

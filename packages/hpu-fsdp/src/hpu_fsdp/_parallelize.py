@@ -10,7 +10,7 @@ from hpu_fsdp import _setup, _torch
 
 
 @contextmanager
-def building_mesh(strategy: Any) -> Iterator[None]:
+def mesh_setup(strategy: Any) -> Iterator[None]:
     """Return the context of Lightning's set-up, which builds the mesh.
 
     Raises:
@@ -31,7 +31,7 @@ def building_mesh(strategy: Any) -> Iterator[None]:
     _setup.create_context_parallel(strategy, sizes["_data_parallel_size"], sizes["_tensor_parallel_size"])
 
 
-def finish_parallelization(strategy: Any, module: Module) -> None:
+def finish_sharding(strategy: Any, module: Module) -> None:
     """Restrict reductions to sums, and check that parameters are sharded.
 
     Raises:

@@ -126,7 +126,7 @@ def share_attention(strategy: Any, module: Module) -> None:
 
 
 @contextmanager
-def choosing_sharding(strategy: Any) -> Iterator[None]:
+def sharding_setup(strategy: Any) -> Iterator[None]:
     """Return the context of Lightning's set-up, behind which the sharding is chosen.
 
     Raises:
@@ -165,7 +165,7 @@ def wrapping(strategy: Any) -> AbstractContextManager[Any]:
     """Return a context in which torch's `wrap` shards modules, after they are moved to the device."""
 
     def wrap(module: Module, **arguments: Any) -> FullyShardedDataParallel:
-        with preparing(strategy, module):
+        with prepare_units(strategy, module):
             return FullyShardedDataParallel(module, **{**fsdp_arguments(strategy), **arguments})
 
     return enable_wrap(
@@ -182,7 +182,7 @@ def finish_wrapping(strategy: Any, module: Module) -> None:
     if strategy.world_size == 1:
         _torch.skip_all_reduce(module)
         return
-    _torch.refuse_second_derivatives(module)
+    _torch.reject_double_backward(module)
     units = FullyShardedDataParallel.fsdp_modules(module)
     if len(units) != 1 or strategy.sharding_strategy is ShardingStrategy.NO_SHARD:
         return
@@ -196,7 +196,7 @@ def finish_wrapping(strategy: Any, module: Module) -> None:
 
 
 @contextmanager
-def preparing(strategy: Any, module: Module) -> Iterator[None]:
+def prepare_units(strategy: Any, module: Module) -> Iterator[None]:
     """Return a context in which to wrap a module, whose units are moved to the device one by one.
 
     Raises:

@@ -37,7 +37,7 @@ class HPUShardedGradScaler(ShardedGradScaler):
         return {device: flag.to("hpu") for device, flag in found.items()}
 
 
-def drop_cleared_gradients(module: Module) -> None:
+def drop_stale_gradients(module: Module) -> None:
     """Drop the sharded gradients whose parameters' gradients are None, before a backward pass.
 
     Lightning clears gradients between forward and backward. Without this, torch 2.0 to 2.13 accumulate the previous
@@ -50,17 +50,17 @@ def drop_cleared_gradients(module: Module) -> None:
             handle._reset_flat_param_grad_info_if_needed()  # noqa: SLF001 - as above.
 
 
-def refuse_second_derivatives(module: Module) -> None:
+def reject_double_backward(module: Module) -> None:
     """Have the units inside of a module raise a NotImplementedError in a backward pass with `create_graph=True`.
 
     torch documents no such pass, frees the parameters that the second one needs, and computes other gradients silently.
     """
     for part in FullyShardedDataParallel.fsdp_modules(module):
         if part is not module:
-            part.register_forward_hook(_refuse_second_derivatives)
+            part.register_forward_hook(_reject_double_backward)
 
 
-def _refuse_second_derivatives(unit: Module, _: object, output: Any) -> None:
+def _reject_double_backward(unit: Module, _: object, output: Any) -> None:
     def check(gradient: torch.Tensor) -> None:  # noqa: ARG001 - a hook's argument.
         if torch.is_grad_enabled():
             raise NotImplementedError(
@@ -103,7 +103,7 @@ def extra_states(state_dict: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def resized_extra_states(module: Module, sizes: Mapping[str, torch.Size | None]) -> Iterator[None]:
+def resize_extra_states(module: Module, sizes: Mapping[str, torch.Size | None]) -> Iterator[None]:
     """Return a context in which a module's state dict has extra states of the given sizes, to load saved ones into."""
 
     def resize(_: Module, state_dict: dict[str, Any], *__: object) -> None:

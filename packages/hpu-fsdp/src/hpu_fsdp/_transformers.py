@@ -78,7 +78,7 @@ def _register(implementation: str) -> str:
     attentions = importlib.import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
     masks = importlib.import_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
     name = _PREFIX + implementation
-    attentions.register(name, functools.partial(_attend, attentions[implementation]))
+    attentions.register(name, functools.partial(_attention, attentions[implementation]))
     if implementation in masks:
         masks.register(name, functools.partial(_make_mask, masks[implementation]))
     return name
@@ -95,7 +95,7 @@ class _LocalHeads:
         return getattr(self._layer, name)
 
 
-def _attend(  # noqa: PLR0913, PLR0917 - transformers' arguments.
+def _attention(  # noqa: PLR0913, PLR0917 - transformers' arguments.
     attention: Callable[..., Any],
     layer: Module,
     query: torch.Tensor,
@@ -120,5 +120,5 @@ def _attend(  # noqa: PLR0913, PLR0917 - transformers' arguments.
 def _make_mask(make: Callable[..., Any], *, q_length: int, kv_length: int, **options: Any) -> Any:
     """Return the mask of whole sequences; a padding mask is whole, and the model has a part of the tokens."""
     length = q_length * context_parallel.active().size
-    whole = length if context_parallel.active().size > 1 else kv_length
-    return make(q_length=length, kv_length=whole, **options)
+    length_of_keys = length if context_parallel.active().size > 1 else kv_length
+    return make(q_length=length, kv_length=length_of_keys, **options)

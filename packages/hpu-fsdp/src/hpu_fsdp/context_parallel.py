@@ -103,8 +103,8 @@ class ContextParallel:
             for key, value in batch.items()
         }
         if positions is None:
-            whole = torch.arange(length, device=ids.device).expand(ids.shape)
-            result["position_ids"] = self.split(whole)
+            positions = torch.arange(length, device=ids.device).expand(ids.shape)
+            result["position_ids"] = self.split(positions)
         mask = result.pop("attention_mask", None)
         if mask is not None and not bool(batch["attention_mask"].all()):
             result["attention_mask"] = batch["attention_mask"]
@@ -121,9 +121,9 @@ class ContextParallel:
         self._is_checked = True
         weights = torch.arange(1, ids.numel() + 1).view(ids.shape)
         total = (ids.cpu() * weights).sum().float()
-        extremes = torch.stack([total, -total]).to("hpu")
-        dist.all_reduce(extremes, op=dist.ReduceOp.MAX, group=self.group)
-        if extremes[0] != -extremes[1]:
+        bounds = torch.stack([total, -total]).to("hpu")
+        dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=self.group)
+        if bounds[0] != -bounds[1]:
             raise ValueError(
                 f"the {self.size} ranks that share a sequence must have the same batch: leave the sampler to the "
                 "Trainer or to Fabric, or pass `strategy.distributed_sampler_kwargs` to your own, and draw no random "

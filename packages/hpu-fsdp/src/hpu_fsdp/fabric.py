@@ -54,7 +54,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
     context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _setup.choosing_sharding
+    _setting_up = _setup.sharding_setup
     _save = _checkpoint.save_with_fabric
     _load = _checkpoint.load
     # Raises an error: torch writes the files.
@@ -105,7 +105,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         Raises:
             ValueError: The module has no parameters.
         """
-        with _setup.preparing(self, module):
+        with _setup.prepare_units(self, module):
             sharded = super().setup_module(module)
         _setup.finish_wrapping(self, sharded)
         _setup.share_attention(self, sharded)
@@ -119,7 +119,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute gradients and reduce them, without those that the optimizer has cleared since the forward pass."""
         for sharded in self._sharded_modules:
-            _torch.drop_cleared_gradients(sharded)
+            _torch.drop_stale_gradients(sharded)
         super().backward(tensor, module, *args, **kwargs)
 
     def clip_gradients_norm(

@@ -38,7 +38,7 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
     context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _parallelize.building_mesh
+    _setting_up = _parallelize.mesh_setup
     _save = _checkpoint.save_with_fabric
     _load = _checkpoint.load
     # Raises an error: torch writes the files.
@@ -80,7 +80,7 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
         sharded = self._user_parallelize_fn(module, mesh)
         # Lightning refuses other results.
         if hasattr(sharded, "modules"):
-            _parallelize.finish_parallelization(self, sharded)
+            _parallelize.finish_sharding(self, sharded)
         return sharded
 
 

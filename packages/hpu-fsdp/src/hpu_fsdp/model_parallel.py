@@ -58,7 +58,7 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _parallelize.building_mesh
+    _setting_up = _parallelize.mesh_setup
     _save = _checkpoint.save
     _load = _checkpoint.load
 
@@ -83,7 +83,7 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
             ValueError: `configure_model` has sharded no parameter.
         """
         if self.model is not None and self.overrides_configure_model():
-            _parallelize.finish_parallelization(self, self.model)
+            _parallelize.finish_sharding(self, self.model)
             sharded_modules.note(self.model, sharded_modules.Sharding(self.sharding_arguments))
             _setup.share_attention(self, self.model)
         # Gathered parameters stay, and a later `fit` cannot write to inference tensors; Lightning does so for FSDP.

@@ -84,7 +84,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
     context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _setup.choosing_sharding
+    _setting_up = _setup.sharding_setup
     _save = _checkpoint.save
     _load = _checkpoint.load
     # Lightning refuses the names in its own list with another accelerator than CUDA.
@@ -153,7 +153,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         """Drop gradients that the optimizer has cleared since the forward pass."""
         super().pre_backward(closure_loss)
         if self.model is not None:
-            _torch.drop_cleared_gradients(self.model)
+            _torch.drop_stale_gradients(self.model)
 
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
@@ -163,13 +163,13 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         kept = sharded_modules.find(model)
         if kept is not None and kept.wrapper is not None:
             return kept.wrapper
-        with _setup.preparing(self, model), _setup.one_dtype():
+        with _setup.prepare_units(self, model), _setup.one_dtype():
             wrapped = super()._setup_model(model)
         _setup.finish_wrapping(self, wrapped)
-        is_whole = self.sharding_strategy is ShardingStrategy.NO_SHARD
+        is_replicated = self.sharding_strategy is ShardingStrategy.NO_SHARD
         wrapper = None if wrapped is model else wrapped
-        sharded_modules.note(model, sharded_modules.Sharding(self.sharding_arguments, wrapper, is_whole))
-        if not is_whole:
+        sharded_modules.note(model, sharded_modules.Sharding(self.sharding_arguments, wrapper, is_replicated))
+        if not is_replicated:
             part = sum(parameter.numel() for parameter in wrapped.parameters())
             rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
         return wrapped

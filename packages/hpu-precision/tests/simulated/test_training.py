@@ -11,7 +11,7 @@ import torch
 import torchmetrics
 from packaging.version import Version
 
-from hpu_core import casts, frameworks
+from hpu_core import frameworks
 from hpu_precision import HPUPrecisionPlugin
 from hpu_testing.modules import BATCHES, make_loader, to_floats
 
@@ -106,54 +106,61 @@ def test_mixed_precision_does_not_affect_other_trainers(trainer: MakeTrainer) ->
 
 
 class ManualClassifier(Classifier):
-    """Classifier with manual optimization that records the dtypes inside the optimizer step."""
+    """Classifier with manual optimization that notes the dtype of a product in each part of its step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.step_dtypes: set[torch.dtype] = set()
+
+    def on_before_backward(self, loss: torch.Tensor) -> None:
+        """Note the dtype of the backward pass."""
+        self._note("backward")
 
     def training_step(self, batch: Any, index: int) -> None:
-        """Compute the loss outside and inside the closure."""
+        """Train on a loss that overflows in float16 when it is scaled."""
         optimizer = self.optimizers()
-        loss = self.compute_loss(batch)
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            closure_loss = self.compute_loss(batch, "closure")
-            self.manual_backward(closure_loss)
-            return closure_loss
+            loss = 3 + self.compute_loss(batch)
+            self._note("closure")
+            self.manual_backward(loss)
+            with mock.patch.object(torch.nn.utils, "clip_grad_norm_", side_effect=lambda *_: self._note("clipping")):
+                self.clip_gradients(optimizer, gradient_clip_val=1.0, gradient_clip_algorithm="norm")
+            return loss
 
         optimizer.step(closure=closure)
-        self.step_dtypes.add((loss.detach() * loss.detach()).dtype)
+        self._note("fit")
 
     def configure_optimizers(self) -> Any:
-        """Return an optimizer that records a dtype."""
-        return _RecordingSGD(self.parameters(), self.dtypes)
+        """Return an optimizer that notes a dtype."""
+        note = self._note
+
+        class SGD(torch.optim.SGD):
+            def step(self, closure: Any = None) -> Any:
+                result = super().step(closure)
+                note("optimizer")
+                return result
+
+        return SGD(self.parameters(), lr=0.05)
+
+    def _note(self, part: str) -> None:
+        weight = next(self.parameters()).detach()
+        self.dtypes[part] = torch.nn.functional.linear(weight, weight).dtype
 
 
-class _RecordingSGD(torch.optim.SGD):
-    """SGD that records the dtype of a product in its step."""
-
-    def __init__(self, parameters: Any, dtypes: dict[str, torch.dtype]) -> None:
-        super().__init__(parameters, lr=0.05)
-        self.dtypes = dtypes
-
-    def step(self, closure: Any = None) -> Any:
-        """Multiply float32 tensors, which would run in the lower precision inside a module's step."""
-        result = super().step(closure)
-        (first, *_) = (parameter for group in self.param_groups for parameter in group["params"])
-        self.dtypes["optimizer"] = (first * first).dtype
-        return result
-
-
-def test_optimizer_step_is_not_cast_in_manual_optimization(trainer: MakeTrainer) -> None:
-    """The closure and the rest of the training step run in the lower precision."""
+@pytest.mark.parametrize("value", _MIXED)
+def test_manual_optimization_is_cast_in_the_steps_alone(value: int | str, has_hmp: bool, trainer: MakeTrainer) -> None:
+    """Neither the backward pass, clipping nor the optimizer are."""
     module = ManualClassifier()
-    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(module, make_loader())
+    run = trainer(HPUPrecisionPlugin(value))
+    run.fit(module, make_loader())
 
-    assert module.dtypes == {"fit": torch.bfloat16, "closure": torch.bfloat16, "optimizer": torch.float32}
-    assert module.step_dtypes == {torch.bfloat16}
+    lower = torch.bfloat16 if value == "bf16-mixed" else _dtype_of_16(has_hmp)
+    same = dict.fromkeys(("backward", "clipping", "optimizer"), torch.float32)
+    assert module.dtypes == {**same, "fit": lower, "closure": lower}
+    # A loss that is scaled in float16 would be infinite, which halves the scale.
+    assert run.precision_plugin.state_dict().get("scale", 65536) == 65536
 
 
 # bfloat16 and float16 round it to 1.234375.
@@ -186,42 +193,6 @@ def test_logged_values_are_not_cast(value: int | str, trainer: MakeTrainer) -> N
     logged = {name: value.item() for name, value in run.callback_metrics.items()}
     assert logged == pytest.approx(dict.fromkeys(logged, _NUMBER), rel=1e-6)
     assert len(logged) == 5
-
-
-class ManualStepClassifier(ManualClassifier):
-    """Classifier that records whether its backward pass and its clipping are cast."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.casts: dict[str, bool] = {}
-
-    def on_before_backward(self, loss: torch.Tensor) -> None:
-        """Record the state of the backward pass."""
-        self.casts["backward"] = casts.are_enabled()
-
-    def training_step(self, batch: Any, index: int) -> None:
-        """Train on a loss that overflows in float16 when it is scaled."""
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(3 + self.compute_loss(batch))
-        with mock.patch.object(torch.nn.utils, "clip_grad_norm_", self._clip):
-            self.clip_gradients(optimizer, gradient_clip_val=1.0, gradient_clip_algorithm="norm")
-        optimizer.step()
-        self.casts["step"] = casts.are_enabled()
-
-    def _clip(self, *_: Any) -> None:
-        self.casts["clipping"] = casts.are_enabled()
-
-
-@pytest.mark.parametrize("value", _MIXED)
-def test_manual_backward_and_clipping_are_not_cast(value: int | str, trainer: MakeTrainer) -> None:
-    module = ManualStepClassifier()
-    run = trainer(HPUPrecisionPlugin(value))
-    run.fit(module, make_loader())
-
-    assert module.casts == {"backward": False, "clipping": False, "step": True}
-    # A loss that is scaled in float16 would be infinite, which halves the scale.
-    assert run.precision_plugin.state_dict().get("scale", 65536) == 65536
 
 
 class IdleOptimizerClassifier(Classifier):
