@@ -353,6 +353,12 @@ def test_auto_precision_is_that_of_the_trainer(precision: str, enabled: tuple[bo
     assert (config["fp16"]["enabled"], config["bf16"]["enabled"]) == enabled
 
 
+def test_auto_of_a_used_optimizer_is_named() -> None:
+    config = {"optimizer": {"type": "AdamW", "params": {"lr": "auto", "eps": 1e-8}}, "scheduler": {"params": {}}}
+    with pytest.raises(ValueError, match=r"'optimizer.params.lr' .* must have a value, got 'auto'.*Hugging Face's"):
+        _config.validate_auto(config)
+
+
 def _write_optimizer_states(folder: Path, ranks: int) -> None:
     (folder / "checkpoint").mkdir()
     for rank in range(ranks):

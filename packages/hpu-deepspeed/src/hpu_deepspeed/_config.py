@@ -41,7 +41,7 @@ def remove_auto(config: Config) -> list[str]:
     Hugging Face's Trainer replaces "auto" by its own arguments. Without the options, Lightning sets those that the
     Trainer or Fabric knows (batch sizes, accumulation, clipping, precision), and DeepSpeed has defaults for the others.
     A section that is left empty is removed as well. Those of the optimizer and the scheduler stay, because they need
-    values; so does "enabled", see `resolve_precision`.
+    values, see `validate_auto`; so does "enabled", see `resolve_precision`.
     """
     removed = []
     for name, value in list(config.items()):
@@ -61,6 +61,22 @@ def resolve_precision(config: Config, precision: str) -> None:
         options = config.get(section)
         if isinstance(options, dict) and options.get("enabled") == _AUTO:
             options["enabled"] = precision.startswith(prefix)
+
+
+def validate_auto(config: Config) -> None:
+    """Raise a ValueError if the optimizer or the scheduler of a configuration, which are used, have "auto" options."""
+    names = [
+        f"{section}.params.{name}"
+        for section in _NEED_VALUES
+        for name, value in (config.get(section) or {}).get("params", {}).items()
+        if value == _AUTO
+    ]
+    if names:
+        raise ValueError(
+            f"{', '.join(map(repr, names))} in the DeepSpeed config must have a value, got 'auto', which Hugging "
+            "Face's Trainer replaces by its own arguments: write the values, or remove the section and return an "
+            "optimizer and a scheduler from `configure_optimizers`"
+        )
 
 
 def validate_ranks(checkpoint: Path, config: Config, world_size: int) -> None:

@@ -320,6 +320,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
                 raise MisconfigurationException(
                     "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: add one to either"
                 )
+            _config.validate_auto(self.config)
             super()._initialize_deepspeed_train(model)
             return
         self._remove_from_config("optimizer")
