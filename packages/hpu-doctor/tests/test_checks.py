@@ -1,8 +1,6 @@
 """Tests of the checks, by injected faults."""
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,8 +14,6 @@ from hpu_doctor.machine import Endpoint, Folder, HugePages, Machine
 
 MakeSystem = Callable[..., SystemInfo]
 MakeMachine = Callable[..., Machine]
-
-_DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "wrong" / "check-machines.md"
 
 
 def _holder(index: int, pid: int = 4711) -> Holder:
@@ -213,17 +209,6 @@ def test_injected_fault(make_machine: MakeMachine, make_system: MakeSystem, faul
     assert problem.hint
     assert can_train(checks) is not fault.blocks_training
     assert {check.name for check in checks if check.problems} <= {fault.check, "cards and software"}
-
-
-@pytest.mark.skipif(not _DOCUMENT.exists(), reason="the documents are not part of a source distribution")
-def test_every_example_of_the_documents_is_found() -> None:
-    page = _DOCUMENT.read_text(encoding="utf-8")
-    tables = re.findall(r"^\| fault \| check .*\n\|---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
-    known = tuple(f"| {fault.name} | {fault.check} | {fault.message}" for fault in _FAULTS)
-
-    assert len(tables) == 2
-    for row in "".join(tables).splitlines():
-        assert row.startswith(known)
 
 
 def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_system: SystemInfo) -> None:

@@ -17,7 +17,7 @@ _HUGE_MIB_PER_DEVICE: Final = 95000 // 8
 # The default of Linux, which processes of ordinary size need.
 _MIN_OPEN_FILES: Final = 1024
 # Above so many ranks Intel's Megatron-LM asks for a higher limit of open files. Rank 0 of a simulated job has three
-# sockets for each rank (docs/records/scale-of-tools.md); those of HCCL are unknown.
+# sockets for each rank; those of HCCL are unknown.
 _MANY_RANKS: Final = 128
 _FILES_PER_RANK: Final = 4
 # path,delete,size in MB; the last two may be missing.
