@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from hpu_testing.fork_server import forks
-from hpu_testing.pages import Page
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -60,8 +59,8 @@ def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
     assert all("HPU time" in (traces / f"fit-summary-{rank}.txt").read_text(encoding="utf-8") for rank in (0, 1))
 
 
-def _check_straggler(report: dict[str, Any]) -> None:
-    """Steps of both ranks take the same time, because an all-reduce synchronizes them."""
+def test_report_names_the_straggler(report: dict[str, Any]) -> None:
+    """Steps of both ranks take the same time, because the fast one waits in the all-reduce."""
     train = report["stages"][0]
     fast, slow = train["ranks"]
 
@@ -71,28 +70,6 @@ def _check_straggler(report: dict[str, Any]) -> None:
     assert fast["exposed_comm"] > slow["exposed_comm"]
     assert fast["step_time_excl_comm_wait"] < slow["step_time_excl_comm_wait"]
     assert {each["name"] for each in fast["collectives"]} == {"hccl:allreduce"}
-
-
-def test_report_names_the_straggler(report: dict[str, Any]) -> None:
-    """The fast rank waits in collectives."""
-    _check_straggler(report)
-
-
-@pytest.mark.slow
-def test_report_on_the_example_names_the_straggler(tmp_path: Path) -> None:
-    report = _report(_run(tmp_path, ROOT / "examples" / "profile_digits.py", "--slow-rank", "1"))
-
-    _check_straggler(report)
-    (train,) = report["stages"]
-    assert train["findings"][0]["subject"] == "slow_disk"
-
-
-def test_html_report_shows_both_ranks(report: dict[str, Any], traces: Path) -> None:
-    text = Page((traces / "report.html").read_text(encoding="utf-8")).text
-
-    assert "rank 0" in text
-    assert "rank 1, straggler" in text
-    assert report["stages"][0]["findings"][0]["cure"] in text
 
 
 def test_injected_faults_are_named_with_their_lines(report: dict[str, Any]) -> None:

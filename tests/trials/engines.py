@@ -216,7 +216,7 @@ def preempt(job: Job) -> None:
 
 
 # Ranks are killed in jobs of two. With four, the order of sums depends on the place in a bucket, and DDP rebuilds its
-# buckets after the first step of a process, so a resumed run rounds differently; docs/records/engines.md has the figures.
+# buckets after the first step of a process, so a resumed run rounds differently: docs/records/engines.md has figures.
 CASES = [
     Case("torchrun", "train"),
     Case("torchrun", "kill rank 1", kills_rank=True, launch=("--max-restarts", "1"), restarts=True),

@@ -5,7 +5,6 @@ import itertools
 import os
 import pickle
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -430,22 +429,6 @@ def test_unwritable_directory_is_a_warning_after_training(
 
     assert run.global_step == 6
     assert len(list(tmp_path.glob("hpu-profiler-*/*.pt.trace.json"))) == 1
-
-
-def test_full_disk_is_a_warning_after_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on the size of files stands for the disk."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = trainer(tmp_path, HPUProfiler())
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, before[1]))
-    try:
-        with pytest.warns(UserWarning, match=r"HPUProfiler: the trace .* could not be written: .*truncated.*full"):
-            run.fit(Model(), loader(6))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    assert run.global_step == 6
-    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_unwritable_stacks_are_a_warning_after_training(

@@ -52,22 +52,6 @@ def test_saving_is_limited_by_the_slowest_rank(
     assert "data loading" not in _find(fast_rank, busy)
 
 
-def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
-        *_steps(
-            builder,
-            builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 0, 50),
-            builder.frame("torch/utils/data/dataloader.py(7): __next__", 1, 48),
-            builder.frame("train.py(12): __getitem__", 5, 40),
-        )
-    )
-
-    finding = _find(trace)["data loading"]
-
-    assert (finding.location, finding.saving) == ("train.py:12 __getitem__", 25)
-    assert "num_workers" in finding.cure
-
-
 def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
     """The idle time after the call belongs to it, until the next kernel starts."""
     trace = make_trace(
@@ -103,25 +87,6 @@ def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder, make_
     )
 
     assert "host sync" not in _find(trace)
-
-
-def test_new_shapes_are_found_where_the_user_meets_them(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(
-        *_steps(
-            builder,
-            *(builder.frame("train.py(7): training_step", start, 30) for start in (20, 120)),
-            builder.operator("aten::mm", 30, 10, shapes=[[4, 8]]),
-            builder.operator("aten::to", 110, 5, shapes=[[4, 9]]),
-            builder.operator("aten::mm", 130, 10, shapes=[[4, 9]]),
-        )
-    )
-
-    finding = _find(trace)["changing shapes"]
-
-    assert finding.title == "Shapes change: 1 of 2 steps have new shapes"
-    assert finding.location == "train.py:7 training_step"
 
 
 def test_equal_shapes_are_not_a_finding(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
