@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from importlib.metadata import distribution
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, Final
 
 import numpy as np
-
-# The rules that the tests compare with.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plan"))
-
-from baselines import BASELINES  # type: ignore[import-not-found] # mypy does not see the line above.
+from baselines import BASELINES
 
 from hpu_bucketing.plan.bucket_plan import BucketPlan
 from hpu_bucketing.plan.distribution import as_lengths, cell_histogram, round_up

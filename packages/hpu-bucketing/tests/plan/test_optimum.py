@@ -4,17 +4,13 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpu_bucketing.plan.distribution import Histogram, as_lengths, cell_histogram, round_up
+from hpu_bucketing.plan.distribution import Histogram
 from hpu_bucketing.plan.optimum import grid_boundaries, optimal_boundaries, padded_size
 
-from .baselines import BASELINES
-
 _CELLS = st.dictionaries(st.integers(1, 40), st.integers(1, 50), min_size=1, max_size=9)
-_LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=120)
 
 
 def _histogram(cells: dict[Any, Any]) -> Histogram:
@@ -37,19 +33,6 @@ def test_boundaries_are_the_best_of_all_choices(cells: dict[int, int]) -> None:
         assert padded_size(histogram, [boundaries]) == min(padded_size(histogram, [each]) for each in choices)
 
 
-@settings(max_examples=60)
-@given(_LENGTHS, st.integers(1, 8), st.sampled_from([1, 8, 64]), st.sampled_from(sorted(BASELINES)))
-def test_no_baseline_pads_less(lengths: list[int], buckets: int, align: int, rule: str) -> None:
-    """The optimum is never worse than a rule with as many buckets on the same alignment."""
-    histogram = cell_histogram(round_up(as_lengths(lengths), (align,)))
-    boundaries = BASELINES[rule](histogram, buckets, align)
-    best = optimal_boundaries(histogram, buckets)[-1]
-
-    assert len(boundaries) <= buckets
-    assert all(limit % align == 0 for limit in boundaries)
-    assert padded_size(histogram, [best]) <= padded_size(histogram, [boundaries]) * (1 + 1e-12)
-
-
 @settings(max_examples=30)
 @given(st.dictionaries(st.tuples(st.integers(1, 5), st.integers(1, 5)), st.integers(1, 9), min_size=1, max_size=8))
 def test_each_dimension_of_a_grid_is_the_best_given_the_others(cells: dict[tuple[int, int], int]) -> None:
@@ -66,18 +49,3 @@ def test_each_dimension_of_a_grid_is_the_best_given_the_others(cells: dict[tuple
 
 def test_more_buckets_than_sizes_are_not_used() -> None:
     assert optimal_boundaries(_histogram({8: 1, 16: 1}), 5) == [(16,), (8, 16)]
-
-
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [("uniform", (25, 50, 75, 100)), ("percentile", (10, 20, 30, 100)), ("exponential", (1, 5, 22, 100))],
-)
-def test_baseline_follows_its_rule(rule: str, expected: tuple[int, ...]) -> None:
-    histogram = _histogram({10: 25, 20: 25, 30: 25, 100: 25})
-
-    assert BASELINES[rule](histogram, 4, 1) == expected
-
-
-def test_lloyd_max_divides_between_clusters() -> None:
-    """The threshold is half-way between the means of the two clusters."""
-    assert BASELINES["Lloyd-Max"](_histogram({10: 1, 20: 1, 90: 1, 100: 1}), 2, 1) == (55, 100)

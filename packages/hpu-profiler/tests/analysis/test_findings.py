@@ -52,6 +52,22 @@ def test_saving_is_limited_by_the_slowest_rank(
     assert "data loading" not in _find(fast_rank, busy)
 
 
+def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+    trace = make_trace(
+        *_steps(
+            builder,
+            builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 0, 50),
+            builder.frame("torch/utils/data/dataloader.py(7): __next__", 1, 48),
+            builder.frame("train.py(12): __getitem__", 5, 40),
+        )
+    )
+
+    finding = _find(trace)["data loading"]
+
+    assert (finding.location, finding.saving) == ("train.py:12 __getitem__", 25)
+    assert "num_workers" in finding.cure
+
+
 def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
     """The idle time after the call belongs to it, until the next kernel starts."""
     trace = make_trace(
