@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from hpu_core import bridge
-from hpu_kernels import HPUKernels, attention, scope
+from hpu_kernels import HPUKernels, attention, replacement
 
 BATCH, HEADS, LENGTH, SIZE = 2, 4, 6, 8
 # torch without `enable_gqa`.
@@ -38,7 +38,7 @@ def compare(*tensors: torch.Tensor, **options: Any) -> tuple[list[torch.Tensor],
         inputs = [each.detach().requires_grad_() for each in tensors]
         with HPUKernels(attention=kernels).apply(caller):
             output = caller(*inputs, **options)
-            noted = [outcome for _, outcome in scope.calls]
+            noted = [kernel or reason for _, kernel, reason in replacement.calls]
         output.float().square().sum().backward()
         results.append([output.detach(), *(each.grad for each in inputs if each.grad is not None)])
     return results[0], results[1], noted
@@ -107,7 +107,7 @@ def test_kernel_never_gets_an_infinite_mask() -> None:
     for mask in (_padding(*FULL), _added(_padding(*FULL), -torch.inf), _added(_padding(*FULL), torch.finfo().min)):
         kernel = mock.Mock(return_value=call.query)
         with mock.patch.object(attention, "_kernel", return_value=kernel):
-            attention.attend(call._replace(mask=mask))
+            attention.attend(call._replace(attn_mask=mask))
 
         assert kernel.call_args.args[3].isfinite().all()
         assert kernel.call_args.args[3].dtype == torch.bfloat16
@@ -150,10 +150,10 @@ _SQUARE = (LENGTH, LENGTH)
             "heads are broadcast without `enable_gqa`",
         ),
         (lambda: {"query": make(BATCH, HEADS, 2, SIZE), "is_causal": True}, "causal, with a mask or"),
-        (lambda: {"mask": _padding(*_SQUARE), "is_causal": True}, "causal, with a mask or"),
-        (lambda: {"mask": make(*_SQUARE)}, "the mask needs a gradient"),
-        (lambda: {"mask": torch.ones(*_SQUARE, dtype=torch.int32, device="hpu")}, "the mask is neither bool nor"),
-        (lambda: {"mask": _padding(3, 1, *_SQUARE)}, "the mask has another shape"),
+        (lambda: {"attn_mask": _padding(*_SQUARE), "is_causal": True}, "causal, with a mask or"),
+        (lambda: {"attn_mask": make(*_SQUARE)}, "the mask needs a gradient"),
+        (lambda: {"attn_mask": torch.ones(*_SQUARE, dtype=torch.int32, device="hpu")}, "the mask is neither bool nor"),
+        (lambda: {"attn_mask": _padding(3, 1, *_SQUARE)}, "the mask has another shape"),
     ],
 )
 def test_call_is_left(changes: Any, reason: str) -> None:
@@ -162,7 +162,7 @@ def test_call_is_left(changes: Any, reason: str) -> None:
 
 def test_masks_with_gradients_are_taken_where_none_is_computed() -> None:
     with torch.no_grad():
-        assert attention.why_left(_call(mask=make(*_SQUARE))) is None
+        assert attention.why_left(_call(attn_mask=make(*_SQUARE))) is None
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -159,10 +159,11 @@ class _Own(AdamW):
         (functools.partial(AdamW, lr=torch.tensor(0.1)), "the learning rate is a tensor"),
         (functools.partial(Adam, weight_decay=0.1), "weight decay that is added to the gradient"),
         (functools.partial(SGD, lr=0.1, momentum=0.9, dampening=0.1), "dampening"),
-        (functools.partial(Adagrad, lr_decay=0.1), "a learning rate that decays by steps"),
+        (functools.partial(Adagrad, lr_decay=0.1), "lr_decay"),
     ],
 )
 def test_optimizer_is_left(make: Make, reason: str) -> None:
-    row, undo = optimizer.apply(make(make_model().parameters()))
+    rows, undo = optimizer.apply([], [make(make_model().parameters())])
 
-    assert (row.kernel, row.reason, undo) == (None, reason, [])
+    assert [(row.kernel, row.reason) for row in rows] == [(None, reason)]
+    assert undo == []

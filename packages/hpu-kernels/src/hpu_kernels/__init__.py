@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpu_kernels.__about__ import __version__
     from hpu_kernels.application import Application
     from hpu_kernels.callback import HPUKernels
-    from hpu_kernels.table import Row
+    from hpu_kernels.replacement import Row
 
 __all__ = ["Application", "HPUKernels", "Row", "__version__"]
 
@@ -22,6 +22,6 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
         "hpu_kernels.__about__": ["__version__"],
         "hpu_kernels.application": ["Application"],
         "hpu_kernels.callback": ["HPUKernels"],
-        "hpu_kernels.table": ["Row"],
+        "hpu_kernels.replacement": ["Row"],
     },
 )

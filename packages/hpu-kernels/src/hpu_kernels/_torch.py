@@ -15,13 +15,6 @@ def is_compiling() -> bool:
     return compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling()
 
 
-def is_in_backward() -> bool:
-    """Return whether this thread runs a backward pass, in which a call of a module is a recomputation."""
-    # torch 2.0 has no such function.
-    graph_task = getattr(torch._C, "_current_graph_task_id", None)  # noqa: SLF001 - no public name
-    return graph_task is not None and graph_task() != -1
-
-
 def is_transformed() -> bool:
     """Return whether a function transform such as vmap is in effect, for which the bridge's kernels have no rule."""
     functorch: Any = getattr(torch._C, "_functorch", None)  # noqa: SLF001 - no public name

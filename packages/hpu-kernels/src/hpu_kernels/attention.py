@@ -10,10 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 from hpu_core import casts
-from hpu_kernels import _torch, scope
+from hpu_kernels import _torch, replacement
 
 NAME: Final = "scaled_dot_product_attention"
-KERNEL: Final = "FusedSDPA"
 
 # What the bridge's operators compute with (1.19: `hpu::sdpa_recomp_fwd` of habana_eager/eager_custom_op_register.cpp).
 _DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
@@ -22,13 +21,13 @@ _DIMS: Final = 4
 
 
 class Call(NamedTuple):
-    """Arguments of torch's function."""
+    """Arguments of torch's function, by its names."""
 
     query: torch.Tensor
     key: torch.Tensor
     value: torch.Tensor
-    mask: torch.Tensor | None = None
-    dropout: float = 0.0
+    attn_mask: torch.Tensor | None = None
+    dropout_p: float = 0.0
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
@@ -43,7 +42,7 @@ def _why_tensors_are_left(call: Call) -> str | None:
     tensors = (call.query, call.key, call.value)
     if _torch.is_transformed():
         return "torch.func transforms the call"
-    for tensor in tensors if call.mask is None else (*tensors, call.mask):
+    for tensor in tensors if call.attn_mask is None else (*tensors, call.attn_mask):
         if type(tensor) not in {torch.Tensor, nn.Parameter}:
             return "a tensor is of another class, such as a DTensor"
     dtypes = {computed_dtype(each.dtype) for each in tensors}
@@ -62,7 +61,7 @@ def _why_shapes_are_left(call: Call) -> str | None:
         return "values have another head size than queries"
     if _is_grouped(call) and (not call.enable_gqa or query.shape[1] % key.shape[1]):
         return "heads are broadcast without `enable_gqa`"
-    if call.is_causal and (call.mask is not None or query.shape[-2] != key.shape[-2]):
+    if call.is_causal and (call.attn_mask is not None or query.shape[-2] != key.shape[-2]):
         return "causal, with a mask or with queries and keys of different lengths"
     return None
 
@@ -72,7 +71,7 @@ def _is_grouped(call: Call) -> bool:
 
 
 def _why_mask_is_left(call: Call) -> str | None:
-    mask = call.mask
+    mask = call.attn_mask
     if mask is None:
         return None
     if mask.requires_grad and torch.is_grad_enabled():
@@ -96,8 +95,8 @@ def attend(call: Call) -> torch.Tensor:
     is_without_heads = query.dim() < _DIMS
     if is_without_heads:
         query, key, value = (each.unsqueeze(0) for each in (query, key, value))
-    mask, is_padding = (None, None) if call.mask is None else _prepare_mask(call.mask, query.dtype)
-    output: torch.Tensor = _kernel()(query, key, value, mask, call.dropout, call.is_causal, call.scale)
+    mask, is_padding = (None, None) if call.attn_mask is None else _prepare_mask(call.attn_mask, query.dtype)
+    output: torch.Tensor = _kernel()(query, key, value, mask, call.dropout_p, call.is_causal, call.scale)
     if is_padding is not None:
         output = output.masked_fill(is_padding, 0.0)
     return output.squeeze(0) if is_without_heads else output
@@ -133,7 +132,7 @@ def _convert_mask(mask: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor,
 
 
 def _kernel() -> Callable[..., Any]:
-    apply: Callable[..., Any] = scope.bridge_module("hpex.kernels").FusedSDPA.apply
+    apply: Callable[..., Any] = replacement.bridge_module("hpex.kernels").FusedSDPA.apply
     return apply
 
 
@@ -157,34 +156,20 @@ def computed_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def scaled_dot_product_attention(  # noqa: PLR0913, PLR0917 - torch's signature
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        """Return the attention, by the bridge's FusedSDPA or by torch."""
-        if scope.is_on_card(query, key, value) and scope.is_active():
-            call = Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-            reason = why_left(call)
-            scope.note(NAME, reason or KERNEL)
-            if reason is None:
-                return attend(call)
-        # Older versions of torch do not have the last two.
-        options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-        given = {name: option for name, option in options.items() if option not in {None, False}}
-        output: torch.Tensor = plain(query, key, value, attn_mask, dropout_p, is_causal, **given)
+    @functools.wraps(plain)
+    def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+        call = Call(*args, **kwargs)
+        if replacement.is_on_card(*call[:3]) and replacement.take(NAME, "FusedSDPA", why_left(call)):
+            return attend(call)
+        output: torch.Tensor = plain(*args, **kwargs)
         return output
 
     return scaled_dot_product_attention
 
 
-def apply(modules: Iterable[nn.Module]) -> list[scope.Undo]:
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
     """Replace torch's function, also where the files of the modules' classes import it by name."""
+    del optimizers
     modules = list(modules)
     # Its own code may call torch's function, so it is imported before that is replaced.
     _kernel()
@@ -192,12 +177,12 @@ def apply(modules: Iterable[nn.Module]) -> list[scope.Undo]:
     files = {sys.modules.get(kind.__module__) for module in modules for kind in type(module).__mro__}
     named = [(file, name) for file in files if file is not None for name, value in vars(file).items() if value is plain]
     owners = {(functional, NAME), *named}
-    return [scope.replace(owner, name, _replacement) for owner, name in owners] + _use_sdpa(modules)
+    return [], [replacement.replace(owner, name, _replacement) for owner, name in owners] + _use_sdpa(modules)
 
 
-def _use_sdpa(modules: Iterable[nn.Module]) -> list[scope.Undo]:
+def _use_sdpa(modules: Iterable[nn.Module]) -> list[replacement.Undo]:
     """Switch models of transformers from "eager" to "sdpa" attention where that is the same."""
-    undo: list[scope.Undo] = []
+    undo: list[replacement.Undo] = []
     for module in modules:
         switch: Any = getattr(module, "set_attn_implementation", None)
         config: Any = getattr(module, "config", None)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from hpu_kernels._lightning import LightningModule, Trainer
-    from hpu_kernels.table import Row
+    from hpu_kernels.replacement import Row
 
 __all__ = ["HPUKernels"]
 
@@ -43,7 +43,6 @@ class HPUKernels(Callback):
         self._kernels = [name for name, is_on in switches.items() if is_on]
         self._application: Application | None = None
         self._is_logged = False
-        self._evaluating = False
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -63,18 +62,13 @@ class HPUKernels(Callback):
         return Application(model, optimizers, self._kernels)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Apply the kernels; the strategy has wrapped the module and made the optimizers."""
-        self._start(trainer, pl_module)
+        """Apply the kernels, unless they are; the strategy has wrapped the module and made the optimizers."""
+        if self._application is None and trainer.strategy.root_device.type == "hpu":
+            self._is_logged = False
+            # Its parameters may be offloaded.
+            self._application = Application(pl_module, trainer.optimizers, self._kernels, is_on_card=True)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Undo it."""
-        del trainer, pl_module
-        self._finish()
-
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Undo it, because the model may be used again."""
-        del trainer, pl_module, exception
-        self._finish()
+    on_validation_start = on_test_start = on_predict_start = on_fit_start
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -85,28 +79,17 @@ class HPUKernels(Callback):
             self._is_logged = True
             rank_zero_info(str(self._application))
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Apply the kernels for an evaluation outside of a training."""
-        if self._application is None:
-            self._start(trainer, pl_module)
-            self._evaluating = True
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Undo it."""
+        del trainer, pl_module, stage
+        self._finish()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Undo it after an evaluation outside of a training."""
-        del trainer, pl_module
-        if self._evaluating:
-            self._finish()
-
-    on_test_start = on_predict_start = on_validation_start
-    on_test_end = on_predict_end = on_validation_end
-
-    def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._is_logged = self._evaluating = False
-        if trainer.strategy.root_device.type == "hpu":
-            self._application = Application(pl_module, trainer.optimizers, self._kernels, whole_thread=True)
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Undo it, because the model may be used again."""
+        del trainer, pl_module, exception
+        self._finish()
 
     def _finish(self) -> None:
         if self._application is not None:
             self._application.undo()
-        self._application = None
-        self._evaluating = False
+            self._application = None

@@ -1,5 +1,6 @@
 """`torch.nn.utils.clip_grad_norm_` by the bridge's FusedClipNorm."""
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -7,16 +8,22 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from hpu_kernels import scope
+from hpu_kernels import replacement
 
 NAME: Final = "clip_grad_norm_"
-KERNEL: Final = "FusedClipNorm"
 
 
-def _why_left(gradients: list[torch.Tensor], max_norm: Any, norm_type: float, *, checks: bool) -> str | None:
+def _why_left(
+    gradients: list[torch.Tensor],
+    max_norm: Any,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> str | None:
+    del foreach
     if any(type(each) is not torch.Tensor for each in gradients):
         return "gradients are sharded, whose norm is that of all ranks"
-    if norm_type != 2 or checks:  # noqa: PLR2004 - the L2 norm
+    if norm_type != 2 or error_if_nonfinite:  # noqa: PLR2004 - the L2 norm
         return "another norm, or an error for infinite ones"
     if len({(each.dtype, each.device.type) for each in gradients}) != 1:
         return "gradients of several dtypes or devices, or none"
@@ -24,28 +31,24 @@ def _why_left(gradients: list[torch.Tensor], max_norm: Any, norm_type: float, *,
 
 
 def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(plain)
     def clip_grad_norm_(
-        parameters: torch.Tensor | Iterable[torch.Tensor],
-        max_norm: float,
-        norm_type: float = 2.0,
-        error_if_nonfinite: bool = False,
-        foreach: bool | None = None,
+        parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        """Clip gradients by their norm, by the bridge's FusedClipNorm or by torch, and return the norm before."""
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         gradients = [each.grad for each in parameters if each.grad is not None]
-        if scope.is_on_card(*gradients) and scope.owns(parameters):
-            reason = _why_left(gradients, max_norm, norm_type, checks=error_if_nonfinite)
-            scope.note(NAME, reason or KERNEL)
-            if reason is None:
-                kernel: Any = scope.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)
+        if replacement.is_on_card(*gradients):
+            reason = _why_left(gradients, max_norm, *args, **kwargs)
+            if replacement.take(NAME, "FusedClipNorm", reason):
+                kernel: Any = replacement.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)
                 norm: torch.Tensor = kernel.clip_norm(parameters).reshape(())
                 return norm
-        return plain(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+        return plain(parameters, max_norm, *args, **kwargs)
 
     return clip_grad_norm_
 
 
-def apply() -> list[scope.Undo]:
+def apply(modules: Any, optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
     """Replace torch's function, as Lightning and others call it."""
-    return [scope.replace(nn.utils, NAME, _replacement)]
+    del modules, optimizers
+    return [], [replacement.replace(nn.utils, NAME, _replacement)]

@@ -3,80 +3,71 @@
 import copy
 import functools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
 from torch import nn
 
-from hpu_kernels import scope, table
+from hpu_kernels import replacement
 
 KERNEL: Final = "FusedRMSNorm"
-# Features of the input with which a class is tried, where it takes any.
+# Features of the input with which a module is tried, where it takes any.
 _FEATURES: Final = 8
-_MARK: Final = "_hpu_kernels_norm"
+# Attribute of the modules of which the kernel computes the same: their eps, in a tuple.
+_MARK: Final = "_hpu_kernels_eps"
 
 
-def _kernel() -> Any:
-    return scope.bridge_module("hpex.normalization").FusedRMSNorm.apply
+def _normalize(inputs: torch.Tensor, weight: torch.Tensor, eps: float | None) -> torch.Tensor:
+    kernel: Any = replacement.bridge_module("hpex.normalization").FusedRMSNorm
+    result: torch.Tensor = kernel.apply(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
+    return result
 
 
-def apply(modules: Iterable[nn.Module]) -> tuple[list[table.Row], list[scope.Undo]]:
+def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def forward(self: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        mark, weight = getattr(self, _MARK, None), getattr(self, "weight", None)
+        is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
+        if mark is None or args or kwargs or not is_plain or not replacement.is_on_card(inputs, weight):
+            return plain(self, inputs, *args, **kwargs)
+        # The result has another dtype then.
+        if inputs.dtype != weight.dtype:  # type: ignore[union-attr] # A tensor.
+            return plain(self, inputs)
+        return _normalize(inputs, weight, *mark)  # type: ignore[arg-type] # As above.
+
+    return forward
+
+
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
     """Replace the forward pass of the modules of which the kernel computes the same."""
-    rows: Counter[tuple[str, str | None]] = Counter()
-    undo: list[scope.Undo] = []
+    del optimizers
+    rows: Counter[tuple[str, str | None, str]] = Counter()
+    undo: list[replacement.Undo] = []
     found: dict[Any, bool] = {}
     for module in modules:
-        names = [name for name, value in vars(module).items() if "eps" in name and isinstance(value, float | None)]
-        if not names or next(module.children(), None) is not None or getattr(module, "bias", None) is not None:
+        options = {name: each for name, each in vars(module).items() if isinstance(each, int | float | str | None)}
+        eps = [each for name, each in options.items() if "eps" in name and isinstance(each, float | None)]
+        is_changed = hasattr(module, _MARK) or "forward" in vars(module) or getattr(module, "bias", None) is not None
+        if not eps or is_changed or next(module.children(), None) is not None:
             continue
-        weight, eps = getattr(module, "weight", None), vars(module)[names[0]]
-        if not isinstance(weight, torch.Tensor) or "forward" in vars(module) or hasattr(module, _MARK):
+        if not isinstance(getattr(module, "weight", None), torch.Tensor):
             continue
-        key = type(module), eps, getattr(module, "normalized_shape", None)
+        kind = type(module)
+        key = kind, tuple(options.items()), getattr(module, "normalized_shape", None)
         if key not in found:
-            found[key] = _is_same(module, eps)
+            found[key] = _is_same(module, eps[0])
         if found[key]:
-            undo.append(functools.partial(setattr, module, "__class__", type(module)))
-            module.__class__ = _subclass(type(module), eps)  # type: ignore[arg-type] # Classes are hashable.
-        elif "rms" not in type(module).__name__.lower():
-            continue
-        rows[key[0].__name__, KERNEL if found[key] else None] += 1
-    reason = "it computes something else"
-    return [table.Row(kind, kernel, number, "" if kernel else reason) for (kind, kernel), number in rows.items()], undo
+            setattr(module, _MARK, (eps[0],))
+            undo += [functools.partial(delattr, module, _MARK), replacement.replace(kind, "forward", _replacement)]
+            rows[kind.__name__, KERNEL, ""] += 1
+        elif "rms" in kind.__name__.lower():
+            rows[kind.__name__, None, "it computes something else"] += 1
+    return [replacement.Row(kind, kernel, n, reason) for (kind, kernel, reason), n in rows.items()], undo
 
 
-@functools.cache
-def _subclass(base: type[nn.Module], eps: float | None) -> type[nn.Module]:
-    """Return a class whose forward pass is the kernel's, for inputs of the weight's dtype.
-
-    A class, not a function of each module, lets torch.compile use one graph for all blocks.
-    """
-
-    def forward(self: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-        weight: Any = self.weight
-        is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
-        if not is_plain or not scope.is_on_card(inputs, weight) or inputs.dtype != weight.dtype:
-            output: torch.Tensor = base.forward(self, inputs)
-        else:
-            output = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
-        return output
-
-    def reduce(self: nn.Module, protocol: Any) -> Any:
-        # A copy is of the class of before, which pickle finds by its name.
-        return _new, (base,), *base.__reduce_ex__(self, protocol)[2:]
-
-    names = {"forward": forward, "__reduce_ex__": reduce, "__module__": base.__module__, _MARK: True}
-    return type(base.__name__, (base,), names)
-
-
-def _new(kind: type[nn.Module]) -> nn.Module:
-    return kind.__new__(kind)
-
-
-@torch.no_grad()
-def _is_same(module: nn.Module, eps: float | None) -> bool:
-    """Return whether a class computes what the kernel does, for one small input and random-looking weights."""
+def _is_same(module: nn.Module, eps: Any) -> bool:
+    """Return whether a module computes what the kernel does, for one small input and random-looking weights."""
     shape: Any = getattr(module, "normalized_shape", (_FEATURES,))
     if len(shape) != 1:
         return False
@@ -86,9 +77,4 @@ def _is_same(module: nn.Module, eps: float | None) -> bool:
     vars(stand_in).pop("weight", None)
     vars(stand_in)["_parameters"] = {"weight": weight}
     inputs = torch.linspace(-1.0, 3.0, 2 * shape[0]).view(2, -1).to("hpu")
-    try:
-        expected = type(module).forward(stand_in, inputs)
-    except Exception:  # noqa: BLE001 - a class of others, which may need anything.
-        return False
-    result = _kernel()(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
-    return isinstance(expected, torch.Tensor) and expected.shape == result.shape and torch.allclose(expected, result)
+    return replacement.is_same(lambda: type(module).forward(stand_in, inputs), lambda: _normalize(inputs, weight, eps))

@@ -6,108 +6,73 @@ takes the fused step and hides the gradients, so that torch has nothing left to 
 
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch.optim import Adagrad, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from hpu_core import bridge
-from hpu_kernels import scope, table
+from hpu_kernels import replacement
 
 # Set by torch where `fused=True`; a gradient scaler and Lightning then leave the unscaling to the step.
 _SCALES: Final = "_step_supports_amp_scaling"
 
 
 class _Kind(NamedTuple):
-    """A fused optimizer.
-
-    Attributes:
-        kernel: Its name.
-        arguments: Arguments by name, whose values are those of the groups of torch's.
-        state: Names of its tensors in the state of a parameter.
-        differs: Returns why a group is torch's, None if the fused step is the same.
-        counts_in_group: Whether its number of steps is in the group, and not in the state of a parameter.
-    """
+    """Fused optimizer: its name, arguments that are options of torch's groups, and names of the tensors of a state."""
 
     kernel: str
     arguments: tuple[str, ...]
     state: tuple[str, ...]
-    differs: Callable[[dict[str, Any]], str | None]
-    counts_in_group: bool = False
 
 
-def _adam_differs(group: dict[str, Any]) -> str | None:
-    if group["amsgrad"]:
-        return "amsgrad"
-    # AdamW of older versions of torch is no Adam.
-    if group["weight_decay"] and not group.get("decoupled_weight_decay", True):
-        return "weight decay that is added to the gradient"
-    return None
-
-
-_ADAMW: Final = _Kind(
-    "FusedAdamW", ("lr", "betas", "eps", "weight_decay"), ("exp_avg", "exp_avg_sq"), _adam_differs, counts_in_group=True
-)
+_ADAMW: Final = _Kind("FusedAdamW", ("lr", "betas", "eps", "weight_decay"), ("exp_avg", "exp_avg_sq"))
+_SGD_ARGUMENTS: Final = ("lr", "momentum", "weight_decay", "dampening", "nesterov")
 _KINDS: Final = {
     AdamW: _ADAMW,
-    Adam: _ADAMW._replace(
-        differs=lambda group: _adam_differs({"decoupled_weight_decay": False, **group}),
-    ),
-    torch.optim.SGD: _Kind(
-        "FusedSGD",
-        ("lr", "momentum", "weight_decay", "dampening", "nesterov"),
-        ("momentum_buffer",),
-        # torch's first step has none; the kernel's momentum begins at zero.
-        lambda group: "dampening" if group["momentum"] and group["dampening"] else None,
-    ),
-    Adagrad: _Kind(
-        "FusedAdagrad",
-        ("lr", "weight_decay", "eps"),
-        ("sum",),
-        lambda group: "a learning rate that decays by steps" if group["lr_decay"] else None,
-    ),
+    Adam: _ADAMW,
+    SGD: _Kind("FusedSGD", _SGD_ARGUMENTS, ("momentum_buffer",)),
+    Adagrad: _Kind("FusedAdagrad", ("lr", "weight_decay", "eps"), ("sum",)),
 }
-
-
+# Options that the fused ones do not have, or compute otherwise: torch's first step has no momentum to dampen.
+_DIFFERENT: Final = ("maximize", "capturable", "differentiable", "amsgrad", "dampening", "lr_decay")
 _applied: Final[weakref.WeakSet[Optimizer]] = weakref.WeakSet()
 
 
-def _why_left(optimizer: Any) -> str | None:
-    kind = _KINDS.get(type(optimizer))
-    if kind is None:
+def why_left(optimizer: Any) -> str | None:
+    """Return why an optimizer is torch's, None if a fused one computes the same."""
+    if type(optimizer) not in _KINDS:
         return "no optimizer of torch with a fused one"
     for group in optimizer.param_groups:
-        options = [name for name in ("maximize", "capturable", "differentiable") if group.get(name)]
-        if options or isinstance(group["lr"], torch.Tensor):
-            return ", ".join(options) or "the learning rate is a tensor"
-        if (reason := kind.differs(group)) is not None:
-            return reason
+        if options := [name for name in _DIFFERENT if group.get(name)]:
+            return ", ".join(options)
+        if isinstance(group["lr"], torch.Tensor):
+            return "the learning rate is a tensor"
+        if type(optimizer) is Adam and group["weight_decay"] and not group.get("decoupled_weight_decay"):
+            return "weight decay that is added to the gradient"
     return None
 
 
-def apply(optimizer: Any) -> tuple[table.Row, list[scope.Undo]]:
-    """Have the steps of an optimizer computed by the bridge's; also returns how to undo it.
-
-    Args:
-        optimizer: One of torch, or Fabric's wrapper of one.
-    """
-    if type(optimizer).__name__.startswith("Fabric"):
-        optimizer = optimizer.optimizer
-    name = type(optimizer).__name__
-    if (reason := _why_left(optimizer)) is not None:
-        return table.Row(name, None, 1, reason), []
-    row = table.Row(name, _KINDS[type(optimizer)].kernel, 1)
-    if optimizer in _applied:
-        return row, []
-    _applied.add(optimizer)
-    steps = _Steps(_KINDS[type(optimizer)])
-    handles = optimizer.register_step_pre_hook(steps.before), optimizer.register_step_post_hook(steps.after)
-    undo = [functools.partial(_applied.discard, optimizer), *(handle.remove for handle in handles)]
-    if getattr(optimizer, _SCALES, False):
-        setattr(optimizer, _SCALES, False)
-        undo.append(functools.partial(setattr, optimizer, _SCALES, True))
-    return row, undo
+def apply(modules: Any, optimizers: Iterable[Any]) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+    """Have the steps of optimizers, of torch or in Fabric's wrapper, computed by the bridge's."""
+    del modules
+    rows: list[replacement.Row] = []
+    undo: list[replacement.Undo] = []
+    for given in optimizers:
+        optimizer = given.optimizer if type(given).__name__.startswith("Fabric") else given
+        reason, kind = why_left(optimizer), _KINDS.get(type(optimizer), _ADAMW)
+        rows.append(replacement.Row(type(optimizer).__name__, None if reason else kind.kernel, 1, reason or ""))
+        if reason is not None or optimizer in _applied:
+            continue
+        _applied.add(optimizer)
+        steps = _Steps(kind)
+        handles = optimizer.register_step_pre_hook(steps.before), optimizer.register_step_post_hook(steps.after)
+        undo += [functools.partial(_applied.discard, optimizer), *(handle.remove for handle in handles)]
+        if getattr(optimizer, _SCALES, False):
+            setattr(optimizer, _SCALES, False)
+            undo.append(functools.partial(setattr, optimizer, _SCALES, True))
+    return rows, undo
 
 
 class _Steps:
@@ -143,69 +108,68 @@ class _Steps:
 
     @torch.no_grad()
     def _step(self, optimizer: Optimizer) -> None:
-        if _why_left(optimizer) is not None:
-            return
-        for key, (group, steps, states) in enumerate(self._batches(optimizer)):
-            self._step_batch(optimizer, self._instance(key, group), group, steps, states)
+        # A group may have changed.
+        if why_left(optimizer) is None:
+            for key, (group, steps, states) in enumerate(self._batches(optimizer)):
+                self._step_batch(self._instance(key, group), group, steps, states)
 
     def _batches(
         self, optimizer: Optimizer
-    ) -> Iterator[tuple[dict[str, Any], int, dict[torch.Tensor, list[torch.Tensor]]]]:
-        """Yield the states of parameters with one group, number of steps and dtype, after group and number."""
+    ) -> Iterator[tuple[dict[str, Any], int, dict[torch.Tensor, dict[str, torch.Tensor]]]]:
+        """Yield groups, numbers of steps, and states of the parameters with both and one dtype."""
         for group in optimizer.param_groups:
-            batches: dict[tuple[int, torch.dtype], dict[torch.Tensor, list[torch.Tensor]]] = {}
+            batches: dict[tuple[int, torch.dtype], dict[torch.Tensor, dict[str, torch.Tensor]]] = {}
             for parameter in group["params"]:
-                if parameter.grad is not None and parameter.device.type == "hpu" and not parameter.grad.is_sparse:
-                    state = self._state(optimizer, group, parameter)
-                    if all(each.device.type == "hpu" for each in state):
-                        key = _count(optimizer.state.get(parameter, {})), parameter.dtype
-                        batches.setdefault(key, {})[parameter] = state
+                if parameter.grad is None or parameter.device.type != "hpu" or parameter.grad.is_sparse:
+                    continue
+                state = self._make_state(optimizer, group, parameter)
+                if all(state[name].device.type == "hpu" for name in self._kind.state if name in state):
+                    batches.setdefault((_count(state), parameter.dtype), {})[parameter] = state
             for (steps, _), states in batches.items():
                 yield group, steps, states
 
-    def _state(self, optimizer: Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of a parameter's state, which is made as torch makes it where there is none."""
+    def _make_state(self, optimizer: Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
+        """Return a parameter's state, which is made as torch makes it where there is none."""
         if self._kind.kernel == "FusedSGD" and not group["momentum"]:
-            return []
-        state = optimizer.state[parameter]
-        if self._kind.counts_in_group and "step" not in state:
+            return {}
+        state: dict[str, Any] = optimizer.state[parameter]
+        if self._kind is _ADAMW and "step" not in state:
             state["step"] = torch.tensor(0.0)
         for name in self._kind.state:
             if state.get(name) is None:
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-        return [state[name] for name in self._kind.state]
+        return state
 
     def _step_batch(
-        self,
-        optimizer: Optimizer,
-        fused: Any,
-        group: dict[str, Any],
-        steps: int,
-        states: dict[torch.Tensor, list[torch.Tensor]],
+        self, fused: Any, group: dict[str, Any], steps: int, states: dict[torch.Tensor, dict[str, torch.Tensor]]
     ) -> None:
-        local = {parameter: _local(parameter) for parameter in states}
-        for parameter, part in local.items():
-            state = dict(zip(self._kind.state, map(_local, states[parameter]), strict=False))
-            fused.state[part] = state if self._kind.counts_in_group else {**state, "step": steps}
-            part.grad = _local(parameter.grad)
-        # Parts may be empty on a rank.
-        fused.param_groups[0].update(group, params=[part for part in local.values() if part.numel()], step=steps)
+        parts = []
+        self._hidden += [(parameter, parameter.grad) for parameter in states]
+        for parameter, state in states.items():
+            part = _local(parameter)
+            # Parts may be empty on a rank.
+            if part.numel():
+                parts.append(part)
+                part.grad = _local(parameter.grad)
+                # FusedAdamW counts in its group, FusedAdagrad here.
+                tensors = {name: _local(state[name]) for name in self._kind.state if name in state}
+                fused.state[part] = {**tensors, "step": steps}
+        fused.param_groups[0].update(group, params=parts, step=steps)
         fused.step()
         fused.param_groups[0]["params"] = []
         fused.state.clear()
-        for parameter, part in local.items():
-            if "step" in optimizer.state.get(parameter, {}):
-                optimizer.state[parameter]["step"] += 1
-            self._hidden.append((parameter, parameter.grad))
-            part.grad = parameter.grad = None
+        for tensor in (*parts, *states):
+            tensor.grad = None
+        for state in states.values():
+            if "step" in state:
+                state["step"] += 1
 
     def _instance(self, key: int, group: dict[str, Any]) -> Any:
         """Return a fused optimizer without parameters. FusedAdagrad keeps the learning rate that it is made with."""
-        options = {name: group[name] for name in self._kind.arguments}
         found = self._fused.get(key)
-        if found is None or (self._kind.kernel == "FusedAdagrad" and found.defaults["lr"] != options["lr"]):
+        if found is None or (self._kind.kernel == "FusedAdagrad" and found.defaults["lr"] != group["lr"]):
             place = torch.zeros(1, device="hpu", requires_grad=True)
-            self._fused[key] = found = self._class([place], **options)
+            self._fused[key] = found = self._class([place], **{name: group[name] for name in self._kind.arguments})
         return found
 
 

@@ -1,5 +1,6 @@
 """Rotary embeddings of transformers' models by the bridge's kernel, where their function computes the same."""
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -8,17 +9,16 @@ import torch
 from torch import nn
 
 from hpu_core import casts
-from hpu_kernels import scope, table
+from hpu_kernels import replacement
 
 # The function that each file of transformers with such a model has.
 NAME: Final = "apply_rotary_pos_emb"
-KERNEL: Final = "RotaryPosEmbedding"
 
 
 def _rotate(tensor: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Return queries or keys, (batch, heads, length, head size), rotated by angles of shape (1, length, head size)."""
     angles = cos.to(tensor.dtype).unsqueeze(0), sin.to(tensor.dtype).unsqueeze(0)
-    kernel: Any = scope.bridge_module("hpex.kernels").RotaryPosEmbeddingHelperV1
+    kernel: Any = replacement.bridge_module("hpex.kernels").RotaryPosEmbeddingHelperV1
     rotated: torch.Tensor = kernel.apply(tensor, *angles, 0)
     return rotated
 
@@ -34,41 +34,35 @@ def _why_left(query: Any, key: Any, cos: Any, sin: Any, given: bool) -> str | No
 
 
 def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
     def apply_rotary_pos_emb(query: Any, key: Any, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return query and key, rotated by the bridge's kernel or by the function of transformers."""
-        if scope.is_on_card(query, key, cos, sin) and scope.is_active():
+        if replacement.is_on_card(query, key, cos, sin):
             reason = _why_left(query, key, cos, sin, bool(args or kwargs))
-            scope.note(NAME, reason or KERNEL)
-            if reason is None:
+            if replacement.take(NAME, "RotaryPosEmbedding", reason):
                 return _rotate(query, cos, sin), _rotate(key, cos, sin)
         return plain(query, key, cos, sin, *args, **kwargs)
 
     return apply_rotary_pos_emb
 
 
-def apply(modules: Iterable[nn.Module]) -> tuple[list[table.Row], list[scope.Undo]]:
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
     """Replace the functions in the files of the modules' classes."""
-    files = {kind.__module__ for module in modules for kind in type(module).__mro__}
+    del optimizers
     undo, rows = [], []
-    for file in sorted(files & sys.modules.keys()):
-        function = vars(sys.modules[file]).get(NAME)
-        if callable(function):
-            if _is_same(function):
-                undo.append(scope.replace(sys.modules[file], NAME, _replacement))
-            else:
-                rows.append(table.Row(f"{NAME} of {file.rpartition('.')[2]}", None, 1, "it computes something else"))
-    return rows, undo
-
-
-@torch.no_grad()
-def _is_same(function: Callable[..., Any]) -> bool:
-    """Return whether a function computes what the kernel does, for one small input."""
+    # A small input, for which a function that computes the same has the kernel's result.
     query, key = torch.linspace(-1.0, 3.0, 2 * 2 * 3 * 8).view(2, 2, 3, 8).to("hpu").split(1)
     angles = torch.linspace(0.0, 3.0, 3 * 4).view(1, 3, 4).repeat(1, 1, 2)
     cos, sin = angles.cos().to("hpu"), angles.sin().to("hpu")
-    try:
-        expected = function(query, key, cos, sin)
-    except Exception:  # noqa: BLE001 - a function of others, which may need anything.
-        return False
-    pairs = zip(expected, (_rotate(query, cos, sin), _rotate(key, cos, sin)), strict=False)
-    return all(torch.allclose(each, result, atol=1e-5) for each, result in pairs)
+    for file in sorted({kind.__module__ for module in modules for kind in type(module).__mro__} & sys.modules.keys()):
+        function = vars(sys.modules[file]).get(NAME)
+        if not callable(function):
+            continue
+        if replacement.is_same(
+            functools.partial(function, query, key, cos, sin),
+            lambda: (_rotate(query, cos, sin), _rotate(key, cos, sin)),
+        ):
+            undo.append(replacement.replace(sys.modules[file], NAME, _replacement))
+        else:
+            name = f"{NAME} of {file.rpartition('.')[2]}"
+            rows.append(replacement.Row(name, None, 1, "it computes something else"))
+    return rows, undo
