@@ -9,8 +9,8 @@ from hpu_core import bridge
 
 __all__ = ["compilation_count", "raise_compile_limits"]
 
-# torch's limits on the graphs of a function, before it gives up and runs the function without one, as they are called
-# in torch since 2.6 and before.
+# torch's limit on the graphs of a function, above which the function runs uncompiled: the name since torch 2.6, and the
+# older one.
 _LIMITS = ("recompile_limit", "cache_size_limit")
 _ACCUMULATED_LIMITS = ("accumulated_recompile_limit", "accumulated_cache_size_limit")
 # torch's default relation of the two limits.

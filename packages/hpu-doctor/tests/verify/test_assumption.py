@@ -12,7 +12,7 @@ from hpu_doctor.verify.assumption import (
     contains,
     describe,
     difference,
-    holds,
+    is_expected,
     matches,
     one_of,
 )
@@ -42,7 +42,7 @@ from hpu_doctor.verify.assumption import (
     ],
 )
 def test_holds(expected: object, seen: object, result: bool) -> None:
-    assert holds(expected, seen) is result
+    assert is_expected(expected, seen) is result
 
 
 def test_describe_shows_nested_values() -> None:

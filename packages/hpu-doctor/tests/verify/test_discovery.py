@@ -10,7 +10,7 @@ import pytest
 
 from hpu_core import bridge
 from hpu_doctor.verify import register
-from hpu_doctor.verify.assumption import difference, holds
+from hpu_doctor.verify.assumption import difference, is_expected
 from hpu_doctor.verify.register import discovery
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_every_program_is_tested() -> None:
 def test_published_machine(machine: Machine, name: str) -> None:
     seen = see(name)
 
-    assert holds(register.find(name).expected, seen), seen
+    assert is_expected(register.find(name).expected, seen), seen
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -86,5 +86,5 @@ def test_changed_machine(machine: Machine, name: str) -> None:
 
     expected, seen = difference(register.find(identifier).expected, see(identifier))
 
-    assert not holds(expected, seen), seen
+    assert not is_expected(expected, seen), seen
     assert not case or (isinstance(seen, dict) and case in seen)

@@ -16,7 +16,7 @@ import pytest
 from one_assumption import TARGET
 
 from hpu_doctor.verify import program, register, runner
-from hpu_doctor.verify.assumption import Assumption, difference, holds
+from hpu_doctor.verify.assumption import Assumption, difference, is_expected
 from hpu_doctor.verify.register import discovery, media, modes
 from hpu_testing.leftovers import shared_children
 from hpu_testing.processes import free_port, machine_env
@@ -106,7 +106,7 @@ def test_assumption_holds_on_the_simulator(machines: Machines, name: str) -> Non
 
     result = machines.seen(assumption)
 
-    assert holds(assumption.expected, result.get("seen")), result
+    assert is_expected(assumption.expected, result.get("seen")), result
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
 
     assert "not_tried" not in result
     expected, seen = difference(assumption.expected, result.get("seen"))
-    assert not holds(expected, seen), result
+    assert not is_expected(expected, seen), result
     assert not case or not isinstance(seen, dict) or case in seen, result
 
 
@@ -132,7 +132,7 @@ def test_program_notices_a_simulated_card(machines: Machines, name: str) -> None
     result = machines.seen(assumption)
 
     assert "not_tried" not in result
-    assert not holds(assumption.expected, result.get("seen")), result
+    assert not is_expected(assumption.expected, result.get("seen")), result
 
 
 @pytest.mark.slow

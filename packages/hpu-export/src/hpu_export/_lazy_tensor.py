@@ -21,20 +21,20 @@ class LazyTensor:
         dtype: Its dtype.
         blocks: Function that reads it as CPU tensors of any shape and dtype, whose elements follow each other in
             row-major order.
-        memory: Equal for names of one tensor, such as tied weights; None if that is unknown.
+        tie_key: Key that the names of one tensor share, such as tied weights; None if that is unknown.
     """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     blocks: Callable[[], Iterable[torch.Tensor]]
-    memory: Hashable | None = None
+    tie_key: Hashable | None = None
 
     @classmethod
     def from_tensor(cls, tensor: torch.Tensor) -> "LazyTensor":
         """Return the view of a tensor whose memory is a file that is mapped, or that exists anyway."""
-        memory = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
+        key = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride())
         # Empty tensors have no address.
-        return cls(tuple(tensor.shape), tensor.dtype, lambda: [tensor], memory if tensor.numel() else None)
+        return cls(tuple(tensor.shape), tensor.dtype, lambda: [tensor], key if tensor.numel() else None)
 
     def read(self) -> torch.Tensor:
         """Return the whole tensor."""

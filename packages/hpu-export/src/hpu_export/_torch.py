@@ -40,7 +40,7 @@ _METADATA_GLOBALS: Final = {
     },
 }
 
-# Of DeepSpeed's checkpoints, with what stands for each, so that they load without DeepSpeed and run none of its code.
+# DeepSpeed's classes in its checkpoints. Empty classes replace them, so no code of DeepSpeed runs.
 _DEEPSPEED_MODULES: Final = {
     "deepspeed.runtime.fp16.loss_scaler": ("DynamicLossScaler", "LossScaler", "LossScalerBase"),
     "deepspeed.utils.tensor_fragment": ("fragment_address",),

@@ -76,7 +76,7 @@ def open_folder(path: Path, *, tag: str | None, weights_only: bool) -> Checkpoin
         weights |= _stage_1_or_2(model, optimizers, folder)
     for name, shared in model.get("shared_params", {}).items():
         if shared in weights:
-            weights[name] = weights[shared] = dataclasses.replace(weights[shared], memory=shared)
+            weights[name] = weights[shared] = dataclasses.replace(weights[shared], tie_key=shared)
     return Checkpoint(weights, get_run_info(model))
 
 

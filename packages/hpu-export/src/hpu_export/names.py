@@ -164,8 +164,8 @@ def count_fitting(names: Collection[str], target: TargetNames) -> int:
 
 def drop_tied(weights: Mapping[str, LazyTensor]) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """Return each tensor once, and the names that are left out with the names that they stand for."""
-    first = {weight.memory: name for name, weight in reversed(list(weights.items())) if weight.memory is not None}
-    tied = {n: first[w.memory] for n, w in weights.items() if w.memory is not None and first[w.memory] != n}
+    first = {weight.tie_key: name for name, weight in reversed(list(weights.items())) if weight.tie_key is not None}
+    tied = {n: first[w.tie_key] for n, w in weights.items() if w.tie_key is not None and first[w.tie_key] != n}
     return {name: weight for name, weight in weights.items() if name not in tied}, tied
 
 
@@ -188,6 +188,6 @@ def _find_prefix(names: Collection[str], wanted: Collection[str]) -> str:
 
 
 def _equal(first: LazyTensor, second: LazyTensor) -> bool:
-    if first.memory is not None and first.memory == second.memory:
+    if first.tie_key is not None and first.tie_key == second.tie_key:
         return True
     return torch.equal(first.read(), second.read())

@@ -17,23 +17,19 @@ import click
 from click.core import ParameterSource
 
 from hpu_core.command_line import COULD_NOT_RUN
+from hpu_launch import kubernetes, mpirun, ray, slurm, torchrun
 from hpu_launch.__about__ import __version__
 from hpu_launch.job import JobSpec, Launch
-from hpu_launch.kubernetes import mpijob, pytorchjob
-from hpu_launch.mpirun import mpirun
-from hpu_launch.ray import ray
-from hpu_launch.slurm import slurm
-from hpu_launch.torchrun import torchrun
 
 __all__ = ["main"]
 
 _ENGINES = {
-    "torchrun": torchrun,
-    "mpirun": mpirun,
-    "slurm": slurm,
-    "kubernetes": pytorchjob,
-    "kubernetes-mpi": mpijob,
-    "ray": ray,
+    "torchrun": torchrun.launch,
+    "mpirun": mpirun.launch,
+    "slurm": slurm.launch,
+    "kubernetes": kubernetes.launch_with_torchrun,
+    "kubernetes-mpi": kubernetes.launch_with_mpirun,
+    "ray": ray.launch,
 }
 _HOSTS = re.compile(r"(?:[\w.:-]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])+", re.ASCII)
 # Variable with the path of the profile.
@@ -109,7 +105,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     """
     options |= _profile_defaults(context, options["engine"] or _detect_engine(options))
     engine, run, no_checks = (options.pop(name) for name in ("engine", "run", "no_checks"))
-    _refuse_unused_options(context, engine)
+    _check_unused_options(context, engine)
     try:
         hosts = _expand_hosts(options.pop("hosts"))
         nodes = options.pop("nodes")
@@ -204,7 +200,7 @@ def _expand_range(text: str) -> list[str]:
     return numbers
 
 
-def _refuse_unused_options(context: click.Context, engine: str) -> None:
+def _check_unused_options(context: click.Context, engine: str) -> None:
     """Raise an error for an option that the engine does not use.
 
     Raises:

@@ -80,14 +80,14 @@ class JobSpec:
     python: str | None = _option("Python of the environment to run.  [default: that on PATH]")
 
     def __post_init__(self) -> None:
-        for option, value, lowest in (
+        for option, value, minimum in (
             ("--nodes", self.nodes, 1),
             ("--devices", self.devices, 1),
             ("--cpus", self.cpus, 1),
             ("--max-restarts", self.max_restarts, 0),
         ):
-            if value is not None and value < lowest:
-                raise ValueError(f"`{option}` must be at least {lowest}, got {value}")
+            if value is not None and value < minimum:
+                raise ValueError(f"`{option}` must be at least {minimum}, got {value}")
         if self.devices > MAX_DEVICES:
             raise ValueError(
                 f"`--devices` must be at most {MAX_DEVICES}, the cards of a machine, got {self.devices}: more cards "
@@ -102,7 +102,7 @@ class JobSpec:
         if self.time_limit is not None and not re.fullmatch(r"(\d+-)?\d{1,2}:\d{2}:\d{2}", self.time_limit):
             raise ValueError(f"`--time` must be HH:MM:SS or DAYS-HH:MM:SS, got {self.time_limit!r}")
         self._check_names()
-        self._check_pod()
+        self._check_resources()
 
     def _check_names(self) -> None:
         for option, value in (("--partition", self.partition), ("--account", self.account), ("--qos", self.qos)):
@@ -119,7 +119,7 @@ class JobSpec:
                 f"{self.job_name!r}"
             )
 
-    def _check_pod(self) -> None:
+    def _check_resources(self) -> None:
         if self.memory is not None and not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMGT]i?", self.memory):
             raise ValueError(f"`--memory` must be a quantity of Kubernetes such as 800Gi, got {self.memory!r}")
         if self.volume is not None and not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?:/[^:]*", self.volume):
@@ -157,7 +157,7 @@ class JobSpec:
         return self.python or "python"
 
     @property
-    def torchrun(self) -> list[str]:
+    def agent(self) -> list[str]:
         """Start of the command line of torchrun."""
         return ["torchrun"] if self.python is None else [self.python, "-m", "torch.distributed.run"]
 

@@ -11,13 +11,13 @@ import shlex
 from hpu_launch.job import JobSpec, Launch
 from hpu_launch.mpirun import SET_RANKS, binding
 
-_HUGE_PAGES_MI = 95000 / 8
+_PAGES_MI = 95000 / 8
 _MEMORY_GI = 409 / 8
 # The image's own folder may not be writable, and then no card opens.
 _LOGS = "/tmp/habana_logs"  # noqa: S108 - of the pod alone.
 
 
-def pytorchjob(job: JobSpec) -> Launch:
+def launch_with_torchrun(job: JobSpec) -> Launch:
     """Return the manifest of a PyTorchJob, of Kubeflow's training operator v1.
 
     Raises:
@@ -26,7 +26,7 @@ def pytorchjob(job: JobSpec) -> Launch:
     # The operator sets RANK, which is the number of the pod, and MASTER_ADDR and MASTER_PORT. It restarts the pods: an
     # agent that restarted its own ranks would multiply the number of restarts, and leave out the other machines.
     agent = (
-        f"{job.raise_open_files}exec {shlex.join(job.torchrun)} --nnodes={job.nodes} --nproc-per-node={job.devices} "
+        f"{job.raise_open_files}exec {shlex.join(job.agent)} --nnodes={job.nodes} --nproc-per-node={job.devices} "
         '--max-restarts=0 --node-rank="$RANK" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
     )
     command = ["sh", "-c", agent, "sh", *job.program]
@@ -46,12 +46,12 @@ def pytorchjob(job: JobSpec) -> Launch:
             f"      replicas: {count}",
             f"      restartPolicy: {restart}",
             "      template:",
-            *_pod(job, "pytorch", command, port=True),
+            *_template(job, "pytorch", command, port=True),
         ]
-    return _manifest(job, "kubeflow.org/v1", "PyTorchJob", lines)
+    return _make_launch(job, "kubeflow.org/v1", "PyTorchJob", lines)
 
 
-def mpijob(job: JobSpec) -> Launch:
+def launch_with_mpirun(job: JobSpec) -> Launch:
     """Return the manifest of an MPIJob, of Kubeflow's MPI operator v2.
 
     Raises:
@@ -82,9 +82,9 @@ def mpijob(job: JobSpec) -> Launch:
         "    Worker:  # the machines",
         f"      replicas: {job.nodes}",
         "      template:",
-        *_pod(job, "worker"),
+        *_template(job, "worker"),
     ]
-    return _manifest(job, "kubeflow.org/v2beta1", "MPIJob", lines)
+    return _make_launch(job, "kubeflow.org/v2beta1", "MPIJob", lines)
 
 
 def _run_policy(restarts: str) -> list[str]:
@@ -101,7 +101,7 @@ def _image(job: JobSpec) -> str:
     return json.dumps(job.image)
 
 
-def _pod(job: JobSpec, name: str, command: list[str] | None = None, *, port: bool = False) -> list[str]:
+def _template(job: JobSpec, name: str, command: list[str] | None = None, *, port: bool = False) -> list[str]:
     """Return the lines of a pod's template.
 
     Args:
@@ -115,13 +115,13 @@ def _pod(job: JobSpec, name: str, command: list[str] | None = None, *, port: boo
             "`--volume` must be CLAIM:PATH with `--max-restarts`: a restarted pod has no other file than those of its "
             "image, and the script resumes from a checkpoint"
         )
-    claim, _, path = (job.volume or "").partition(":")
+    volume_name, _, path = (job.volume or "").partition(":")
     # In quotes: "null", "yes" and "1e3" are names, too.
-    source = f"{{name: checkpoints, persistentVolumeClaim: {{claimName: {json.dumps(claim)}}}}}"
-    mount = f"{{name: checkpoints, mountPath: {json.dumps(path)}}}"
+    source = f"{{name: checkpoints, persistentVolumeClaim: {{claimName: {json.dumps(volume_name)}}}}}"
+    path_in_pod = f"{{name: checkpoints, mountPath: {json.dumps(path)}}}"
     resources = [
         f"habana.ai/gaudi: {job.devices}",
-        f"hugepages-2Mi: {math.ceil(_HUGE_PAGES_MI * job.devices)}Mi",
+        f"hugepages-2Mi: {math.ceil(_PAGES_MI * job.devices)}Mi",
         f"memory: {job.memory or f'{math.ceil(_MEMORY_GI * job.devices)}Gi'}",
         *([f"cpu: {job.cpus * job.devices}"] if job.cpus is not None else []),
     ]
@@ -143,7 +143,7 @@ def _pod(job: JobSpec, name: str, command: list[str] | None = None, *, port: boo
         "      env:",
         f"        - {{name: HABANA_LOGS, value: {_LOGS}}}  # a card opens only if the bridge can write its logs",
         *(f"        - {{name: {name}, value: {json.dumps(value)}}}" for name, value in quoted.items()),
-        *(["      volumeMounts:", f"        - {mount}  # for `ckpt_path`"] if claim else []),
+        *(["      volumeMounts:", f"        - {path_in_pod}  # for `ckpt_path`"] if volume_name else []),
         "      securityContext:",
         '        capabilities: {add: ["SYS_NICE"]}  # as hostIPC',
         "      resources:",
@@ -151,12 +151,12 @@ def _pod(job: JobSpec, name: str, command: list[str] | None = None, *, port: boo
         *(f"          {line}" for line in resources),
         "        limits:",
         *(f"          {line}" for line in resources),
-        *(["  volumes:", f"    - {source}  # of all machines"] if claim else []),
+        *(["  volumes:", f"    - {source}  # of all machines"] if volume_name else []),
     ]
     return [f"        {line}" for line in lines]
 
 
-def _manifest(job: JobSpec, version: str, kind: str, spec: list[str]) -> Launch:
+def _make_launch(job: JobSpec, version: str, kind: str, spec: list[str]) -> Launch:
     lines = [f"apiVersion: {version}", f"kind: {kind}", "metadata:", f"  name: {json.dumps(job.job_name)}"]
     status = f"kubectl describe {kind.lower()}/{job.job_name}"
     if job.namespace is not None:

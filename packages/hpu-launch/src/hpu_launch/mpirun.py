@@ -25,7 +25,7 @@ def binding(job: JobSpec) -> list[tuple[list[str], str]]:
     ]
 
 
-def mpirun(job: JobSpec) -> Launch:
+def launch(job: JobSpec) -> Launch:
     """Return the command, which is run on one machine.
 
     Raises:

@@ -8,7 +8,7 @@ _CLUSTER_PORT = 6379
 _JOBS_PORT = 8265
 
 
-def ray(job: JobSpec) -> Launch:
+def launch(job: JobSpec) -> Launch:
     """Return the command: for a running cluster if the job has an address, else for a cluster of this machine alone.
 
     Raises:

@@ -5,38 +5,38 @@ import shlex
 from hpu_launch.job import JobSpec, Launch
 
 
-def slurm(job: JobSpec) -> Launch:
+def launch(job: JobSpec) -> Launch:
     """Return the batch script."""
-    directives = [
+    options = [
         (f"--job-name={job.job_name}", ""),
         (f"--nodes={job.nodes}", "machines: `num_nodes` of the Trainer"),
         (f"--ntasks-per-node={job.devices}", "one task, which is a rank, for each card: `devices` of the Trainer"),
     ]
-    directives += [
+    options += [
         (f"--{name}={value}", "")
         for name, value in (("partition", job.partition), ("account", job.account), ("qos", job.qos))
         if value is not None
     ]
     if job.gres is not None:
-        directives.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
+        options.append((f"--gres={job.gres}", "cards of each machine, by the name in the cluster's configuration"))
     else:
-        directives += [
+        options += [
             ("--exclusive", "no other job on these machines, because SLURM alone does not isolate cards"),
             ("--mem=0", "all memory of these machines, of which SLURM may give a job a part otherwise"),
         ]
     if job.cpus is not None:
-        directives.append((f"--cpus-per-task={job.cpus}", "CPU cores of each rank, for the data loaders as well"))
+        options.append((f"--cpus-per-task={job.cpus}", "CPU cores of each rank, for the data loaders as well"))
     if job.time_limit is not None:
-        directives.append((f"--time={job.time_limit}", "time limit"))
-    directives += [
+        options.append((f"--time={job.time_limit}", "time limit"))
+    options += [
         ("--requeue", "a preempted job goes back to the queue"),
         ("--signal=SIGUSR1@90", "90 s before the end, Lightning saves a checkpoint and requeues the job"),
         ("--output=%x-%j.log", "name and number of the job"),
         ("--open-mode=append", "a job that was requeued keeps its earlier output"),
     ]
-    width = max(len(text) for text, _ in directives)
+    width = max(len(text) for text, _ in options)
     lines = ["#!/bin/bash"]
-    lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in directives]
+    lines += [f"#SBATCH {text:<{width}}{'  # ' + comment if comment else ''}".rstrip() for text, comment in options]
     program = shlex.join([job.interpreter, *job.program])
     # From SLURM 22.05 on, srun does not take sbatch's `--cpus-per-task`.
     cpus = str(job.cpus) if job.cpus is not None else f'"$((SLURM_CPUS_ON_NODE / {job.devices}))"'

@@ -3,13 +3,13 @@
 from hpu_launch.job import JobSpec, Launch, describe_command
 
 
-def torchrun(job: JobSpec) -> Launch:
+def launch(job: JobSpec) -> Launch:
     """Return the command of each machine.
 
     Raises:
         ValueError: There are several machines and no address.
     """
-    options = [(job.torchrun, "the agent of a machine: it starts the ranks, and ends all of them if one fails")]
+    options = [(job.agent, "the agent of a machine: it starts the ranks, and ends all of them if one fails")]
     notes = []
     if job.nodes == 1:
         options.append((["--standalone"], "one machine: the agent chooses a free port"))

@@ -48,9 +48,6 @@ def test_copies_are_grouped_by_direction(fast_rank: Trace) -> None:
     (stats,) = analyze_trace(fast_rank, "rank 0").memcpy
 
     assert (stats.name, stats.calls, stats.time, stats.bytes) == ("device to host", 2, 2, 8)
-    # 8 bytes in 2 us.
-    assert stats.bandwidth is not None
-    assert stats.bandwidth.mean == pytest.approx(0.004)
 
 
 def test_larger_count_of_compilations_is_taken(slow_rank: Trace) -> None:

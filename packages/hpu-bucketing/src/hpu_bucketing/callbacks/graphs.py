@@ -91,7 +91,7 @@ class HPUGraphs(Callback):
         self._evaluating = self._run(pl_module, bridge.wrap_in_hpu_graph)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Restore the `forward` of before the evaluation, and free its graphs."""
+        """Restore the `forward` that the module had when the evaluation started, and free the graphs."""
         del trainer, pl_module
         if self._evaluating:
             self._restore()
@@ -121,7 +121,7 @@ class HPUGraphs(Callback):
         return True
 
     def _replace(self, pl_module: LightningModule) -> torch.nn.Module:
-        """Return the module with the `forward` that it had before the training, and keep the present one."""
+        """Return the module, whose original `forward` is in place again; the present one is kept for `_restore`."""
         try:
             module = pl_module.get_submodule(self._name)
         except AttributeError as error:
@@ -130,7 +130,7 @@ class HPUGraphs(Callback):
                 f"`module` must be a part of the model, such as one of {names}, got {self._name!r}"
             ) from error
         self._replaced.append((module, vars(module).pop("forward", None)))
-        # One that the program has set is what to run as a graph, also in an evaluation within a training.
+        # A `forward` that the program has set runs as a graph, also in an evaluation within a training.
         original = self._replaced[0][1]
         if original is not None:
             module.forward = original

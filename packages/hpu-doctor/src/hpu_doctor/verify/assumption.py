@@ -49,14 +49,14 @@ def at_least(number: float) -> Condition:
     return Condition(f"at least {number:g}", lambda seen: isinstance(seen, int | float) and seen >= number)
 
 
-def holds(expected: object, seen: object) -> bool:
+def is_expected(expected: object, seen: object) -> bool:
     """Return whether a value of a program, as JSON has it, is the expected one."""
     if isinstance(expected, Condition):
         return expected.check(seen)
     if isinstance(expected, Mapping):
         return isinstance(seen, Mapping) and expected.keys() == seen.keys() and not difference(expected, seen)[0]
     if isinstance(expected, list | tuple):
-        return isinstance(seen, list) and len(expected) == len(seen) and all(map(holds, expected, seen))
+        return isinstance(seen, list) and len(expected) == len(seen) and all(map(is_expected, expected, seen))
     # 1 is not True.
     return type(expected) is type(seen) and expected == seen
 
@@ -64,7 +64,7 @@ def holds(expected: object, seen: object) -> bool:
 def difference(expected: object, seen: object) -> tuple[object, object]:
     """Return what is expected and what was seen, of a table only the cases that differ."""
     if isinstance(expected, Mapping) and isinstance(seen, Mapping) and expected.keys() == seen.keys():
-        names = [name for name in expected if not holds(expected[name], seen[name])]
+        names = [name for name in expected if not is_expected(expected[name], seen[name])]
         return {name: expected[name] for name in names}, {name: seen[name] for name in names}
     return expected, seen
 

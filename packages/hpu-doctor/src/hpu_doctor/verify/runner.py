@@ -19,7 +19,7 @@ from hpu_core import discovery
 from hpu_core.info import SystemInfo
 from hpu_doctor.holders import find_holders
 from hpu_doctor.verify import program
-from hpu_doctor.verify.assumption import DEVICE_ONLY, STRICT, Assumption, holds
+from hpu_doctor.verify.assumption import DEVICE_ONLY, STRICT, Assumption, is_expected
 
 State = Literal["holds", "differs", "not tried"]
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
@@ -164,7 +164,7 @@ def _outcome(assumption: Assumption, folder: Path, ranks: int, ending: str | Non
     if reason is not None:
         return replace(known, state="not tried", reason=reason)
     seen = results[0].get("seen")
-    state: State = "holds" if holds(assumption.expected, seen) else "differs"
+    state: State = "holds" if is_expected(assumption.expected, seen) else "differs"
     return replace(known, state=state, seen=seen)
 
 

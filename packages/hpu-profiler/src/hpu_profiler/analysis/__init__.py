@@ -7,7 +7,7 @@
 | `host_sync` | calls that wait for a value from the device |
 | `idle_time` | idle time of the device, by what the host did meanwhile |
 | `kernels` | time by engine, graph and kernel |
-| `device_events` | collectives and copies, bandwidth |
+| `device_events` | collectives and copies |
 | `steps` | the steps one by one |
 | `launches` | launch delays |
 | `recompilation` | graph compilations and changing shapes |

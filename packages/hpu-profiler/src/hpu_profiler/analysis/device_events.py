@@ -16,27 +16,12 @@ if TYPE_CHECKING:
 _KeyT = TypeVar("_KeyT")
 
 UNKNOWN_DIRECTION: Final = "unknown direction"
-#: Bytes per microsecond to GB/s.
-_GB_PER_S: Final = 1e-3
 
 _DIRECTIONS: Final = (
     (re.compile(r"h(ost)?_?(to|2)_?d", re.IGNORECASE), "host to device"),
     (re.compile(r"d(evice)?_?(to|2)_?h", re.IGNORECASE), "device to host"),
     (re.compile(r"d(evice)?_?(to|2)_?d", re.IGNORECASE), "device to device"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
-    """Rate of a group of device events that move data.
-
-    Attributes:
-        mean: Bytes by the time in which any of the events ran, in GB/s.
-        max: Largest rate of one event, in GB/s.
-    """
-
-    mean: float
-    max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +33,12 @@ class DeviceEventStats:
         calls: Number of events.
         time: Total duration in microseconds.
         bytes: Bytes sent by this rank or copied; 0 if the trace has no number.
-        bandwidth: Rate of the bytes; None if the trace has no number.
     """
 
     name: str
     calls: int
     time: float
     bytes: int
-    bandwidth: Bandwidth | None = None
 
 
 def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
@@ -71,17 +54,6 @@ def memcpy_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
 def copy_direction(name: str) -> str:
     """Return the direction of a copy from its name; SynapseAI's names need not tell it."""
     return next((direction for pattern, direction in _DIRECTIONS if pattern.search(name)), UNKNOWN_DIRECTION)
-
-
-def bandwidth(events: Iterable[DeviceEvent]) -> Bandwidth | None:
-    """Return the rate of a group of events; None if none of them has a size and a duration."""
-    timed = [event for event in events if event.bytes and event.duration]
-    if not timed:
-        return None
-    return Bandwidth(
-        sum(event.bytes for event in timed) / busy_time(timed) * _GB_PER_S,
-        max(event.bytes / event.duration for event in timed) * _GB_PER_S,
-    )
 
 
 def grouped(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[DeviceEvent]]:
@@ -104,7 +76,6 @@ def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats,
             len(group),
             sum(event.duration for event in group),
             sum(event.bytes for event in group),
-            bandwidth(group),
         )
         for name, group in grouped(events).items()
     ]

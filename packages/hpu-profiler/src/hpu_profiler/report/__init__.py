@@ -3,10 +3,9 @@
 | module | contents |
 |---|---|
 | `tables` | tables of texts, which the terminal and the page show alike |
-| `text` | the report, and the difference of two jobs, for a terminal |
+| `text` | the report for a terminal |
 | `json` | plain values under stable keys |
 | `html` | one page with the tables and charts |
-| `export` | the events of all ranks for Perfetto |
 
 Imports go one way: nothing but the command and the profiler's summary imports `report`.
 """

@@ -156,10 +156,9 @@ def _device_events(stage: StageAnalysis) -> Table:
     def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
         for row in (*trace.memcpy, *trace.collectives):
             size = format_bytes(row.bytes) if row.bytes else _NONE
-            rate = f"{row.bandwidth.mean:.3g}" if row.bandwidth else _NONE
-            yield row.name, str(row.calls), format_time(row.time), size, rate
+            yield row.name, str(row.calls), format_time(row.time), size
 
-    return _of_each_trace(stage, "Copies and collectives", "operation|calls|time|bytes|GB/s", 1, cells)
+    return _of_each_trace(stage, "Copies and collectives", "operation|calls|time|bytes", 1, cells)
 
 
 def operators(title: str, rows: Iterable[tuple[OperatorStats, float]], *, has_memory: bool) -> Table:
