@@ -47,7 +47,7 @@ def test_a_file_without_figures_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HPU_SIM_CALIBRATION", "")
     script, figures = tmp_path / "train.py", tmp_path / "mine.json"
     script.touch()
-    figures.write_text('{"ranges": {"speed": [1, 2]}}')
+    figures.write_text('{"figures": {"speed": 1}}')
 
     result = CliRunner().invoke(cli.main, ["plan", "--hardware", str(figures), str(script)])
 

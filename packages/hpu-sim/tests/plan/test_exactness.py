@@ -75,7 +75,7 @@ def test_a_plan_a_run_and_their_traces_have_one_time() -> None:
     assert clock.predicted is not None
     planned = Clock(recording, config.generation)
     found = [clock.predicted.step.seconds, _traced(clock.trace(0, 1)), _traced(trace_of(planned))]
-    assert found == pytest.approx([planned.timeline().seconds] * 3, rel=1e-3)
+    assert found == pytest.approx([planned.timeline.seconds] * 3, rel=1e-3)
 
 
 def _train_rank(wrap: str) -> list[dict[str, int]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import string
-
 import pytest
 import torch
 from torch import nn
 
 from hpu_sim import plan
-from hpu_sim.device import runtime
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.plan.memory_recorder import MemoryRecorder
 from hpu_sim.plan.options import Options
 from hpu_sim.prediction.recording import CATEGORIES
 
@@ -59,11 +55,3 @@ def test_buckets_of_ddp_are_communication_buffers() -> None:
 
     buffers = CATEGORIES.index("communication buffers")
     assert max(each.by_category[buffers] for each in recording.steps[0].samples) >= _BYTES
-
-
-def test_of_modules_that_run_together_each_plan_names_the_same() -> None:
-    """Autograd runs backward passes of siblings beside each other, and a set of them has no order."""
-    recorder = MemoryRecorder(runtime.native(), lambda _: None)
-    recorder._tracker.parents = {"Global", "Model", *(f"Model.{letter}_proj" for letter in string.ascii_lowercase)}
-
-    assert recorder.module == "Model.z_proj"

@@ -20,4 +20,4 @@ def clock_of(step: StepRecording, generation: str = "GAUDI2", mode: Mode = "lazy
 
 def predict(step: StepRecording, generation: str = "GAUDI2", mode: Mode = "lazy") -> Timeline:
     """Return the timeline of a step."""
-    return clock_of(step, generation, mode).timeline()
+    return clock_of(step, generation, mode).timeline

@@ -97,7 +97,7 @@ def test_a_collective_has_its_bytes(step: StepRecording) -> None:
 
 def test_the_step_takes_as_long_as_in_the_plan(step: StepRecording) -> None:
     """The kernels and what the device waits for are all of it."""
-    timeline = clock_of(step, "GAUDI3", "eager").timeline()
+    timeline = clock_of(step, "GAUDI3", "eager").timeline
     trace = _trace(step)
     (annotation,) = _events(trace, "user_annotation")
 

@@ -18,24 +18,21 @@ if TYPE_CHECKING:
 def test_a_file_has_figures_of_ones_own_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They stand for cards of that generation."""
     path = tmp_path / "hardware.json"
-    ranges = {"matrix_efficiency": [0.5, 0.5], "launch_seconds": [2e-5, 1e-5]}
-    path.write_text(json.dumps({"generation": "GAUDI2", "ranges": ranges}))
+    figures = {"memory_efficiency": 0.5, "roofline_share": 1.0, "launch_seconds": 2e-5}
+    path.write_text(json.dumps({"generation": "GAUDI2", "figures": figures}))
     before = hardware("GAUDI3")
     monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
 
-    assert hardware("GAUDI2").matrix_efficiency == 0.5
-    assert hardware("GAUDI2", "slow").launch_seconds == 2e-5
+    assert (hardware("GAUDI2").memory_rate, hardware("GAUDI2").launch_seconds) == (2.46e12 / 2, 2e-5)
     assert hardware("GAUDI3") == before
 
 
-def test_a_user_sets_figures_and_their_ranges() -> None:
+def test_a_user_sets_figures() -> None:
     before = hardware("GAUDI2")
     try:
-        give_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736", "sync_seconds=4e-5:2e-5"])
+        give_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736"])
 
-        slow, fast = (hardware("GAUDI2", end) for end in ("slow", "fast"))
-        assert (slow.launch_seconds, fast.launch_seconds, slow.box) == (1e-5, 1e-5, 4)
-        assert (slow.sync_seconds, fast.sync_seconds) == (4e-5, 2e-5)
+        assert (hardware("GAUDI2").launch_seconds, hardware("GAUDI2").box) == (1e-5, 4)
         assert usable_memory("GAUDI2") < 64 << 30
     finally:
         give_figures([])

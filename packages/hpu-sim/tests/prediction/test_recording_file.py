@@ -36,7 +36,6 @@ def _recording() -> Recording:
         ((2, 16),),
         -5,
         (0,),
-        product=(1, 2, 1, 2),
     )
     step = StepRecording(
         [operation],
@@ -45,7 +44,6 @@ def _recording() -> Recording:
         graph_ends=[1],
         inputs=(("float32", (2, 1), 8),),
         peaks={"backward": (ModuleBytes("Model.head", 0, 28),)},
-        loader_seconds=0.5,
     )
     return Recording(
         ("train.py", "--fast"), 1, 2, 2, steps=[step], lines={"Model.head": "train.py:3"}, blocks=("Block", 2),

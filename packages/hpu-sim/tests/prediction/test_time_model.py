@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
-from hpu_sim.prediction.hardware import give_figures, hardware, unexplained
+from hpu_sim.prediction.hardware import give_figures, hardware, spread
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
 from hpu_sim.prediction.time_model import STARTS, Clock
 
@@ -73,7 +73,7 @@ def test_no_step_is_faster_than_the_roofline(operations: list[Operation], genera
     """Neither than its arithmetic, nor than what must be read; and it is the sum of what the device does."""
     step, device = StepRecording(operations), hardware(generation)
 
-    timeline = clock_of(step, generation, mode).timeline("fast")
+    timeline = clock_of(step, generation, mode).timeline
 
     written: set[int] = set()
     inputs: dict[int, int] = {}
@@ -231,11 +231,7 @@ def test_a_fused_kernel_of_the_bridge_is_one_launch() -> None:
 
 def test_a_slow_loader_limits_the_step() -> None:
     step = _small(10, graph_ends=[10])
-    step.worker_seconds = 2.0
-    assert predict(step).seconds == pytest.approx(2.0, rel=0.01)
-
-    step.worker_seconds, step.loader_seconds = 0.0, 3.0
-    assert predict(step).seconds == pytest.approx(3.0, rel=0.01)
+    assert Clock(clock_of(step).recording, "GAUDI2", 2.0).timeline.seconds == pytest.approx(2.0, rel=0.01)
 
 
 def test_graphs_are_counted() -> None:
@@ -273,17 +269,16 @@ def test_published_collectives_are_in_the_range() -> None:
     assert collective_seconds(collective, 8, hardware("GAUDI3")) == pytest.approx(0.916e-3, rel=0.03)
 
 
-def test_a_range_has_the_ends_of_what_nobody_publishes_and_a_factor_beyond() -> None:
+def test_a_range_is_the_time_with_what_published_steps_differ_by() -> None:
     """Of a step that the host limits."""
-    clock = clock_of(_small(1000, graph_ends=[1000]))
-    low, high = clock.range()
-    fast, slow = (hardware("GAUDI2", end) for end in ("fast", "slow"))
+    clock, device = clock_of(_small(1000, graph_ends=[1000])), hardware("GAUDI2")
+    seconds = 1000 * device.trace_seconds + device.graph_seconds
 
-    assert low == pytest.approx((1000 * fast.trace_seconds + fast.graph_seconds) / unexplained(), rel=0.01)
-    assert high == pytest.approx((1000 * slow.trace_seconds + slow.graph_seconds) * unexplained(), rel=0.01)
+    assert clock.timeline.seconds == pytest.approx(seconds, rel=0.01)
+    assert clock.range() == pytest.approx((clock.timeline.seconds / spread(), clock.timeline.seconds * spread()))
 
 
 def test_a_loader_of_a_given_rate_is_no_faster_at_either_end() -> None:
     clock = Clock(clock_of(_small(10)).recording, "GAUDI2", fed_seconds=2.0)
 
-    assert (clock.timeline().seconds, clock.range()[0]) == (2.0, 2.0)
+    assert (clock.timeline.seconds, clock.range()[0]) == (2.0, 2.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from typing import Any
 
 import pytest
 import torch
@@ -11,18 +11,26 @@ from hpu_sim.prediction import torch_tools
 
 
 @pytest.mark.needs_torch("2.8", "interfaces for the planner")
-def test_the_module_tracker_has_what_the_planner_overrides() -> None:
-    tracker = torch_tools.module_tracker_class()()
+def test_an_autograd_node_has_the_number_that_was_next() -> None:
+    numbers = []
 
-    for name, parameters in {
-        "_get_mod_name": ["mod"],
-        "_maybe_set_engine_callback": [],
-        "_get_pop_fn": ["w_mod", "name", "is_bw"],
-        "register_user_hooks": ["pre_fw_hook", "post_fw_hook", "pre_bw_hook", "post_bw_hook"],
-        "get_known_fqn": ["mod"],
-    }.items():
-        assert list(inspect.signature(getattr(tracker, name)).parameters) == parameters
-    assert tracker.parents == {"Global"}
+    class Record(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            numbers.append(torch_tools.node_number())
+            return gradient * 2
+
+    weight = torch.ones(2, requires_grad=True) * 1
+    number = torch_tools.next_node_number()
+
+    record: Any = Record.apply
+    record(weight).sum().backward()
+
+    assert (numbers, torch_tools.node_number()) == ([number], None)
 
 
 @pytest.mark.needs_torch("2.8", "interfaces for the planner")

@@ -32,8 +32,8 @@ _SITE: Final = Site(
     examples=[],
 )
 COSTS: Final = (
-    Cost("/home/me/train.py:42", "memory", 0.0005, 0, "10 GiB read and written"),
-    Cost("", "memory", 0.000125, 0, "none"),
+    Cost("/home/me/train.py:42", "memory", 0.0005, 0, 10 << 30, 2, "copy_"),
+    Cost("", "memory", 0.000125, 0, 0, 1, ""),
 )
 PREDICTED: Final = PredictedStep(3, Step(0.001, 0.00125, 0.002, {"memory": 1.0}, 0, COSTS))
 _TOTALS: Final = {

@@ -100,7 +100,10 @@ def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None
 
 
 def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_weight() -> None:
-    costs = (Cost("waiting for the host", "host", 6.25e-4, 0, ""), Cost("/home/me/train.py:7", "memory", 1e-9, 0, ""))
+    costs = (
+        Cost("waiting for the host", "host", 6.25e-4, 0, 0, 0, ""),
+        Cost("/home/me/train.py:7", "memory", 1e-9, 0, 0, 0, ""),
+    )
     step = dataclasses.replace(PREDICTED.step, costs=costs)
     shown = render(make_report(make_record(predicted=dataclasses.replace(PREDICTED, step=step))))
 

@@ -99,7 +99,7 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
     "--rank",
     default=None,
     type=click.IntRange(0),
-    help="Plan this rank alone.  [default: 0, and the last of each group if shards differ]",
+    help="Plan this rank.  [default: 0, whose shards are the largest]",
 )
 @click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
@@ -123,7 +123,7 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
     default=None,
     type=_FILE,
     metavar="FILE",
-    help='Figures of your own card: {"ranges": {"launch_seconds": [2e-5, 1e-5]}}, slow end first.',
+    help='Figures of your own card: {"figures": {"launch_seconds": 1e-5}}.',
 )
 @click.option(
     "--set",
@@ -249,7 +249,6 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
             batch,
             recomputed,
             values["rank"] or 0,
-            only_rank=values["rank"] is not None,
             compiled=values["compiled"],
             tensor_parallel=divided,
         )

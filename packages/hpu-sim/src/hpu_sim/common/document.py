@@ -162,45 +162,6 @@ class Entries(Part):
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Part of a chart: a polygon, or a rectangle with a tooltip.
-
-    Attributes:
-        style: Class of the style sheet, or a colour.
-        label: Tooltip, or the name of a polygon.
-        points: Corners of a polygon.
-        box: Left and upper edge, width and height of a rectangle.
-    """
-
-    style: str
-    label: str
-    points: str = ""
-    box: tuple[float, float, float, float] = (0, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class Chart(Part):
-    """Drawing.
-
-    Attributes:
-        caption: Caption.
-        size: Width and height within the axes.
-        shapes: What is drawn.
-        rows: Place and label of the marks of the vertical axis.
-        columns: Those of the horizontal axis.
-        limit: Height of a limit, and its name.
-    """
-
-    kind = "chart"
-    caption: str
-    size: tuple[float, float]
-    shapes: Sequence[Shape]
-    rows: Sequence[tuple[float, str]]
-    columns: Sequence[tuple[float, str]]
-    limit: tuple[float, str] | None = None
-
-
-@dataclass(frozen=True)
 class Document:
     """Report or plan.
 

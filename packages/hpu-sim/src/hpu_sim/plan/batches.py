@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,20 +26,15 @@ class Batches:
 
     def __init__(self) -> None:
         self._loaded: Counter[int] = Counter()
-        # Seconds of a batch in the process that trains and in workers; None where they are not known.
-        self._seconds: dict[int, tuple[float, float] | None] = {}
-        self._growth = 1.0
         self._trained = 0
         self.inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
         self.was_resized = False
 
-    def add(self, iterator: Any, batch: Any, indices: Any) -> None:
-        """Take a batch that an iterator of a DataLoader has made of indices."""
+    def add(self, iterator: Any, batch: Any) -> None:
+        """Take a batch that an iterator of a DataLoader has made."""
         if not self._loaded and not self._trained:
             self.inputs = _describe(batch)
         self._loaded[id(iterator)] += 1
-        if id(iterator) not in self._seconds:
-            self._seconds[id(iterator)] = _seconds_of_batch(iterator, indices)
 
     def train(self, batch: Any) -> None:
         """Take a batch that the Trainer trains on, whatever loader it is from."""
@@ -51,17 +45,6 @@ class Batches:
     def __len__(self) -> int:
         """Return the number of those that the Trainer trained on, else of those of the loader that most are from."""
         return self._trained or max(self._loaded.values(), default=0)
-
-    def seconds(self) -> tuple[float, float] | None:
-        """Return the host's time to prepare them, in the process that trains and in workers; None if not known."""
-        here = workers = 0.0
-        for key, number in self._loaded.items():
-            seconds = self._seconds[key]
-            if seconds is None:
-                return None
-            here += number * seconds[0] * self._growth
-            workers += number * seconds[1] * self._growth
-        return here, workers
 
     def clear(self) -> None:
         """Begin a step, in which none is drawn yet."""
@@ -80,7 +63,6 @@ class Batches:
         resized = _resize(batch, before, size)
         if resized is not batch:
             self.was_resized = True
-            self._growth = size / max(before, 1)
         return resized
 
 
@@ -91,47 +73,22 @@ def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
     )
 
 
-def _seconds_of_batch(iterator: Any, indices: Any) -> tuple[float, float] | None:
-    """Return the processor time of this host to prepare a batch: in the process that trains, and per worker.
-
-    The batch is made once more, without the work of the plan. A first one may open files.
-    """
-    fetch = torch_tools.batch_fetcher(iterator)
-    if fetch is None:
-        return None
-    workers = iterator._num_workers  # noqa: SLF001 - its loader's public `num_workers`
-    with contextlib.suppress(Exception):  # Of any class: a dataset may bear one pass only.
-        if workers:
-            fetch(indices)
-        start = time.thread_time()
-        fetch(indices)
-        seconds = time.thread_time() - start
-        return (0.0, seconds / workers) if workers else (seconds, 0.0)
-    return None
-
-
 @contextlib.contextmanager
 def observed(batches: Batches, new_size: Callable[[], int | None], on_draw: Callable[[], None]) -> Iterator[None]:
     """Observe what is drawn from every DataLoader, and resize it unless ``new_size`` returns None."""
     loader_iterator: Any = torch_tools.loader_iterator_class()
-    next_batch, next_indices = loader_iterator.__next__, loader_iterator._next_index  # noqa: SLF001 - no public name
-    last_indices: dict[int, Any] = {}
-
-    def next_index(self: Any) -> Any:
-        last_indices[id(self)] = indices = next_indices(self)
-        return indices
+    next_batch = loader_iterator.__next__
 
     def draw(self: Any) -> Any:
         on_draw()
         batch = next_batch(self)
         if (size := new_size()) is not None:
             batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
-        batches.add(self, batch, last_indices.get(id(self)))
+        batches.add(self, batch)
         return batch
 
     with contextlib.ExitStack() as stack:
         replace(stack, loader_iterator, "__next__", draw)
-        replace(stack, loader_iterator, "_next_index", next_index)
         yield
 
 

@@ -61,9 +61,7 @@ class Outputs:
         if self.html is not None:
             self.html.write_text(document.html(), encoding="utf-8")
         if self.trace is not None:
-            first = plan.strategies[0]
-            traced = next((each for each in recordings if each.rank == first.rank), recordings[0])
-            trace = chrome_trace.trace_of(compare.clock_of(traced, first.generation, job))
+            trace = chrome_trace.trace_of(compare.clock_of(recordings[0], plan.strategies[0].generation, job))
             self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
         if self.recording is not None:
             recording_file.save(recordings, self.recording)
@@ -116,19 +114,16 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     except ProgramError as error:
         click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
         return CANNOT_PLAN
-    finally:
-        worker.end_progress()
     return _finish(plans, recordings, outputs, request)
 
 
 def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
-    groups: dict[tuple[str, int, int, str], list[Recording]] = {}
-    for each in recordings:
-        groups.setdefault((each.strategy, each.world_size, each.devices, each.precision), []).append(each)
-    plans: list[StrategyPlan] = []
-    for group in groups.values():
-        plans += [plan_ranks(group, generation, request.job) for generation in request.generations]
+    plans = [
+        compare.strategy_plan(compare.clock_of(each, generation, request.job), request.job)
+        for each in recordings
+        for generation in request.generations
+    ]
     return _finish(plans, recordings, outputs, request)
 
 
@@ -137,19 +132,6 @@ def _finish(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outp
     plan = Plan(command=request.command or recordings[0].command, strategies=found)
     outputs.write(plan, recordings, request.job)
     return 0 if plan.fits else DOES_NOT_FIT
-
-
-def plan_ranks(ranks: Sequence[Recording], generation: str, job: Job) -> StrategyPlan:
-    """Return the plan of the rank with most memory."""
-    plans = [compare.strategy_plan(compare.clock_of(each, generation, job), job) for each in ranks]
-    most = max(plans, key=lambda plan: plan.memory.peak_bytes)
-    return dataclasses.replace(most, ranks=tuple(rank for plan in plans for rank in plan.ranks))
-
-
-def with_ranks(record: Record, options: Options, recording: Recording) -> list[Recording]:
-    """Return the recorded rank and, unless it is to be planned alone, the last one of each group with other shards."""
-    ranks = () if options.only_rank else compare.representatives(recording)
-    return [recording, *(record(dataclasses.replace(options, rank=rank)) for rank in ranks)]
 
 
 def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], list[Recording]]:
@@ -182,12 +164,11 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
                 largest = search.find_batch(record, options, generation)
                 note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
                 chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
-            ranks = with_ranks(record, chosen, found)
-            plan = plan_ranks(ranks, generation, request.job)
+            plan = compare.strategy_plan(compare.clock_of(found, generation, request.job), request.job)
             notes = (*plan.notes, *([note] if note else []))
             plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
             plans.append(plan)
-            kept += [each for each in ranks if not any(each is other for other in kept)]
+            kept += [] if any(each is found for each in kept) else [found]
         if request.ranks_best:
             del kept[1:]
     if failed:

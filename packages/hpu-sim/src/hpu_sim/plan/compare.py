@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import advice, memory_plan
-from hpu_sim.plan.module_names import rows
-from hpu_sim.plan.schema import CollectivePlan, InputPlan, RankPlan, RatePlan, StepMemory, StrategyPlan
+from hpu_sim.plan.modules import rows
+from hpu_sim.plan.schema import CollectivePlan, InputPlan, RatePlan, StrategyPlan
 from hpu_sim.prediction import reserve, summary
 from hpu_sim.prediction.hardware import hardware, usable_memory
 from hpu_sim.prediction.time_model import Clock
@@ -17,12 +17,11 @@ from hpu_sim.prediction.time_model import Clock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
+    from hpu_sim.prediction.recording import Recording, StepRecording
 
-#: Name of the optimizer's cost; maximum number of costs, and of points of a step's memory.
+#: Name of the optimizer's cost, and maximum number of costs.
 OPTIMIZER: Final = "optimizer"
 MAX_COSTS: Final = 10
-MAX_POINTS: Final = 120
 # A backward pass has the products of the forward pass twice.
 _PASSES: Final = 3
 _SHORTEST_SEQUENCE: Final = 8
@@ -35,8 +34,7 @@ class Job:
 
     Attributes:
         samples: Samples to train for; 0 if none are given.
-        loader_rate: Samples per second and card of a loader beside the step, instead of this host's time to fetch
-            batches; 0 if none is given.
+        loader_rate: Samples per second and card of a loader beside the step; 0 if none is given.
         price: Price of a card hour by generation; empty if none is given.
     """
 
@@ -46,7 +44,7 @@ class Job:
 
 
 def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
-    """Return the clock of a recording on a generation, with the loader of a job in place of this host's.
+    """Return the clock of a recording on a generation.
 
     Raises:
         PlanError: If the program computes in float8, which the generation does not have.
@@ -84,11 +82,7 @@ def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
         rate=_rate(recording, generation, found, job),
         host_reads=tuple(recording.host_reads),
         notes=(*_notes(recording), *recording.notes),
-        ranks=(RankPlan(recording.rank, memory.peak_bytes, step.flops, found.seconds),),
-        history=_history(recording),
         accumulate=recording.accumulate,
-        loader_seconds=step.loader_seconds,
-        worker_seconds=step.worker_seconds,
         fed_seconds=clock.fed_seconds,
         advice=advice(recording, memory, usable),
     )
@@ -107,17 +101,6 @@ def batch_size(recording: Recording) -> int:
     return shapes[0][0] if shapes else 0
 
 
-def representatives(recording: Recording) -> tuple[int, ...]:
-    """Return the last rank of each group of collectives if it has smaller shards than the recorded one.
-
-    Ranks with shards of equal sizes have equal plans.
-    """
-    if not recording.is_uneven:
-        return ()
-    groups = {each.ranks for step in recording.steps for each in step.collectives}
-    return tuple(sorted({group[-1] for group in groups} - {recording.rank}))
-
-
 def _step(clock: Clock) -> summary.Step:
     """Return the predicted step with the line of the program that runs each module."""
     lines = clock.recording.lines
@@ -130,21 +113,6 @@ def _step(clock: Clock) -> summary.Step:
     found = summary.summarize(clock, name_of, MAX_COSTS)
     costs = tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in found.costs)
     return dataclasses.replace(found, costs=costs)
-
-
-def _history(recording: Recording) -> tuple[StepMemory, ...]:
-    """Return the memory from the setup to the last step, thinned to the highest of equal parts."""
-    named = [("setup", recording.setup.samples)]
-    for index, step in enumerate(recording.steps, 1):
-        # What follows the step is no part of it.
-        named.append((f"step {index}", [each for each in step.samples if each.phase != "setup"]))
-    return tuple(StepMemory(name, _thin(samples)) for name, samples in named if samples)
-
-
-def _thin(samples: Sequence[MemorySample]) -> tuple[MemorySample, ...]:
-    size = max(-(-len(samples) // MAX_POINTS), 1)
-    parts = (samples[start : start + size] for start in range(0, len(samples), size))
-    return tuple(max(part, key=lambda sample: sum(sample.by_category)) for part in parts)
 
 
 def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...]:

@@ -16,7 +16,7 @@ from hpu_sim.plan.session import set_current
 from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Recording
@@ -26,7 +26,6 @@ def record(
     program: str | Path,
     arguments: Sequence[str],
     options: Options,
-    on_progress: Callable[[str], None] | None = None,
 ) -> Recording:
     """Run a program on a device without kernels until its steps are recorded.
 
@@ -39,7 +38,7 @@ def record(
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    recording = record_call(run, options, (path, *arguments), on_progress)
+    recording = record_call(run, options, (path, *arguments))
     if Path(path).is_relative_to(Path(__file__).parent):
         # The lines of this package's own program are none of a user's.
         recording.lines.clear()
@@ -50,7 +49,6 @@ def record_call(
     call: Any,
     options: Options,
     command: Sequence[str] = (),
-    on_progress: Callable[[str], None] | None = None,
 ) -> Recording:
     """Call a function on a device without kernels until its steps are recorded.
 
@@ -58,13 +56,12 @@ def record_call(
         call: Function.
         options: Options.
         command: What the recording names as the program.
-        on_progress: Function that gets which step and which part of it runs, every thousand operators.
 
     Raises:
         PlanError: If the program cannot be planned.
     """
     _require_torch()
-    recorder = PlanRecorder(options, command, on_progress)
+    recorder = PlanRecorder(options, command)
     try:
         with (
             set_current(recorder),

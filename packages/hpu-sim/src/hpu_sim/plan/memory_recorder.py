@@ -7,16 +7,14 @@ over a step is therefore added up when the step is complete, with the last that 
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.prediction import torch_tools
+from hpu_sim.plan.modules import ModuleTracker
 from hpu_sim.prediction.recording import CATEGORIES, MemorySample, ModuleBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import torch
 
@@ -45,35 +43,21 @@ class MemoryRecorder:
     def __init__(self, native: Native, on_root_module: Callable[[torch.nn.Module], None]) -> None:
         self._native = native
         self._on_root_module = on_root_module
-        self._tracker = torch_tools.module_tracker_class()()
+        self.modules = ModuleTracker(self._on_root)
         self._changes: list[_Change] = []
         # Bytes of each storage that was alive when the step began, and category and module of each.
         self._live: dict[int, int] = {}
         self._tags: dict[int, tuple[int, str]] = {}
 
-    @contextlib.contextmanager
-    def following_modules(self) -> Iterator[None]:
-        """Know which module runs."""
-        self._tracker.register_user_hooks(self._before_forward, None, None, None)
-        with self._tracker, warnings.catch_warnings():
-            # A module that calls itself, as Lightning's do within DistributedDataParallel.
-            warnings.filterwarnings("ignore", "The module hierarchy tracking")
-            warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
-            yield
-
-    @property
-    def module(self) -> str:
-        """Qualified name of the innermost module that runs; empty outside of modules.
-
-        In a backward pass, siblings such as the projections of attention run together: the last one by name.
-        """
-        return max(self._tracker.parents - {"Global"}, key=lambda name: (len(name), name), default="")
+    def _on_root(self, module: torch.nn.Module) -> None:
+        self._on_root_module(module)
+        self.name_modules(module)
 
     def name_modules(self, root: torch.nn.Module) -> None:
         """Give the modules below a root their qualified names, and count their parameters as such."""
-        self._tracker._get_mod_name(root)  # noqa: SLF001 - torch derives names from the first module called
+        self.modules.name(root)
         for module in root.modules():
-            name = self._tracker.get_known_fqn(module) or ""
+            name = self.modules.name_of(module)
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 if tensor.requires_grad and tensor.is_leaf and not hasattr(tensor, _HOOKED):
                     setattr(tensor, _HOOKED, True)
@@ -81,12 +65,6 @@ class MemoryRecorder:
                 self._mark(tensor, _PARAMETER, name)
                 if tensor.is_leaf and tensor.grad is not None:
                     self._mark(tensor.grad, _GRADIENT, name)
-
-    def _before_forward(self, module: torch.nn.Module, inputs: Any) -> None:
-        del inputs
-        if not self._tracker.is_bw and len(self._tracker.parents) == 2:  # noqa: PLR2004 - global, and this
-            self._on_root_module(module)
-            self.name_modules(module)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
@@ -141,7 +119,7 @@ class MemoryRecorder:
         changes = self._native.take_memory_changes()
         if not changes:
             return
-        after, module = len(step.operations), self.module
+        after, module = len(step.operations), self.modules.current
         for number, change in changes:
             self._changes.append((after, phase, number, change))
             if change > 0 and number not in self._tags:
@@ -149,6 +127,7 @@ class MemoryRecorder:
 
     def begin(self, step: StepRecording) -> None:
         """Begin with the memory that is in use."""
+        self.modules.begin()
         step.samples.append(MemorySample(0, "forward", tuple(self._totals())))
 
     def _totals(self) -> list[int]:

@@ -17,7 +17,6 @@ class Options:
         batch_size: Batch size per rank that replaces the program's; None for its own.
         checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
         rank: Rank to plan.
-        only_rank: Whether to plan no other rank.
         compiled: Whether to plan the program as compiled by hpu_backend.
         steps: Steps to record; 0 for all of which the plan of a program needs to know.
         tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
@@ -30,7 +29,6 @@ class Options:
     batch_size: int | None = None
     checkpoint: int = 0
     rank: int = 0
-    only_rank: bool = False
     compiled: bool = False
     steps: int = 0
     tensor_parallel: int = 0

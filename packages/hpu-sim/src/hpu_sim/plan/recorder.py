@@ -18,7 +18,7 @@ from hpu_sim.prediction.operation_recorder import OperationRecorder
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording, StepRecording
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from hpu_sim.device.events import Event
     from hpu_sim.plan.options import Options
@@ -32,8 +32,6 @@ _UNPLANNABLE: Final = {
     "sync and a new graph): use a mask, torch.where or a fixed number of elements",
     "shapeless": "the operator {} has no shape function: register one with torch.library.register_fake",
 }
-# Operators between two reports of progress.
-_OPERATORS_PER_REPORT: Final = 1000
 
 
 class PlanRecorder(OperationRecorder):
@@ -42,7 +40,6 @@ class PlanRecorder(OperationRecorder):
     Args:
         options: Options of the plan.
         command: What the recording names as the program.
-        on_progress: Function that gets which step and which part of it runs, every thousand operators.
 
     Attributes:
         recording: What is known so far.
@@ -55,13 +52,9 @@ class PlanRecorder(OperationRecorder):
         is_float8: Whether products are in float8.
     """
 
-    def __init__(
-        self, options: Options, command: Sequence[str] = (), on_progress: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, options: Options, command: Sequence[str] = ()) -> None:
         super().__init__()
         self.options = options
-        self._on_progress = on_progress
-        self._calls = 0
         self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
         self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
         if options.compiled and self.recording.lazy:
@@ -84,7 +77,7 @@ class PlanRecorder(OperationRecorder):
         """Let no kernel run, and record."""
         self.native.set_planning(True, _is_large_on_host)
         try:
-            with self.listening(decomposes_attention=True), self.memory.following_modules():
+            with self.listening(decomposes_attention=True), self.memory.modules.following():
                 yield
         finally:
             self.native.set_planning(False, bool)
@@ -125,11 +118,6 @@ class PlanRecorder(OperationRecorder):
         self._take_memory()
         self._is_recording = False
         step = self.recording.steady
-        seconds = self.batches.seconds()
-        if seconds is None:
-            self.notes.add("The time to fetch a batch is not known: its dataset is a stream, or bears one pass.")
-        else:
-            step.loader_seconds, step.worker_seconds = seconds
         self.recording.accumulate = max(len(self.batches), 1)
         step.inputs = self.batches.inputs
         self.batches.clear()
@@ -180,7 +168,7 @@ class PlanRecorder(OperationRecorder):
     @property
     def module(self) -> str:
         """Qualified name of the innermost module that runs."""
-        return self.memory.module
+        return self.memory.modules.current
 
     def _take_memory(self) -> None:
         self.memory.take(self.step, self.phase)
@@ -198,9 +186,6 @@ class PlanRecorder(OperationRecorder):
 
     def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
         """Record an operator, and the line of the program that runs its module."""
-        self._calls += 1
-        if self._calls % _OPERATORS_PER_REPORT == 0:
-            self._show_progress()
         operation = super().record_operation(function, values, results) if self._is_recording else None
         if operation is not None:
             if self.is_float8 and operation.flops:
@@ -257,12 +242,6 @@ class PlanRecorder(OperationRecorder):
         self._take_memory()
         self.memory.mark_communication(tensor)
 
-    def _show_progress(self) -> None:
-        """Report what runs."""
-        if self._on_progress is not None:
-            number, phase = len(self.recording.steps), self.phase
-            self._on_progress("setup" if phase == "setup" else f"step {number} of {self._wanted}, {phase}")
-
     def _on_root_module(self, module: torch.nn.Module) -> None:
         """Describe the first module of a program without a Trainer."""
         from torch.nn.parallel import DistributedDataParallel
@@ -296,7 +275,6 @@ class PlanRecorder(OperationRecorder):
         total = sum(each.numel() for each in parameters)
         share = sum(each.numel() for each in parameters if id(each) in compiled) / max(total, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
-        self.recording.is_uneven = any(map(_is_uneven, parameters))
         self.recording.blocks = blocks.describe(model)
         if compiled and not self.recording.compiled:
             self.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
@@ -352,15 +330,6 @@ def _as_bytes(reads: Sequence[Access], values: tuple[Any, ...]) -> Iterator[Acce
     """Yield the reads of a product's operands at one byte per element."""
     item = next((each.element_size() for each in reversed(values) if isinstance(each, torch.Tensor)), 1)
     yield from ((number, size // item) for number, size in reads)
-
-
-def _is_uneven(parameter: Any) -> bool:
-    """Return whether a DTensor has shards of different sizes."""
-    placements = getattr(parameter, "placements", ())
-    return any(
-        placement.is_shard() and parameter.shape[placement.dim] % parameter.device_mesh.size(dimension)
-        for dimension, placement in enumerate(placements)
-    )
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
-from hpu_sim.prediction.recording import CATEGORIES, PREDICTED, HostRead, MemorySample
+from hpu_sim.prediction.recording import PREDICTED, HostRead
 from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - decoding resolves annotations
 from hpu_sim.prediction.summary import Step  # noqa: TC001 - as above
 
@@ -96,35 +96,12 @@ class RatePlan:
 
 
 @dataclass(frozen=True)
-class StepMemory:
-    """Memory over a step, or over the setup before the first one.
-
-    Attributes:
-        name: "setup" or "step 1".
-        points: Highest memory of equal parts of it.
-    """
-
-    name: str
-    points: tuple[MemorySample, ...]
-
-
-@dataclass(frozen=True)
 class InputPlan:
     """Tensor of the batch that was drawn: its type, its shape on one rank, and its size."""
 
     dtype: str
     shape: tuple[int, ...]
     bytes: int
-
-
-@dataclass(frozen=True)
-class RankPlan:
-    """Figures that differ between the ranks of a job: peak memory, floating-point operations and seconds of a step."""
-
-    rank: int
-    peak_bytes: int
-    flops: int
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -136,7 +113,7 @@ class StrategyPlan:
         generation: Generation of the devices.
         devices: Devices per box.
         nodes: Number of boxes.
-        rank: Rank that was planned, of several the one with most memory.
+        rank: Rank that was planned.
         precision: Precision.
         lazy: Whether the bridge is in lazy mode.
         parameters: Number of parameters.
@@ -151,11 +128,7 @@ class StrategyPlan:
         rate: Speed of the whole job.
         host_reads: Lines that read a value in a step.
         notes: Limits of this plan.
-        ranks: All ranks that were planned.
-        history: Memory from the setup to the last planned step.
         accumulate: Batches of a step of the optimizer.
-        loader_seconds: Processor time in which this host fetched the batches of a step in the process that trains.
-        worker_seconds: The same in workers, divided by their number.
         fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
         settings: What was changed of the program, such as its batch or the recomputed blocks.
         advice: What needs less memory; empty where the peak fits.
@@ -181,11 +154,7 @@ class StrategyPlan:
     rate: RatePlan
     host_reads: tuple[HostRead, ...]
     notes: tuple[str, ...]
-    ranks: tuple[RankPlan, ...]
-    history: tuple[StepMemory, ...]
     accumulate: int = 1
-    loader_seconds: float = 0.0
-    worker_seconds: float = 0.0
     fed_seconds: float = 0.0
     settings: str = ""
     advice: str = ""
@@ -211,7 +180,6 @@ class Plan:
         predicted: Always True: nothing was measured.
         disclaimer: ``PREDICTED``.
         command: Program and arguments.
-        memory_categories: Names of the categories of ``MemorySample.by_category``.
         strategies: The plans.
     """
 
@@ -219,7 +187,6 @@ class Plan:
     predicted: bool = True
     disclaimer: str = PREDICTED
     command: tuple[str, ...]
-    memory_categories: tuple[str, ...] = CATEGORIES
     strategies: tuple[StrategyPlan, ...]
 
     @property

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.document import Chart, Document, Heading, Part, Shape, Table, Text
+from hpu_sim.common.document import Document, Heading, Part, Table, Text
 from hpu_sim.common.formatting import (
     format_bounds,
     format_bytes,
@@ -21,19 +20,13 @@ from hpu_sim.prediction.hardware import judged_ratios
 from hpu_sim.prediction.summary import TRUST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from hpu_sim.plan.schema import Plan, StrategyPlan
 
-#: Size of the chart within its axes.
-WIDTH: Final = 1000
-HEIGHT: Final = 240
-_TICKS: Final = 5
-# Colours that both colour schemes can show, by category of memory.
-_COLORS: Final = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#72b7b2", "#9d9d9d")
 _VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
-_COSTS: Final = ("cost", "time", "limited by", "FLOP", "why", "line")
+_COSTS: Final = ("cost", "time", "limited by", "FLOP", "bytes", "operators", "mostly", "line")
 _MEMORY: Final = ("module", "modules", "bytes", "of which")
 _COLLECTIVES: Final = ("collective", "part of the step", "calls", "bytes of the rank", "ranks", "boxes")
 # Costs in a terminal.
@@ -63,7 +56,6 @@ def _parts(plan: Plan) -> Iterator[Part]:
             yield Text(each.advice)
         yield from (Text(line, is_brief=is_single) for line in _sentences(each))
         yield from _tables(each, is_brief=is_single)
-        yield _chart(each, plan.memory_categories)
     notes = dict.fromkeys([TRUST, *(note for each in plan.strategies for note in each.notes)])
     if not is_single:
         yield Text(_ratios())
@@ -142,15 +134,6 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
         f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
         f"{'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
     )
-    ranks = ", ".join(f"{rank.rank} ({format_bytes(rank.peak_bytes)})" for rank in each.ranks)
-    is_equal = len(each.ranks) == 1 and each.nodes * each.devices > 1
-    yield f"ranks planned: {ranks}{'; shards of all ranks are equal' if is_equal else ''}"
-    for seconds, place in ((each.loader_seconds, "the process that trains"), (each.worker_seconds, "each worker")):
-        if seconds:
-            yield (
-                f"data: {format_seconds(seconds)} of processor time of this host per step to fetch batches in {place}, "
-                "which the step contains as if the cards' host needed as long"
-            )
     if each.fed_seconds:
         limits = "limits the step" if each.fed_seconds >= each.step.seconds else "is faster than the step"
         yield f"data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
@@ -188,12 +171,14 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
             f"{format_seconds(cost.seconds)}, {cost.seconds / (each.step.seconds or 1.0):.0%}",
             cost.bound,
             f"{cost.flops:.3g}" if cost.flops else "",
-            cost.explanation,
+            format_bytes(cost.bytes) if cost.bytes else "",
+            format_int(cost.operators) if cost.operators else "",
+            cost.mostly,
             show_location(cost.location),
         )
         for cost in each.step.costs
     ]
-    title, words = "largest costs of a step", frozenset(_COSTS[4:])
+    title, words = "largest costs of a step", frozenset(_COSTS[6:])
     if is_brief:
         yield Table(_COSTS, rows[:_BRIEF_COSTS], title, words)
     if not is_brief or len(rows) > _BRIEF_COSTS:
@@ -204,7 +189,7 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
     ]
     if modules:
         yield Table(_MEMORY, modules, "memory by module at the peak", frozenset(_MEMORY[3:]), is_brief=is_brief)
-    rows = [
+    collectives = [
         (
             group.name,
             group.phase,
@@ -215,63 +200,8 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
         )
         for group in each.collectives
     ]
-    if rows:
-        yield Table(_COLLECTIVES, rows, "collectives of a step", is_brief=is_brief)
+    if collectives:
+        yield Table(_COLLECTIVES, collectives, "collectives of a step", is_brief=is_brief)
     columns = ("memory beside tensors", "at least", "at most", "source")
     reserves = [(part.name, format_bytes(part.low), format_bytes(part.high), part.source) for part in each.reserves]
     yield Table(columns, reserves, words=frozenset(columns[3:]), is_brief=False)
-
-
-def _chart(plan: StrategyPlan, categories: Sequence[str]) -> Chart:
-    """Return the memory from the setup to the last step, as stacked areas with a tooltip for each point."""
-    named = [(part.name, point) for part in plan.history for point in part.points]
-    points = [point.by_category for _, point in named]
-    ticks, top = _axis(max(map(sum, points), default=0))
-    width = WIDTH / max(len(points), 1)
-    below, shapes = [0] * len(points), []
-    for index, name in enumerate(categories):
-        above = [base + point[index] for base, point in zip(below, points, strict=True)]
-        if above != below:
-            outline = [*_corners(above, top, width), *reversed(_corners(below, top, width))]
-            shapes.append(Shape(_COLORS[index % len(_COLORS)], name, " ".join(outline)))
-        below = above
-    for index, (name, point) in enumerate(named):
-        parts = _sizes({each: size for each, size in zip(categories, point.by_category, strict=True) if size})
-        label = f"{name}, {point.phase}: {format_bytes(sum(point.by_category))} ({parts})"
-        shapes.append(Shape("strip", label, box=(round(index * width, 2), 0, round(width, 2), HEIGHT)))
-    begins = [0]
-    for part in plan.history:
-        begins.append(begins[-1] + len(part.points))
-    limit = (HEIGHT * (1 - plan.usable_bytes / top), "usable") if plan.usable_bytes <= top else None
-    return Chart(
-        "Memory of a card, from the setup to the last planned step (the steps after it are alike). Point at it for the "
-        "parts.",
-        (WIDTH, HEIGHT),
-        shapes,
-        [(HEIGHT * (1 - value / top), format_bytes(value)) for value in ticks],
-        [(round(begin * width, 1), part.name) for begin, part in zip(begins, plan.history, strict=False)],
-        limit,
-        is_brief=False,
-    )
-
-
-def _corners(values: list[int], top: float, width: float) -> list[str]:
-    """Return the upper edge of values as stairs: memory changes at once."""
-    heights = [HEIGHT * (1 - value / top) for value in values]
-    return [
-        corner
-        for index, height in enumerate(heights)
-        for corner in (f"{index * width:.1f},{height:.1f}", f"{(index + 1) * width:.1f},{height:.1f}")
-    ]
-
-
-def _axis(highest: float) -> tuple[list[float], float]:
-    """Return about :data:`_TICKS` round numbers of bytes from 0, and the end of the axis."""
-    base = 1.0
-    while highest / base >= 1024:  # noqa: PLR2004 - a unit of bytes
-        base *= 1024
-    rough = max(highest / base / _TICKS, 1e-12)
-    power = 10.0 ** math.floor(math.log10(rough))
-    size = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough) * base
-    count = max(math.ceil(highest / size), 1)
-    return [index * size for index in range(count + 1)], count * size

@@ -6,10 +6,8 @@ planner imports the frameworks that the first process imported, so that every fu
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import io
@@ -18,16 +16,14 @@ import os
 import signal
 import sys
 import tempfile
-import time
 import warnings
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError, ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
     from hpu_sim.plan.options import Options
@@ -40,8 +36,6 @@ _FRAMEWORKS: Final = frozenset(
 )  # fmt: skip
 # Lines of the program's own output that follow an error.
 _LINES_SHOWN: Final = 20
-# Clears a terminal's line.
-_CLEAR: Final = "\r\x1b[K"
 # PR_SET_PDEATHSIG of Linux.
 _SET_DEATH_SIGNAL: Final = 1
 
@@ -58,14 +52,7 @@ class Worker:
     def __init__(self, program: str, arguments: Sequence[str], *, shows_output: bool = False) -> None:
         self._program = program
         self._arguments = tuple(arguments)
-        self._progress = _Progress()
         self._shows_output = shows_output
-        self._folders: set[str] = set()
-        self._has_imported = False
-
-    def end_progress(self) -> None:
-        """Clear the line that says what is planned."""
-        self._progress.end()
 
     def record(self, options: Options) -> Recording:
         """Record the program with options.
@@ -74,17 +61,20 @@ class Worker:
             PlanError: If it cannot be planned.
             ProgramError: If it raises an error of its own.
         """
-        self._progress.show(options, "starting")
-        if not self._has_imported:
-            self._has_imported = True
-            _import(_frameworks_of(self._program))
+        changed = "".join(f", {each}" for each in (options.strategy, options.changes) if each)
+        sys.stderr.write(f"planning rank {options.rank} of {options.world_size}{changed}\n")
+        sys.stderr.flush()
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         with tempfile.TemporaryFile() as output:
             process = context.Process(target=self._work, args=(sender, options, output))
             process.start()
             sender.close()
-            kind, value = self._receive(receiver, options)
+            kind: str = "exit"
+            value: Any = ""
+            with contextlib.suppress(EOFError):
+                _import(receiver.recv())
+                kind, value = receiver.recv()
             process.join()
             if kind == "recording":
                 recording: Recording = value
@@ -95,23 +85,8 @@ class Worker:
             ended = f"the process of the program ended with exit code {process.exitcode}"
             raise PlanError((value or ended) + _last_lines(output))
 
-    def _receive(self, receiver: Connection, options: Options) -> tuple[str, Any]:
-        """Return how a process ended: a recording, an error, or the exit of its program."""
-        take: dict[str, Callable[[Any], None]] = {
-            "progress": functools.partial(self._progress.show, options),
-            "folder": self._folders.add,
-            "imported": _import,
-        }
-        with contextlib.suppress(EOFError):
-            while True:
-                kind, value = receiver.recv()
-                if kind not in take:
-                    return kind, value
-                take[kind](value)
-        return "exit", ""
-
     def _work(self, sender: Connection, options: Options, output: IO[bytes]) -> None:
-        """Record in this process, and send what happens."""
+        """Record in this process; send the frameworks that the program imported, and a recording or an error."""
         import torch
 
         from hpu_sim.plan.execution import record
@@ -129,75 +104,16 @@ class Worker:
             sys.stdout = sys.stderr = os.fdopen(os.dup(output.fileno()), "w")
         end: tuple[str, Any]
         try:
-            self._keep_folders(sender)
-            recording = record(
-                self._program,
-                self._arguments,
-                options,
-                on_progress=lambda text: sender.send(("progress", text)),
-            )
-            end = "recording", recording
+            end = "recording", record(self._program, self._arguments, options)
         except PlanError as error:
             end = ("exit", str(error)) if isinstance(error.__cause__, SystemExit) else ("error", error)
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             end = "error", ProgramError(errors.describe(error))
         sys.stdout.flush()
         sys.stderr.flush()
-        sender.send(("imported", [name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS]))
+        sender.send([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS])
         sender.send(end)
         sender.close()
-
-    def _keep_folders(self, sender: Connection) -> None:
-        """Let the program make a folder that an earlier candidate made."""
-        make, process = os.mkdir, os.getpid()
-
-        def mkdir(path: Any, *args: Any, **kwargs: Any) -> None:
-            made = str(Path(os.fsdecode(path)).absolute())
-            if made in self._folders and Path(made).is_dir():
-                return
-            make(path, *args, **kwargs)
-            if os.getpid() == process:  # Not a worker of its DataLoader.
-                sender.send(("folder", made))
-
-        os.mkdir = mkdir
-
-
-class _Progress:
-    """Progress on stderr: a line that changes on a terminal, and a line per candidate elsewhere."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._start = time.monotonic()
-        self._candidate: Options | None = None
-
-    def show(self, options: Options, doing: str) -> None:
-        """Show what the process of a candidate does."""
-        is_new = options != self._candidate
-        self._candidate = options
-        if not self._is_terminal and not is_new:
-            return
-        changed = "".join(f", {each}" for each in (options.strategy, options.changes) if each)
-        seconds = time.monotonic() - self._start
-        line = f"planning rank {options.rank} of {options.world_size}{changed}: {doing} ({seconds:.0f} s)"
-        sys.stderr.write(f"{_CLEAR}{line}" if self._is_terminal else f"{line}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Clear the line."""
-        if self._is_terminal:
-            sys.stderr.write(_CLEAR)
-            sys.stderr.flush()
-
-
-def _frameworks_of(program: str) -> list[str]:
-    """Return the frameworks that a program imports in its first lines, so that they are imported once."""
-    try:
-        body = ast.parse(Path(program).read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return []  # The program's process says so.
-    names = [each.module or "" for each in body if isinstance(each, ast.ImportFrom) and not each.level]
-    names += [alias.name for each in body if isinstance(each, ast.Import) for alias in each.names]
-    return [name for name in names if name.partition(".")[0] in _FRAMEWORKS]
 
 
 def _import(names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ _TICKS_PER_US: Final = 1024
 
 def trace_of(clock: Clock) -> dict[str, Any]:
     """Return the trace of a clock's step."""
-    timeline, recording = clock.timeline(), clock.recording
+    timeline, recording = clock.timeline, clock.recording
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, timeline.seconds, {}))
     for number, span in enumerate(timeline.host_spans, start=1):

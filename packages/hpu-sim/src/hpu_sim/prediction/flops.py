@@ -1,4 +1,4 @@
-"""Floating-point operations of operators, and the shapes of matrix products."""
+"""Floating-point operations of operators."""
 
 from __future__ import annotations
 
@@ -29,15 +29,3 @@ def count_flops(
     products = 2 * batch * heads * length * key.shape[-2] * (size + value.shape[-1])
     # Backward computes the scores again, and gradients of both products: 5 products for 2.
     return int(products * 5 / 2) if is_backward else int(products)
-
-
-def product_of(name: str, args: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return batch, M, K and N of a matrix product; empty for all others."""
-    tensors = [each for each in args if isinstance(each, torch.Tensor)]
-    if name in {"addmm", "baddbmm"}:
-        tensors = tensors[1:]
-    if name not in {"mm", "addmm", "bmm", "baddbmm"}:
-        return ()
-    first, second = tensors[:2]
-    batch = first.shape[0] if first.dim() > 2 else 1  # noqa: PLR2004 - a batch of matrices
-    return batch, *first.shape[-2:], second.shape[-1]

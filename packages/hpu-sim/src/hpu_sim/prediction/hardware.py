@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.device.config import MEMORY_BYTES
 
@@ -18,14 +17,11 @@ if TYPE_CHECKING:
 
 #: Variable that names a file of figures, as `--hardware` does.
 CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
-#: Which end of the ranges of times is taken.
-End = Literal["slow", "middle", "fast"]
 
 # Memory of a card, which is no figure of the file.
 _MEMORY: Final = "memory_bytes"
 # Figures that are of no card.
-_OTHERS: Final = frozenset({"unexplained", "ratios", "first_steps_seconds"})
-_Ends = tuple[float, float]
+_OTHERS: Final = frozenset({"spread", "ratios", "first_steps_seconds"})
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,8 @@ class Hardware:
 
     Attributes:
         peaks: Stated peak of matrix products in FLOP/s, by dtype.
-        matrix_efficiency: Share of it that products reach.
-        memory_rate: Bytes per second of the memory, as far as kernels reach it.
+        matrix_efficiency: Share of it that steps reach.
+        memory_rate: Bytes per second of the memory, as far as steps reach it.
         kernel_seconds: Time to start and end a kernel.
         start_seconds: Time of the device to start a graph; in eager mode, each operator is one.
         trace_seconds: Host time per operator in lazy mode.
@@ -78,14 +74,11 @@ def _entries(generation: str) -> dict[str, Any]:
     return {**_data()["common"], **_data()["generations"][generation]}
 
 
-_given: Final[dict[str, _Ends]] = {}
+_given: Final[dict[str, float]] = {}
 
 
 def give_figures(settings: Iterable[str]) -> None:
-    """Set figures of every generation in this process, in place of the file's.
-
-    Args:
-        settings: Such as ``"launch_seconds=1e-5"``, or ``"launch_seconds=2e-5:1e-5"`` for a range, slow end first.
+    """Set figures of every generation in this process, such as ``"launch_seconds=1e-5"``, in place of the file's.
 
     Raises:
         ValueError: If one names no figure, or has no number.
@@ -96,21 +89,18 @@ def give_figures(settings: Iterable[str]) -> None:
         if name not in _names():
             raise ValueError(f"`--set` must name one of {', '.join(sorted(_names()))}, got {name!r}")
         try:
-            ends = [float(each) for each in text.split(":")]
+            _given[name] = float(text)
         except ValueError as error:
-            raise ValueError(f"`--set {name}` must be a number, or two with a colon, got {text!r}") from error
-        _given[name] = ends[0], ends[-1]
+            raise ValueError(f"`--set {name}` must be a number, got {text!r}") from error
 
 
 @functools.cache
 def _names() -> frozenset[str]:
-    names = (
-        name for name, each in _entries("GAUDI2").items() if isinstance(each, dict) and {"range", "value"} & each.keys()
-    )
+    names = (name for name, each in _entries("GAUDI2").items() if isinstance(each, dict) and "value" in each)
     return frozenset({_MEMORY, *names}) - _OTHERS
 
 
-def own_figures(generation: str) -> Mapping[str, _Ends]:
+def own_figures(generation: str) -> Mapping[str, float]:
     """Return a user's own figures: of the file that ``HPU_SIM_CALIBRATION`` names, and of :func:`give_figures`.
 
     Raises:
@@ -121,15 +111,15 @@ def own_figures(generation: str) -> Mapping[str, _Ends]:
 
 
 @functools.cache
-def _read(path: str, generation: str) -> Mapping[str, _Ends]:
-    """Return the figures of a file, of which each has a slow and a fast end; none if it is of another generation."""
+def _read(path: str, generation: str) -> Mapping[str, float]:
+    """Return the figures of a file; none if it is of another generation."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-        found = {name: (float(slow), float(fast)) for name, (slow, fast) in data["ranges"].items()}
+        found = {name: float(value) for name, value in data["figures"].items()}
         of = data.get("generation", generation)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f'`--hardware` or `{CALIBRATION_VARIABLE}` must name a file with "ranges" of names and two numbers each, '
+            f'`--hardware` or `{CALIBRATION_VARIABLE}` must name a file with "figures" of names and numbers, '
             f"got {path!r} ({error})"
         ) from error
     if unknown := found.keys() - _names():
@@ -137,29 +127,19 @@ def _read(path: str, generation: str) -> Mapping[str, _Ends]:
     return found if of == generation else {}
 
 
-def hardware(generation: str, end: End = "middle") -> Hardware:
-    """Return a generation with a user's own figures.
-
-    Args:
-        generation: Its name.
-        end: End of the ranges of all figures in seconds; rates are in the middle of theirs.
-    """
+def hardware(generation: str) -> Hardware:
+    """Return a generation with a user's own figures."""
     entries, own = _entries(generation), own_figures(generation)
 
     def figure(name: str) -> float:
-        entry = entries[name]
-        if name not in own and "value" in entry:
-            return float(entry["value"])
-        slow, fast = own.get(name) or entry["range"]
-        if end == "middle" or not name.endswith("_seconds"):
-            return math.sqrt(slow * fast)
-        return float(slow if end == "slow" else fast)
+        return own[name] if name in own else float(entries[name]["value"])
 
     box = int(figure("box"))
+    share = figure("roofline_share")
     return Hardware(
         {dtype: float(entry["value"]) for dtype, entry in entries["matrix_flops"].items()},
-        figure("matrix_efficiency"),
-        figure("memory_efficiency") * figure("memory_bytes_per_second"),
+        share * figure("matrix_efficiency"),
+        share * figure("memory_efficiency") * figure("memory_bytes_per_second"),
         figure("kernel_seconds"),
         figure("start_seconds"),
         figure("trace_seconds"),
@@ -173,9 +153,9 @@ def hardware(generation: str, end: End = "middle") -> Hardware:
     )
 
 
-def unexplained() -> float:
-    """Return the factor by which a step may be shorter or longer beyond the ranges of times."""
-    return float(_data()["common"]["unexplained"]["value"])
+def spread() -> float:
+    """Return the factor by which a step may be shorter or longer than predicted."""
+    return float(_data()["common"]["spread"]["value"])
 
 
 def judged_ratios() -> dict[str, float]:
@@ -183,7 +163,7 @@ def judged_ratios() -> dict[str, float]:
     return dict(_data()["common"]["ratios"])
 
 
-def first_steps_seconds(generation: str) -> _Ends:
+def first_steps_seconds(generation: str) -> tuple[float, float]:
     """Return the fewest and the most seconds that the first steps of published runs took beyond later ones."""
     slow, fast = _entries(generation)["first_steps_seconds"]["range"]
     return float(fast), float(slow)
@@ -206,7 +186,7 @@ def usable_memory(generation: str, memory: int | None = None) -> int:
         memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
     """
     own = own_figures(generation)
-    whole = int(own.get(_MEMORY, (MEMORY_BYTES[generation],))[0])
-    reserved = int(own.get("reserved_bytes", (_data()["common"]["reserved_bytes"]["value"],))[0])
+    whole = int(own.get(_MEMORY, MEMORY_BYTES[generation]))
+    reserved = int(own.get("reserved_bytes", _data()["common"]["reserved_bytes"]["value"]))
     usable = whole - reserved
     return usable if memory is None else usable * memory // whole

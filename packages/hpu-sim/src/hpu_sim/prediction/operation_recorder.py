@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
 from hpu_sim.prediction import bridge_kernels, torch_tools
-from hpu_sim.prediction.flops import ATTENTION, count_flops, product_of
+from hpu_sim.prediction.flops import ATTENTION, count_flops
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording, host_read
 from hpu_sim.prediction.steps import StepTracker
 
@@ -195,12 +195,10 @@ class OperationRecorder:
             name = "clone" if inputs[0].dtype == inputs[1].dtype else "_to_copy"
         self._newest = max(self._newest, *numbers)
         flops = 0
-        product: tuple[int, ...] = ()
         if function.computes:
             args, kwargs = function.call(values)
             result = results[0] if len(results) == 1 else results
             flops = count_flops(function.formula, name, args, kwargs, result)
-            product = product_of(name, args) if flops else ()
         key = hash((function.text, tuple((each.shape, each.dtype) for each in inputs)))
         first = next((each for each in tensors if each.is_floating_point()), tensors[0])
         operation = Operation(
@@ -214,7 +212,6 @@ class OperationRecorder:
             key=key,
             waits_for=waits,
             is_launched=not self._parts,
-            product=product,
         )
         self.step.operations.append(operation)
         if self._parts is not None:

@@ -54,7 +54,6 @@ class Operation:
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
         is_launched: Whether the host launches it; False for all but the first operator of one of the bridge's fused
             kernels.
-        product: Batch, M, K and N of a matrix product; empty for all others.
     """
 
     name: str
@@ -69,7 +68,6 @@ class Operation:
     host_sync: bool = False
     frame: str = ""
     is_launched: bool = True
-    product: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -158,9 +156,6 @@ class StepRecording:
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Dtype, shape and bytes of each tensor of the batch.
         peaks: Memory of modules where that of a part of the step is highest.
-        loader_seconds: Time in which the host prepares the batch in the process that trains. 0 where it is not known;
-            then a prediction leaves it out.
-        worker_seconds: The same in workers, of all samples of the step together, divided by the number of workers.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -169,8 +164,6 @@ class StepRecording:
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     peaks: dict[Phase, tuple[ModuleBytes, ...]] = field(default_factory=dict)
-    loader_seconds: float = 0.0
-    worker_seconds: float = 0.0
 
     @property
     def flops(self) -> int:
@@ -195,7 +188,6 @@ class Recording:
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
         blocks: Class and number of the repeated blocks of the model, which can be recomputed.
-        is_uneven: Whether ranks have shards of different sizes.
         setup: What happened before the first step.
         steps: The planned steps.
         host_reads: Lines that read values.
@@ -217,7 +209,6 @@ class Recording:
     parameters: int = 0
     trainable: int = 0
     blocks: tuple[str, int] = ("", 0)
-    is_uneven: bool = False
     setup: StepRecording = field(default_factory=StepRecording)
     steps: list[StepRecording] = field(default_factory=list)
     host_reads: list[HostRead] = field(default_factory=list)

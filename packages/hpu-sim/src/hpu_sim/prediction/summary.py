@@ -1,20 +1,18 @@
-"""A predicted step, of a plan and of a report: its range, what limits it, and its largest costs with their reasons."""
+"""A predicted step, of a plan and of a report: its range, what limits it, and its largest costs."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.formatting import format_bytes
 from hpu_sim.prediction import time_model
 from hpu_sim.prediction.hardware import first_steps_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpu_sim.prediction.recording import Operation, StepRecording
+    from hpu_sim.prediction.recording import Operation
     from hpu_sim.prediction.time_model import Clock
 
 #: Names of costs that are no module's or line's, by what the device waits for.
@@ -38,7 +36,9 @@ class Cost:
         bound: What limits most of it.
         seconds: Its time.
         flops: Its floating-point operations, backward included.
-        explanation: Why it takes that time.
+        bytes: Bytes that its operators read and write, one by one.
+        operators: Operators that the host launches.
+        mostly: Operators with most bytes.
         location: ``file:line`` of the program that runs it; empty if unknown.
     """
 
@@ -46,7 +46,9 @@ class Cost:
     bound: str
     seconds: float
     flops: int
-    explanation: str
+    bytes: int
+    operators: int
+    mostly: str
     location: str = ""
 
 
@@ -83,7 +85,7 @@ def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> St
         name_of: Function of the phase and the module that names a cost.
         most: Most costs.
     """
-    timeline, (low, high) = clock.timeline(), clock.range()
+    timeline, (low, high) = clock.timeline, clock.range()
     parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for span in timeline.spans:
         if span.stream == "compute":
@@ -111,54 +113,10 @@ def _costs(
     for name, seconds in sorted(parts.items(), key=lambda item: -item[1].total()):
         if seconds.total() > 0:
             own, (bound, _) = operations[name], seconds.most_common(1)[0]
-            flops = sum(each.flops for each in own)
-            found.append(Cost(name, bound, seconds.total(), flops, _explain(bound, own, seconds[bound], clock)))
+            bytes_of: Counter[str] = Counter()
+            for each in own:
+                bytes_of[each.name.partition(".")[2]] += each.bytes
+            most_bytes = ", ".join(each for each, _ in bytes_of.most_common(_NAMED))
+            flops, launched = sum(each.flops for each in own), sum(each.is_launched for each in own)
+            found.append(Cost(name, bound, seconds.total(), flops, bytes_of.total(), launched, most_bytes))
     return tuple(found[:most])
-
-
-def _explain(bound: str, operations: list[Operation], seconds: float, clock: Clock) -> str:
-    step = clock.step
-    if bound == time_model.NETWORK:
-        return _explain_network(step)
-    if bound == time_model.DATA:
-        return "the loader delivers the samples of a step no faster"
-    if bound == time_model.HOST:
-        how = "one by one" if clock.mode == "eager" else "as graphs"
-        fetches = " and fetches batches" if step.loader_seconds else ""
-        count = sum(each.is_launched for each in step.operations)
-        return f"the host launches {count} operators {how}{fetches}, slower than the card; a larger batch hides it"
-    if bound == time_model.STARTS:
-        starts = sum(each.is_launched for each in operations)
-        return f"starts of {starts} operators take {seconds * 1e3:.3g} ms; the bridge's fused kernels have fewer"
-    return _explain_products(operations) if bound == time_model.MATRIX else _explain_memory(operations)
-
-
-def _explain_products(operations: list[Operation]) -> str:
-    largest = max(operations, key=lambda each: each.flops)
-    text = f"{sum(each.flops for each in operations) / 1e12:.3g} TFLOP of {largest.dtype}"
-    if not largest.product:
-        return text
-    batch, rows, inner, columns = largest.product
-    times = f", {batch} times" if batch > 1 else ""
-    return f"{text}, the largest product {rows} x {inner} by {inner} x {columns}{times}"
-
-
-def _explain_memory(operations: list[Operation]) -> str:
-    bytes_of: Counter[str] = Counter()
-    for each in operations:
-        bytes_of[each.name.partition(".")[2]] += each.bytes
-    names = ", ".join(each for each, _ in bytes_of.most_common(_NAMED))
-    return f"{format_bytes(bytes_of.total())} read and written by {len(operations)} operators, most by {names}"
-
-
-def _explain_network(step: StepRecording) -> str:
-    sizes: Counter[tuple[str, str, int]] = Counter()
-    for each in step.collectives:
-        sizes[each.name, each.phase, len(each.ranks)] += each.total_bytes
-    if not sizes:
-        return "no collective"
-    ((key, size),) = sizes.most_common(1)
-    name, phase, ranks = key
-    count = sum((each.name, each.phase, len(each.ranks)) == key for each in step.collectives)
-    mean = format_bytes(math.ceil(size / count))
-    return f"nothing is left to compute beside them; most is {name} in {phase}: {count} calls of {mean}, {ranks} ranks"

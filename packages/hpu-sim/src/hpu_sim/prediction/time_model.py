@@ -11,6 +11,7 @@ while the card still works on the step before.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_sim.prediction.fusion import Kernel, Segment
-    from hpu_sim.prediction.hardware import End
     from hpu_sim.prediction.recording import Operation, Recording
 
 #: Name of the host's part of a graph: tracing its operators in lazy mode, and launching it.
@@ -104,7 +104,7 @@ class Clock:
         step: Its steady step.
         generation: Generation.
         mode: How the host launches the operators.
-        fed_seconds: Time in which a loader delivers the samples of a step, in place of this host's; 0 for none.
+        fed_seconds: Time in which a loader delivers the samples of a step; 0 for none.
     """
 
     def __init__(self, recording: Recording, generation: str, fed_seconds: float = 0.0) -> None:
@@ -113,27 +113,22 @@ class Clock:
         Args:
             recording: Recording.
             generation: Generation.
-            fed_seconds: Time in which a loader delivers the samples of a step, in place of this host's; 0 for none.
+            fed_seconds: Time in which a loader delivers the samples of a step; 0 for none.
         """
         self.recording, self.step, self.generation = recording, recording.steady, generation
         self.fed_seconds = fed_seconds
-        if fed_seconds:
-            self.step = replace(self.step, loader_seconds=0.0, worker_seconds=fed_seconds)
         self.mode: Mode = "lazy" if recording.lazy else "compile" if recording.compiled else "eager"
         self._parts = fusion.segments(self.step, fuse=self.mode != "eager", by_phase=self.mode == "compile")
-        self._found: dict[End, Timeline] = {}
 
-    def timeline(self, end: End = "middle") -> Timeline:
-        """Return the step with all times of the hardware at one end, or in the middle, of their ranges."""
-        if end not in self._found:
-            self._found[end] = _Schedule(self, self._parts, end).run()
-        return self._found[end]
+    @functools.cached_property
+    def timeline(self) -> Timeline:
+        """The predicted step."""
+        return _Schedule(self, self._parts).run()
 
     def range(self) -> tuple[float, float]:
         """Return the fewest and the most seconds of the step, between which 8 of 10 published values were."""
-        factor = hardware.unexplained()
-        low = self.timeline("fast").seconds / factor
-        return max(low, self.fed_seconds), self.timeline("slow").seconds * factor
+        seconds, spread = self.timeline.seconds, hardware.spread()
+        return max(seconds / spread, self.fed_seconds), seconds * spread
 
     def count_graphs(self) -> int | None:
         """Return the graphs to compile; None in eager mode, where operators are compiled one by one."""
@@ -143,10 +138,10 @@ class Clock:
 class _Schedule:
     """Streams of host, device and network over two steps, of which the first one fills the queues."""
 
-    def __init__(self, clock: Clock, parts: Sequence[Segment], end: End) -> None:
+    def __init__(self, clock: Clock, parts: Sequence[Segment]) -> None:
         self._step, self._mode, self._parts = clock.step, clock.mode, parts
-        self._device = hardware.hardware(clock.generation, end)
-        devices = clock.recording.devices
+        self._device = hardware.hardware(clock.generation)
+        self._fed, devices = clock.fed_seconds, clock.recording.devices
         self._network_times = [collective_seconds(each, devices, self._device) for each in self._step.collectives]
         self._host = self._clock = self._network = 0.0
 
@@ -170,15 +165,14 @@ class _Schedule:
         self._spans: list[Span] = []
         self._host_spans: list[Span] = []
         self._ends: list[float] = []
-        self._host += step.loader_seconds
         for part in self._parts:
             self._issue_before(part.first)
             self._run_segment(part)
         self._issue_before(len(step.operations))
         self._idle_until(self._network, NETWORK)
-        # Workers that need longer than a step delay the next one.
-        self._idle_until(self._begin + step.worker_seconds, DATA)
-        self._host = max(self._host, self._begin + step.worker_seconds)
+        # A loader that needs longer than a step delays the next one.
+        self._idle_until(self._begin + self._fed, DATA)
+        self._host = max(self._host, self._begin + self._fed)
 
     def _issue_before(self, position: int) -> None:
         """Issue the collectives that the program calls before an operator."""

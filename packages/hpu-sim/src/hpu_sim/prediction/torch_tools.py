@@ -120,21 +120,21 @@ def loader_iterator_class() -> type[Any]:
     return _BaseDataLoaderIter
 
 
-def batch_fetcher(iterator: Any) -> Callable[[Any], Any] | None:
-    """Return the function that makes a DataLoader's batch of indices; None if its dataset is a stream."""
-    from torch.utils.data.dataloader import _DatasetKind
+def node_number() -> int | None:
+    """Return the number that the autograd node which runs in this thread got when the forward pass made it."""
+    import torch
 
-    if iterator._dataset_kind != _DatasetKind.Map:  # noqa: SLF001 - no public name tells it
-        return None
-    fetcher: Any = _DatasetKind.create_fetcher(
-        iterator._dataset_kind,  # noqa: SLF001 - as above
-        iterator._dataset,  # noqa: SLF001 - as above
-        iterator._auto_collation,  # noqa: SLF001 - as above
-        iterator._collate_fn,  # noqa: SLF001 - as above
-        drop_last=False,
-    )
-    fetch: Callable[[Any], Any] = fetcher.fetch
-    return fetch
+    # None outside of a backward pass, which torch's annotations leave out.
+    node: Any = torch._C._current_autograd_node()  # noqa: SLF001 - no public name tells it
+    return None if node is None else int(node._sequence_nr())  # noqa: SLF001 - as above
+
+
+def next_node_number() -> int:
+    """Return the number of the next autograd node that this thread makes."""
+    import torch
+
+    autograd: Any = torch.autograd
+    return int(autograd._get_sequence_nr())  # noqa: SLF001 - no public name tells it
 
 
 def is_backward() -> bool:
@@ -142,44 +142,3 @@ def is_backward() -> bool:
     import torch
 
     return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 - torch's own trackers use it
-
-
-@functools.cache
-def module_tracker_class() -> type[Any]:
-    """Return torch's ``ModTracker`` for any program."""
-    import torch
-    from torch.distributed._tools.mod_tracker import ModTracker
-
-    class ModuleTracker(ModTracker):
-        """torch's tracker, which supports a backward pass within a module's forward: manual optimization.
-
-        A module that wraps one with a name, as DistributedDataParallel does, has no name of its own.
-        """
-
-        def _get_mod_name(self, mod: torch.nn.Module) -> str:
-            known, seen = self._known_modules, self._seen_modules
-            named = {} if mod in seen else {child: known[child] for child in mod.children() if child in seen}
-            name = super()._get_mod_name(mod)  # type: ignore[no-untyped-call] # torch's
-            if named and mod not in named:
-                known.update(named)
-                name = known[mod] = ""
-            return str(name)
-
-        def _maybe_set_engine_callback(self) -> None:
-            if not self._has_callback:
-                before = set(self.parents)
-                super()._maybe_set_engine_callback()  # type: ignore[no-untyped-call] # torch's
-                restore = functools.partial(setattr, self, "parents", before)
-                # After torch's own callback, which forgets the modules whose forward still runs.
-                torch.autograd.Variable._execution_engine.queue_callback(restore)  # noqa: SLF001 - as torch's tracker
-
-        def _get_pop_fn(self, w_mod: Any, name: str, is_bw: bool) -> Callable[..., None]:
-            pop = super()._get_pop_fn(w_mod, name, is_bw)  # type: ignore[no-untyped-call] # torch's
-
-            def pop_if_known(*args: Any) -> None:
-                if name in self.parents or is_bw:
-                    pop(*args)
-
-            return pop_if_known
-
-    return ModuleTracker

@@ -173,7 +173,7 @@ class StepClock(OperationRecorder):
         for start, end in calls:
             launched += sum(each.is_launched for each in operations[start:end])
             operations[start + 1 : end] = [replace(each, is_launched=False) for each in operations[start + 1 : end]]
-        shorter = self._clock(replace(self.recorded, operations=operations)).timeline().seconds
+        shorter = self._clock(replace(self.recorded, operations=operations)).timeline.seconds
         lines = dict.fromkeys(each.module for start, end in calls for each in operations[start:end])
         return Replaceable(kernel, launched, len(calls), tuple(filter(None, lines)), max(0.0, seconds - shorter))
 
