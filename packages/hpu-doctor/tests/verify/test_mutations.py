@@ -98,11 +98,16 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield found
 
 
+def skip_without_pillow(assumption: Assumption) -> None:
+    """Skip a program that writes an image where Pillow is not installed."""
+    if assumption.subject == media.SUBJECT.title:
+        pytest.importorskip("PIL", reason="Requires: Pillow")
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_assumption_holds_on_the_simulator(machines: Machines, name: str) -> None:
     assumption = register.find(name)
-    if assumption.subject == media.SUBJECT.title:
-        pytest.importorskip("PIL", reason="Requires: Pillow")
+    skip_without_pillow(assumption)
 
     result = machines.seen(assumption)
 
@@ -114,6 +119,7 @@ def test_assumption_holds_on_the_simulator(machines: Machines, name: str) -> Non
 def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
     identifier, _, case = name.partition("/")
     assumption = register.find(identifier)
+    skip_without_pillow(assumption)
 
     result = machines.seen(assumption, mutation)
 
