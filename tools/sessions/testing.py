@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nox
@@ -81,6 +82,8 @@ def suite(session: nox.Session, suite: str) -> None:
 def coverage(session: nox.Session, suite: str) -> None:
     """Run the same tests and report the branches that none of them takes; "coverage(hpu-core)" one suite."""
     install_suite(session, suite, *group("coverage"))
+    # Not in the checkout, where a fixture takes the files of a test's processes for what the test has left.
+    session.env["COVERAGE_FILE"] = str(Path(session.create_tmp(), ".coverage"))
     session.run("coverage", "erase")
     session.run("coverage", "run", "-m", "pytest", *(session.posargs or suite_paths(suite)))
     session.run("coverage", "combine")

@@ -193,12 +193,8 @@ def test_trainer_test_loads_the_weights(stage: str, two: dict[Any, Any]) -> None
     assert two["tested", stage] == pytest.approx(two["saved", stage]["tested"], abs=1e-6)
 
 
-def test_no_partial_directories_remain(two: dict[Any, Any]) -> None:
+def test_second_save_replaces_the_first_and_no_file_of_others(two: dict[Any, Any]) -> None:
     assert two["files"] == sorted([*(f"{stage}.ckpt" for stage in STAGES), "one.ckpt"])
-
-
-def test_files_of_others_stay(two: dict[Any, Any]) -> None:
-    """The second save replaces the first, and no other file in the folder."""
     assert two["of others"] == set(STAGES)
 
 

@@ -79,8 +79,6 @@ def _run(folder: str) -> dict[str, Any]:
         path = Path(folder, f"{stage}.ckpt")
         fabric, module, optimizer = _set_up(FabricHPUDeepSpeedStrategy(stage=stage))
         _train(fabric, module, optimizer, range(HALF))
-        path.mkdir(exist_ok=True)
-        (path / "tokenizer.json").touch()
         fabric.save(path, {"model": module, "optimizer": optimizer, "seen": HALF})
         fabric, module, optimizer = _set_up("hpu_deepspeed_stage_2" if stage == 2 else "hpu_deepspeed_stage_3")
         state = {"model": module, "optimizer": optimizer, "seen": 0}
@@ -99,8 +97,7 @@ def _run(folder: str) -> dict[str, Any]:
                 fabric.load(Path(folder, "3.ckpt"), {"model": module})
         found["rejected nvme"] = str(rejected.value)
     found["gathered"] = fabric.all_gather(torch.tensor([fabric.global_rank], device="hpu")).tolist()
-    found["others"] = sorted(path.parent.name for path in Path(folder).glob("*/tokenizer.json"))
-    found["device"], found["files"] = str(fabric.device), sorted(path.name for path in Path(folder).iterdir())
+    found["device"] = str(fabric.device)
     return found
 
 
@@ -139,11 +136,6 @@ def test_nvme_trains_and_resumes_like_memory(found: dict[str, Any]) -> None:
 def test_loading_weights_alone_with_nvme_is_rejected(found: dict[str, Any]) -> None:
     """DeepSpeed expects the weights in memory."""
     assert "weights cannot be loaded without the optimizer's state" in found["rejected nvme"]
-
-
-def test_no_partial_directories_remain(found: dict[str, Any]) -> None:
-    assert found["files"] == ["2.ckpt", "3.ckpt"]
-    assert found["others"] == ["2.ckpt", "3.ckpt"]
 
 
 def test_device_and_all_gather(found: dict[str, Any]) -> None:

@@ -149,8 +149,3 @@ def test_lightning_has_the_private_name(module: str) -> None:
     framework = frameworks.current()
     for import_from in (framework.fabric, framework.pytorch):
         assert callable(import_from(module)._distributed_checkpoint_save)
-
-
-def test_full_checkpoints_are_saved_at_once() -> None:
-    with pytest.raises(ValueError, match="`async_save` must be False for full checkpoints, got True"):
-        FabricHPUFSDPStrategy(state_dict_type="full", async_save=True)
