@@ -159,8 +159,10 @@ def _count_collectives() -> tuple[list[dict[str, int]], list[bool]]:
     trainer = make_trainer(strategy=_strategy(2), max_steps=5, callbacks=[Counter()])
     train(Sharded(), trainer)
     steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
-    groups = _torch._parameter_groups(trainer.model)
-    return steps, [group.force_sum_reduction_for_comms if _HAS_SUMS else True for _, group in groups]
+    units: list[Any] = [part for part in trainer.model.modules() if isinstance(part, FSDPModule)]
+    # None for the root, whose parameters are all in units of their own.
+    groups = filter(None, (unit._get_fsdp_state()._fsdp_param_group for unit in units))
+    return steps, [group.force_sum_reduction_for_comms if _HAS_SUMS else True for group in groups]
 
 
 def test_step_gathers_and_reduces_each_unit_once(on_ranks: OnRanks) -> None:
@@ -247,19 +249,21 @@ def test_older_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         HPUModelParallelStrategy()
 
 
-class _OldGroup:
-    """Parameter group of torch 2.7."""
-
-    reduce_scatter_reduce_op: object = None
+def _old_module(monkeypatch: pytest.MonkeyPatch, divide_factor: object = None) -> torch.nn.Module:
+    """Return a module that is sharded as by torch 2.7."""
+    monkeypatch.delattr(FSDPModule, "set_force_sum_reduction_for_comms", raising=False)
+    state = SimpleNamespace(_fsdp_param_group=SimpleNamespace(reduce_scatter_reduce_op=divide_factor))
+    module = torch.nn.Linear(2, 2)
+    module.__class__ = type("Old", (FSDPModule, torch.nn.Linear), {"_get_fsdp_state": lambda _: state})
+    return module
 
 
 def test_averages_are_replaced_on_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch's option for sums, its helper gets the name of a device without averages."""
-    monkeypatch.setattr(_torch, "_parameter_groups", lambda _: iter([("0", _OldGroup())]))
     with mock.patch.object(
         _fsdp_collectives, "_get_gradient_divide_factors", _fsdp_collectives._get_gradient_divide_factors
     ):
-        _torch.force_sum_reduction(torch.nn.Linear(2, 2))
+        _torch.force_sum_reduction(_old_module(monkeypatch))
         helper: Any = _fsdp_collectives._get_gradient_divide_factors
         group: Any = SimpleNamespace(size=lambda: 4)
         summed, averaged = (helper(group, None, torch.float32, device) for device in ("hpu", "cuda"))
@@ -272,12 +276,10 @@ def test_averages_are_replaced_on_older_torch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_divide_factor_is_refused_on_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = _OldGroup()
-    group.reduce_scatter_reduce_op = object()
-    monkeypatch.setattr(_torch, "_parameter_groups", lambda _: iter([("0", group)]))
+    module = torch.nn.Sequential(_old_module(monkeypatch, object()))
 
     with pytest.raises(ValueError, match="module '0' must not have a divide factor"):
-        _torch.force_sum_reduction(torch.nn.Linear(2, 2))
+        _torch.force_sum_reduction(module)
 
 
 def _launch_fabric() -> Any:
@@ -396,5 +398,5 @@ def test_torch_has_the_private_names() -> None:
 
     assert callable(FSDPModule._get_fsdp_state)
     names = FSDPParamGroup.__init__.__code__.co_names
-    assert not _HAS_SUMS or "force_sum_reduction_for_comms" in names
+    assert callable(FSDPModule.set_force_sum_reduction_for_comms) if _HAS_SUMS else "reduce_scatter_reduce_op" in names
     assert callable(_random._resolve_device)

@@ -145,11 +145,16 @@ def force_sum_reduction(module: Module) -> None:
     Raises:
         ValueError: A module has its own divide factor, and torch can apply it only in the reduction.
     """
-    for name, group in _parameter_groups(module):
-        if hasattr(group, "force_sum_reduction_for_comms"):
-            # The attribute of `FSDPModule.set_force_sum_reduction_for_comms`, torch 2.9 and newer.
-            group.force_sum_reduction_for_comms = True
+    from torch.distributed.fsdp import FSDPModule
+
+    for name, part in module.named_modules():
+        if not isinstance(part, FSDPModule):
             continue
+        if hasattr(part, "set_force_sum_reduction_for_comms"):
+            part.set_force_sum_reduction_for_comms(True)
+            continue
+        # torch 2.7 and 2.8.
+        group: Any = part._get_fsdp_state()._fsdp_param_group  # noqa: SLF001 - torch has no public name for it.
         if getattr(group, "reduce_scatter_reduce_op", None) is not None:
             raise ValueError(
                 f"module {name!r} must not have a divide factor with torch {torch.__version__}, which multiplies in "
@@ -165,21 +170,6 @@ def reshard(module: Module) -> None:
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
-
-
-def _parameter_groups(module: Module) -> Iterator[tuple[str, Any]]:
-    """Yield the parameter group of each module with `fully_shard`, with the module's name."""
-    from torch.distributed.fsdp import FSDPModule
-
-    for name, part in module.named_modules():
-        if isinstance(part, FSDPModule):
-            state: Any = part._get_fsdp_state()  # noqa: SLF001 - torch has no public name for it.
-            # Several groups from torch 2.12 on.
-            groups = getattr(state, "_fsdp_param_groups", None)
-            if groups is None:
-                groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []  # noqa: SLF001
-            for group in groups:
-                yield name, group
 
 
 def _replace_divide_factors() -> None:
