@@ -32,13 +32,6 @@ def test_failure_of_another_rank_is_one_line(capsys: pytest.CaptureFixture[str])
     assert text.endswith("RankFailedError: rank 1 (pid 7 on node) failed: KeyError: 'key'\n")
 
 
-def test_failure_that_other_ranks_print_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    error = RankFailedError("rank 1 exited")
-    error.is_reported = True
-
-    assert _printed(error, capsys) == ""
-
-
 def test_other_errors_have_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback (most recent call last)" in _printed(ValueError("two"), capsys)
 

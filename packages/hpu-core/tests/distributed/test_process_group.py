@@ -17,6 +17,7 @@ from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
 from hpu_core.distributed.monitor import Monitor
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _check_processes
+from hpu_core.distributed.verdict import Verdict
 from hpu_core.launcher_env import LAUNCHER_PID
 from hpu_testing import free_port
 from hpu_testing.process_groups import leave_process_group
@@ -129,8 +130,11 @@ def test_a_rank_that_failed_enters_no_collective() -> None:
     with pytest.raises(KeyError):
         manager.run({}.__getitem__, "loss")
 
-    with pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"):
-        manager.wait("all-gather")
+    with (
+        pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"),
+        manager.wait("all-gather"),
+    ):
+        pass
 
 
 def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:
@@ -175,16 +179,6 @@ def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch)
     assert (manager.monitor, manager.control_store, manager.has_rank) == (None, None, True)
 
 
-def test_without_failure_detection_a_rank_prints_its_error(capsys: pytest.CaptureFixture[str]) -> None:
-    manager, cluster = ProcessGroupManager(None, None, failure_detection=False), LightningEnvironment()
-    cluster.set_world_size(2)
-    manager.rendezvous(cluster)
-    with pytest.raises(KeyError):
-        manager.run({}.__getitem__, "loss")
-
-    assert capsys.readouterr().err == "[rank 0] failed: KeyError: 'loss'\n"
-
-
 def test_a_monitor_that_cannot_start_is_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launched: dict[int, Any]
 ) -> None:
@@ -211,7 +205,8 @@ def _enter_barrier(is_failed: bool) -> list[str]:
         manager.run(lookup.__getitem__, "loss") if is_failed else lookup["loss"]
     except KeyError:
         try:
-            manager.wait("barrier")
+            with manager.wait("barrier"):
+                pass
         except RuntimeError as error:
             found.append(str(error))
     return found
@@ -245,6 +240,64 @@ def _runs() -> list[tuple[float, int]]:
     return found
 
 
+@pytest.fixture
+def manager() -> ProcessGroupManager:
+    """The manager of a rank without a monitor."""
+    return ProcessGroupManager(None, None)
+
+
+def test_a_step_is_entered_by_its_forward_pass_and_ends_with_its_optimizer_step(manager: ProcessGroupManager) -> None:
+    host, places = manager.progress, []
+    for scope in ("training step", "backward", "optimizer step"):
+        with manager.step(scope):
+            places.append((host.scope, host.steps, host.has_entered))
+    places.append((host.scope, host.steps, host.has_entered))
+
+    assert places == [
+        ("training step", 0, True),
+        ("backward", 0, True),
+        ("optimizer step", 0, True),
+        ("", 1, False),
+    ]
+
+
+def test_an_optimizer_step_that_runs_the_others_is_one_step(manager: ProcessGroupManager) -> None:
+    host = manager.progress
+    with manager.step("optimizer step"), manager.step("training step"):
+        assert host.scope == "training step"
+
+    assert (host.steps, host.has_entered, host.scope) == (1, False, "")
+
+
+@pytest.mark.parametrize("scope", ["setup", "evaluation step", "evaluation forward"])
+def test_other_scopes_leave_a_rank_in_its_place(scope: str, manager: ProcessGroupManager) -> None:
+    with manager.step(scope):
+        assert not manager.progress.has_entered
+
+
+def test_a_step_that_fails_leaves_a_rank_before_it(manager: ProcessGroupManager) -> None:
+    with pytest.raises(ValueError, match="invalid"), manager.step("optimizer step"):
+        raise ValueError("invalid")
+
+    host = manager.progress
+    assert (host.steps, host.has_entered, host.scope) == (0, False, "")
+
+
+def test_a_wait_is_counted_and_has_a_name(manager: ProcessGroupManager) -> None:
+    host = manager.progress
+    with manager.wait("barrier"):
+        assert (host.waits, host.wait) == (1, "barrier")
+
+    assert (host.waits, host.wait) == (1, None)
+
+
+def test_a_step_and_a_wait_raise_the_verdict(manager: ProcessGroupManager) -> None:
+    manager.monitor = mock.Mock(verdict=Verdict("rank 1 exited: killed by signal 9", 1))
+    for context in (manager.step("backward"), manager.wait("barrier")):
+        with pytest.raises(RankFailedError, match="killed by signal 9"), context:
+            pass
+
+
 def test_each_strategy_of_a_process_has_a_training_of_its_own(on_ranks: Callable[..., list[Any]]) -> None:
     assert on_ranks(_runs) == [[(60, 1), (90, 2)]] * 2
 
@@ -255,12 +308,13 @@ def test_an_epoch_ends_when_all_ranks_have_ended_it(monkeypatch: pytest.MonkeyPa
     job = make_job(port=port, root=server)
     monkeypatch.setattr(process_group, "_job", job)
     manager = ProcessGroupManager(None, None)
-    manager.monitor = monitor = mock.create_autospec(Monitor, instance=True, is_off=False, progress=mock.MagicMock())
-    monitor.check.side_effect = lambda: job.store(1).add("epochs", 1)
+    manager.monitor = mock.create_autospec(Monitor, instance=True, is_off=False)
+    monkeypatch.setattr(manager, "check", lambda: job.store(1).add("epochs", 1))
     manager.end_epoch(4)
 
+    # Once by the other rank, at the start of the wait.
     assert job.store(1).add("epochs", 0) == 2
-    assert monitor.progress.batches == 4
+    assert manager.progress.batches == 4
 
 
 @pytest.mark.parametrize(

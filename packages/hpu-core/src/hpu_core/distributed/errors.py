@@ -16,13 +16,7 @@ _MAX_LENGTH: Final = 2000
 
 
 class RankFailedError(RuntimeError):
-    """Another rank of the job died, failed, exited early or hangs; the message names it.
-
-    Attributes:
-        is_reported: Whether other ranks print it, so that this one does not.
-    """
-
-    is_reported = False
+    """Another rank of the job died, failed, exited early or hangs; the message names it."""
 
 
 def describe_error(error: BaseException) -> str:
@@ -58,8 +52,6 @@ def install_hook() -> None:
 def _print_error(
     previous: Callable[..., object], kind: type[BaseException], error: BaseException, frames: TracebackType | None
 ) -> None:
-    if getattr(error, "is_reported", False):
-        return
     if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1":
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:

@@ -1,44 +1,16 @@
 """Launchers, and the processes around this one: the ranks that it has launched, and the one that launched it."""
 
-import atexit
-import contextlib
 import functools
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
-from hpu_core.distributed.errors import describe_exit
 from hpu_core.launcher_env import LAUNCHER_PID
 
-# Seconds that launched ranks may take to exit after an error here. Their own monitors end them before.
-_EXIT_TIMEOUT: Final = 15.0
-
-
-class LaunchedRanks(dict[int, subprocess.Popen[bytes]]):
-    """Processes of the ranks that this process launched, by rank."""
-
-    def exit_reasons(self) -> dict[int, str]:
-        """Return why ranks have exited, such as "killed by signal 9"."""
-        codes = {rank: process.poll() for rank, process in self.items()}
-        return {rank: describe_exit(code) for rank, code in codes.items() if code is not None}
-
-    def end_after_error(self) -> None:
-        """Wait until the ranks have exited if this process ends with an error, and kill those that do not in time."""
-        if getattr(sys, "last_value", None) is None:
-            return
-        deadline = time.monotonic() + _EXIT_TIMEOUT
-        for process in self.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(deadline - time.monotonic(), 0))
-            process.kill()
-
-
-LAUNCHED: Final = LaunchedRanks()
-"""The ranks that this process launched, which outlive the strategy that did."""
+LAUNCHED: Final[dict[int, subprocess.Popen[bytes]]] = {}
+"""Processes of the ranks that this process launched, by rank; they outlive the strategy that did."""
 
 
 @functools.cache
@@ -85,7 +57,7 @@ class InProcessLauncher(FabricInProcessLauncher):
 class _SubprocessMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher. Without `launched`, Lightning's observer ends the ranks."""
 
-    launched: LaunchedRanks | None
+    launched: dict[int, subprocess.Popen[bytes]] | None
     cluster_environment: Any
     num_processes: int
     procs: list[subprocess.Popen[bytes]]
@@ -110,7 +82,6 @@ class _SubprocessMixin(LauncherMixin):
         # `launch` passes this list to Lightning's observer, which kills every rank within 5 seconds of a rank's exit:
         # too early for an error that names it, and there is no option to leave the observer out.
         self.procs = []
-        atexit.register(self.launched.end_after_error)
 
 
 class HPUSubprocessScriptLauncher(_SubprocessMixin, SubprocessScriptLauncher):

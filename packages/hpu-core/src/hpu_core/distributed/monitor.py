@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from hpu_core.distributed import _torch_2_0, progress, rendezvous, verdict
-from hpu_core.distributed.errors import RankFailedError, describe_error, print_line
+from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, print_line
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed.progress import Progress
 from hpu_core.distributed.verdict import Rank, Report, Verdict
 
 _log = logging.getLogger(__name__)
@@ -31,8 +32,8 @@ _STDERR: Final = 2
 _LOOK_INTERVAL: Final = 0.02
 # Reports per second of all ranks, which rank 0 reads: see docs/records/scale.md.
 _REPORT_RATE: Final = 1000
-# Ranks that may stand in for rank 0.
-_DEPUTIES: Final = 8
+# Ranks that may stand in for rank 0, itself included.
+_JUDGES: Final = 8
 _VERDICT: Final = "verdict"
 
 
@@ -41,51 +42,40 @@ class Monitor:
 
     Attributes:
         job: The rendezvous.
-        progress: How far the host is.
         verdict: Why the job cannot continue; None while it can.
         is_off: Whether failure detection has failed.
         interval: Seconds between two reports.
     """
 
-    def __init__(self, job: rendezvous.Job) -> None:
-        self.job, timeout = job, job.timeout.total_seconds()
-        self.progress = progress.Progress()
+    def __init__(self, job: rendezvous.Job, host: Progress) -> None:
+        self.job, self._host, timeout = job, host, job.timeout.total_seconds()
         self.verdict: Verdict | None = None
         self.is_off = False
         self.interval = min(max(1.0, job.world_size / _REPORT_RATE), timeout / 20)
         # For a host to raise, for what cleans up after it, and for its process to exit.
         self._exit_period = min(max(5.0, 2 * self.interval), timeout / 6)
         self._timeout, self._limit = timeout, timeout - 3 * self._exit_period
+        self._launcher = job.rank - job.local_rank
         self._report = Report(f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})", str(self._launcher))
         now = time.monotonic()
-        # The last report of each rank, and when it arrived.
-        self._reports = {rank: (Report(f"rank {rank}", beat=-1), now) for rank in range(job.world_size)}
-        # Of the processes around this one, after a verdict.
-        self._beats: dict[int, tuple[int, float]] = {}
+        self._ranks = [Rank(rank, Report(f"rank {rank}"), now) for rank in range(job.world_size)]
         self._signs: object = None
         self._moved = self._beaten = self._judged = self._answered = now
         self._has_warned = self._is_closed = False
         self._lock, self._stop, self._pid = threading.RLock(), threading.Event(), os.getpid()
         # Connected by the first report.
         self._store: rendezvous.Store | None = None
-        # That of the next training as well: rank 0 reads all at once, and waits for none.
-        for run in (job.runs, job.runs + 1):
-            store = job.store(run)
-            store.set(_key(job.rank), self._report.to_json())
-            if job.rank == 0:
-                store.set(_VERDICT, json.dumps(None))
+        store = job.store(job.runs)
+        store.set(_key(job.rank), self._report.to_json())
+        # A store does not answer for what is not there, and other ranks may begin this training later.
+        for other in self._ranks if job.rank == 0 else [self._ranks[0], self._ranks[self._launcher]]:
+            store.compare_set(_key(other.rank), "", other.report.to_json())
+        store.compare_set(_VERDICT, "", json.dumps(None))
         self._thread = threading.Thread(target=self._watch, name="hpu-monitor", daemon=True)
         self._thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
         atexit.register(self._at_exit)
         self._finalizer = multiprocessing.util.Finalize(None, self._at_exit, exitpriority=10)
-
-    def check(self, cause: BaseException | None = None) -> None:
-        """Raise a RankFailedError if the job cannot continue."""
-        if self.verdict is not None:
-            error = RankFailedError(self.verdict.message)
-            error.is_reported = not self.job.reports
-            raise error from cause
 
     def fail(self, error: BaseException) -> None:
         """Publish that this rank leaves with an error, and print it, unless another rank is the reason.
@@ -100,7 +90,7 @@ class Monitor:
         while isinstance(error, RuntimeError) and not (self.verdict or self.is_off) and time.monotonic() < deadline:
             time.sleep(_LOOK_INTERVAL)
         if self.verdict is not None and self.verdict.rank != self.job.rank:
-            self.check(error)
+            raise RankFailedError(self.verdict.message) from error
         self._report.error = describe_error(error)
         print_line(f"[rank {self.job.rank}] failed: {self._report.error}")
         self._beat()
@@ -133,20 +123,26 @@ class Monitor:
             except RankFailedError as failure:
                 print_line(f"[rank {self.job.rank}] aborting: {failure}")
         self.close()
-        has_failed = self.verdict is not None or self._report.error is not None
-        if has_failed:
+        if has_failed := self.verdict is not None or self._report.error is not None:
             # At exit the bridge waits for dead peers. This timer does not need Python's lock.
             devnull = os.open(os.devnull, os.O_WRONLY)
             faulthandler.dump_traceback_later(4 * self._exit_period, exit=True, file=devnull)
         start = time.monotonic()
-        while not self.is_off and time.monotonic() - start < 6 * self.interval:
-            # The store closes with this process, and the others have yet to read why, or that all is well.
-            is_needed = self.job.hosts_store and any(rank.is_active for rank in self._see(start))
-            is_read = time.monotonic() - start > 2 * self.interval
-            if not (is_needed and not (has_failed and is_read)) and not (self.verdict and self._find_remaining()):
-                break
+        while self._is_needed(time.monotonic() - start, has_failed=has_failed):
             time.sleep(self.interval / 5)
             self._beat()
+        for process in LAUNCHED.values() if has_failed else ():
+            process.kill()
+
+    def _is_needed(self, seconds: float, *, has_failed: bool) -> bool:
+        """Return whether others need this process, some seconds after its end."""
+        if self.is_off or seconds > 3 * self._exit_period:
+            return False
+        # The store closes with this process, and the others have yet to read why, or that all is well.
+        is_read = seconds > (2 if has_failed else 6) * self.interval
+        if self.job.hosts_store and not is_read and any(rank.is_active for rank in self._ranks):
+            return True
+        return has_failed and any(rank in LAUNCHED or self._is_training(rank) for rank in self._around())
 
     def _watch(self) -> None:
         with self._guarded():
@@ -155,14 +151,28 @@ class Monitor:
                 self._beat()
 
     def _beat(self) -> None:
-        """Publish, read and judge, and end this process if its host cannot."""
+        """Publish, read and judge, and end what cannot end by itself."""
         with self._lock, self._guarded():
+            now = time.monotonic()
             if self.is_off:
                 return
-            self._exchange(time.monotonic())
+            if now - self._beaten > self._limit / 2:
+                # The whole job was stopped, or its machine suspended.
+                self._moved = self._answered = now
+                for rank in self._ranks:
+                    rank.seen = now
+            self._beaten = now
+            self._look(now)
+            try:
+                self._store = self._store or self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
+                self._store.set(_key(self.job.rank), self._report.to_json())
+                self._read(self._store, now)
+            except (OSError, RuntimeError):
+                self._store = None
+                self._judge_lost_store(now)
             if self.verdict is not None:
-                self._kill_frozen(self.verdict, time.monotonic())
-                self._end_if_due(self.verdict, time.monotonic())
+                self._kill_frozen(self.verdict, now)
+                self._end_if_due(self.verdict, now)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -173,86 +183,61 @@ class Monitor:
             self.is_off, self._report.state = True, "off"
             warn_off(self.job.rank, error)
             with contextlib.suppress(Exception):
-                self._publish()
-
-    def _exchange(self, now: float) -> None:
-        if now - self._beaten > self._limit / 2:
-            # The whole job was stopped, or its machine suspended.
-            self._moved = self._answered = now
-            self._reports = {rank: (report, now) for rank, (report, _) in self._reports.items()}
-        self._beaten = now
-        self._look(now)
-        try:
-            self._store = self._store or self._connect()
-            self._publish()
-            self._read(self._store, now)
-        except (OSError, RuntimeError):
-            self._store = None
-            self._judge_lost_store(now)
+                self.job.store(self.job.runs).set(_key(self.job.rank), self._report.to_json())
 
     def _look(self, now: float) -> None:
         """Report what the host does, and what is seen of the processes around it."""
-        signs, report, host = self.progress.signs(), self._report, self.progress
+        signs, report, host = self._host.signs(), self._report, self._host
         if signs != self._signs:
             self._signs, self._moved = signs, now
         report.still, report.beat = now - self._moved, report.beat + 1
         if report.error is None:
             report.steps, report.has_entered, report.scope = host.steps, host.has_entered, host.scope
             report.waits, report.wait, report.batches = host.waits, host.wait, host.batches
-        if report.still > 2 * self.interval:
-            report.line, report.is_debugged = host.describe()
-        around = self._around()
-        report.exits = {str(rank): reason for rank, reason in LAUNCHED.exit_reasons().items()}
+        report.line = host.line() if report.still > 2 * self.interval else ""
+        codes = {rank: process.poll() for rank, process in LAUNCHED.items()}
+        report.exits = {str(rank): describe_exit(code) for rank, code in codes.items() if code is not None}
         if launcher_pid() not in {None, os.getppid()}:
             report.exits[str(self._launcher)] = "its process has ended"
-        report.stopped = [rank for rank, pid in around.items() if progress.is_stopped(pid)]
-
-    def _publish(self) -> None:
-        if self._store is not None:
-            self._store.set(_key(self.job.rank), self._report.to_json())
+        report.stopped = [rank for rank, pid in self._around().items() if progress.is_stopped(pid)]
 
     def _read(self, store: rendezvous.Store, now: float) -> None:
         """Read the verdict; on rank 0, or while it is silent, all reports as well, and judge."""
-        rank = self.job.rank
-        is_silent = now - self._reports[0][1] > 5 * self.interval
-        is_judge = rank == 0 or (rank < _DEPUTIES and is_silent)
-        ranks = [*self._reports] if is_judge else [0]
-        *texts, written = _torch_2_0.get_many(store, [*map(_key, ranks), _VERDICT])
-        for number, text in zip(ranks, texts, strict=True):
+        own, silence = self.job.rank, 5 * self.interval
+        is_judge = own == 0 or (own < _JUDGES and now - self._ranks[0].seen > silence)
+        ranks = self._ranks if is_judge else [self._ranks[rank] for rank in {0, *self._around()}]
+        *texts, written = _torch_2_0.get_many(store, [*(_key(each.rank) for each in ranks), _VERDICT])
+        for each, text in zip(ranks, texts, strict=True):
             report = Report(**json.loads(text))
-            if report.beat != self._reports[number][0].beat:
-                self._reports[number] = report, now
+            if report.beat != each.report.beat:
+                each.report, each.seen = report, now
         self._answered = now
         if found := json.loads(written):
             self._set_verdict(Verdict(*found), now)
-        elif is_judge and all(now - self._reports[lower][1] > 5 * self.interval for lower in range(rank)):
-            ranks_seen = self._see(now)
-            judged = verdict.find_verdict(ranks_seen, self._limit, 3 * self.interval)
-            if judged is not None:
-                text = store.compare_set(_VERDICT, json.dumps(None), json.dumps(judged))
-                self._set_verdict(Verdict(*json.loads(text)), now)
-            elif not self._has_warned and (doubt := verdict.doubt(ranks_seen, self._limit)):
-                self._has_warned = True
-                _log.warning(doubt)
+        elif is_judge and all(now - lower.seen > silence for lower in self._ranks[:own]):
+            self._judge(store, now)
 
-    def _see(self, now: float) -> list[Rank]:
-        """Return the ranks as this one sees them."""
-        reports = [report for report, _ in self._reports.values()]
-        exits = {int(rank): reason for report in reports for rank, reason in report.exits.items()}
-        stopped = {rank for report in reports for rank in report.stopped}
-        return [
-            Rank(rank, report, now - seen, exits.get(rank), rank in stopped)
-            for rank, (report, seen) in self._reports.items()
-        ]
+    def _judge(self, store: rendezvous.Store, now: float) -> None:
+        """Write the verdict if there is a failure; before silence becomes one, warn once."""
+        exits = {int(rank): reason for each in self._ranks for rank, reason in each.report.exits.items()}
+        stopped = {rank for each in self._ranks for rank in each.report.stopped}
+        for each in self._ranks:
+            each.silent, each.exit, each.is_stopped = now - each.seen, exits.get(each.rank), each.rank in stopped
+        if found := verdict.find_verdict(self._ranks, self._limit, 3 * self.interval):
+            text = store.compare_set(_VERDICT, json.dumps(None), json.dumps(found))
+            self._set_verdict(Verdict(*json.loads(text)), now)
+        elif not self._has_warned and (doubt := verdict.doubt(self._ranks, self._limit / 2)):
+            self._has_warned = True
+            _log.warning(doubt)
 
     def _judge_lost_store(self, now: float) -> None:
         """Judge rank 0 without its store: a refused connection shows its end, a lost network does not."""
-        own, leader = Rank(self.job.rank, self._report), Rank(0, self._reports[0][0], now - self._answered)
+        own, leader = Rank(self.job.rank, self._report), Rank(0, self._ranks[0].report, silent=now - self._answered)
         if rendezvous.is_refused(self.job):
             leader.exit = self._report.exits.get("0", "its store closed")
         found = verdict.find_verdict([leader, own], float("inf"), 3 * self.interval)
-        if found is None and own.waits and min(own.still, leader.silent) > self._limit:
-            found = Verdict(f"{leader.report.name or 'rank 0'} has not answered for {leader.silent:.0f} s", 0)
+        if found is None and own.may_wait and min(own.still, leader.silent) > self._limit:
+            found = Verdict(f"{leader.report.name} has not answered for {leader.silent:.0f} s", 0)
         if found is not None:
             self._set_verdict(found, now)
 
@@ -271,12 +256,12 @@ class Monitor:
         is_due = is_still and report.error is None and (not is_own or report.still > self._limit / 2)
         if not is_due and seconds < self._timeout:
             return
-        if self.job.reports or is_own:
-            print_line(f"[rank {self.job.rank}] aborting: {found.message}")
-        if is_own or found.rank is None:
+        print_line(f"[rank {self.job.rank}] aborting: {found.message}")
+        if is_own:
             faulthandler.dump_traceback(_STDERR)
         report.state = "left"
-        self._publish()
+        with contextlib.suppress(RuntimeError):
+            self.job.store(self.job.runs, connection=self._store).set(_key(self.job.rank), report.to_json())
         # A worker of a DataLoader may hang for the reason for which this process does.
         for process in multiprocessing.active_children():
             if process.daemon:
@@ -285,41 +270,21 @@ class Monitor:
 
     def _kill_frozen(self, found: Verdict, now: float) -> None:
         """Kill the ranks around this one that run no Python, and so can neither raise the verdict nor exit."""
-        for rank, (pid, beat) in self._find_remaining().items():
-            last, since = self._beats.get(rank, (-1, now))
-            self._beats[rank] = (beat, now if beat != last else since)
-            if now - self._beats[rank][1] > 4 * self.interval:
+        for rank, pid in self._around().items():
+            silent = now - max(self._ranks[rank].seen, self._judged)
+            if self._store is not None and self._is_training(rank) and silent > 4 * self.interval:
                 print_line(f"[rank {rank}] aborting: {found.message}. It runs no Python and is killed")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _find_remaining(self) -> dict[int, tuple[int, int]]:
-        """Return the ranks around this one that have not left, with their processes and the number of their reports."""
-        return {
-            rank: (pid, report.beat)
-            for rank, pid in self._around().items()
-            if (report := self._ask(rank)) is not None and report.state == "training"
-        }
-
-    def _ask(self, rank: int) -> Report | None:
-        """Return the last report of a rank; None without a store."""
-        try:
-            return None if self._store is None else Report(**json.loads(self._store.get(_key(rank))))
-        except RuntimeError:
-            return None
+    def _is_training(self, rank: int) -> bool:
+        return self._ranks[rank].report.state == "training"
 
     def _around(self) -> dict[int, int]:
         """Return the processes of the ranks that this one has launched, and of the one that has launched it."""
         around = {rank: process.pid for rank, process in LAUNCHED.items() if process.poll() is None}
         pid = launcher_pid()
         return around if pid != os.getppid() else {**around, self._launcher: pid}
-
-    @property
-    def _launcher(self) -> int:
-        return self.job.rank - self.job.local_rank
-
-    def _connect(self) -> rendezvous.Store:
-        return self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
 
 
 def warn_off(rank: int, error: Exception) -> None:

@@ -3,8 +3,8 @@
 import os
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -15,10 +15,10 @@ from torch.distributed import distributed_c10d
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
 from hpu_core.distributed import _torch_2_0
-from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook, print_line
+from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, install_hook
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
 from hpu_core.distributed.monitor import Monitor, warn_off
-from hpu_core.distributed.progress import END_OF_EPOCH
+from hpu_core.distributed.progress import END_OF_EPOCH, Progress
 from hpu_core.distributed.rendezvous import Job, Store, TCPStore, connect, join
 
 BACKEND: Final = "hccl"
@@ -29,6 +29,8 @@ _MIN_JOIN_TIMEOUT: Final = timedelta(minutes=5)
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
 _POLL_SECONDS: Final = 0.02
+# What a host enters only with a step of training.
+_TRAINING: Final = frozenset({"training step", "backward", "optimizer step"})
 
 # Exceptions that all ranks raise at the same place.
 _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
@@ -52,6 +54,7 @@ class ProcessGroupManager:
     Attributes:
         has_rank: Whether the rank of this process is final, because it has joined the others by it.
         error: The error with which this rank left the job, in words; None while it takes part in collectives.
+        progress: How far this rank's host is.
         monitor: The monitor; None before the rendezvous, and without failure detection.
 
     Raises:
@@ -65,10 +68,9 @@ class ProcessGroupManager:
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.has_rank = False
         self.error: str | None = None
+        self.progress = Progress()
         self.monitor: Monitor | None = None
         self._close: Any = None
-        # One of several.
-        self._rank: int | None = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of an entry point of Lightning's, and publish its error before Lightning calls hooks.
@@ -84,8 +86,6 @@ class ProcessGroupManager:
             self.error = describe_error(error)
             if self.monitor is not None:
                 self.monitor.fail(error)
-            elif self._rank is not None:
-                print_line(f"[rank {self._rank}] failed: {self.error}")
             raise
 
     def rendezvous(self, cluster: ClusterEnvironment | None) -> None:
@@ -99,32 +99,26 @@ class ProcessGroupManager:
         if cluster is None:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
         self.has_rank = True
-        self._rank = cluster.global_rank() if cluster.world_size() > 1 else None
         # Of an earlier launch of Fabric.
         self.close()
         if not self.failure_detection:
             return
         install_hook()
-        job = Job(
-            cluster.main_address,
-            cluster.main_port,
-            cluster.global_rank(),
-            cluster.local_rank(),
-            cluster.world_size(),
-            self.timeout,
-        )
+        endpoint, ranks = (cluster.main_address, cluster.main_port), (cluster.global_rank(), cluster.local_rank())
+        job = Job(*endpoint, *ranks, cluster.world_size(), self.timeout)
         if not dist.is_initialized():
             _job = self._join(job)
         elif _job is not None:
             # Of an earlier strategy of this process, which may have had another timeout.
             _job = replace(_job, timeout=self.timeout, runs=_job.runs + 1)
-        elif job.world_size > 1 and (endpoint := _find_store()):
+        elif job.world_size > 1 and (found := _find_store()):
             # The program, or Ray, made the process group.
-            job = replace(job, host=endpoint[0], port=endpoint[1])
+            job = replace(job, host=found[0], port=found[1])
             _job = join(replace(job, root=connect(job)), _check_processes)
         if _job is not None and job.world_size > 1:
+            self.progress = Progress()
             try:
-                self.monitor = Monitor(_job)
+                self.monitor = Monitor(_job, self.progress)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
                 warn_off(job.rank, error)
             else:
@@ -132,15 +126,10 @@ class ProcessGroupManager:
                 self._close = weakref.finalize(self, self.monitor.close)
                 self._close.atexit = False
 
-    @property
-    def is_joined(self) -> bool:
-        """Whether there is a process group for the collectives of this strategy."""
-        return self.has_rank and dist.is_initialized()
-
     def _join(self, job: Job) -> Job:
         """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
         root = _job.root if _job is not None and _job.endpoint == job.endpoint else None
-        is_launched = launcher_pid() is not None or len(LAUNCHED) == job.world_size - 1 > 0
+        is_launched = bool(LAUNCHED) or launcher_pid() is not None
         timeout = max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout
         try:
             return replace(join(replace(job, timeout=timeout, root=root), _check_processes), timeout=self.timeout)
@@ -149,6 +138,11 @@ class ProcessGroupManager:
             for process in LAUNCHED.values():
                 process.kill()
             raise
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there is a process group for the collectives of this strategy."""
+        return self.has_rank and dist.is_initialized()
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
         """Create the default process group, unless the program made one, which must take hpu tensors."""
@@ -167,18 +161,35 @@ class ProcessGroupManager:
             group = distributed_c10d._get_default_group()  # noqa: SLF001 - tests compare both with every torch.
             group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # noqa: SLF001
 
-    def step(self, name: str) -> AbstractContextManager[None]:
-        """Return the context of a step, such as "backward".
+    def check(self) -> None:
+        """Raise a RankFailedError if another rank has failed."""
+        if self.monitor is not None and self.monitor.verdict is not None:
+            raise RankFailedError(self.monitor.verdict.message)
+
+    @contextmanager
+    def step(self, scope: str) -> Iterator[None]:
+        """Return the context of a part of a step, such as "backward"; one that fails leaves the rank in its place.
 
         Raises:
             RankFailedError: Another rank has failed.
         """
-        if self.monitor is None:
-            return nullcontext()
-        self.monitor.check()
-        return self.monitor.progress.step(name)
+        self.check()
+        host = self.progress
+        before, host.scope, host.moves = (host.scope, host.has_entered), scope, host.moves + 1
+        host.has_entered |= scope in _TRAINING
+        try:
+            yield
+        except BaseException:
+            host.has_entered = before[1]
+            raise
+        else:
+            if scope == "optimizer step":
+                host.steps, host.has_entered = host.steps + 1, False
+        finally:
+            host.scope, host.moves = before[0], host.moves + 1
 
-    def wait(self, name: str, group: Any | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def wait(self, name: str, group: Any | None = None) -> Iterator[None]:
         """Return the context of a call that waits for all ranks, such as "barrier"; a smaller group is not counted.
 
         Raises:
@@ -188,14 +199,15 @@ class ProcessGroupManager:
         self.check()
         if self.error is not None:
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        if self.monitor is None or group not in {None, dist.group.WORLD}:
-            return nullcontext()
-        return self.monitor.progress.waiting(name)
-
-    def check(self) -> None:
-        """Raise a RankFailedError if another rank has failed."""
-        if self.monitor is not None:
-            self.monitor.check()
+        if group not in {None, dist.group.WORLD}:
+            yield
+            return
+        host = self.progress
+        host.wait, host.waits, host.moves = name, host.waits + 1, host.moves + 1
+        try:
+            yield
+        finally:
+            host.wait, host.moves = None, host.moves + 1
 
     @property
     def control_store(self) -> Store | None:
@@ -216,12 +228,10 @@ class ProcessGroupManager:
             return
         # Also without a monitor: a rank whose monitor has failed delays no other one.
         last = -(-store.add("epochs", 1) // _job.world_size) * _job.world_size
-        if monitor is None or monitor.is_off:
-            return
-        monitor.progress.batches = batches
+        self.progress.batches = batches
         with self.wait(END_OF_EPOCH):
-            while store.add("epochs", 0) < last and not monitor.is_off:
-                monitor.check()
+            while monitor is not None and not monitor.is_off and store.add("epochs", 0) < last:
+                self.check()
                 time.sleep(_POLL_SECONDS * max(1.0, _job.world_size / 100))
 
     def close(self) -> None:
@@ -241,8 +251,9 @@ def _find_store() -> tuple[str, int] | None:
 
 def _check_processes() -> None:
     """Raise an error if a rank that this process launched, or the one that launched it, has exited."""
-    for rank, reason in LAUNCHED.exit_reasons().items():
-        raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
+    for rank, process in LAUNCHED.items():
+        if (code := process.poll()) is not None:
+            raise RankFailedError(f"rank {rank} exited before it joined: {describe_exit(code)}. See its own error")
     if launcher_pid() not in {None, os.getppid()}:
         raise RankFailedError(f"rank 0 of this machine (pid {launcher_pid()}), which launched this rank, exited")
 

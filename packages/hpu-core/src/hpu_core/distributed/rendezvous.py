@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpu_core.distributed.errors import RankFailedError
@@ -34,8 +33,8 @@ _ATTEMPTS: Final = "hpu_core/attempts"
 _POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS = 0.02, 2.0, 1.0, 5
 # Seconds that a connection may take to open, also on a busy machine.
 _CONNECT_SECONDS: Final = 60
-# Polls per second of all waiting ranks together, and ranks that print the failure of another one.
-_MAX_POLL_RATE, _MAX_REPORTS = 2000, 16
+# Polls per second of all waiting ranks together.
+_MAX_POLL_RATE: Final = 2000
 # Connections of a rank to the store, and all else that is open.
 _FILES_PER_RANK, _OTHER_FILES = 2, 512
 
@@ -76,11 +75,6 @@ class Job:
         """Whether this process keeps the store."""
         return self.rank == 0 and os.environ.get(AGENT_STORE) != "True"
 
-    @property
-    def reports(self) -> bool:
-        """Whether this rank is one of the few that print what all ranks learn."""
-        return self.rank % -(-self.world_size // _MAX_REPORTS) == 0
-
     def store(self, *prefix: object, connection: Store | None = None) -> Store:
         """Return the store under the prefix of this attempt and further parts, over `root` by default."""
         name = "/".join(map(str, ("hpu_core", self.attempt, *prefix)))
@@ -109,29 +103,25 @@ def join(job: Job, check: Callable[[], None]) -> Job:
 
 
 def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
-    """Begin an attempt on rank 0, wait until every rank has joined it, and end it for all."""
+    """Begin an attempt on rank 0, wait until every rank has joined it, and write for all whether they have."""
     job = replace(job, attempt=root.add(_ATTEMPTS, 1))
-    store, error = job.store(), None
-    deadline = time.monotonic() + job.timeout.total_seconds()
-    store.add("rank/0", 1)
-    store.add("joined", 1)
-    while job.world_size > store.add("joined", 0) or _missing(store, job):
+    store, deadline = job.store(), time.monotonic() + job.timeout.total_seconds()
+    keys = [f"rank/{rank}" for rank in range(1, job.world_size)]
+    failure = ""
+    # A store does not answer a request without keys.
+    while keys and not failure and not store.check(keys):
+        time.sleep(_POLL_SECONDS)
         try:
             check()
-        except RankFailedError as failure:
-            error = failure
-        if time.monotonic() > deadline:
-            missing = _missing(store, job)
-            names = ", ".join(map(str, missing))
-            error = RankFailedError(f"rank{'s' * (len(missing) > 1)} {names} did not join at {_within(job)}")
-        if error is not None:
-            break
-        time.sleep(_POLL_SECONDS)
-    store.set("error", str(error or ""))
-    store.add("closed", 1)
-    if error is not None:
+        except RankFailedError as error:
+            failure = str(error)
+        if not failure and time.monotonic() > deadline:
+            missing = [key.removeprefix("rank/") for key in keys if not store.check([key])]
+            failure = f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} did not join at {_within(job)}"
+    store.set("failure", failure)
+    if failure:
         time.sleep(_READ_SECONDS)
-        raise error
+        raise RankFailedError(failure)
     return job
 
 
@@ -144,21 +134,16 @@ def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
         check()
         job = replace(job, attempt=root.add(_ATTEMPTS, 0))
         store = job.store()
-        if job.attempt != joined and not store.add("closed", 0):
+        is_over = store.check(["failure"])
+        if job.attempt != joined and not is_over:
+            store.set(f"rank/{job.rank}", "")
             joined = job.attempt
-            # Of two processes with one rank, the second is in another one's place, which is missing.
-            store.add(f"rank/{job.rank}", 1)
-            store.add("joined", 1)
-        if job.attempt == joined != 0 and store.add("closed", 0):
-            if error := store.get("error").decode():
-                raise RankFailedError(error)
+        elif job.attempt == joined and is_over:
+            if failure := store.get("failure").decode():
+                raise RankFailedError(failure)
             return job
         time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
     raise RankFailedError(f"rank 0 did not join at {_within(job)}")
-
-
-def _missing(store: Store, job: Job) -> list[int]:
-    return [rank for rank in range(job.world_size) if not store.add(f"rank/{rank}", 0)]
 
 
 def _within(job: Job) -> str:
@@ -175,8 +160,6 @@ def open_store(job: Job, check: Callable[[], None] = lambda: None, *, server: bo
         RankFailedError: There is no store at the endpoint within the timeout.
         RuntimeError: The store cannot be opened.
     """
-    if server:
-        _allow_files(_FILES_PER_RANK * job.world_size + _OTHER_FILES)
     deadline = time.monotonic() + job.timeout.total_seconds()
     while True:
         check()
@@ -205,39 +188,31 @@ def open_store(job: Job, check: Callable[[], None] = lambda: None, *, server: bo
 def connect(job: Job) -> TCPStore:
     """Return another connection to the store of a job, on which no answer takes longer than some seconds.
 
+    torch limits some requests only, and a broken network may swallow the answer to any.
+
     Raises:
         OSError: There is no connection.
         RuntimeError: The store does not answer.
     """
-    before = {*Path("/proc/self/fd").iterdir()}
+    before = {*os.listdir("/proc/self/fd")}
     connection = _connect(job, server=False)
-    for number in {*Path("/proc/self/fd").iterdir()} - before:
+    for number in {*os.listdir("/proc/self/fd")} - before:
         # Other threads open and close files meanwhile.
         with contextlib.suppress(OSError):
-            if number.readlink().name.startswith("socket:"):
-                _limit_answers(int(number.name), job.port)
+            opened = socket.socket(fileno=int(number))
+            try:
+                if opened.getpeername()[1] == job.port:
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
+            finally:
+                # It stays torch's.
+                opened.detach()
     return connection
 
 
-def _limit_answers(descriptor: int, port: int) -> None:
-    """Let an answer from a port take no longer than some seconds, if the socket is connected to it.
-
-    torch limits some requests only, and a broken network may swallow the answer to any.
-    """
-    number = os.dup(descriptor)
-    try:
-        copied = socket.socket(fileno=number)
-    except OSError:
-        # Not a socket any more. A copy of a file that stays open would keep its locks.
-        os.close(number)
-        raise
-    with copied:
-        if copied.getpeername()[1] == port:
-            copied.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
-
-
 def _connect(job: Job, *, server: bool) -> TCPStore:
-    if not server:
+    if server:
+        _allow_files(_FILES_PER_RANK * job.world_size + _OTHER_FILES)
+    else:
         socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
     # torch looks names up, which takes some seconds where a name server does not answer.
     limit = timedelta(seconds=_CONNECT_SECONDS)

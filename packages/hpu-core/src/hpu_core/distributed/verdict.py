@@ -20,11 +20,11 @@ class Verdict(NamedTuple):
 
     Attributes:
         message: One sentence that names rank, host and cause.
-        rank: The failed rank; None if no single one is at fault.
+        rank: The failed rank.
     """
 
     message: str
-    rank: int | None = None
+    rank: int
 
 
 @dataclass(slots=True)
@@ -32,19 +32,18 @@ class Report:
     """What a rank publishes every few seconds; see `Progress` for the fields of the same names.
 
     Attributes:
-        name: What messages call the rank: "rank 3 (pid 4711 on node-1)"; empty before its first report.
-        host: Its machine, by the first rank there: machines may have one name.
-        beat: Number of its reports so far.
+        name: What messages call the rank: "rank 3 (pid 4711 on node-1)".
+        host: The first rank of its machine: machines may have one name.
+        beat: Number of its reports so far; 0 before its training begins.
         state: "training", "left", or "off" where failure detection has failed.
         error: The error with which it has left, in words.
-        line: The program's line where its host is.
+        line: The program's line where its host is, once that stands still.
         still: Seconds for which its host has shown no sign of work.
-        is_debugged: Whether its host is in a debugger.
         exits: Ranks that have exited, of those around it, and why: {"1": "killed by signal 9"}.
         stopped: Ranks around it whose process is stopped.
     """
 
-    name: str = ""
+    name: str
     host: str = ""
     beat: int = 0
     state: str = "training"
@@ -57,7 +56,6 @@ class Report:
     batches: int = 0
     line: str = ""
     still: float = 0.0
-    is_debugged: bool = False
     exits: dict[str, str] = field(default_factory=dict)  # JSON has no other keys.
     stopped: list[int] = field(default_factory=list)
 
@@ -73,13 +71,15 @@ class Rank:
     Attributes:
         rank: The rank.
         report: Its last report.
-        silent: Seconds since that report arrived.
+        seen: When that report arrived.
+        silent: Seconds since then.
         exit: Why its process has ended, as one around it has seen.
         is_stopped: Whether its process is stopped.
     """
 
     rank: int
     report: Report
+    seen: float = 0.0
     silent: float = 0.0
     exit: str | None = None
     is_stopped: bool = False
@@ -87,7 +87,7 @@ class Rank:
     @property
     def is_active(self) -> bool:
         """Whether it takes part in the training."""
-        return self.report.state == "training" and self.exit is None
+        return self.report.state == "training" and self.report.beat > 0 and self.exit is None
 
     @property
     def place(self) -> tuple[int, bool]:
@@ -100,14 +100,14 @@ class Rank:
         return self.report.still + self.silent
 
     @property
-    def waits(self) -> bool:
+    def may_wait(self) -> bool:
         """Whether it may wait for another rank: in a step, or in a call that waits for all."""
         return bool(self.report.scope) or self.report.wait is not None
 
     @property
     def where(self) -> str:
         """What it is in, for messages: " during backward"."""
-        return f" during {self.report.wait or self.report.scope}" if self.waits else ""
+        return f" during {self.report.wait or self.report.scope}" if self.may_wait else ""
 
     @property
     def line(self) -> str:
@@ -127,13 +127,18 @@ def find_verdict(ranks: Sequence[Rank], limit: float, moment: float) -> Verdict 
         limit: Seconds without a sign of work after which a rank hangs.
         moment: Seconds after which a rank waits in vain for one that has left.
     """
-    return _failed(ranks) or _exited(ranks) or _missed(ranks, moment) or _standing(ranks, limit)
+    found = _failed(ranks) or _exited(ranks) or _missed(ranks, moment)
+    active = [each for each in ranks if each.is_active]
+    # While one works, the others may wait for it.
+    if found or any(each.still < limit for each in active):
+        return found
+    return _stopped(active) or _unreachable(active, limit) or _hung(active)
 
 
 def doubt(ranks: Sequence[Rank], limit: float) -> str | None:
     """Return a warning about a job in which some rank waits and none shows a sign of work; None for any other."""
     active = [each for each in ranks if each.is_active]
-    if not any(each.waits for each in active) or any(each.still < limit for each in active):
+    if not any(each.may_wait for each in active) or any(each.still < limit for each in active):
         return None
     places = ", ".join(f"{each.report.name}{each.where}{each.line}" for each in active[:_MAX_PLACES])
     more = f", and {len(active) - _MAX_PLACES} more" if len(active) > _MAX_PLACES else ""
@@ -174,53 +179,31 @@ def _missed(ranks: Sequence[Rank], moment: float) -> Verdict | None:
     return None
 
 
-def _standing(ranks: Sequence[Rank], limit: float) -> Verdict | None:
-    """Return the failure of a job in which no rank has shown a sign of work for the limit, if it is certain."""
-    active = [each for each in ranks if each.is_active]
-    if len(active) < 2 or any(each.still < limit for each in active):  # noqa: PLR2004 - a rank and the one it waits for.
-        return None
-    return _stopped(active) or _hung(active) or _unreachable(active, limit) or _crossed(active)
-
-
 def _stopped(ranks: Sequence[Rank]) -> Verdict | None:
     """Return the failure of a rank whose process is stopped while another waits."""
     stopped = [each for each in ranks if each.is_stopped]
-    waiting = [each for each in ranks if each.waits and not each.is_stopped]
-    return _stall(stopped[0], waiting[0], "its process is stopped") if stopped and waiting else None
-
-
-def _hung(ranks: Sequence[Rank]) -> Verdict | None:
-    """Return the failure of the rank that is behind, outside of the step that another has entered."""
-    ranks = [each for each in ranks if each.report.wait != END_OF_EPOCH]
-    first = max(ranks, key=operator.attrgetter("place"), default=None)
-    behind = [each for each in ranks if first and each.place < first.place and not each.report.scope]
-    last = min(behind, key=operator.attrgetter("place"), default=None)
-    # One that is silent may be further than its last report.
-    if first is None or last is None or last.silent > last.still / 2:
-        return None
-    return None if any(each.report.is_debugged for each in ranks) else _stall(last, first)
+    waiting = [each for each in ranks if each.may_wait and not each.is_stopped]
+    return _stall(stopped[0], waiting[0], " and its process is stopped") if stopped and waiting else None
 
 
 def _unreachable(ranks: Sequence[Rank], limit: float) -> Verdict | None:
     """Return the failure of a machine of which no rank reports while one of another waits."""
     hosts = {each.report.host for each in ranks if each.silent < limit}
-    waiting = [each for each in ranks if each.report.host in hosts and each.waits]
-    for each in ranks:
-        if each.report.host not in hosts and waiting:
-            return _stall(each, waiting[0], f"has sent no heartbeat for {each.silent:.0f} s")
-    return None
-
-
-def _crossed(ranks: Sequence[Rank]) -> Verdict | None:
-    """Return the failure of ranks that wait for each other in calls of different names."""
-    waits = {each.report.wait: each for each in ranks}
-    if None in waits or len(waits) == 1 or len({each.report.waits for each in ranks}) > 1:
+    waiting = [each for each in ranks if each.report.host in hosts and each.may_wait]
+    lost = [each for each in ranks if each.report.host not in hosts]
+    if not lost or not waiting:
         return None
-    places = ", ".join(f"{each.report.name}{each.where}{each.line}" for each in waits.values())
-    return Verdict(f"ranks wait for each other in different calls: {places}")
+    return _stall(lost[0], waiting[0], f" and has sent no heartbeat for {lost[0].silent:.0f} s")
+
+
+def _hung(ranks: Sequence[Rank]) -> Verdict | None:
+    """Return the failure of the rank that is behind, outside of the step that another has entered."""
+    ranks = sorted((each for each in ranks if each.report.wait != END_OF_EPOCH), key=operator.attrgetter("place"))
+    behind = [each for each in ranks if each.place < ranks[-1].place and not each.report.scope]
+    # One that cannot report may be further.
+    return _stall(behind[0], ranks[-1]) if behind and behind[0].silent < behind[0].still / 2 else None
 
 
 def _stall(rank: Rank, waiting: Rank, suffix: str = "") -> Verdict:
-    text = f"{rank.report.name} has made no progress for {rank.still:.0f} s{rank.where}{rank.line}"
-    text += f" and {suffix}" if suffix else ""
+    text = f"{rank.report.name} has made no progress for {rank.still:.0f} s{rank.where}{rank.line}{suffix}"
     return Verdict(f"{text}; {waiting.report.name} waits for it{waiting.where}", rank.rank)
