@@ -40,7 +40,7 @@ def agreements() -> Any:
     port = free_port()
     server = serve(port)
     groups = [
-        mock.Mock(control_store=TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False)) for _ in "01"
+        mock.MagicMock(control_store=TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False)) for _ in "01"
     ]
     yield [SignalAgreement(each) for each in groups]
     del server
@@ -88,15 +88,23 @@ def test_a_rank_that_is_ahead_stops_where_the_others_do(agreements: Any) -> None
 
 
 def test_ranks_ask_about_once_a_second(agreements: Any) -> None:
-    with mock.patch("time.monotonic", side_effect=(0.001 * count for count in range(1_000_000))):
+    clock = mock.patch("time.monotonic", side_effect=(0.001 * count for count in range(1_000_000)))
+    with clock, mock.patch.object(agreements[0], "_answer", wraps=agreements[0]._answer) as answer:
         _stops(agreements, 3000)
 
-    assert len(agreements[0]._asked) < 100
+    assert 1 < answer.call_count < 100
+
+
+def test_the_store_keeps_the_last_answers_alone(agreements: Any) -> None:
+    with mock.patch("time.monotonic", side_effect=(float(count) for count in range(1_000_000))):
+        _stops(agreements, 200)
+
+    assert agreements[0]._store.num_keys() < 70
 
 
 def test_a_store_that_fails_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     store = mock.Mock(compare_set=mock.Mock(side_effect=RuntimeError("broken pipe")))
-    agreement = SignalAgreement(mock.Mock(control_store=store))
+    agreement = SignalAgreement(mock.MagicMock(control_store=store))
     for _ in range(3):
         agreement.received.add(signal.SIGTERM)
         agreement.before_batch()

@@ -5,7 +5,6 @@ earlier loops each rank acts on its own signal, and one may stop a batch before 
 saves wherever the signal finds a rank. Here the ranks ask in the job's store, about once a second.
 """
 
-import collections
 import json
 import logging
 import signal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
 from hpu_core.distributed.process_group import ProcessGroupManager
+from hpu_core.distributed.rendezvous import Store
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -25,8 +25,8 @@ NOTIFIER = "_sigterm_notifier_fn"
 REQUEUER = "_slurm_sigusr_handler_fn"
 SYNCHRONIZER = "_broadcast_sigterm_tensor"
 
-# Seconds between two questions, about; batches between them at most; answers that the store keeps.
-_SECONDS, _MAX_BATCHES, _KEPT = 1.0, 1000, 64
+# Batches between two questions at most, and answers that the store keeps.
+_MAX_BATCHES, _KEPT = 1000, 64
 
 
 class SignalAgreement:
@@ -40,40 +40,40 @@ class SignalAgreement:
     """
 
     def __init__(self, process_groups: ProcessGroupManager) -> None:
-        self._store = process_groups.control_store
+        self._process_groups, self._store = process_groups, process_groups.control_store
         self.received: set[int] = set()
-        self._batch, self._next, self._time = -1, 0, time.monotonic()
-        self._asked: collections.deque[int] = collections.deque()
+        self._batch, self._next = -1, 0
+        # Batches for which it has asked, and when it asked last.
+        self._asked, self._time = [0], time.monotonic()
 
     def before_batch(self) -> set[int]:
         """Return the signals that all ranks handle before the training batch that is about to start."""
         self._batch += 1
-        store = self._store
-        if store is None:
+        if self._store is None:
             received, self.received = self.received, set()
             return received
         if self._batch < self._next:
             return set()
-        now, passed = time.monotonic(), self._batch - (self._asked[-1] if self._asked else 0)
-        # Soon again at first, when it is not known how long a batch takes.
-        most = min(_MAX_BATCHES, self._batch)
-        interval = max(1, min(int(_SECONDS * passed / max(now - self._time, 1e-6)), most))
-        self._time = now
-        self._asked.append(self._batch)
-        try:
-            signals, self._next = self._answer(store, self._batch, interval)
-            batch = self._next
-            while self.received:
-                # Answer for all before the next batch that none has asked for.
-                batch = self._answer(store, batch, 1)[1]
-            if len(self._asked) > _KEPT:
-                store.delete_key(f"batch/{self._asked.popleft()}")
-        except (OSError, RuntimeError) as error:
-            _log.warning("the ranks cannot agree on signals, each handles its own: %s", error)
-            self._store, signals = None, set()
+        now, passed = time.monotonic(), self._batch - self._asked[-1]
+        # About a second; soon again at first, when it is not known how long a batch takes.
+        interval = max(1, min(int(passed / max(now - self._time, 1e-6)), self._batch, _MAX_BATCHES))
+        self._asked, self._time = [*self._asked[-_KEPT:], self._batch], now
+        # Without its network, a rank waits for the answer.
+        with self._process_groups.step("the agreement on signals"):
+            try:
+                signals, self._next = self._answer(self._store, self._batch, interval)
+                batch = self._next
+                while self.received:
+                    # Answer for all before the next batch that none has asked for.
+                    batch = self._answer(self._store, batch, 1)[1]
+                if len(self._asked) > _KEPT:
+                    self._store.delete_key(f"batch/{self._asked[0]}")
+            except (OSError, RuntimeError) as error:
+                _log.warning("the ranks cannot agree on signals, each handles its own: %s", error)
+                self._store, signals = None, set()
         return signals
 
-    def _answer(self, store: Any, batch: int, interval: int) -> tuple[set[int], int]:
+    def _answer(self, store: Store, batch: int, interval: int) -> tuple[set[int], int]:
         """Return the answer for a batch, that of this rank if it is the first."""
         own = json.dumps([[*self.received], batch + interval])
         signals, following = json.loads(store.compare_set(f"batch/{batch}", "", own))
