@@ -24,6 +24,7 @@ from unittest import mock
 from harness import Table, parser, wait
 from hpu_core.distributed import monitor as module
 from hpu_core.distributed.monitor import Monitor
+from hpu_core.distributed.progress import Progress
 from hpu_core.distributed.rendezvous import Job, join
 from hpu_testing import free_port
 
@@ -73,7 +74,7 @@ def measure(rank: int, board: Board) -> None:
 def run_rank(job: Job, board: Board) -> None:
     """Join, and wait for the failure, which is that of the last rank."""
     wait(lambda: board.state[0] > 0, _JOIN_LIMIT)
-    monitor = Monitor(join(job, lambda: None))
+    monitor = Monitor(join(job, lambda: None), Progress())
     board.joined[job.rank] = time.monotonic()
     wait(lambda: board.state[1] > 0, _JOIN_LIMIT)
     if job.rank == job.world_size - 1:

@@ -124,6 +124,10 @@ _LEFT = "left the job (its data may have ended earlier)"
             [_rank(0, **STEP), _rank(1, **STEP, host="other", still=1.0, silent=100.0)],
             f"{_STILL} during backward and has sent no heartbeat for 100 s; {_name(0)} waits for it during backward",
         ),
+        (
+            [_rank(0, 11), _rank(1, silent=LIMIT, host="other")],
+            "has made no progress for 201 s and has sent no heartbeat for 100 s; " + _name(0) + " waits for it",
+        ),
     ],
     ids=[
         "raised an error",
@@ -141,6 +145,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         "hangs behind another one",
         "stopped",
         "its machine is unreachable",
+        "its machine is unreachable, and the hosts of the others ran ahead",
     ],
 )
 def test_a_failed_rank_is_named(ranks: list[Rank], message: str) -> None:

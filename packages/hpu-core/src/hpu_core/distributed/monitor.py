@@ -236,7 +236,7 @@ class Monitor:
         if rendezvous.is_refused(self.job):
             leader.exit = self._report.exits.get("0", "its store closed")
         found = verdict.find_verdict([leader, own], float("inf"), 3 * self.interval)
-        if found is None and own.may_wait and min(own.still, leader.silent) > self._limit:
+        if found is None and own.may_wait_for(leader) and min(own.still, leader.silent) > self._limit:
             found = Verdict(f"{leader.report.name} has not answered for {leader.silent:.0f} s", 0)
         if found is not None:
             self._set_verdict(found, now)

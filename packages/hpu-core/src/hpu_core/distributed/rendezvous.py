@@ -194,12 +194,14 @@ def connect(job: Job) -> TCPStore:
         OSError: There is no connection.
         RuntimeError: The store does not answer.
     """
-    before = {*os.listdir("/proc/self/fd")}
+    before = _open_files()
     connection = _connect(job, server=False)
-    for number in {*os.listdir("/proc/self/fd")} - before:
+    for link, number in _open_files().items():
         # Other threads open and close files meanwhile.
+        if link in before or not link.startswith("socket:"):
+            continue
         with contextlib.suppress(OSError):
-            opened = socket.socket(fileno=int(number))
+            opened = socket.socket(fileno=number)
             try:
                 if opened.getpeername()[1] == job.port:
                     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
@@ -207,6 +209,15 @@ def connect(job: Job) -> TCPStore:
                 # It stays torch's.
                 opened.detach()
     return connection
+
+
+def _open_files() -> dict[str, int]:
+    """Return the descriptors of this process by what they are, as numbers are used again: {"socket:[4711]": 5}."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[os.readlink(f"/proc/self/fd/{name}")] = int(name)
+    return found
 
 
 def _connect(job: Job, *, server: bool) -> TCPStore:

@@ -114,6 +114,10 @@ class Rank:
         """Its line, for messages: " at train.py:31 in load"."""
         return f" at {self.report.line}" if self.report.line else ""
 
+    def may_wait_for(self, other: "Rank") -> bool:
+        """Return whether it may wait for another rank; its host may have run ahead and wait for its device alone."""
+        return self.may_wait or self.place > other.place
+
     def needs(self, other: "Rank") -> bool:
         """Return whether it has entered a step, or waits in a call, that another rank has not entered."""
         return self.place > other.place or (self.report.wait is not None and self.report.waits > other.report.waits)
@@ -182,16 +186,16 @@ def _missed(ranks: Sequence[Rank], moment: float) -> Verdict | None:
 def _stopped(ranks: Sequence[Rank]) -> Verdict | None:
     """Return the failure of a rank whose process is stopped while another waits."""
     stopped = [each for each in ranks if each.is_stopped]
-    waiting = [each for each in ranks if each.may_wait and not each.is_stopped]
-    return _stall(stopped[0], waiting[0], " and its process is stopped") if stopped and waiting else None
+    waiting = [each for each in ranks if stopped and each.may_wait_for(stopped[0]) and not each.is_stopped]
+    return _stall(stopped[0], waiting[0], " and its process is stopped") if waiting else None
 
 
 def _unreachable(ranks: Sequence[Rank], limit: float) -> Verdict | None:
     """Return the failure of a machine of which no rank reports while one of another waits."""
     hosts = {each.report.host for each in ranks if each.silent < limit}
-    waiting = [each for each in ranks if each.report.host in hosts and each.may_wait]
     lost = [each for each in ranks if each.report.host not in hosts]
-    if not lost or not waiting:
+    waiting = [each for each in ranks if lost and each.may_wait_for(lost[0]) and each.report.host in hosts]
+    if not waiting:
         return None
     return _stall(lost[0], waiting[0], f" and has sent no heartbeat for {lost[0].silent:.0f} s")
 
