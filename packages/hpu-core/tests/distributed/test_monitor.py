@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -73,6 +74,23 @@ def test_a_rank_publishes_its_progress(start: Callable[..., Monitor]) -> None:
     report = _read(monitor, 1)
     assert (report.beat, report.scope, report.has_entered) == (1, "backward", True)
     assert report.name.startswith(f"rank 1 (pid {os.getpid()} on ")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(os, "pidfd_open"), (os, "fork"), (os, "listdir"), (os, "readlink"), (Path, "read_text"), (Path, "read_bytes")],
+)
+def test_what_a_system_refuses_is_not_needed(
+    owner: object, name: str, start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old kernels lack a call, processes run out, and a seccomp filter forbids to look at them."""
+    monitor = start()
+    monkeypatch.setattr(owner, name, mock.Mock(side_effect=PermissionError("not permitted")), raising=False)
+    LAUNCHED[1] = launched_process()
+    monitor._beat()
+
+    assert not monitor.is_off
+    assert _read(monitor, 0).beat == 1
 
 
 def test_rank_0_writes_the_verdict_and_the_others_read_it(start: Callable[..., Monitor]) -> None:

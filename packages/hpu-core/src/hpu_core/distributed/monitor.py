@@ -260,8 +260,10 @@ class Monitor:
         if is_own:
             faulthandler.dump_traceback(_STDERR)
         report.state = "left"
-        with contextlib.suppress(RuntimeError):
-            self.job.store(self.job.runs, connection=self._store).set(_key(self.job.rank), report.to_json())
+        # Over no other connection: the training thread may hold it for as long as the network is lost.
+        if self._store is not None:
+            with contextlib.suppress(RuntimeError):
+                self._store.set(_key(self.job.rank), report.to_json())
         # A worker of a DataLoader may hang for the reason for which this process does.
         for process in multiprocessing.active_children():
             if process.daemon:
