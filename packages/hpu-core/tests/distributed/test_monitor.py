@@ -72,7 +72,7 @@ def test_a_rank_publishes_its_progress(start: Callable[..., Monitor]) -> None:
     monitor._beat()
 
     report = _read(monitor, 1)
-    assert (report.beat, report.scope, report.has_entered) == (1, "backward", True)
+    assert (report.beat, report.scope, report.has_entered) == (2, "backward", True)
     assert report.name.startswith(f"rank 1 (pid {os.getpid()} on ")
 
 
@@ -90,7 +90,7 @@ def test_what_a_system_refuses_is_not_needed(
     monitor._beat()
 
     assert not monitor.is_off
-    assert _read(monitor, 0).beat == 1
+    assert _read(monitor, 0).beat == 2
 
 
 def test_rank_0_writes_the_verdict_and_the_others_read_it(start: Callable[..., Monitor]) -> None:

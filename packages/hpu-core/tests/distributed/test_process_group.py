@@ -275,12 +275,12 @@ def test_other_scopes_leave_a_rank_in_its_place(scope: str, manager: ProcessGrou
         assert not manager.progress.has_entered
 
 
-def test_a_step_that_fails_leaves_a_rank_before_it(manager: ProcessGroupManager) -> None:
+def test_a_step_that_fails_is_not_finished(manager: ProcessGroupManager) -> None:
     with pytest.raises(ValueError, match="invalid"), manager.step("optimizer step"):
         raise ValueError("invalid")
 
     host = manager.progress
-    assert (host.steps, host.has_entered, host.scope) == (0, False, "")
+    assert (host.steps, host.has_entered, host.scope) == (0, True, "")
 
 
 def test_a_wait_is_counted_and_has_a_name(manager: ProcessGroupManager) -> None:

@@ -56,7 +56,8 @@ class Monitor:
         self._exit_period = min(max(5.0, 2 * self.interval), timeout / 6)
         self._timeout, self._limit = timeout, timeout - 3 * self._exit_period
         self._launcher = job.rank - job.local_rank
-        self._report = Report(f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})", str(self._launcher))
+        name = f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})"
+        self._report = Report(name, str(self._launcher), beat=1)
         now = time.monotonic()
         self._ranks = [Rank(rank, Report(f"rank {rank}"), now) for rank in range(job.world_size)]
         self._signs: object = None

@@ -168,25 +168,21 @@ class ProcessGroupManager:
 
     @contextmanager
     def step(self, scope: str) -> Iterator[None]:
-        """Return the context of a part of a step, such as "backward"; one that fails leaves the rank in its place.
+        """Return the context of a part of a step, such as "backward".
 
         Raises:
             RankFailedError: Another rank has failed.
         """
         self.check()
         host = self.progress
-        before, host.scope, host.moves = (host.scope, host.has_entered), scope, host.moves + 1
+        before, host.scope, host.moves = host.scope, scope, host.moves + 1
         host.has_entered |= scope in _TRAINING
         try:
             yield
-        except BaseException:
-            host.has_entered = before[1]
-            raise
-        else:
             if scope == "optimizer step":
                 host.steps, host.has_entered = host.steps + 1, False
         finally:
-            host.scope, host.moves = before[0], host.moves + 1
+            host.scope, host.moves = before, host.moves + 1
 
     @contextmanager
     def wait(self, name: str, group: Any | None = None) -> Iterator[None]:
