@@ -156,7 +156,7 @@ def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: i
         with contextlib.suppress(OSError):
             opened = socket.socket(fileno=number)
             try:
-                if opened.getpeername()[1] == port:
+                if opened.getpeername()[1:2] == (port,):
                     limits.append(opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
             finally:
                 opened.detach()
@@ -173,7 +173,7 @@ def test_a_file_that_another_thread_opens_meanwhile_stays_open(
 
     def connect_slowly(job: Job, *, server: bool) -> Any:
         opened.append((tmp_path / "file").open("w"))
-        opened.append(socket.socket())
+        opened.extend(socket.socketpair())
         return connect_to_store(job, server=server)
 
     server = serve(port)

@@ -203,7 +203,7 @@ def connect(job: Job) -> TCPStore:
         with contextlib.suppress(OSError):
             opened = socket.socket(fileno=number)
             try:
-                if opened.getpeername()[1] == job.port:
+                if opened.getpeername()[1:2] == (job.port,):
                     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
             finally:
                 # It stays torch's.
