@@ -116,6 +116,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         ([_rank(0, 12, silent=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, **STEP), _rank(1, **BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
         ([_rank(0, 11), _rank(1, 9), _rank(2, 10)], f"{_STILL}; {_name(0)} waits for it"),
+        ([_rank(0, 40, wait=END_OF_EPOCH), _rank(1)], f"{_STILL}; {_name(0)} waits for it during {END_OF_EPOCH}"),
         (
             [_rank(0, **STEP), _rank(1, **STEP, is_stopped=True)],
             f"{_STILL} during backward and its process is stopped; {_name(0)} waits for it during backward",
@@ -143,6 +144,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         "hangs, and the other cannot run Python",
         "hangs in a barrier that the other has not entered",
         "hangs behind another one",
+        "hangs, and the host of the other ran ahead to the end of the epoch",
         "stopped",
         "its machine is unreachable",
         "its machine is unreachable, and the hosts of the others ran ahead",

@@ -118,6 +118,14 @@ class Rank:
         """Return whether it may wait for another rank; its host may have run ahead and wait for its device alone."""
         return self.may_wait or self.place > other.place
 
+    def hangs_behind(self, other: "Rank") -> bool:
+        """Return whether it is outside of a step that another rank has entered, and not at the end of an epoch."""
+        if self.report.wait == END_OF_EPOCH or self.report.scope:
+            return False
+        # Where batches are unequal, a rank may end an epoch with one step more.
+        ahead = 1 if other.report.wait == END_OF_EPOCH else 0
+        return self.place < (other.report.steps - ahead, other.report.has_entered)
+
     def needs(self, other: "Rank") -> bool:
         """Return whether it has entered a step, or waits in a call, that another rank has not entered."""
         return self.place > other.place or (self.report.wait is not None and self.report.waits > other.report.waits)
@@ -202,8 +210,8 @@ def _unreachable(ranks: Sequence[Rank], limit: float) -> Verdict | None:
 
 def _hung(ranks: Sequence[Rank]) -> Verdict | None:
     """Return the failure of the rank that is behind, outside of the step that another has entered."""
-    ranks = sorted((each for each in ranks if each.report.wait != END_OF_EPOCH), key=operator.attrgetter("place"))
-    behind = [each for each in ranks if each.place < ranks[-1].place and not each.report.scope]
+    ranks = sorted(ranks, key=operator.attrgetter("place"))
+    behind = [each for each in ranks if each.hangs_behind(ranks[-1])]
     # One that cannot report may be further.
     return _stall(behind[0], ranks[-1]) if behind and behind[0].silent < behind[0].still / 2 else None
 
