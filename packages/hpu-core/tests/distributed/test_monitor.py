@@ -179,11 +179,10 @@ def test_a_job_that_was_stopped_or_suspended_goes_on(start: Callable[..., Monito
 def test_a_doubt_is_one_warning(start: Callable[..., Monitor], caplog: pytest.LogCaptureFixture) -> None:
     monitor = start()
     monitor._host.scope, monitor._host.has_entered = "backward", True
-    monitor._signs = monitor._host.signs
-    with mock.patch.object(monitor._host, "signs", lambda: monitor._host.signs):
+    with mock.patch.object(monitor._host, "signs", return_value="still"):
         for beat in (2, 3):
             _send(monitor.job, 1, beat=beat, has_entered=True, scope="backward", still=500.0)
-            monitor._signs, monitor._moved = monitor._host.signs(), time.monotonic() - 500
+            monitor._signs, monitor._moved = "still", time.monotonic() - 500
             monitor._beat()
 
     assert monitor.verdict is None

@@ -39,9 +39,8 @@ def agreements() -> Any:
     """The agreements of two ranks."""
     port = free_port()
     server = serve(port)
-    groups = [
-        mock.MagicMock(control_store=TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False)) for _ in "01"
-    ]
+    stores = [TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False) for _ in "01"]
+    groups = [mock.MagicMock(control_store=store) for store in stores]
     yield [SignalAgreement(each) for each in groups]
     del server
 

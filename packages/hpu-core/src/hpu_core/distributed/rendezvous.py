@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpu_core.distributed.errors import RankFailedError
@@ -216,9 +217,9 @@ def _open_files() -> dict[str, int]:
     found = {}
     # A system may hide them; then answers take as long as the system lets them.
     with contextlib.suppress(OSError):
-        for name in os.listdir("/proc/self/fd"):
+        for path in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
-                found[os.readlink(f"/proc/self/fd/{name}")] = int(name)
+                found[str(path.readlink())] = int(path.name)
     return found
 
 
