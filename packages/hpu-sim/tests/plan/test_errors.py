@@ -9,7 +9,7 @@ from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError
 
 
-def test_a_traceback_begins_at_the_program() -> None:
+def test_a_traceback_has_the_lines_of_the_program() -> None:
     try:
         json.loads("{")
     except ValueError as error:
@@ -17,6 +17,7 @@ def test_a_traceback_begins_at_the_program() -> None:
 
     assert shown[0] == "Traceback (most recent call last):"
     assert __file__ in shown[1]
+    assert sum(line.startswith("  File ") for line in shown) == 1
     assert shown[-1].startswith("json.decoder.JSONDecodeError: ")
 
 

@@ -34,9 +34,11 @@ class PlanComplete(BaseException):
 
 
 def describe(error: BaseException) -> str:
-    """Return an error's traceback from the program's first line on."""
-    first = next(frames.program_tracebacks(error.__traceback__), None)
-    return "".join(traceback.format_exception(type(error), error, first)).rstrip()
+    """Return an error with the lines of the program in its traceback; those of libraries are left out."""
+    parts = list(frames.program_tracebacks(error.__traceback__))
+    lines = [line for part in parts for line in traceback.format_tb(part, limit=1)]
+    head = ["Traceback (most recent call last):\n"] if lines else []
+    return "".join([*head, *lines, *traceback.format_exception_only(type(error), error)]).rstrip()
 
 
 def location_of(error: BaseException) -> str:
