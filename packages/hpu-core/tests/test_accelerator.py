@@ -2,6 +2,7 @@
 
 import inspect
 import os
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,3 +105,21 @@ def test_life_of_an_accelerator(fake_bridge: "FakeBridge") -> None:
     assert HPUAccelerator.is_lazy()
     assert HPUAccelerator.name() == "hpu"
     assert repr(accelerator).startswith(f"<HPUAccelerator of {frameworks.current().name} ")
+
+
+@pytest.mark.parametrize("reason", ["In reset", "In reset after device release", "TORCHELASTIC_RESTART_COUNT", None])
+def test_a_card_is_tried_again_while_the_driver_may_reset_it(
+    reason: str | None, fake_bridge: "FakeBridge", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last process was killed. Where no card is in reset, another process has it, and the error comes at once."""
+    if reason and reason.startswith("T"):
+        monkeypatch.setenv(reason, "1")
+    found = (discovery.HPUDevice(index=None, status=reason or "Operational", source="sysfs"),)
+    monkeypatch.setattr(discovery, "devices", lambda: found)
+    monkeypatch.setattr(fake_bridge.hpu, "failure", "synStatus=20")
+    monkeypatch.setattr("time.sleep", lambda _: monkeypatch.setattr(fake_bridge.hpu, "failure", None))
+
+    with pytest.raises(RuntimeError, match="no Gaudi card could be opened") if not reason else nullcontext():
+        HPUAccelerator().setup_device(torch.device("hpu"))
+
+    assert bridge.is_open() is bool(reason)

@@ -225,3 +225,19 @@ def test_partitioned_optimizer_needs_the_same_number_of_devices(one: dict[Any, A
     """The error has the command that converts the checkpoint to a universal one."""
     assert "partitions of 2 cards, and this training has 1" in one["rejected"]
     assert "ds_to_universal" in one["rejected"]
+
+
+def _save_after_test(folder: str) -> str:
+    run = _trainer(1, stage=3)
+    run.test(Classifier(), _data(run))
+    with pytest.raises(RuntimeError) as error:
+        run.save_checkpoint(Path(folder, "tested.ckpt"))
+    return str(error.value)
+
+
+def test_stage_3_is_saved_after_fit_only(on_ranks: OnRanks, tmp_path: Path) -> None:
+    """DeepSpeed itself raises an AttributeError of None."""
+    [message] = on_ranks(_save_after_test, str(tmp_path), count=1)
+
+    assert message.startswith("a checkpoint of ZeRO stage 3 or of DeepSpeed's inference engine can be saved after")
+    assert not list(tmp_path.iterdir())

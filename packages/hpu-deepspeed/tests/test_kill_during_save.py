@@ -39,8 +39,13 @@ def _train_and_resume(stage: int, path: str) -> tuple[list[float], list[float]]:
         pytest.param(3, "async", marks=pytest.mark.slow),
     ],
 )
-def test_killed_training_resumes_from_the_last_complete_checkpoint(
-    stage: int, kind: str, program: Callable[..., Program], on_ranks: OnRanks, tmp_path: Path
+def test_killed_training_resumes_from_the_last_complete_checkpoint(  # noqa: PLR0913, PLR0917 - a table.
+    stage: int,
+    kind: str,
+    program: Callable[..., Program],
+    on_ranks: OnRanks,
+    tmp_path: Path,
+    record_property: Callable[[str, int], None],
 ) -> None:
     """The other rank names the killed one; the losses after resuming equal those of an uninterrupted training."""
     step = random.randint(2, EPOCHS - 1)  # noqa: S311 - not for cryptography.
@@ -59,3 +64,4 @@ def test_killed_training_resumes_from_the_last_complete_checkpoint(
     # The last complete checkpoint is the one of the step before.
     assert len(resumed) == len(uninterrupted) - (step - 1), f"killed at step {step}: {completed.output}"
     assert resumed == pytest.approx(uninterrupted[step - 1 :], abs=1e-6)
+    record_property("kills", 1)

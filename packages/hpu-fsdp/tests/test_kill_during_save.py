@@ -3,11 +3,13 @@
 import json
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from torch.distributed.checkpoint import filesystem
 
 from hpu_testing import Program, machine_env
@@ -15,13 +17,15 @@ from hpu_testing import Program, machine_env
 PROGRAM = Path(__file__).parent / "programs" / "kill_during_save.py"
 RUNS = 20
 
+_fsdp2 = pytest.mark.skipif(Version(torch.__version__) < Version("2.7.dev0"), reason="Requires: torch 2.7")
 
-def _run(tmp_path: Path, runs: int, kind: str) -> list[dict[str, Any]]:
+
+def _run(tmp_path: Path, runs: int, *kinds: str) -> list[dict[str, Any]]:
     """Kill a rank in each training; return the results that the program prints."""
-    command = [sys.executable, str(PROGRAM), str(tmp_path), str(runs), kind]
+    command = [sys.executable, str(PROGRAM), str(tmp_path), str(runs), *kinds]
     environment = machine_env(2, tmp_path / "cards", PT_HPU_LAZY_MODE="0")
     with Program(command, environment, tmp_path, preloaded=True) as program:
-        done = program.wait(500)
+        done = program.wait(800)
     assert done.code == 0, done.output
     assert not done.leaked_pids
     results: list[dict[str, Any]] = json.loads(done.output.splitlines()[-1])
@@ -42,21 +46,28 @@ def _check(result: dict[str, Any]) -> None:
         assert item.offset + item.length <= (path / item.relative_path).stat().st_size, result
 
 
-@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
-def test_killed_save_leaves_the_last_checkpoint(kind: str, tmp_path: Path) -> None:
-    for result in _run(tmp_path, 1, kind):
-        _check(result)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_killed_save_never_shadows_the_last_checkpoint(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "runs"),
+    [
+        ("fsdp", "sync", 1),
+        *(
+            pytest.param(name, kind, RUNS, marks=[pytest.mark.slow, *([_fsdp2] if name == "fsdp2" else [])])
+            for name in ("fsdp", "fsdp2")
+            for kind in ("sync", "async")
+        ),
+    ],
+)
+@pytest.mark.timeout(900)
+def test_killed_save_leaves_the_last_checkpoint(
+    name: str, kind: str, runs: int, tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
     """The step, the rank and the number of tensors that it has written vary."""
-    results = _run(tmp_path, RUNS, kind)
+    results = _run(tmp_path, runs, kind, name)
 
-    assert len(results) == RUNS
+    assert len(results) == runs
     for result in results:
         _check(result)
+    record_property("kills", runs)
 
 
 def test_torch_has_the_private_name() -> None:

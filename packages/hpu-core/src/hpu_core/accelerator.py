@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import bridge, discovery, frameworks, registration
+from hpu_core import bridge, discovery, frameworks, launcher_env, registration
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class HPUAccelerator(Accelerator):
                 f"Device should be HPU, got {device} instead: pass `strategy=hpu_core.SingleHPUStrategy()` to the "
                 "Trainer"
             )
-        bridge.open_device()
+        bridge.open_device(lambda: launcher_env.is_restart() or discovery.is_resetting())
 
     def teardown(self) -> None:
         """Do nothing: the bridge keeps the device open until the process exits."""

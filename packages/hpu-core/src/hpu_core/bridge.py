@@ -110,25 +110,25 @@ def mark_step_if_lazy() -> Callable[[], None] | None:
     return _import("core").mark_step if is_lazy() else None
 
 
-def open_device() -> None:
-    """Open the device for this process, unless it is open; after a restart, try for a minute.
+def open_device(is_in_reset: Callable[[], bool] = lambda: False) -> None:
+    """Open the device for this process, unless it is open.
+
+    Args:
+        is_in_reset: Whether the driver may be resetting a card, as it does when a process is killed in the middle of
+            its work; asked after a failure. For so long, but for a minute at most, it is tried again.
 
     Raises:
         RuntimeError: There is no device, or another process has it.
     """
     # hpu-doctor verify: calls-open-the-card
-    # Imported here: every `import torch` imports this module.
-    from hpu_core.launcher_env import is_restart
-
     hpu = _import("hpu")
-    # The driver resets a card whose last process was killed in the middle of its work.
-    deadline = time.monotonic() + (_RESET_SECONDS if is_restart() else 0)
+    deadline = time.monotonic() + _RESET_SECONDS
     try:
         while True:
             try:
                 hpu.init()
             except RuntimeError:  # noqa: PERF203 - a second passes between two attempts.
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not is_in_reset():
                     raise
                 time.sleep(_RETRY_SECONDS)
             else:

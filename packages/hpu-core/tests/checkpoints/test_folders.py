@@ -171,7 +171,9 @@ def _kills(prepare: Callable[[], None], function: Callable[[], None]) -> Iterato
         pytest.param(TORCH, DEEPSPEED, marks=pytest.mark.slow),
     ],
 )
-def test_kills_leave_one_checkpoint(old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path) -> None:
+def test_kills_leave_one_checkpoint(
+    old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
     """Before it is taken up, no reader finds files of two saves; afterwards, one is complete. Others' files stay."""
     path = tmp_path / "last.ckpt"
 
@@ -185,21 +187,25 @@ def test_kills_leave_one_checkpoint(old: tuple[str, ...], new: tuple[str, ...], 
         folders.commit(folders.stage(path, SAVE_ID), path)
 
     kills = 0
-    for kills in _kills(prepare, save):
+    for number in _kills(prepare, save):
         in_place = {text for name, text in _content(path).items() if not name.startswith(PREFIX)}
         assert in_place != {"old", "new", "mine"}
-        _kill_at(kills // 2, lambda: folders.take_up(path))
+        # Each second kill is while what the first has left is taken up.
+        kills += 1 + _kill_at(number // 2, lambda: folders.take_up(path))
         folders.take_up(path)
         folders.remove(folders.stage(path, SAVE_ID))
         content = _content(path)
         assert {name: content.pop(name) for name in OTHERS} == dict.fromkeys(OTHERS, "mine")
         assert content in (dict.fromkeys(sorted(old), "old"), dict.fromkeys(sorted(new), "new"))
     assert kills >= len(old) + len(new)
+    record_property("kills", kills)
 
 
 @pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("old", ["file", "link"])
-def test_a_kill_between_two_renames_does_not_hide_the_last_checkpoint(old: str, path: Path) -> None:
+def test_a_kill_between_two_renames_does_not_hide_the_last_checkpoint(
+    old: str, path: Path, record_property: Callable[[str, int], None]
+) -> None:
     """Lightning finds `last*.ckpt` where `ckpt_path="last"` is given, and `resolve` what a program names."""
 
     def prepare() -> None:
@@ -215,12 +221,15 @@ def test_a_kill_between_two_renames_does_not_hide_the_last_checkpoint(old: str, 
     def text(found: Path) -> str:
         return found.read_text() if found.is_file() else (found / ".metadata").read_text()
 
+    kills = 0
     for _ in _kills(prepare, lambda: folders.commit(folders.stage(path.parent, SAVE_ID), path)):
         last = max(path.parent.glob("last*.ckpt"), key=lambda found: found.lstat().st_mtime_ns)
         assert text(last) in {"old", "new"}
         assert text(folders.resolve(path)) in {"old", "new"}
         folders.take_up(path)
         assert text(path) in {"old", "new"}
+        kills += 1
+    record_property("kills", kills)
 
 
 @pytest.mark.usefixtures("forks")

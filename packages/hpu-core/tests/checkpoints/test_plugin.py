@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -283,7 +283,9 @@ def test_repr_names_framework(plugin: HPUCheckpointIO) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_process_leaves_complete_checkpoint(kills: int, plugin: HPUCheckpointIO, tmp_path: Path) -> None:
+def test_killed_process_leaves_complete_checkpoint(
+    kills: int, plugin: HPUCheckpointIO, tmp_path: Path, record_property: Callable[[str, int], None]
+) -> None:
     path = tmp_path / "last.ckpt"
     steps = []
     script = Path(__file__).with_name("kill_during_save.py")
@@ -297,6 +299,7 @@ def test_killed_process_leaves_complete_checkpoint(kills: int, plugin: HPUCheckp
 
     assert steps == sorted(set(steps)), "each child saves at least one newer checkpoint"
     assert len(list(tmp_path.iterdir())) <= 2, "more than one stale file is left"
+    record_property("kills", kills)
 
 
 def _kill_at_random(saver: "subprocess.Popen[bytes]") -> None:

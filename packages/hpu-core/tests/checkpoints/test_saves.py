@@ -158,7 +158,13 @@ def test_two_machines_save(disks: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("killed", [0, 1])
 @pytest.mark.parametrize("first", ["first save", "later save"])
 def test_a_kill_of_each_machine_leaves_one_step(  # noqa: PLR0913, PLR0917 - a table.
-    first: str, kind: str, disks: str, killed: int, every: int, tmp_path: Path
+    first: str,
+    kind: str,
+    disks: str,
+    killed: int,
+    every: int,
+    tmp_path: Path,
+    record_property: Callable[[str, int], None],
 ) -> None:
     """The step of both is the same once the checkpoint has been located, at each moment of the kill."""
     numbers = itertools.count()
@@ -185,6 +191,7 @@ def test_a_kill_of_each_machine_leaves_one_step(  # noqa: PLR0913, PLR0917 - a t
         assert {text for name, text in job.content().items() if name in FILES[0] + FILES[1]} == {"3"}
         assert not list(job.folders[0].rglob("*.partial"))
     assert kills > (0 if (killed, disks) == (1, "shared") else 12 // every * (first == "later save"))
+    record_property("kills", kills)
 
 
 def test_ranks_learn_which_machine_could_not_write(tmp_path: Path) -> None:

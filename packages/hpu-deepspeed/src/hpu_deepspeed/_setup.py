@@ -69,6 +69,17 @@ def save(
     state: dict[str, Any],
     storage_options: Any,  # noqa: ARG001 - Lightning refuses them.
 ) -> None:
-    """Save this rank's shard by Lightning's method; it replaces that of an earlier save once every rank has saved."""
+    """Save this rank's shard by Lightning's method; it replaces that of an earlier save once every rank has saved.
+
+    Raises:
+        RuntimeError: The engine is not one for training.
+    """
+    # Fabric has no such engines.
+    engine = getattr(strategy, "deepspeed_engine", None)
+    if engine is not None and getattr(engine, "checkpoint_engine", None) is None:
+        raise RuntimeError(
+            "a checkpoint of ZeRO stage 3 or of DeepSpeed's inference engine can be saved after `fit` only: "
+            "DeepSpeed's engine for `validate`, `test` and `predict` has nothing that saves. Save before calling these"
+        )
     with strategy.replacing(path, _deepspeed.buffered_saves) as folder:
         save_checkpoint(folder, state)

@@ -5,14 +5,15 @@ files behind. Without directories of their own, two jobs on one host would overw
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
+
+from hpu_core.checkpoints.files import lock, locked
 
 _PREFIX: Final = "hpu-deepspeed-"
 
@@ -34,8 +35,7 @@ class SwapDir:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock = os.open(self.path, os.O_RDONLY)
         # Some network file systems have no locks; stale directories are not removed there.
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock(self._lock, wait=True)
         weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
 
@@ -52,24 +52,13 @@ def create(offloads: Iterable[dict[str, Any]]) -> list[SwapDir]:
         configured = str(options["nvme_path"])
         parent = _parents.get(configured, Path(configured))
         if parent not in created:
-            with _locked(parent):
+            # Or other processes could remove a new directory before it is locked.
+            with locked(parent):
                 _remove_stale(parent)
                 created[parent] = SwapDir(parent)
         options["nvme_path"] = str(created[parent].path)
         _parents[options["nvme_path"]] = parent
     return list(created.values())
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock a parent directory, or other processes could remove a new swap directory before it is locked."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _remove_stale(parent: Path) -> None:
@@ -79,8 +68,8 @@ def _remove_stale(parent: Path) -> None:
             # Nothing else: opening a pipe would block.
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+                if lock(descriptor, wait=False):
+                    shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)
 
@@ -92,5 +81,5 @@ def _remove(path: Path, lock: int, owner: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
         # When this rank has failed, Lightning kills the others, which cannot remove theirs.
-        with contextlib.suppress(OSError), _locked(path.parent):
+        with contextlib.suppress(OSError), locked(path.parent):
             _remove_stale(path.parent)

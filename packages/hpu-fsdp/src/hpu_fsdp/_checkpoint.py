@@ -44,11 +44,11 @@ def save(
         storage_options: Lightning's, which it refuses.
     """
     # Lightning refuses these options. Other plugins may write files later, or to another place.
-    is_atomic = storage_options is None and (
-        strategy.saves_sharded
-        or (is_sharded(Path(strategy.broadcast(path))) and type(strategy.checkpoint_io) is HPUCheckpointIO)
-    )
-    if not is_atomic:
+    is_replaced = storage_options is None and strategy.saves_sharded
+    if storage_options is None and not strategy.saves_sharded and type(strategy.checkpoint_io) is HPUCheckpointIO:
+        # Rank 0's answer, because its disk alone has the file by which it is found.
+        is_replaced = strategy.broadcast(is_sharded(Path(path)))
+    if not is_replaced:
         save_checkpoint(path, state)
         return
     # A copy, because Lightning takes what it has written out of it.

@@ -116,6 +116,24 @@ def lock(descriptor: int, *, wait: bool) -> bool | None:
     return True
 
 
+@contextlib.contextmanager
+def locked(path: Path, flags: int = os.O_RDONLY) -> Iterator[bool | None]:
+    """Wait until no other process has locked a file or folder, and keep the lock until the block ends.
+
+    Args:
+        path: The file or folder.
+        flags: How to open it.
+
+    Yields:
+        True, or None if the file system has no locks.
+    """
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield lock(descriptor, wait=True)
+    finally:
+        os.close(descriptor)
+
+
 def remove_stale_files(folder: Path) -> None:
     """Remove temporary files of processes that have exited."""
     for stale in list(folder.glob(f"{PREFIX}*{PARTIAL}")):

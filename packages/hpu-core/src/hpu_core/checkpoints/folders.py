@@ -19,11 +19,12 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from hpu_core.checkpoints.files import PARTIAL, PREFIX, flush, lock
+from hpu_core.checkpoints.files import PARTIAL, PREFIX, flush, lock, locked
 
 RECORD: Final = f"{PREFIX}save"
 """File of a checkpoint with the id of the save that wrote it, the same on all machines; it is locked by who commits."""
@@ -212,7 +213,7 @@ def _finish_merge(path: Path) -> None:
         remove(moving)
 
 
-def _move(names: "Iterator[str] | list[str]", source: Path, target: Path) -> None:
+def _move(names: Iterable[str], source: Path, target: Path) -> None:
     """Move files to another folder under the same names, in this order."""
     folders = {target}
     for name in names:
@@ -236,14 +237,9 @@ def _written_files(folder: Path) -> set[str]:
     return {name for name in names if _WRITTEN.fullmatch(name) and not is_folder(folder / name)}
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[bool | None]:
-    """Wait until no other process moves files in a folder; yield None if the file system has no locks."""
-    descriptor = os.open(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        yield lock(descriptor, wait=True)
-    finally:
-        os.close(descriptor)
+def _locked(folder: Path) -> AbstractContextManager[bool | None]:
+    """Wait until no other process moves files in a folder, see `locked`."""
+    return locked(folder / RECORD, os.O_RDWR | os.O_CREAT)
 
 
 def _finish_replacement(ready: Path, path: Path) -> None:

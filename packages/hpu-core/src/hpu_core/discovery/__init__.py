@@ -38,6 +38,7 @@ __all__ = [
     "driver_release",
     "import_torch",
     "is_available",
+    "is_resetting",
     "parse_devices",
     "printable",
     "scan",
@@ -113,6 +114,11 @@ def is_available() -> bool:
         return bool(usable_modules(found))
     except VisibleModulesError:
         return any(device.is_operational for device in found)
+
+
+def is_resetting() -> bool:
+    """Return whether the driver is resetting a device, after which it can be used again."""
+    return any(device.status.startswith("In reset") for device in devices())
 
 
 def device_name() -> Generation | None:
