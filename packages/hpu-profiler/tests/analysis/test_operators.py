@@ -40,6 +40,17 @@ def test_each_device_event_counts_once(builder: TraceBuilder, make_trace: Callab
     assert sum(time for _, time in rows.values()) == sum(event.duration for event in trace.device_events)
 
 
+def test_a_kernel_with_the_name_of_an_operator_is_no_further_call(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    """The simulated bridge names kernels so, without a link."""
+    trace = make_trace(builder.operator("aten::mm", 0, 9, 1), builder.device_event("aten::mm", 2, 5))
+
+    (row,) = operator_stats(trace)
+
+    assert (row.calls, row.device_events, row.device_time) == (1, 1, 5)
+
+
 @pytest.mark.parametrize(("group_by_shapes", "rows"), [(False, 1), (True, 2)])
 def test_calls_can_be_grouped_by_shapes(
     group_by_shapes: bool, rows: int, builder: TraceBuilder, make_trace: Callable[..., Trace]

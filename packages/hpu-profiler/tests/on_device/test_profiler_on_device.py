@@ -52,11 +52,6 @@ def fit(make_trainer: Callable[..., Any], tmp_path: Path) -> Callable[..., Trace
     return fit_model
 
 
-def _has_bridges_tables() -> bool:
-    """Return whether the bridge writes device events itself, as up to SynapseAI 1.19; it replaces torch's class."""
-    return torch.profiler.profile.__module__ != "torch.profiler.profiler"
-
-
 def test_trace_has_device_events(fit: Callable[..., Trace]) -> None:
     trace = fit(HPUProfiler())
     kernels = [event for event in trace.device_events if event.kind == "kernel"]
@@ -66,21 +61,16 @@ def test_trace_has_device_events(fit: Callable[..., Trace]) -> None:
     assert {"aten::mm", "aten::addmm", "aten::threshold_backward"} <= {event.name for event in kernels}
 
 
-def test_kernels_are_linked_to_their_operators_or_their_graphs(fit: Callable[..., Trace]) -> None:
-    """In the backward pass too. The bridge's own traces have graphs only."""
+def test_kernels_are_linked_to_their_graphs(fit: Callable[..., Trace]) -> None:
+    """In the backward pass too. A trace of the bridge has no operators of its kernels."""
     trace = fit(HPUProfiler())
     kernels = [event for event in trace.device_events if event.kind == "kernel"]
 
     assert all(event.launch is not None for event in kernels)
-    if _has_bridges_tables():
-        assert {trace.recipes[event.recipe] for event in kernels} == {event.name for event in kernels}
-    else:
-        assert all(event.operator is not None and event.operator.name == event.name for event in kernels)
+    assert {trace.recipes[event.recipe] for event in kernels} == {event.name for event in kernels}
 
 
 def test_trace_follows_the_bridges_tables(fit: Callable[..., Trace]) -> None:
-    if not _has_bridges_tables():
-        pytest.skip("what the bridge writes after SynapseAI 1.19 is not published")
     events = json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]
     added = [e for e in events if e["pid"] in {0, 2} and e["name"] != "process_labels"]
 
@@ -89,10 +79,7 @@ def test_trace_follows_the_bridges_tables(fit: Callable[..., Trace]) -> None:
 
 
 def test_trace_is_accepted_by_perfetto(fit: Callable[..., Trace]) -> None:
-    events = json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]
-
-    assert any(event.get("cat") == "ac2g" for event in events) is not _has_bridges_tables()
-    assert violations(events) == []
+    assert violations(json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]) == []
 
 
 def test_summary_has_the_device_time_of_the_trace(fit: Callable[..., Trace]) -> None:

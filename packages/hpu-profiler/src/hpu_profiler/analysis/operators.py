@@ -61,8 +61,9 @@ def operator_stats(trace: Trace, *, group_by_shapes: bool = False) -> list[Opera
         stats = row(launcher.name, launcher.shapes) if launcher else row(event.name, "")
         stats.device_time += event.duration
         stats.device_events += 1
+    for stats in rows.values():
         # A kernel without an operator has no calls on the host; count its runs.
-        stats.calls += launcher is None
+        stats.calls = stats.calls or stats.device_events
     return _sorted(rows.values())
 
 

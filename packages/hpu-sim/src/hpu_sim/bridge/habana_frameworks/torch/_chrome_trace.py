@@ -1,184 +1,152 @@
-"""Events of the device for an exported Chrome trace: its tracks, its work, and the host operators that launched it.
+"""Events of the device for an exported Chrome trace, as the published bridge (1.19.0) writes them.
 
 The times are those of the simulated device, which works on the host: they do not tell how long a card would take. What
-releases after 1.19 write is not published; they are assumed to write what torch does for other devices.
+releases after 1.19 write is not published, so all releases write this here. Lanes are numbered by engine, categories
+follow from engines and names, and an event has its graph but no link to an operator. The names of copies, of events of
+the network and of the host's calls are SynapseAI's own, which is closed: those here are assumed, as is that each kernel
+is a graph of its own. As on a card, a graph has a call that launches it.
 """
 
 from __future__ import annotations
 
-import bisect
 from typing import TYPE_CHECKING, Any, Final
-
-from habana_frameworks.torch._chrome_trace_until_1_19 import TraceWriter
-from habana_frameworks.torch._trace_event import DEVICE_NAME, DeviceEvent, RowAllocator, TraceEvent
-from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# The process ids of the host are those of the system, which start at 1.
-DEVICE_PID: Final = 0
+#: As :meth:`hpu_sim.device.native.Native.stop_device_trace` returns them.
+DeviceEvent = tuple[str, str, int, int, int, int]
+TraceEvent = dict[str, Any]
 
-_ENGINES: Final = ("MME", "TPC", "DMA", "NIC", "Synapse/compiler")
-_MME, _TPC, _DMA, _NIC, _COMPILER = range(len(_ENGINES))
+_DEVICE_NAME: Final = "/device:HPU:0"
+_DEVICE_PID: Final = 0
+_DEVICE_SORT_INDEX: Final = 16777216
+# Number of the type of the host's engine, which is the process of its calls, and their lanes.
+_HOST_PID: Final = 2
+_COMPILER_LANE: Final = 7000
+_LAUNCH_LANE: Final = 7001
+# Base of the lanes of each engine, and the start of their names.
+_PDMA: Final = (3000, "PDMA")
+_EDMA: Final = (4000, "EDMA")
+_MME: Final = (6000, "MME")
+_TPC: Final = (7000, "TPC")
+_NIC: Final = (14000, "NIC")
+_COPIES: Final = {
+    "h2d": (_PDMA, "memcpy_h2d"),
+    "d2h": (_PDMA, "memcpy_d2h"),
+    "d2d": (_EDMA, "memcpy_d2d"),
+}
 # The matrix engine (MME) runs products and convolutions; the vector engines (TPC) run the rest.
 _MATRIX_OPERATORS: Final = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "linear", "conv", "attention", "lstm")
-_COPIES: Final = {"h2d": "Memcpy HtoD", "d2h": "Memcpy DtoH", "d2d": "Memcpy DtoD"}
-
-_NS_PER_US: Final = 1000  # a trace is in microseconds
-_TOLERANCE_US: Final = 20.0  # largest difference between torch's clock and the device's on a busy machine
+_MAX_RECIPE: Final = 1 << 16
+_NS_PER_US: Final = 1000
 
 
-def device_trace_events(device_events: Iterable[DeviceEvent], trace: dict[str, Any]) -> list[TraceEvent]:
-    """Return the trace events of a device's work.
+class TraceWriter:
+    """Writer of the events of one trace.
 
     Args:
-        device_events: Events of :meth:`hpu_sim.device.native.Native.stop_device_trace`.
-        trace: Trace exported by torch, whose operators are linked to the work.
-
-    Returns:
-        The names of the tracks, and for each device event one event in a track. After 1.19, if an operator launched the
-        work, also a launch event within the operator and a flow from there to the work.
+        base: Nanoseconds of the system's clock at time 0 of the trace.
     """
-    # A newer torch exports times relative to this base.
-    base = int(trace.get("baseTimeNanoseconds", 0))
-    # Outer events before the events within them.
-    ordered = sorted(device_events, key=lambda event: (event[2], -event[3]))
-    if not features().after_1_19:
-        by_the_bridge: list[TraceEvent] = TraceWriter(base, _is_matrix_operator).write(ordered)
-        return by_the_bridge
-    launchers = _find_launchers(ordered, trace["traceEvents"], base)
-    events: list[TraceEvent] = []
-    rows = RowAllocator()
-    count = len(_ENGINES)
-    for correlation, (device_event, launcher) in enumerate(zip(ordered, launchers, strict=True), start=1):
-        event = _work_event(device_event, correlation, base)
-        event["tid"] += len(_ENGINES) * rows.allocate(event["tid"], device_event[2], device_event[3])
-        count = max(count, event["tid"] + 1)
-        if launcher is not None:
-            event["args"]["External id"] = launcher["args"].get("External id", 0)
-            events += _flow_events(event, launcher, correlation)
-        events.append(event)
-    return _metadata_events(count) + events
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self._recipes: dict[str, int] = {}
+        self._rows = _RowAllocator()
+        self._lanes: dict[tuple[int, int], str] = {}
+
+    def write(self, device_events: Iterable[DeviceEvent]) -> list[TraceEvent]:
+        """Return the trace events of a device's work."""
+        events: list[TraceEvent] = []
+        # Outer events before the events within them.
+        for device_event in sorted(device_events, key=lambda event: (event[2], -event[3])):
+            events += self._events(device_event)
+        return [*self._metadata(), *events]
+
+    def _events(self, device_event: DeviceEvent) -> list[TraceEvent]:
+        kind, name, start, end, _, size = device_event
+        if kind == "compilation":
+            return [self._host_call("synGraphCompile", start, end)]
+        extras = {"bytes": str(size)} if size else {}
+        if kind == "kernel":
+            engine = _MME if _is_matrix_operator(name) else _TPC
+            recipe = self._recipes.setdefault(name, len(self._recipes) % (_MAX_RECIPE - 1) + 1)
+            launch = self._host_call("synLaunch_enqueueWithExternalEvents", start, start, recipe, name)
+            arguments = {**_arguments(recipe, name), "device": 0, **extras}
+            return [launch, self._event("Kernel", name, self._lane(engine, start, end), start, end, arguments)]
+        engine, copy = _COPIES.get(kind, (_NIC, f"nic_{name}"))
+        category = "Memcpy" if copy.startswith("memcpy") else "Runtime"
+        arguments = {**_arguments(0, ""), **extras}
+        return [self._event(category, copy, self._lane(engine, start, end), start, end, arguments)]
+
+    def _lane(self, engine: tuple[int, str], start: int, end: int) -> tuple[int, int]:
+        base, prefix = engine
+        row = self._rows.allocate(base, start, end)
+        self._lanes[_DEVICE_PID, base + row] = f"{prefix}_{row}"
+        return _DEVICE_PID, base + row
+
+    def _host_call(self, name: str, start: int, end: int, recipe: int = 0, recipe_name: str = "") -> TraceEvent:
+        lane = _LAUNCH_LANE if recipe else _COMPILER_LANE
+        self._lanes[_HOST_PID, lane] = "Synapse/launcher" if recipe else "Synapse/compiler"
+        return self._event("Runtime", name, (_HOST_PID, lane), start, end, _arguments(recipe, recipe_name))
+
+    def _event(  # noqa: PLR0913, PLR0917 - the fields of an event
+        self, category: str, name: str, lane: tuple[int, int], start: int, end: int, arguments: dict[str, Any]
+    ) -> TraceEvent:
+        return {
+            "args": arguments,
+            "cat": category,
+            "dur": (end - start) / _NS_PER_US,
+            "name": name,
+            "ph": "X",
+            "pid": lane[0],
+            "tid": lane[1],
+            # The bridge cuts times before the trace's base.
+            "ts": max(start - self._base, 0) / _NS_PER_US,
+        }
+
+    def _metadata(self) -> list[TraceEvent]:
+        process = {"ph": "M", "pid": _DEVICE_PID, "tid": 0, "ts": 0.0}
+        metadata = [
+            {**process, "name": "process_name", "args": {"name": _DEVICE_NAME}},
+            {**process, "name": "process_labels", "args": {"labels": "simulated: measured on this machine's CPU"}},
+            {**process, "name": "process_sort_index", "args": {"sort_index": _DEVICE_SORT_INDEX}},
+        ]
+        for (pid, tid), name in self._lanes.items():
+            lane = {"ph": "M", "pid": pid, "tid": tid, "ts": 0.0}
+            metadata.append({**lane, "name": "thread_name", "args": {"name": name}})
+            metadata.append({**lane, "name": "thread_sort_index", "args": {"sort_index": -1}})
+        return metadata
 
 
-def _metadata_events(tracks: int) -> list[TraceEvent]:
-    metadata: list[tuple[str, int, dict[str, Any]]] = [
-        ("process_name", 0, {"name": DEVICE_NAME}),
-        ("process_labels", 0, {"labels": "simulated: measured on this machine's CPU"}),
-        ("process_sort_index", 0, {"sort_index": DEVICE_PID}),
-    ]
-    for track in range(tracks):
-        row, engine = divmod(track, len(_ENGINES))
-        name = f"{_ENGINES[engine]} {row + 1}" if row else _ENGINES[engine]
-        metadata += [("thread_name", track, {"name": name}), ("thread_sort_index", track, {"sort_index": engine})]
-    return [
-        {"ph": "M", "name": name, "pid": DEVICE_PID, "tid": tid, "ts": 0, "args": args} for name, tid, args in metadata
-    ]
-
-
-def _work_event(device_event: DeviceEvent, correlation: int, base: int) -> TraceEvent:
-    kind, name, start, end, _, size = device_event
-    args: dict[str, Any] = {"device": 0, "stream": 0, "correlation": correlation}
-    if size:
-        args["bytes"] = size
+def _arguments(recipe: int, recipe_name: str) -> dict[str, Any]:
     return {
-        "ph": "X",
-        "cat": _category(kind),
-        "name": f"hccl:{name}" if kind == "collective" else _COPIES.get(kind, name),
-        "pid": DEVICE_PID,
-        "tid": _engine(kind, name),
-        "ts": (start - base) / _NS_PER_US,
-        "dur": (end - start) / _NS_PER_US,
-        "args": args,
+        "dataType": "",
+        "eventHandle": "0x0",
+        "recipeId": recipe,
+        "recipeName": recipe_name,
+        "streamHandle": "0x1" if recipe else "0x0",
     }
-
-
-def _category(kind: str) -> str:
-    if kind == "compilation":
-        return "Runtime"
-    if kind in _COPIES:
-        return "gpu_memcpy"
-    return "kernel"
-
-
-def _engine(kind: str, name: str) -> int:
-    if kind == "kernel":
-        return _MME if _is_matrix_operator(name) else _TPC
-    return {"collective": _NIC, "compilation": _COMPILER}.get(kind, _DMA)
 
 
 def _is_matrix_operator(name: str) -> bool:
     return any(part in name.rpartition("::")[2] for part in _MATRIX_OPERATORS)
 
 
-def _flow_events(event: TraceEvent, launcher: TraceEvent, correlation: int) -> list[TraceEvent]:
-    start = {"pid": launcher["pid"], "tid": launcher["tid"], "ts": event["ts"]}
-    args = {"External id": event["args"]["External id"], "correlation": correlation}
-    flow = {"id": correlation, "cat": "ac2g", "name": "ac2g"}
-    return [
-        {"ph": "X", "cat": "Runtime", "name": "launch", **start, "dur": 0, "args": args},
-        {"ph": "s", **flow, **start},
-        {"ph": "f", "bp": "e", **flow, "pid": event["pid"], "tid": event["tid"], "ts": event["ts"]},
-    ]
+class _RowAllocator:
+    """Allocator of the rows of engines. In a row, Chrome's format allows only nested events; Perfetto drops others."""
 
+    def __init__(self) -> None:
+        self._open_ends: dict[int, list[list[int]]] = {}
 
-class _ThreadOperators:
-    """Operators of one host thread, queried for the launcher of each device event in order of time.
-
-    Args:
-        events: Trace events of the operators, in any order.
-    """
-
-    def __init__(self, events: Iterable[TraceEvent]) -> None:
-        # Longest first among those that start together: the outer one.
-        ordered = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
-        self._by_name: dict[str, list[TraceEvent]] = {}
-        for event in ordered:
-            self._by_name.setdefault(event["name"], []).append(event)
-        self._pending = ordered[::-1]
-        self._stack: list[TraceEvent] = []
-
-    def find_launcher(self, name: str, start: float, end: float) -> TraceEvent | None:
-        """Return the operator of a kernel's name that overlaps it, or else the innermost operator at its start.
-
-        Two clocks measure them: a kernel may seem to start before its operator, or after an operator that it calls.
-        Old torch also rounds to whole microseconds.
-
-        Args:
-            name: Name of the kernel.
-            start: Start in microseconds of the trace's clock.
-            end: End in microseconds of the trace's clock.
-        """
-        candidates = self._by_name.get(name, [])
-        position = bisect.bisect(candidates, start, key=lambda event: event["ts"])
-        neighbors = candidates[max(position - 1, 0) : position + 1]
-
-        def overlap(event: TraceEvent) -> float:
-            return float(min(end, event["ts"] + event["dur"]) - max(start, event["ts"]))
-
-        nearest = max(neighbors, key=overlap, default=None)
-        return nearest if nearest is not None and overlap(nearest) > -_TOLERANCE_US else self._innermost_at(start)
-
-    def _innermost_at(self, time: float) -> TraceEvent | None:
-        while self._pending and self._pending[-1]["ts"] <= time:
-            self._stack.append(self._pending.pop())
-        self._stack = [event for event in self._stack if event["ts"] + event["dur"] >= time]
-        return self._stack[-1] if self._stack else None
-
-
-def _find_launchers(
-    device_events: Iterable[DeviceEvent], events: Iterable[TraceEvent], base: int
-) -> list[TraceEvent | None]:
-    """Return the operator that launched each device event, on its launching thread; the events must be in order."""
-    by_thread: dict[int, list[TraceEvent]] = {}
-    for event in events:
-        if event.get("cat") == "cpu_op" and event.get("ph") == "X":
-            by_thread.setdefault(event["tid"], []).append(event)
-    operators = {thread: _ThreadOperators(thread_events) for thread, thread_events in by_thread.items()}
-    return [
-        operators[thread].find_launcher(name, (start - base) / _NS_PER_US, (end - base) / _NS_PER_US)
-        if thread in operators
-        else None
-        for _, name, start, end, thread, _ in device_events
-    ]
+    def allocate(self, engine: int, start: int, end: int) -> int:
+        """Return the first row of an engine that an event fits into. Events must come in order of their start."""
+        rows = self._open_ends.setdefault(engine, [])
+        for row, ends in enumerate(rows):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if not ends or end <= ends[-1]:
+                ends.append(end)
+                return row
+        rows.append([end])
+        return len(rows) - 1

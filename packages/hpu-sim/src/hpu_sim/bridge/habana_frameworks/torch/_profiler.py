@@ -17,13 +17,13 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import profiler as torch_profiler
 
-from habana_frameworks.torch import _chrome_trace
+from habana_frameworks.torch._chrome_trace import TraceWriter
 from hpu_sim.device.runtime import active_config, native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from habana_frameworks.torch._trace_event import DeviceEvent
+    from habana_frameworks.torch._chrome_trace import DeviceEvent
 
 #: Attribute of a profile that holds the device's trace.
 _TRACE_ATTRIBUTE: Final = "hpu_sim_trace"
@@ -95,6 +95,7 @@ def _add_device(path: Path, events: list[DeviceEvent], dropped: int) -> None:
     if dropped:
         device["droppedEvents"] = dropped
     trace.setdefault("deviceProperties", []).append(device)
-    trace["traceEvents"] += _chrome_trace.device_trace_events(events, trace)
+    # A newer torch exports times relative to this base.
+    trace["traceEvents"] += TraceWriter(int(trace.get("baseTimeNanoseconds", 0))).write(events)
     with open_file(path, "wt", encoding="utf-8") as file:
         json.dump(trace, file)
