@@ -37,6 +37,6 @@ patch_process_groups()
 register_after_import()
 
 if features().after_1_19:
-    from habana_frameworks.torch.version import __version__, version
+    from habana_frameworks.torch._version import __version__, version
 
     __all__ += ["__version__", "version"]

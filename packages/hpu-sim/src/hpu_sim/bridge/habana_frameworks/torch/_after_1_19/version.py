@@ -1,12 +1,7 @@
-"""Version of the bridge, which releases up to 1.19 do not have."""
+"""Version of the bridge."""
 
 # ruff: noqa: INP001 - a folder on the path of a package
 
-import importlib.metadata
+from habana_frameworks.torch._version import __version__, version
 
-__version__ = importlib.metadata.version("habana-torch-plugin")
-
-
-def version() -> str:
-    """Return the version of the bridge."""
-    return __version__
+__all__ = ["__version__", "version"]

@@ -19,8 +19,8 @@ from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.device.features import features
 
 if features().after_1_19:
+    from habana_frameworks.torch._version import __version__, version
     from habana_frameworks.torch.hpu._philox import set_rng_ctx, unset_rng_ctx
-    from habana_frameworks.torch.version import __version__, version
 if features().after_1_19 or is_lazy():
     from habana_frameworks.torch.hpu.graphs import *
 
