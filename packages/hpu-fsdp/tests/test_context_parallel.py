@@ -462,13 +462,6 @@ def test_attention_of_a_model_is_restored() -> None:
     assert model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("strategy", [HPUFSDPStrategy, FabricHPUFSDPStrategy, HPUModelParallelStrategy])
-@pytest.mark.parametrize("size", [0, "2"])
-def test_invalid_size(strategy: Any, size: Any) -> None:
-    with pytest.raises(ValueError, match=f"`context_parallel_size` must be a positive int, got {size!r}"):
-        strategy(context_parallel_size=size)
-
-
 def _refused() -> dict[str, str]:
     """Return errors by case."""
     cases: dict[str, Callable[[], Any]] = {
