@@ -424,8 +424,8 @@ def run_steps(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: a
             return
         if fault.reach("train", fabric.global_rank):
             return
-        time.sleep(options.pause)
         loss = module(make_batch(fabric, state["step"])).square().mean()
+        time.sleep(options.pause)
         fabric.backward(loss)
         optimizer.step()
         optimizer.zero_grad()
