@@ -51,7 +51,7 @@ _LONGEST = (
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all suites, a few side by side; `-- --quick` skips the tests that start processes."""
+    """Run all suites, a few side by side; `-- --quick` skips tests that start processes, `--random-order` shuffles."""
     # Once, before the suites need it.
     share_libraries(session)
     share_packages(session)
@@ -66,14 +66,15 @@ def tests(session: nox.Session) -> None:
 @per_suite
 def suite(session: nox.Session, suite: str) -> None:
     """Run the tests of one suite, "suite(hpu-core)"; arguments after `--` are pytest's."""
-    install_suite(session, suite)
+    shuffled = any(argument.startswith("--random-order") for argument in session.posargs)
+    install_suite(session, suite, *(group("shuffle") if shuffled else ()))
     add_startup_line(session, "collect_less", _COLLECT_LESS)
     # Suites and ranks share the cores. A thread of OpenMP that waits for another one keeps a core busy.
     session.env["OMP_NUM_THREADS"] = "1"
     # It takes a minute or two the first time, for which no test has the time.
     session.run("python", "-c", _COMPILE, silent=True)
-    quick = session.posargs == ["--quick"]
-    paths = suite_paths(suite) if quick or not session.posargs else ()
+    options_of_runs = all(argument.startswith(("--quick", "--random-order")) for argument in session.posargs)
+    paths = suite_paths(suite) if options_of_runs else ()
     session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)
 
 

@@ -32,16 +32,18 @@ _DOCUMENTED = [
 ]
 
 
+# With `monkeypatch`, whose changes are undone after this fixture's.
 @pytest.fixture(autouse=True)
-def lightning() -> Iterator[ModuleType]:
+def lightning(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """Return the unpatched Lightning; restore the previous state afterwards."""
+    del monkeypatch
     module = importlib.import_module(_ROOT)
-    installed = _legacy_names.hook.is_installed
+    installed = [hook for hook in (_legacy_names.hook, _finder.finder) if hook.is_installed]
     hpu_compat.remove()
     yield module
     hpu_compat.remove()
-    if installed:
-        hpu_compat.install()
+    for hook in installed:
+        hook.install()
 
 
 def _state() -> dict[str, Any]:
