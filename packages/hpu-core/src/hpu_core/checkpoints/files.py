@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -145,12 +146,9 @@ def remove_stale_files(folder: Path) -> None:
 
 def _refusal(folder: Path) -> OSError | None:
     """Return the error with which a folder takes no more data, None if it takes some."""
-    probe = folder / f"{PREFIX}{secrets.token_hex(8)}.probe"
     try:
-        try:
-            probe.write_bytes(bytes(_PROBE_SIZE))
-        finally:
-            probe.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE_SIZE))
     except OSError as error:
         return error
     return None

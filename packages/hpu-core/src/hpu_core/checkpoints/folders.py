@@ -20,7 +20,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,8 @@ from hpu_core.checkpoints.files import PARTIAL, PREFIX, flush, lock, locked
 
 RECORD: Final = f"{PREFIX}save"
 """File of a checkpoint with the id of the save that wrote it, the same on all machines; it is locked by who commits."""
+
+_OPEN_RECORD: Final = os.O_RDWR | os.O_CREAT
 
 _READY: Final = f"{PREFIX}ready"
 _MOVING: Final = f"{PREFIX}moving"
@@ -58,12 +59,6 @@ def follow(path: Path) -> Path:
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         return path.resolve()
     return path.absolute()
-
-
-def resolve(path: Path) -> Path:
-    """Return the path, or its previous content if a process was killed between the two renames of a replacement."""
-    previous = _previous(path)
-    return previous if not os.path.lexists(path) and previous.exists() else path
 
 
 def stage(folder: Path, save_id: str) -> Path:
@@ -122,7 +117,7 @@ def take_up(path: Path, *, force: bool = False) -> None:
     if os.path.lexists(ready):
         _finish_replacement(ready, path)
     elif is_folder(path) and ((path / _READY).is_dir() or (path / _MOVING).is_dir()):
-        with _locked(path) as is_locked:
+        with locked(path / RECORD, _OPEN_RECORD) as is_locked:
             if is_locked is None and not force:
                 message = (
                     "a save is incomplete, and this file system has no locks to tell whether its process is alive: if "
@@ -147,7 +142,7 @@ def replace(new: Path, path: Path) -> None:
     """Replace a file, folder or link as a whole, in one step where the file system can exchange two names.
 
     Others, such as NFS, take two renames. After a kill between them, the previous content has a name beside it that
-    `resolve` and Lightning's `ckpt_path="last"` find. Raises a FileNotFoundError if there is no `new`.
+    Lightning's `ckpt_path="last"` finds. Raises a FileNotFoundError if there is no `new`.
     """
     if not os.path.lexists(path) or not (is_folder(path) or new.is_dir()):
         new.replace(path)
@@ -157,9 +152,8 @@ def replace(new: Path, path: Path) -> None:
         remove(new)
     else:
         ready = _ready_beside(path)
-        if os.path.lexists(ready):
-            # Of a replacement that was killed.
-            _finish_replacement(ready, path)
+        # Another replacement, which was killed.
+        take_up(path)
         new.rename(ready)
         _finish_replacement(ready, path)
 
@@ -189,7 +183,7 @@ def _merge(new: Path, path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, "a file of the checkpoint has the name of a folder", str(path / name))
     # Another save, which was killed.
     take_up(path)
-    with _locked(path):
+    with locked(path / RECORD, _OPEN_RECORD):
         new.rename(path / _READY)
         flush(path)
         _finish_merge(path)
@@ -235,11 +229,6 @@ def _written_files(folder: Path) -> set[str]:
     if is_folder(folder / _TAG):
         names += [f"{_TAG}/{entry.name}" for entry in (folder / _TAG).iterdir()]
     return {name for name in names if _WRITTEN.fullmatch(name) and not is_folder(folder / name)}
-
-
-def _locked(folder: Path) -> AbstractContextManager[bool | None]:
-    """Wait until no other process moves files in a folder, see `locked`."""
-    return locked(folder / RECORD, os.O_RDWR | os.O_CREAT)
 
 
 def _finish_replacement(ready: Path, path: Path) -> None:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from lightning.fabric.utilities.types import _PATH
 
 
-def _strategy_of(folder: Path) -> str:
-    """Return the strategy that has saved a folder, by the names of DeepSpeed's files."""
-    return "hpu_deepspeed" if next(folder.glob("**/*mp_rank_*"), None) is not None else "hpu_fsdp"
-
-
 class HPUCheckpointIO(TorchCheckpointIO):
     """Checkpoint plugin that saves every tensor as a CPU tensor and replaces the old file atomically.
 
@@ -85,9 +80,11 @@ class HPUCheckpointIO(TorchCheckpointIO):
         try:
             return super().load_checkpoint(path, map_location=map_location, **options)
         except IsADirectoryError as error:
+            is_deepspeed = next(Path(path).glob("**/*mp_rank_*"), None) is not None
+            strategy = "hpu_deepspeed" if is_deepspeed else "hpu_fsdp"
             message = (
                 "cannot load the checkpoint, which is a folder of sharded files: pass the strategy that saved it, "
-                f"`strategy={_strategy_of(Path(path))!r}`, or convert it to one file with `hpu-export`"
+                f"`strategy={strategy!r}`, or convert it to one file with `hpu-export`"
             )
             raise IsADirectoryError(error.errno, message, str(path)) from error
         # What torch raises for damaged files, without their path.

@@ -87,7 +87,8 @@ class SharedSave:
         """
         self._path = path = folders.follow(local_path(ranks.broadcast(path)))
         self._ranks = ranks
-        self._descriptor: int | None = None
+        # The locked record of this machine.
+        self._record = contextlib.ExitStack()
         self._failure = f"cannot save the checkpoint {str(path)!r}, the old one is unchanged"
         ranks.agree(self._failure, lambda: folders.take_up(path), here=ranks.rank == 0)
         found = (secrets.token_hex(8), folders.is_folder(path) and not as_file, folders.save_id_of(path))
@@ -104,9 +105,10 @@ class SharedSave:
                 folders.remove_stale_stages(folder, keep=self._stage)
             with save_errors(path, path):
                 self._stage.mkdir(parents=True, exist_ok=True)
-                self._descriptor = os.open(self._stage / folders.RECORD, os.O_RDWR | os.O_CREAT, 0o666)
-                os.write(self._descriptor, self._save_id.encode())
-                lock(self._descriptor, wait=False)
+                descriptor = os.open(self._stage / folders.RECORD, os.O_RDWR | os.O_CREAT, 0o666)
+                self._record.callback(os.close, descriptor)
+                os.write(descriptor, self._save_id.encode())
+                lock(descriptor, wait=False)
 
         ranks.agree(self._failure, create, here=ranks.local_rank == 0, undo=self.discard)
 
@@ -153,18 +155,13 @@ class SharedSave:
             ranks.agree(unfinished, commit, here=ranks.rank == 0)
             ranks.agree(unfinished, commit, here=is_first_here and ranks.rank != 0)
         finally:
-            self._close()
+            self._record.close()
 
     def discard(self) -> None:
         """Remove what the ranks of this machine have written, after an error; each that fails does so."""
-        self._close()
+        self._record.close()
         with contextlib.suppress(OSError):
             folders.remove(self._stage)
-
-    def _close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
 
 class AsyncSaves:
@@ -264,4 +261,4 @@ def locate(path: "str | os.PathLike[str]", ranks: Ranks) -> Path:
             )
 
     ranks.agree(failure, check, here=ranks.local_rank == 0 and ranks.rank != 0)
-    return folders.resolve(found)
+    return found
