@@ -22,6 +22,7 @@ PACKAGES: Final = frozenset(
         "hpu_fsdp",
         "hpu_kernels",
         "hpu_launch",
+        "hpu_lightning",
         "hpu_precision",
         "hpu_profiler",
         "hpu_ray",

@@ -40,6 +40,7 @@ _FRAMEWORKS: Final = frozenset(
         "hpu_fsdp",
         "hpu_kernels",
         "hpu_launch",
+        "hpu_lightning",
         "hpu_precision",
         "hpu_profiler",
         "hpu_ray",
