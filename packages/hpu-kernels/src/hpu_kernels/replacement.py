@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 
@@ -14,7 +15,8 @@ __all__ = ["Row"]
 Undo = Callable[[], None]
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """Line of the table.
 
     Attributes:
