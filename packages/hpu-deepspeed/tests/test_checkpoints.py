@@ -241,3 +241,17 @@ def test_stage_3_is_saved_after_fit_only(on_ranks: OnRanks, tmp_path: Path) -> N
 
     assert message.startswith("a checkpoint of ZeRO stage 3 or of DeepSpeed's inference engine can be saved after")
     assert not list(tmp_path.iterdir())
+
+
+def _resume_from_fsdp(folder: str) -> str:
+    with pytest.raises(ValueError, match="the checkpoint must") as error:
+        _resume(folder, {"stage": 2}, 1)
+    return str(error.value)
+
+
+def test_checkpoint_of_fsdp_is_refused(on_ranks: OnRanks, tmp_path: Path) -> None:
+    (tmp_path / "meta.pt").touch()
+
+    [message] = on_ranks(_resume_from_fsdp, str(tmp_path), count=1)
+
+    assert "of FSDP: pass `strategy='hpu_fsdp'`" in message

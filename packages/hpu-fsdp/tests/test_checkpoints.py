@@ -154,36 +154,38 @@ def test_failed_save_keeps_the_last_good_checkpoint(folder: Path, on_ranks: OnRa
 
 
 def _load_others(folder: Path) -> list[str]:
-    """Return the errors for folders that are not checkpoints of FSDP."""
+    """Return the errors for folders from which FSDP cannot train on."""
     messages = []
-    for name in ("deepspeed", "empty", "fsdp2"):
+    for name in ("deepspeed", "empty", "fsdp2", "weights"):
         with pytest.raises(ValueError, match="the checkpoint must") as error:
             _fit(2, _sharding("full"), resume=folder / name, devices=1)
         messages.append(str(error.value))
     return messages
 
 
-def _save_weights(path: Path) -> None:
-    """Save a checkpoint as FSDP2 does, without its metadata."""
+def _save_weights(path: Path, key: str) -> None:
+    """Save a folder with weights under a key, and no states of optimizers."""
     save: Any = state_dict_saver.save
     # torch 2.2 has to be told that there is one process.
     options = {"no_dist": True} if "no_dist" in inspect.signature(save).parameters else {}
-    save({"state_dict": make_network().state_dict()}, storage_writer=FileSystemWriter(path), **options)
+    save({key: make_network().state_dict()}, storage_writer=FileSystemWriter(path), **options)
+    torch.save({}, path / METADATA)
 
 
-def test_checkpoints_of_other_strategies_are_refused(tmp_path: Path, on_ranks: OnRanks) -> None:
+def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path, on_ranks: OnRanks) -> None:
     (tmp_path / "deepspeed").mkdir()
     (tmp_path / "deepspeed" / "latest").write_text("checkpoint")
     (tmp_path / "empty").mkdir()
-    _save_weights(tmp_path / "fsdp2")
-    torch.save({}, tmp_path / "fsdp2" / "meta.pt")
+    _save_weights(tmp_path / "fsdp2", "state_dict")
+    _save_weights(tmp_path / "weights", "model")
 
     # After an error, rank 0 of several waits until the others know of it.
-    [(deepspeed, empty, fsdp2)] = on_ranks(_load_others, tmp_path, count=1)
+    [(deepspeed, empty, fsdp2, weights)] = on_ranks(_load_others, tmp_path, count=1)
 
     assert "a checkpoint of DeepSpeed: `hpu-export` makes one file of it" in deepspeed
     assert "a folder without that file" in empty
     assert "with 'state_dict', of another strategy: convert it with `python -m lightning" in fsdp2
+    assert "must have states of the optimizers to continue a training" in weights
 
 
 def _save_with_fabric(folder: Path) -> dict[str, Any]:
