@@ -1,6 +1,7 @@
 """Tests of the commands in error messages."""
 
 import importlib.metadata
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,20 @@ def test_command_is_for_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "distribution", lambda name: _Distribution(None))
 
     assert install_command("hpu-ddp") == "pip install hpu-ddp"
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "command"),
+    [(False, "pip install 'hpu-deepspeed[deepspeed]'"), (True, "pip install hpu-deepspeed")],
+)
+def test_library_of_a_package_comes_with_it_unless_one_is_there(
+    is_installed: bool, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Intel's fork of DeepSpeed must not be replaced."""
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: _Distribution(None))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if is_installed else None)
+
+    assert install_command("hpu-deepspeed") == command
 
 
 def test_command_is_for_the_checkout_that_was_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Commands that install the other distributions of this repository, for error messages."""
 
 import importlib.metadata
+import importlib.util
 import json
 import shlex
 from pathlib import Path
@@ -32,9 +33,14 @@ PACKAGES: Final = frozenset(
 )
 """Import names of the packages of this repository."""
 
+# The libraries behind some packages, which are also the names of the extras that install them.
+_LIBRARIES: Final = {"hpu-deepspeed": "deepspeed", "hpu-ray": "ray"}
+
 
 def install_command(distribution: str) -> str:
     """Return the command that installs a distribution: from the checkout of this one, otherwise from the index.
+
+    The library that the distribution is for comes with it, unless one is installed, such as Intel's fork of DeepSpeed.
 
     Args:
         distribution: Name of a distribution, such as "hpu-ddp".
@@ -42,11 +48,13 @@ def install_command(distribution: str) -> str:
     >>> install_command("hpu-unheard-of")
     'pip install hpu-unheard-of'
     """
+    library = _LIBRARIES.get(distribution)
+    extra = f"[{library}]" if library and importlib.util.find_spec(library) is None else ""
     checkout = _checkout()
     source = None if checkout is None else checkout / distribution
     if source is None or not (source / "pyproject.toml").is_file():
-        return f"pip install {distribution}"
-    return f"pip install {shlex.quote(str(source))}"
+        return f"pip install {shlex.quote(distribution + extra)}"
+    return f"pip install {shlex.quote(f'{source}{extra}')}"
 
 
 def _checkout() -> Path | None:
