@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Save = Callable[["Path | str"], object]
 
 
@@ -22,7 +24,8 @@ def outcomes(save: Save, shard: str, folder: Path) -> dict[str, str]:
     for name, happen in _SITUATIONS.items():
         root = folder / name
         root.mkdir()
-        with contextlib.chdir(root):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)
             found[name] = happen(save, root / "run", shard)
     return found
 
