@@ -29,11 +29,10 @@ def test_missing_ranks_are_waited_for_together() -> None:
     env = dataclasses.replace(_rank_0(), world_size=1000)
     store = mock.create_autospec(Store, instance=True)
     store.wait.side_effect = RuntimeError("wait timeout")
-    store.check.side_effect = lambda keys: keys == ["value/7"]
-    store.get.return_value = b"7"
+    store.compare_set.side_effect = lambda key, expected, _: b"7" if key == "value/7" else expected.encode()
 
     values = gather(store, env, None)
 
     assert values == [7 if rank == 7 else None for rank in range(1000)]
     store.wait.assert_called_once()
-    store.get.assert_called_once_with("value/7")
+    store.get.assert_not_called()

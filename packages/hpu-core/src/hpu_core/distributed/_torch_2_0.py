@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
+_ABSENT: Final = "absent"
 _CPU_GPU_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
 
 
@@ -21,6 +22,15 @@ def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
         return [store.get(key) for key in keys]
     # A store does not answer a request without keys.
     return store.multi_get(list(keys)) if keys else []
+
+
+def has_all(store: "Store", keys: Sequence[str]) -> bool:
+    """Return whether a store has a value for each of some keys, in one request where torch has it."""
+    if IS_TORCH_2_0:
+        # The expected value comes back where there is none.
+        return all(store.compare_set(key, _ABSENT, _ABSENT) != _ABSENT.encode() for key in keys)
+    # As above.
+    return store.check(list(keys)) if keys else True
 
 
 def supports_hpu(backend: str) -> bool:

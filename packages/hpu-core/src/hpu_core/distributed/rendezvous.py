@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
@@ -109,15 +110,14 @@ def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
     store, deadline = job.store(), time.monotonic() + job.timeout.total_seconds()
     keys = [f"rank/{rank}" for rank in range(1, job.world_size)]
     failure = ""
-    # A store does not answer a request without keys.
-    while keys and not failure and not store.check(keys):
+    while not failure and not _torch_2_0.has_all(store, keys):
         time.sleep(_POLL_SECONDS)
         try:
             check()
         except RankFailedError as error:
             failure = str(error)
         if not failure and time.monotonic() > deadline:
-            missing = [key.removeprefix("rank/") for key in keys if not store.check([key])]
+            missing = [key.removeprefix("rank/") for key in keys if not _torch_2_0.has_all(store, [key])]
             failure = f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} did not join at {_within(job)}"
     store.set("failure", failure)
     if failure:
@@ -135,7 +135,7 @@ def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
         check()
         job = replace(job, attempt=root.add(_ATTEMPTS, 0))
         store = job.store()
-        is_over = store.check(["failure"])
+        is_over = _torch_2_0.has_all(store, ["failure"])
         if job.attempt != joined and not is_over:
             store.set(f"rank/{job.rank}", "")
             joined = job.attempt
