@@ -7,6 +7,9 @@ from typing import Any, Final
 
 Config = dict[str, Any]
 
+PARTITIONS_PARAMETERS: Final = 3
+"""The stage of ZeRO that partitions parameters."""
+
 _OFFLOAD_SECTIONS: Final = ("offload_optimizer", "offload_param")
 _AUTO: Final = "auto"
 # The sections whose "auto" needs a value from the user.
@@ -26,9 +29,9 @@ def validate(config: Config) -> None:
     # DeepSpeed's own model of its options.
     importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig(**zero)
     stage = zero.get("stage", 0)
-    if offload_device(config, "offload_param") != "none" and stage != 3:  # noqa: PLR2004 - the stage.
+    if offload_device(config, "offload_param") != "none" and stage != PARTITIONS_PARAMETERS:
         raise ValueError(f"`offload_parameters` needs `stage=3`, which partitions parameters, got stage {stage}")
-    if offload_device(config, "offload_optimizer") == "nvme" and stage != 3:  # noqa: PLR2004 - the stage.
+    if offload_device(config, "offload_optimizer") == "nvme" and stage != PARTITIONS_PARAMETERS:
         raise ValueError(
             f"`offload_optimizer_device='nvme'` needs `stage=3`, got stage {stage}, where DeepSpeed keeps the "
             "optimizer in memory: offload to 'cpu', or use stage 3"

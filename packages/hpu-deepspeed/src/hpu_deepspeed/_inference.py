@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from hpu_deepspeed import _deepspeed
+from hpu_deepspeed._config import PARTITIONS_PARAMETERS
 from hpu_deepspeed._lightning import apply_to_collection
 
 #: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
@@ -43,7 +44,7 @@ def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[s
     options = {name: config.pop(name) for name in taken}
     options.update((name, value) for name, value in arguments.items() if value is not None)
     zero = config.get("zero_optimization")
-    if options and isinstance(zero, Mapping) and zero.get("stage") == 3:  # noqa: PLR2004 - the stage.
+    if options and isinstance(zero, Mapping) and zero.get("stage") == PARTITIONS_PARAMETERS:
         raise ValueError(
             f"`{next(iter(options))}` needs `stage` 0, 1 or 2, because DeepSpeed's inference engine does not partition "
             "parameters, got stage 3"
