@@ -254,6 +254,20 @@ def test_one_file_replaces_a_folder_without_files_of_others(tmp_path: Path, on_r
     assert sum((path / "meta.pt").is_file() for path in tmp_path.iterdir()) == 2
 
 
+def _count_broadcasts(path: Path) -> int:
+    """Save one file, and return how often rank 0 has to tell the others something."""
+    strategy = _sharding("full")
+    trainer = _fit(1, strategy)[1]
+    with mock.patch.object(strategy, "broadcast", wraps=strategy.broadcast) as broadcast:
+        trainer.save_checkpoint(path)
+    return broadcast.call_count
+
+
+def test_one_file_takes_one_broadcast(tmp_path: Path, on_ranks: OnRanks) -> None:
+    assert on_ranks(_count_broadcasts, tmp_path / "one.ckpt") == [1, 1]
+    assert (tmp_path / "one.ckpt").is_file()
+
+
 def _save_plain_checkpoint(path: Path) -> None:
     """Train on one device without FSDP and save."""
     trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=2)

@@ -46,8 +46,13 @@ def save(
     # Lightning refuses these options. Other plugins may write files later, or to another place.
     is_replaced = storage_options is None and strategy.saves_sharded
     if storage_options is None and not strategy.saves_sharded and type(strategy.checkpoint_io) is HPUCheckpointIO:
-        # Rank 0's answer, because its disk alone has the file by which it is found.
-        is_replaced = strategy.broadcast(is_sharded(Path(path)))
+        # Rank 0's answers, because its disk alone has the file by which it is found.
+        is_folder, is_replaced = strategy.broadcast((Path(path).is_dir(), is_sharded(Path(path))))
+        if not is_folder:
+            # Lightning's method would broadcast the path, which only rank 0 writes to.
+            if strategy.global_rank == 0:
+                strategy.checkpoint_io.save_checkpoint(state, path)
+            return
     if not is_replaced:
         save_checkpoint(path, state)
         return
