@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpu_doctor.verify import register
-from hpu_doctor.verify.assumption import DEVICE_ONLY, STRICT, describe
+from hpu_doctor.verify.assumption import describe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # In the comment after a docstring, or in a hidden one on a page.
 MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
-_SHOWN = {"": "any", STRICT: "strict", DEVICE_ONLY: "card only"}
 _SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
 
 
@@ -36,11 +35,10 @@ def tables() -> str:
     assumptions = register.assumptions()
     subjects = dict.fromkeys(assumption.subject for assumption in assumptions)
     sources = Counter(_source(assumption) for assumption in assumptions)
-    shown = Counter(_SHOWN[assumption.simulator] for assumption in assumptions)
+    shown = sum(not assumption.reason for assumption in assumptions)
     packages = Counter(package for assumption in assumptions for package in assumption.means)
     lines = [
-        f"There are {len(assumptions)}: {shown['any']} show on any simulated card, {shown['strict']} on one in strict",
-        f"mode, {shown['card only']} on a card only.",
+        f"There are {len(assumptions)}: {shown} show on a simulated card, {len(assumptions) - shown} on a card only.",
         "",
         *_counts("source", sources),
         *_counts("package", packages),
@@ -69,7 +67,7 @@ def _row(assumption: Assumption) -> str:
         assumption.scope,
         assumption.source.replace("__", "\\_\\_"),
         ", ".join(sorted(assumption.means)),
-        f"{_SHOWN[assumption.simulator]}{f': {assumption.reason}' if assumption.reason else ''}",
+        f"card only: {assumption.reason}" if assumption.reason else "any",
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

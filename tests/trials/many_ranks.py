@@ -154,11 +154,9 @@ def collectives() -> Iterator[Row]:
     def report(size: int) -> None:
         import random
 
-        from rich.console import Console
-
         from hpu_doctor.collectives.issues import find_issues, to_json
-        from hpu_doctor.collectives.measurement import RankReport, RankResult
-        from hpu_doctor.text_report import render_collectives
+        from hpu_doctor.collectives.measurement import RankReport
+        from hpu_doctor.text_report import format_collectives
 
         noise = random.Random(0)
         slow_machine, missing = size // 16, size // 8 - 1
@@ -174,18 +172,17 @@ def collectives() -> Iterator[Row]:
             links = {source: link(source, rank) for source in range(size) if source != rank}
             own = 1e-3 * (4 if rank == 3 else 1)
             return RankReport(
-                result=RankResult(
-                    rank=rank,
-                    host=f"node-{rank // 8:03}",
-                    local_seconds=own,
-                    seconds={"all-reduce": 0.01},
-                    link_seconds=links,
-                )
+                rank=rank,
+                host=f"node-{rank // 8:03}",
+                is_finished=True,
+                local_seconds=own,
+                seconds={"all-reduce": 0.01},
+                link_seconds=links,
             )
 
         reports = [result(rank) for rank in range(size)]
         plain = to_json(size, 1 << 22, reports, find_issues(reports))
-        render_collectives(Console(file=sys.stdout, width=120), plain)
+        print(format_collectives(plain))
         print(f"JSON {len(json.dumps(plain)) / 1e6:.1f} MB", end="")
 
     for size in (16, 64, 256, 1024):

@@ -18,10 +18,10 @@ per_release = parametrize("release", (nox.param(release, id=release) for release
 @nox.session(default=False)
 @per_release
 def verify(session: nox.Session, release: str) -> None:
-    """Try all assumptions on two simulated cards in strict mode; "verify(1.24.1)" on one release."""
+    """Try all assumptions on two simulated cards; "verify(1.24.1)" on one release."""
     install(session, "hpu-doctor", "hpu-sim", "hpu-deepspeed[deepspeed]", *group("test"))
     folder = Path(session.create_tmp()).resolve() / f"report-{release}"
-    env = isolated_sim_env(session) | {"HPU_SIM_DEVICES": "2", "HPU_SIM_RELEASE": release, "HPU_SIM_STRICT": "1"}
+    env = isolated_sim_env(session) | {"HPU_SIM_DEVICES": "2", "HPU_SIM_RELEASE": release}
     # That of the last run.
     shutil.rmtree(folder, ignore_errors=True)
     command = ("hpu-doctor", "verify", "--out", str(folder), "--all-cards")

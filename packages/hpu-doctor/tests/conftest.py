@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpu_core.info import SystemInfo
-from hpu_doctor.machine import Endpoint, Folder, HugePages, Machine
+from hpu_doctor.machine import Address, Machine
 from hpu_testing.systems import make_card, make_system, plain_terminal, simulated_system
 
 __all__ = ["make_card", "make_machine", "make_system", "plain_terminal", "simulated_system"]
@@ -33,12 +33,10 @@ def make_machine(make_system: Callable[..., SystemInfo]) -> Callable[..., Machin
         known = {
             "host": "node-1",
             "system": make_system(),
-            "huge_pages": HugePages(total=60_000, free=60_000, size_kib=2048),
-            "logs": Folder(path="/var/log/habana_logs"),
+            "logs": "/var/log/habana_logs",
             "interfaces": {"eth0": True, "eth1": False, "lo": True},
-            "endpoint": Endpoint(address="node-1", port="29500", resolved="10.0.0.1", is_here=True, state="free"),
+            "address": Address(name="node-1", resolved="10.0.0.1"),
             "rank": 0,
-            "world_size": 16,
             "nodes": 2,
         }
         return Machine(**{**known, **different})

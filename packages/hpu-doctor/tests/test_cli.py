@@ -230,19 +230,3 @@ def test_file_that_cannot_be_written_is_no_finding(tmp_path: Path) -> None:
     result = _RUNNER.invoke(main, ["explain", f"--json={tmp_path}", _ACQUIRED])
 
     assert (result.exit_code, "Is a directory" in result.output) == (2, True)
-
-
-def test_quiet_machine_without_a_problem(on: Callable[..., Result], make_machine: Callable[..., Machine]) -> None:
-    machine = make_machine()
-    quiet, loud = on(machine, "--quiet"), on(machine)
-
-    assert ("Checks of" in quiet.output) is ("Note:" in loud.output)
-
-
-def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    colored = _explain(_ACQUIRED).output
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    assert "\x1b[3" in colored or "\x1b[1" in colored
-    assert "\x1b[3" not in _explain(_ACQUIRED).output

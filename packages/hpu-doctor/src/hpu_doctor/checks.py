@@ -1,27 +1,14 @@
 """Checks of a machine: pure functions of its facts. Each problem comes with a fix."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
 from hpu_core.discovery import driver_release
-from hpu_core.launcher_env import parse_port
 from hpu_doctor.diagnosis import Problem, diagnose
 from hpu_doctor.machine import Machine
 
 SCHEMA: Final = 1
-
-# Intel's Kubernetes guide: hugepages-2Mi of 95000Mi for 8 cards.
-_HUGE_MIB_PER_DEVICE: Final = 95000 // 8
-# The default of Linux, which processes of ordinary size need.
-_MIN_OPEN_FILES: Final = 1024
-# Above so many ranks Intel's Megatron-LM asks for a higher limit of open files. Rank 0 of a simulated job has three
-# sockets for each rank; those of HCCL are unknown.
-_MANY_RANKS: Final = 128
-_FILES_PER_RANK: Final = 4
-# path,delete,size in MB; the last two may be missing.
-_CACHE_CONFIG: Final = re.compile(r"[^,]+(?:,(?:true|false|[01])?(?:,[0-9]*)?)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +44,10 @@ def run_checks(machine: Machine) -> tuple[Check, ...]:
         "cards and software": _system,
         "driver": _driver,
         "busy cards": _used_devices,
-        "huge pages": _huge_pages,
-        "open files": _open_files,
         "locked memory": _locked_memory,
         "logs": _logs,
-        "recipe cache": _recipe_cache,
         "network interface": _interface,
         "MASTER_ADDR": _address,
-        "MASTER_PORT": _port,
     }
     results = []
     for name, check in checks.items():
@@ -157,35 +140,6 @@ def _used_devices(machine: Machine) -> _Found:
         )
 
 
-def _huge_pages(machine: Machine) -> _Found:
-    pages = machine.huge_pages
-    if pages is None:
-        yield _Unknown("the kernel does not report them")
-        return
-    free = pages.free * pages.size_kib // 1024
-    yield f"{free} of {pages.total * pages.size_kib // 1024} MiB free"
-    devices = _real_devices(machine)
-    needed = devices * _HUGE_MIB_PER_DEVICE
-    if free < needed:
-        count = -(-needed * 1024 // max(1, pages.size_kib))
-        yield Problem.note(
-            f"{free} MiB of huge pages are free; Intel's Kubernetes guide asks for {needed} MiB for {devices} cards",
-            f"On the host, `sysctl -w vm.nr_hugepages={count}`; in Kubernetes, request hugepages-2Mi.",
-        )
-
-
-def _open_files(machine: Machine) -> _Found:
-    soft, hard = machine.open_files
-    yield f"limit {soft}, at most {hard}"
-    needed = _MIN_OPEN_FILES + (_FILES_PER_RANK * machine.world_size if machine.world_size > _MANY_RANKS else 0)
-    if soft < needed:
-        yield Problem.note(
-            f"the limit of open files is {soft}, and the job has {machine.world_size} ranks, for which rank 0 may need "
-            f"{needed}",
-            f"`ulimit -n {hard if hard >= needed else max(needed, 65536)}` on every machine before the program starts.",
-        )
-
-
 def _locked_memory(machine: Machine) -> _Found:
     limit = machine.locked_bytes
     yield "unlimited" if limit is None else f"limit {limit // 1024} KiB"
@@ -197,31 +151,13 @@ def _locked_memory(machine: Machine) -> _Found:
 
 
 def _logs(machine: Machine) -> _Found:
-    logs = machine.logs
-    yield f"{'HABANA_LOGS' if machine.logs_variable else 'HABANA_LOGS is not set:'} {logs.path}"
-    if logs.error is not None and (machine.logs_variable or _real_devices(machine)):
+    yield f"{'HABANA_LOGS' if machine.logs_variable else 'HABANA_LOGS is not set:'} {machine.logs}"
+    if machine.logs_error is not None and (machine.logs_variable or _real_devices(machine)):
         yield Problem(
             blocks_training=bool(_real_devices(machine)),
-            message=f"logs cannot be written to {logs.path}: {logs.error}. No card opens then (synStatus=26)",
+            message=f"logs cannot be written to {machine.logs}: {machine.logs_error}. No card opens then "
+            "(synStatus=26)",
             hint="`export HABANA_LOGS=/tmp/habana_logs`, or another folder that this user can write to.",
-        )
-
-
-def _recipe_cache(machine: Machine) -> _Found:
-    folder, config = machine.recipe_cache, machine.recipe_cache_config
-    if folder is None or config is None:
-        yield "PT_HPU_RECIPE_CACHE_CONFIG is not set"
-        return
-    yield config
-    if not _CACHE_CONFIG.fullmatch(config):
-        yield Problem.note(
-            f"PT_HPU_RECIPE_CACHE_CONFIG must be `path,delete,size in MB`, got {config!r}",
-            "For example `export PT_HPU_RECIPE_CACHE_CONFIG=/tmp/recipes,false,8192`.",
-        )
-    elif folder.error is not None:
-        yield Problem.note(
-            f"recipes cannot be cached in {folder.path}: {folder.error}",
-            "Set the path in PT_HPU_RECIPE_CACHE_CONFIG to a folder that this user can write to.",
         )
 
 
@@ -238,63 +174,28 @@ def _interface(machine: Machine) -> _Found:
 
 
 def _address(machine: Machine) -> _Found:
-    endpoint = machine.endpoint
+    address = machine.address
     is_multi_node = (machine.nodes or 1) > 1
-    if endpoint.address is None:
+    if address.name is None:
         yield "not set"
         if is_multi_node:
             yield Problem.error(
                 f"MASTER_ADDR is not set, and the job has {machine.nodes} machines",
                 "Set it to the host name of rank 0's machine on every machine, unless the launcher does.",
             )
-    elif endpoint.error is not None:
-        yield endpoint.address
+    elif address.error is not None:
+        yield address.name
         yield Problem.error(
-            f"MASTER_ADDR={endpoint.address!r} cannot be resolved: {endpoint.error}",
+            f"MASTER_ADDR={address.name!r} cannot be resolved: {address.error}",
             "Use the IP address of rank 0's machine, or add its name to DNS or /etc/hosts.",
         )
     else:
-        yield f"{endpoint.address} is {endpoint.resolved}"
-        if is_multi_node and (endpoint.resolved or "").startswith(("127.", "::1")):
+        yield f"{address.name} is {address.resolved}"
+        if is_multi_node and (address.resolved or "").startswith(("127.", "::1")):
             yield Problem.error(
-                f"MASTER_ADDR={endpoint.address!r} means a different machine on each of the {machine.nodes} machines",
+                f"MASTER_ADDR={address.name!r} means a different machine on each of the {machine.nodes} machines",
                 "Set it to a host name or address of rank 0's machine that the others can reach. The bridge's import "
                 "sets localhost where it is unset.",
-            )
-
-
-def _port(machine: Machine) -> _Found:
-    endpoint = machine.endpoint
-    place = f"{endpoint.address}:{endpoint.port}"
-    if endpoint.port is None:
-        yield "not set"
-    elif parse_port(endpoint.port) is None:
-        yield endpoint.port
-        yield Problem.error(
-            f"MASTER_PORT must be a number from 1 to 65535, got {endpoint.port!r}",
-            "`export MASTER_PORT=29500`, the same on every machine.",
-        )
-    else:
-        where = "here" if endpoint.is_here else f"on {endpoint.address}"
-        yield endpoint.port if endpoint.state == "unknown" else f"{endpoint.port} is {endpoint.state} {where}"
-        if endpoint.is_here and machine.rank not in {None, 0}:
-            # Rank 0 of this machine may listen already.
-            return
-        if endpoint.state == "in use":
-            yield Problem.note(
-                f"port {endpoint.port} is in use on this machine, which is that of rank 0",
-                "Set another MASTER_PORT on every machine, unless the training that listens there is this one.",
-            )
-        # The ranks of a launcher start together, and rank 0 may not listen yet.
-        elif endpoint.state == "refused" and machine.rank is None:
-            yield Problem.note(
-                f"nothing listens at {place}",
-                "Start rank 0 first, and check that MASTER_ADDR and MASTER_PORT are the same on every machine.",
-            )
-        elif endpoint.state == "timeout":
-            yield Problem.error(
-                f"{place} does not answer",
-                "Check the network and the firewall between this machine and that of rank 0.",
             )
 
 

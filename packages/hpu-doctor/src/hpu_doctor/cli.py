@@ -1,4 +1,4 @@
-"""The command `hpu-doctor`: checks machines, explains errors and tests collectives.
+"""The command `hpu-doctor`.
 
 It opens no device, except for `hpu-doctor check-collectives` and `hpu-doctor verify`.
 """
@@ -7,27 +7,18 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import click
-from rich.console import Console
 
 from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
 from hpu_core.launcher_env import LauncherEnv, find_launcher_env
-from hpu_doctor import checks, comparison, known_errors
+from hpu_doctor import checks, comparison, known_errors, text_report
 from hpu_doctor.__about__ import __version__
-from hpu_doctor.collectives import check
 from hpu_doctor.machine import collect_machine
-from hpu_doctor.text_report import (
-    render_checks,
-    render_collectives,
-    render_comparison,
-    render_explanations,
-    render_migration,
-)
 
 __all__ = ["main"]
 
@@ -48,7 +39,7 @@ class _CouldNotRunError(click.ClickException):
     exit_code = COULD_NOT_RUN
 
 
-def _json_option(text: str = _JSON) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _json_option(text: str = _JSON) -> Any:
     """Return the option `--json`; a command also takes that which stands before its name."""
     return click.option(
         "--json", "json_to", metavar="[=FILE]", help=text, callback=lambda context, _, value: value or context.obj
@@ -57,11 +48,10 @@ def _json_option(text: str = _JSON) -> Callable[[Callable[..., None]], Callable[
 
 @click.group(cls=_Group, invoke_without_command=True)
 @_json_option(f"{_JSON[:-1]}; that of one machine is one line.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem.")
 @click.version_option(__version__, prog_name="hpu-doctor")
 @click.pass_context
-def main(context: click.Context, json_to: str | None, quiet: bool) -> None:
-    """Check what training needs of this machine: cards, software, driver, limits, folders, network and clock.
+def main(context: click.Context, json_to: str | None) -> None:
+    """Check what training needs of this machine: cards, software, driver, limits, folders and network.
 
     Each problem comes with a fix. Run it with the environment of the job, for example by its launcher. It opens no
     card. The exit code is 0 if training can start, 1 if it cannot, and 2 if that could not be found out; other commands
@@ -73,12 +63,11 @@ def main(context: click.Context, json_to: str | None, quiet: bool) -> None:
     with _report_internal_error():
         machine = collect_machine()
         results = checks.run_checks(machine)
-    has_problem = any(check.problems for check in results)
     if json_to:
         # One line, so that a launcher cannot mix the reports of several machines.
         _write(checks.to_json(machine, results), json_to, indent=None)
-    elif has_problem or not quiet:
-        render_checks(Console(highlight=False), machine, results)
+    else:
+        click.echo(text_report.format_checks(machine, results))
     sys.exit(SUCCESS if checks.can_train(results) else FOUND)
 
 
@@ -90,8 +79,9 @@ def compare(files: tuple[TextIO, ...], json_to: str | None) -> None:
 
     The exit code is 0 if nothing differs and training can start on each machine, and 1 otherwise.
     """
-    reports = [report for file in files for report in _read_reports(file)]
-    sys.exit(_print_comparison(reports, json_to))
+    report = comparison.compare([report for file in files for report in _read_reports(file)])
+    _print(report, json_to, text_report.format_comparison)
+    sys.exit(SUCCESS if report["can_train"] else FOUND)
 
 
 @main.command(short_help="Explain known errors in a text or a log.")
@@ -109,7 +99,7 @@ def explain(message: str | None, json_to: str | None) -> None:
     if json_to:
         _write(known_errors.to_json(explanations), json_to)
     elif explanations:
-        render_explanations(Console(highlight=False), explanations)
+        click.echo(text_report.format_explanations(explanations))
     else:
         where = "on stdin" if message in {None, "-"} else f"in the {_kind(message)} {message!r}"
         click.echo(
@@ -117,7 +107,7 @@ def explain(message: str | None, json_to: str | None) -> None:
             "`hpu-doctor` for the state of this machine.",
             err=True,
         )
-    sys.exit(0 if explanations else 1)
+    sys.exit(SUCCESS if explanations else FOUND)
 
 
 @main.command("check-collectives", short_help="Check the collectives between ranks.")
@@ -131,14 +121,13 @@ def check_collectives(mib: int, timeout: int, json_to: str | None) -> None:
     --no-python hpu-doctor check-collectives`. It opens the cards, so they must be free. The exit code is 1 if values
     are wrong or a rank does not finish, and 0 otherwise.
     """
+    from hpu_doctor.collectives import check
+
     env = _find_launcher_env()
     with _report_internal_error(), _stdout_on_stderr():
         report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout))
     if report is not None:
-        if json_to:
-            _write(report, json_to)
-        else:
-            render_collectives(Console(highlight=False), report)
+        _print(report, json_to, text_report.format_collectives)
     sys.stdout.flush()
     # A collective that hangs in a thread would keep the process.
     os._exit(0 if report is None or report["ok"] else 1)
@@ -187,10 +176,10 @@ def verify(folder: Path, all_devices: bool, names: tuple[str, ...], json_to: str
 
 @main.command(short_help="Find what a program for CUDA has to change.")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--fix", "is_fixing", is_flag=True, help="Change what keeps its meaning; the files are overwritten.")
+@click.option("--fix", is_flag=True, help="Change what keeps its meaning; the files are overwritten.")
 @_json_option()
-def migrate(paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> None:
-    """Find the CUDA idioms in FILEs or folders, and in the modules beside them that they import.
+def migrate(paths: tuple[Path, ...], fix: bool, json_to: str | None) -> None:
+    """Find the CUDA idioms in FILEs or folders.
 
     Each line comes with what to write instead; nothing of the program is run. The exit code is 0 if there is none, or
     none is left, 1 if there is, and 2 if a file is no Python.
@@ -199,20 +188,20 @@ def migrate(paths: tuple[Path, ...], is_fixing: bool, json_to: str | None) -> No
 
     try:
         files = program.find_files(paths)
-        before = sum(len(source.findings) for source in files)
-        if is_fixing:
+        before = sum(len(source.usages) for source in files)
+        if fix:
             fixed = [program.fix(source) for source in files]
             for old, new in zip(files, fixed, strict=True):
                 if old.text != new.text:
                     program.write(new)
             files = fixed
-    except (program.UnreadableFileError, OSError) as error:
+    except (program.SourceFileError, OSError) as error:
         raise _CouldNotRunError(str(error)) from error
-    left = sum(len(source.findings) for source in files)
+    left = sum(len(source.usages) for source in files)
     if json_to:
         _write(program.to_json(files, before - left), json_to)
     else:
-        render_migration(Console(highlight=False, soft_wrap=True), files, before - left, is_fixing=is_fixing)
+        click.echo(text_report.format_migration(files, before - left, fix=fix))
     sys.exit(FOUND if left else SUCCESS)
 
 
@@ -243,16 +232,14 @@ def _find_launcher_env() -> LauncherEnv:
     return env
 
 
-def _print_comparison(reports: Sequence[Mapping[str, Any]], json_to: str | None) -> int:
-    result = comparison.compare(reports)
+def _print(report: Mapping[str, Any], json_to: str | None, format_text: Callable[[Mapping[str, Any]], str]) -> None:
     if json_to:
-        _write(comparison.to_json(result), json_to)
+        _write(report, json_to)
     else:
-        render_comparison(Console(highlight=False), result)
-    return 0 if result.can_train else 1
+        click.echo(format_text(report))
 
 
-def _read_reports(file: TextIO) -> tuple[dict[str, Any], ...]:
+def _read_reports(file: TextIO) -> list[dict[str, Any]]:
     try:
         return comparison.parse_reports(file.read())
     except ValueError as error:

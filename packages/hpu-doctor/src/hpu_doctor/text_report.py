@@ -1,16 +1,12 @@
-"""Text reports in plain ASCII. Colour adds no information."""
+"""Text reports: plain lines in printable ASCII."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from click import HelpFormatter
 
-from hpu_core.discovery import printable
 from hpu_doctor.checks import Check, can_train
-from hpu_doctor.comparison import Comparison
 from hpu_doctor.known_errors import Explanation
 from hpu_doctor.machine import Machine
 from hpu_doctor.migrate.program import SourceFile
@@ -20,129 +16,109 @@ from hpu_doctor.name_ranges import format_hosts
 _MAX_VALUES: Final = 6
 _MAX_PROBLEMS: Final = 10
 _MAX_ISSUES: Final = 20
+# Messages of drivers and libraries can have anything.
+_NOT_PLAIN: Final = re.compile(r"[^ -~\n]")
 
 
-def render_checks(console: Console, machine: Machine, checks: tuple[Check, ...]) -> None:
-    """Print the result of every check, then each problem with its fix.
-
-    Args:
-        console: Console to print to, at least 60 columns wide.
-        machine: Facts of the machine.
-        checks: The checks in the order of the report.
-    """
-    console.print(_safe_text(f"Checks of {machine.host}", "bold"))
-    console.print(_two_columns([(f"{_state(check):5}  {check.name}", check.detail) for check in checks]))
-    console.print()
+def format_checks(machine: Machine, checks: Sequence[Check]) -> str:
+    """Return the result of every check, then each problem with its fix."""
     problems = [problem for check in checks for problem in check.problems]
+    lines = [f"Checks of {machine.host}"]
+    lines += [_two_columns([(f"{_state(check):5}  {check.name}", check.detail) for check in checks]), ""]
     for problem in sorted(problems, key=lambda problem: not problem.blocks_training):
-        _print_problem(console, "", problem.blocks_training, problem.message, problem.hint)
+        lines += _problem(problem.blocks_training, problem.message, problem.hint)
     if not can_train(checks):
-        console.print(_safe_text("Training cannot start.", "bold red"))
-    elif problems:
-        console.print(_safe_text("Training can start; see the notes.", "bold green"))
+        lines.append("Training cannot start.")
     else:
-        console.print(_safe_text("No problem found.", "bold green"))
+        lines.append("Training can start; see the notes." if problems else "No problem found.")
+    return _text(lines)
 
 
-def render_comparison(console: Console, comparison: Comparison) -> None:
-    """Print what differs between machines, then their problems, on about a page for any number of machines."""
-    hosts, different = comparison.hosts, comparison.different
-    console.print(_safe_text(f"{len(hosts)} machines: {format_hosts(hosts)}", "bold"))
-    for difference in comparison.differences:
-        console.print(_safe_text(f"Error: {difference.name} differs", "bold red"))
+def format_comparison(report: Mapping[str, Any]) -> str:
+    """Return what differs between machines, then their problems, on about a page for any number of machines."""
+    hosts = report["hosts"]
+    lines = [f"{len(hosts)} machines: {format_hosts(hosts)}"]
+    odd = set()
+    for difference in report["differences"]:
         rows = [
             (value, f"{len(names)} machine{'s' * (len(names) > 1)}: {format_hosts(names)}")
-            for value, names in difference.hosts.items()
+            for value, names in difference["hosts"].items()
         ]
-        console.print(_two_columns(rows[:_MAX_VALUES]))
-        _print_rest(console, rows[_MAX_VALUES:], "values")
-    groups = comparison.group_problems()
-    for group in groups[:_MAX_PROBLEMS]:
-        names = sorted(set(group.hosts), key=hosts.index)
-        where = (
-            f"{format_hosts(names)}: " if len(group.messages) == 1 else f"{format_hosts(names)}, such as {names[0]}: "
-        )
-        _print_problem(console, where, group.blocks_training, group.message, group.hint)
-    _print_rest(console, groups[_MAX_PROBLEMS:], "problems")
-    if comparison.can_train:
-        console.print(_safe_text("The machines have the same versions.", "bold green"))
-        return
-    if len(different) * 2 < len(hosts):
-        rest = len(hosts) - len(different)
-        console.print(_safe_text(f"{rest} machines can train together without {format_hosts(different)}."))
-    console.print(_safe_text("Training cannot start on these machines together.", "bold red"))
+        lines += [f"Error: {difference['name']} differs", _two_columns(rows[:_MAX_VALUES])]
+        lines += _rest(rows[_MAX_VALUES:], "values")
+        # The value of most machines is first.
+        odd |= {host for names in list(difference["hosts"].values())[1:] for host in names}
+    groups: dict[tuple[bool, str, str], list[str]] = {}
+    for host, problems in report["problems"].items():
+        for problem in problems:
+            groups.setdefault((problem["blocks_training"], problem["message"], problem["hint"]), []).append(host)
+            odd |= {host} if problem["blocks_training"] else set()
+    rated = sorted(groups.items(), key=lambda group: (not group[0][0], -len(group[1])))
+    for (blocks_training, message, hint), names in rated[:_MAX_PROBLEMS]:
+        lines += _problem(blocks_training, f"{format_hosts(names)}: {message}", hint)
+    lines += _rest(rated[_MAX_PROBLEMS:], "problems")
+    if report["can_train"]:
+        lines.append("The machines have the same versions.")
+    else:
+        if len(odd) * 2 < len(hosts):
+            others = format_hosts(host for host in hosts if host in odd)
+            lines.append(f"{len(hosts) - len(odd)} machines can train together without {others}.")
+        lines.append("Training cannot start on these machines together.")
+    return _text(lines)
 
 
-def _print_rest(console: Console, rest: Sequence[object], what: str) -> None:
-    if rest:
-        console.print(_safe_text(f"  ... and {len(rest)} more {what}, which `--json` lists"))
-
-
-def render_collectives(console: Console, report: Mapping[str, Any]) -> None:
-    """Print the time of each collective, then the faults."""
+def format_collectives(report: Mapping[str, Any]) -> str:
+    """Return the time of each collective, then the faults."""
     ranks = [rank for rank in report["ranks"] if rank is not None]
-    title = f"{report['world_size']} ranks, {report['bytes'] / 2**20:g} MiB each"
-    console.print(_safe_text(title, "bold"))
-    rows = {name: [rank["seconds"][name] for rank in ranks] for name in (ranks[0]["seconds"] if ranks else ())}
+    times = {name: [rank["seconds"][name] for rank in ranks] for name in (ranks[0]["seconds"] if ranks else ())}
     links = [seconds for rank in ranks for seconds in rank["link_seconds"].values()]
-    rows |= {"send and receive": links} if links else {}
-    console.print(
-        _two_columns([(name, f"{1e3 * min(times):.2f} to {1e3 * max(times):.2f} ms") for name, times in rows.items()])
-    )
-    for issue in report["findings"][:_MAX_ISSUES]:
-        label, style = ("Note", "bold yellow") if issue["kind"] == "slow" else ("Error", "bold red")
-        console.print(_safe_text(f"{label}: {issue['message']}", style))
-    _print_rest(console, report["findings"][_MAX_ISSUES:], "faults")
-    if report["ok"]:
-        console.print(_safe_text("All results are correct.", "bold green"))
+    times |= {"send and receive": links} if links else {}
+    rows = [(name, f"{1e3 * min(each):.2f} to {1e3 * max(each):.2f} ms") for name, each in times.items()]
+    lines = [f"{report['world_size']} ranks, {report['bytes'] / 2**20:g} MiB each", _two_columns(rows)]
+    issues = report["findings"]
+    lines += [f"{'Note' if each['kind'] == 'slow' else 'Error'}: {each['message']}" for each in issues[:_MAX_ISSUES]]
+    lines += _rest(issues[_MAX_ISSUES:], "faults")
+    lines += ["All results are correct."] if report["ok"] else []
+    return _text(lines)
 
 
-def render_explanations(console: Console, explanations: Sequence[Explanation]) -> None:
-    """Print explanations of errors.
-
-    Args:
-        console: Console to print to, at least 60 columns wide.
-        explanations: The errors in the order of the report, at least one.
-    """
-    for index, found in enumerate(explanations):
-        if index:
-            console.print()
+def format_explanations(explanations: Sequence[Explanation]) -> str:
+    """Return explanations of errors, in their order."""
+    parts = []
+    for found in explanations:
         more = f" (and {found.count - 1} more)" if found.count > 1 else ""
-        console.print(_safe_text(f"Line {found.line_number}{more}: {found.line}", "bold"))
-        evidence = "reported from a real card" if found.error.on_card else "not reported from a real card"
+        reported = f"{'' if found.error.on_card else 'not '}reported from a real card"
         rows = [
             ("Cause", found.error.cause),
             ("Cure", found.error.cure),
-            ("Source", f"{found.error.source} ({evidence})"),
+            ("Source", f"{found.error.source} ({reported})"),
         ]
-        console.print(_two_columns(rows))
+        parts.append(_text([f"Line {found.line_number}{more}: {found.line}", _two_columns(rows)]))
+    return "\n\n".join(parts)
 
 
-def render_migration(console: Console, files: Sequence[SourceFile], fixed: int, *, is_fixing: bool) -> None:
-    """Print the CUDA idioms of files by line, with what to write instead, and how many were changed.
+def format_migration(files: Sequence[SourceFile], fixed: int, *, fix: bool) -> str:
+    """Return the lines of files that use CUDA, with what to write instead, and how many were changed.
 
     Args:
-        console: Console to print to.
-        files: The files with the idioms that they have (left).
-        fixed: Number of idioms that were changed.
-        is_fixing: Whether the files were changed.
+        files: The files with the usages that they (still) have.
+        fixed: Number of usages that were changed.
+        fix: Whether the files were changed.
     """
-    safe = 0
-    for source in files:
-        for finding in source.findings:
-            safe += finding.edit is not None
-            line = f"{source.path}:{finding.line}:{finding.column}: {finding.found}"
-            console.print(_safe_text(line, "bold"))
-            change = f" [--fix: {finding.edit.text}]" if finding.edit is not None else ""
-            console.print(Text("  "), _safe_text(f"{finding.advice}{change}"), sep="")
-    total = sum(len(source.findings) for source in files)
+    usages = [(source, usage) for source in files for usage in source.usages]
+    lines = []
+    for source, usage in usages:
+        change = f" [--fix: {usage.edit.text}]" if usage.edit is not None else ""
+        lines += [f"{source.path}:{usage.line}:{usage.column}: {usage.found}", f"  {usage.hint}{change}"]
     names = f"{len(files)} file{'s' * (len(files) != 1)}"
-    if is_fixing:
-        console.print(_safe_text(f"{fixed} changed, {total} left to change by hand, in {names}."))
-    elif total:
-        console.print(_safe_text(f"{total} to change in {names}, of which `--fix` changes {safe}."))
+    if fix:
+        lines.append(f"{fixed} changed, {len(usages)} left to change by hand, in {names}.")
+    elif usages:
+        safe = sum(usage.edit is not None for _, usage in usages)
+        lines.append(f"{len(usages)} to change in {names}, of which `--fix` changes {safe}.")
     else:
-        console.print(_safe_text(f"No CUDA in {names}.", "bold green"))
+        lines.append(f"No CUDA in {names}.")
+    return _text(lines)
 
 
 def _state(check: Check) -> str:
@@ -153,23 +129,21 @@ def _state(check: Check) -> str:
     return "OK" if check.is_done else "Unknown"
 
 
-def _print_problem(console: Console, where: str, blocks_training: bool, message: str, hint: str) -> None:
-    label, style = ("Error", "bold red") if blocks_training else ("Note", "bold yellow")
-    console.print(_safe_text(f"{label}: {where}{message}", style))
-    console.print(Padding(_safe_text(hint), (0, 0, 0, 2)))
+def _problem(blocks_training: bool, message: str, hint: str) -> list[str]:
+    return [f"{'Error' if blocks_training else 'Note'}: {message}", f"  {hint}"]
 
 
-def _two_columns(rows: Sequence[tuple[str, str]]) -> Table:
-    """Return a table of which the second column wraps."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(_safe_text(name), _safe_text(value))
-    return table
+def _rest(rest: Sequence[object], what: str) -> list[str]:
+    return [f"  ... and {len(rest)} more {what}, which `--json` lists"] if rest else []
 
 
-def _safe_text(text: str, style: str = "") -> Text:
-    """Return text in printable ASCII, whose markup is not interpreted."""
-    # Text instead of str, because rich would interpret markup in messages of drivers and libraries.
-    return Text("\n".join(printable(line) if line.strip() else "" for line in text.splitlines()), style=style)
+def _two_columns(rows: Sequence[tuple[str, str]]) -> str:
+    """Return lines of two columns, of which the second one wraps."""
+    formatter = HelpFormatter()
+    if rows:
+        formatter.write_dl(rows, col_max=40, col_spacing=1)
+    return formatter.getvalue().rstrip("\n")
+
+
+def _text(lines: Sequence[str]) -> str:
+    return _NOT_PLAIN.sub("?", "\n".join(lines))

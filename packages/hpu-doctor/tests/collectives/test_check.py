@@ -4,7 +4,7 @@ import dataclasses
 from datetime import timedelta
 from unittest import mock
 
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store
 
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.check import connect, gather

@@ -5,17 +5,14 @@ from dataclasses import replace
 import pytest
 
 from hpu_doctor.collectives.issues import find_issues, to_json
-from hpu_doctor.collectives.measurement import RankReport, RankResult
+from hpu_doctor.collectives.measurement import RankReport
 
 
-def _reports(ranks: list[RankResult]) -> list[RankReport | None]:
-    return [RankReport(result=rank) for rank in ranks]
-
-
-def _ranks(count: int = 4, hosts: int = 1) -> list[RankResult]:
+def _ranks(count: int = 4, hosts: int = 1) -> list[RankReport]:
     return [
-        RankResult(
+        RankReport(
             rank=rank,
+            is_finished=True,
             host=f"node-{rank * hosts // count}",
             local_seconds=1.0,
             link_seconds={
@@ -30,13 +27,13 @@ def _ranks(count: int = 4, hosts: int = 1) -> list[RankResult]:
 
 def test_links_between_machines_are_slower() -> None:
     """They are compared among themselves."""
-    assert find_issues(_reports(_ranks(hosts=2))) == ()
+    assert find_issues(_ranks(hosts=2)) == ()
 
 
 def test_slow_link_is_named() -> None:
     ranks = _ranks()
     ranks[2] = replace(ranks[2], link_seconds={**ranks[2].link_seconds, 0: 5.0})
-    (issue,) = find_issues(_reports(ranks))
+    (issue,) = find_issues(ranks)
 
     assert (issue.kind, issue.ranks) == ("slow", (0, 2))
     assert issue.message == "the link from rank 0 to rank 2 takes 5.0 times as long as the others"
@@ -47,31 +44,31 @@ def test_rank_with_slow_links_is_named() -> None:
     slow = [
         replace(r, link_seconds={s: 9.0 if 3 in {s, r.rank} else t for s, t in r.link_seconds.items()}) for r in ranks
     ]
-    (issue,) = find_issues(_reports(slow))
+    (issue,) = find_issues(slow)
 
-    assert issue.message == "every link of rank 3 on node-0 is slow"
+    assert issue.message == "6 links of rank 3 on node-0 within it take 9.0 times as long as the others"
 
 
 def test_machines_of_one_host_name_stay_apart() -> None:
     """The slower links between them are compared among themselves."""
     ranks = [replace(rank, host="localhost", boot_id=rank.host) for rank in _ranks(hosts=2)]
 
-    assert find_issues(_reports(ranks)) == ()
+    assert find_issues(ranks) == ()
 
 
 def test_wrong_link_is_named() -> None:
     ranks = _ranks()
     ranks[2] = replace(ranks[2], wrong_links=(1,), wrong=("all-reduce",))
-    (issue,) = find_issues(_reports(ranks))
+    (issue,) = find_issues(ranks)
 
     assert (issue.kind, issue.ranks) == ("wrong", (1, 2))
 
 
 def test_ranks_that_did_not_report_or_failed_are_named() -> None:
     """Those that only waited for them are not."""
-    waiting = RankReport(phases=("barrier",))
-    failed = RankReport(error="RuntimeError: no card")
-    issues = find_issues([waiting, None, failed, *_reports(_ranks(1))])
+    waiting = RankReport(rank=0, phases=("barrier",))
+    failed = RankReport(rank=2, error="RuntimeError: no card")
+    issues = find_issues([waiting, None, failed, *_ranks(1)])
 
     assert [issue.message for issue in issues] == [
         "rank 1 did not report; see its own output",
@@ -88,19 +85,19 @@ def test_ranks_that_did_not_report_or_failed_are_named() -> None:
     ],
 )
 def test_rank_behind_the_others_is_named(phases: list[tuple[str, ...]], message: str) -> None:
-    (issue,) = find_issues([RankReport(phases=names) for names in phases])
+    (issue,) = find_issues([RankReport(rank=rank, phases=names) for rank, names in enumerate(phases)])
 
     assert (issue.kind, issue.message) == ("missing", message)
 
 
 @pytest.mark.parametrize(("missing", "ok"), [([], True), ([None], False)])
 def test_report_is_ok_unless_a_rank_is_wrong_or_missing(missing: list[None], ok: bool) -> None:
-    reports = [*_reports(_ranks(2)), *missing]
+    reports = [*_ranks(2), *missing]
 
     assert to_json(len(reports), 1024, reports, find_issues(reports))["ok"] is ok
 
 
-def _slow_machine(count: int, hosts: int) -> list[RankResult]:
+def _slow_machine(count: int, hosts: int) -> list[RankReport]:
     """Return ranks of which those of the machine node-1 have slow links to other machines."""
     return [
         replace(
@@ -116,21 +113,19 @@ def _slow_machine(count: int, hosts: int) -> list[RankResult]:
 
 def test_machine_with_slow_links_is_one_finding() -> None:
     """Its 384 links have one cause."""
-    (issue,) = find_issues(_reports(_slow_machine(32, hosts=4)))
+    (issue,) = find_issues(_slow_machine(32, hosts=4))
 
     assert issue.ranks == tuple(range(8, 16))
-    assert issue.message == (
-        "every link between node-1 (ranks 8-15) and other machines is slow: 5.0 times as long as the others"
-    )
+    assert issue.message == ("384 links of ranks 8-15 on node-1 to other machines take 5.0 times as long as the others")
 
 
 def test_a_few_fast_links_do_not_hide_a_slow_machine() -> None:
     ranks = _slow_machine(32, hosts=4)
     ranks[8] = replace(ranks[8], link_seconds={**ranks[8].link_seconds, 0: 8.0})
 
-    (issue,) = find_issues(_reports(ranks))
+    (issue,) = find_issues(ranks)
 
-    assert issue.message.startswith("383 of 384 links between node-1 (ranks 8-15) and other machines are slow")
+    assert issue.message.startswith("383 links of ranks 8-15 on node-1 to other machines take")
 
 
 def test_slow_links_between_two_machines_are_one_finding() -> None:
@@ -138,7 +133,7 @@ def test_slow_links_between_two_machines_are_one_finding() -> None:
     slow = {0: 40.0, 1: 80.0}
     ranks[8:10] = [replace(rank, link_seconds={**rank.link_seconds, **slow}) for rank in ranks[8:10]]
 
-    (issue,) = find_issues(_reports(ranks))
+    (issue,) = find_issues(ranks)
 
     assert issue.ranks == (0, 1, 8, 9)
     assert issue.message == "4 links from node-0 to node-1 take 5.0 to 10.0 times as long as the others"
@@ -147,13 +142,13 @@ def test_slow_links_between_two_machines_are_one_finding() -> None:
 def test_slow_ranks_of_a_machine_are_one_finding() -> None:
     ranks = [replace(rank, local_seconds=4.0 if rank.host == "node-1" else 1.0) for rank in _ranks(32, hosts=4)]
 
-    (issue,) = find_issues(_reports(ranks))
+    (issue,) = find_issues(ranks)
 
     assert issue.message == "ranks 8-15 on node-1 compute 4.0 times as long as the others"
 
 
 def test_ranks_that_fail_alike_are_one_finding() -> None:
-    failed: list[RankReport | None] = [RankReport(error="RuntimeError: no card")] * 8
+    failed: list[RankReport | None] = [RankReport(rank=0, error="RuntimeError: no card")] * 8
 
     messages = [issue.message for issue in find_issues([*failed, *[None] * 8])]
 
@@ -174,6 +169,6 @@ def test_each_link_is_compared_once_with_the_others() -> None:
         replace(rank, link_seconds={source: Counted(seconds) for source, seconds in rank.link_seconds.items()})
         for rank in _ranks(64, hosts=8)
     ]
-    assert find_issues(_reports(ranks)) == ()
+    assert find_issues(ranks) == ()
     # n log n of 64 * 63 links.
     assert links < 64 * 63 * 20

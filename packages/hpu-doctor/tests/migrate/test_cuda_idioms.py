@@ -103,10 +103,10 @@ def test_safe_idiom_is_replaced(line: str, expected: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("line", "word"), _BY_HAND)
 def test_idiom_that_depends_on_the_program_is_explained(line: str, word: str, tmp_path: Path) -> None:
-    findings = find(ast.parse(_TORCH + line))
+    usages = find(ast.parse(_TORCH + line))
 
-    assert any(word in finding.advice for finding in findings)
-    assert findings[0].line == 3 + ("CUDAExtension(" in line) * (findings[0].line - 3)
+    assert any(word in usage.hint for usage in usages)
+    assert usages[0].line == 3 + ("CUDAExtension(" in line) * (usages[0].line - 3)
     assert _fix(line, tmp_path) == line
 
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_core.info import SystemInfo
-    from hpu_doctor.verify.report import Report
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -56,14 +55,16 @@ def test_folder_must_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_system: SystemInfo) -> Callable[..., Report]:
+def run_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_system: SystemInfo
+) -> Callable[..., dict[str, Any]]:
     """Return a function that tries two assumptions, of which the programs are an outcome or an error."""
     monkeypatch.setattr(info, "collect", lambda: simulated_system)
     monkeypatch.setattr(bridge, "is_installed", lambda: True)
-    monkeypatch.setattr(runner.Target, "of", lambda *_: TARGET)
+    monkeypatch.setattr(runner.Target, "of", lambda _: TARGET)
     assumptions = [make_assumption(id="first"), make_assumption(id="second")]
 
-    def run(error: BaseException | None = None) -> Report:
+    def run(error: BaseException | None = None) -> dict[str, Any]:
         def results(*_: object, **__: object) -> Iterator[Outcome]:
             yield Outcome(assumption=assumptions[0], state="holds", seen=1)
             if error is not None:
@@ -76,7 +77,7 @@ def run_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_system: S
     return run
 
 
-def test_report_has_what_was_tried(run_two: Callable[..., Report], tmp_path: Path) -> None:
+def test_report_has_what_was_tried(run_two: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     found = run_two(KeyboardInterrupt())
     first, second = found["entries"]
 
@@ -92,7 +93,7 @@ def test_report_has_what_was_tried(run_two: Callable[..., Report], tmp_path: Pat
 
 @pytest.mark.parametrize("arguments", [["verify", "--json"], ["--json", "verify"]])
 def test_report_is_printed_as_json(
-    run_two: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+    run_two: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     """As of each command."""
     found = run_two()
@@ -112,7 +113,7 @@ def test_machine_without_a_card(
 ) -> None:
     monkeypatch.setattr(info, "collect", lambda: simulated_system)
     monkeypatch.setattr(bridge, "is_installed", lambda: installed)
-    monkeypatch.setattr(runner.Target, "of", lambda *_: dataclasses.replace(TARGET, cards=0))
+    monkeypatch.setattr(runner.Target, "of", lambda _: dataclasses.replace(TARGET, cards=0))
 
     result = CliRunner().invoke(main, ["verify", "--out", str(tmp_path / "report")])
 

@@ -38,7 +38,7 @@ SLOW = (modes.COMPILE.title, media.SUBJECT.title)
 SHOWN = [
     pytest.param(each.id, marks=(pytest.mark.slow, pytest.mark.timeout(120))) if each.subject in SLOW else each.id
     for each in register.assumptions()
-    if not (each.simulator or each.variables)
+    if not (each.reason or each.variables)
 ]
 
 
@@ -130,18 +130,6 @@ def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(mutations.ON_A_SIMULATED_CARD) - set(mutations.FRESH)))
-def test_program_notices_a_simulated_card(machines: Machines, name: str) -> None:
-    """Strict mode is what a card does: without it, the simulator is the changed behavior."""
-    assumption = register.find(name)
-
-    result = machines.seen(assumption)
-
-    assert "not_tried" not in result
-    assert not is_expected(assumption.expected, result.get("seen")), result
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", mutations.FRESH)
 def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
     """Settings that the bridge reads when it is loaded."""
@@ -157,6 +145,6 @@ def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
 
 def test_every_assumption_has_a_mutation() -> None:
     """Except for those on the driver, which test_discovery.py tries on a made-up machine."""
-    broken = {name.partition("/")[0] for _, name in PAIRS} | {*mutations.FRESH, *mutations.ON_A_SIMULATED_CARD}
+    broken = {name.partition("/")[0] for _, name in PAIRS} | {*mutations.FRESH}
 
     assert broken == {each.id for each in register.assumptions() if each.subject != discovery.SUBJECT.title}

@@ -5,15 +5,16 @@ import json
 import threading
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined] # Public, but not for type checkers.
 
 from hpu_core import bridge, hccl
+from hpu_core.distributed.rendezvous import Job, open_store
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.issues import find_issues, to_json
-from hpu_doctor.collectives.measurement import HCCLGroup, RankReport, RankResult, measure
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+from hpu_doctor.collectives.measurement import HCCLGroup, RankReport, measure
 
 # float32 elements in one MiB.
 _ELEMENTS: Final = 1 << 18
@@ -35,40 +36,39 @@ def run_rank(env: LauncherEnv, *, mib: int, timeout: timedelta) -> dict[str, Any
     """
     size = -(-mib * _ELEMENTS // env.world_size) * env.world_size
     store = connect(env, timeout)
-    results: list[RankResult] = []
-    errors: list[str] = []
+    reports: list[RankReport] = []
     phases: list[str] = []
 
     def work() -> None:
         try:
             # Over a connection of its own, which blocks while it waits for another rank.
             _init_process_group(env, connect(env, timeout), timeout)
-            results.append(measure(env, HCCLGroup(), size, enter=phases.append))
+            reports.append(measure(env, HCCLGroup(), size, phases.append))
         except Exception as error:  # noqa: BLE001 - rank 0 reports any error of any rank.
-            errors.append(f"{type(error).__name__}: {error}".splitlines()[0])
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+            reports.append(RankReport(rank=env.rank, error=message, phases=phases))
 
     # In a thread, because a collective of HCCL waits without a timeout for a rank that does not join it.
     thread = threading.Thread(target=work, name="check-collectives", daemon=True)
     thread.start()
     thread.join(timeout.total_seconds())
-    own = RankReport(result=results[0] if results else None, error=errors[0] if errors else None, phases=tuple(phases))
+    own = reports[0] if reports else RankReport(rank=env.rank, phases=phases)
     values = gather(store, env, asdict(own))
     if values is None:
         return None
-    reports = [None if value is None else RankReport.from_json(value) for value in values]
-    return to_json(env.world_size, size, reports, find_issues(reports))
+    received = [None if value is None else RankReport.from_json(value) for value in values]
+    return to_json(env.world_size, size, received, find_issues(received))
 
 
-def _init_process_group(env: LauncherEnv, store: "Store", timeout: timedelta) -> None:
-    import torch.distributed as dist
-
+def _init_process_group(env: LauncherEnv, store: Store, timeout: timedelta) -> None:
     hccl.initialize_hccl(env.world_size, env.rank, env.local_rank)
     bridge.open_device()
-    prefixed = dist.PrefixStore("hccl", store)  # type: ignore[attr-defined] # Public, but not for type checkers.
-    dist.init_process_group("hccl", store=prefixed, rank=env.rank, world_size=env.world_size, timeout=timeout)
+    dist.init_process_group(
+        "hccl", store=PrefixStore("hccl", store), rank=env.rank, world_size=env.world_size, timeout=timeout
+    )
 
 
-def connect(env: LauncherEnv, timeout: timedelta) -> "Store":
+def connect(env: LauncherEnv, timeout: timedelta) -> Store:
     """Connect to the store of the job, which rank 0 or torchrun's agent serves.
 
     Args:
@@ -79,16 +79,11 @@ def connect(env: LauncherEnv, timeout: timedelta) -> "Store":
         RankFailedError: Rank 0 does not answer.
         RuntimeError: The store cannot be opened.
     """
-    from torch.distributed import PrefixStore  # type: ignore[attr-defined] # Not for type checkers.
-
-    from hpu_core.distributed.rendezvous import Job, open_store
-
     job = Job(env.address, int(env.port), env.rank, env.local_rank, env.world_size, timeout)
-    prefixed: Store = PrefixStore("hpu-doctor", open_store(job, server=job.hosts_store))
-    return prefixed
+    return PrefixStore("hpu-doctor", open_store(job, server=job.hosts_store))
 
 
-def gather(store: "Store", env: LauncherEnv, value: Any) -> list[Any] | None:
+def gather(store: Store, env: LauncherEnv, value: Any) -> list[Any] | None:
     """Send a value to rank 0.
 
     Args:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from hpu_doctor.collectives.measurement import ALL_REDUCE, REDUCE_SCATTER, RankReport, RankResult
+from hpu_doctor.collectives.measurement import ALL_REDUCE, REDUCE_SCATTER, RankReport
 from hpu_doctor.name_ranges import format_ranks, number_hosts
 
 SCHEMA: Final = 1
 
 # A rank or link is slow if it takes so many times as long as the median of the others.
 _SLOW: Final = 3.0
-# A machine or rank is at fault if so many of its links are: a slow link of one rank is no fault of the other.
+# A rank is at fault if so many of its links are: a slow link of one rank is no fault of the other.
 _MOST: Final = 0.75
 
 # Ranks of a link, the sending one first.
@@ -45,7 +45,7 @@ def find_issues(reports: Sequence[RankReport | None]) -> tuple[Issue, ...]:
     Args:
         reports: Report of each rank; None for one that has sent none.
     """
-    results = [report.result for report in reports if report is not None and report.result is not None]
+    results = [report for report in reports if report is not None and report.is_finished]
     names = number_hosts((result.host, result.boot_id) for result in results)
     results = [replace(result, host=name) for result, name in zip(results, names, strict=True)]
     return (
@@ -66,21 +66,21 @@ def to_json(
         "bytes": 4 * size,
         "ok": not any(issue.kind != "slow" for issue in issues),
         "findings": [asdict(issue) for issue in issues],
-        "ranks": [None if report is None or report.result is None else asdict(report.result) for report in reports],
+        "ranks": [asdict(report) if report is not None and report.is_finished else None for report in reports],
     }
 
 
 def _missing(reports: Sequence[RankReport | None]) -> list[Issue]:
     """Return the ranks that did not finish; those that only waited for others are not named."""
-    silent = [rank for rank, report in enumerate(reports) if report is None]
+    absent = [rank for rank, report in enumerate(reports) if report is None]
     failed: dict[str, list[int]] = {}
-    waiting: dict[int, tuple[str, ...]] = {}
+    waiting: dict[int, Sequence[str]] = {}
     for rank, report in enumerate(reports):
         if report is not None and report.error is not None:
             failed.setdefault(report.error, []).append(rank)
-        elif report is not None and report.result is None:
+        elif report is not None and not report.is_finished:
             waiting[rank] = report.phases
-    messages = {"did not report; see its own output": silent} if silent else {}
+    messages = {"did not report; see its own output": absent} if absent else {}
     messages |= {f"failed: {error}": ranks for error, ranks in failed.items()}
     if waiting and not messages:
         min_count = min(map(len, waiting.values()))
@@ -92,7 +92,7 @@ def _missing(reports: Sequence[RankReport | None]) -> list[Issue]:
     ]
 
 
-def _wrong(results: Sequence[RankResult]) -> list[Issue]:
+def _wrong(results: Sequence[RankReport]) -> list[Issue]:
     """Return the ranks and links with wrong values; a collective is named if no rank or link explains it."""
     bad = {(source, r.rank) for r in results for source in (*r.wrong_links, *r.wrong_sources)}
     received = Counter(source for source, rank in bad if source != rank)
@@ -119,13 +119,13 @@ def _wrong(results: Sequence[RankResult]) -> list[Issue]:
     return issues
 
 
-def _slow_ranks(results: Sequence[RankResult]) -> list[Issue]:
+def _slow_ranks(results: Sequence[RankReport]) -> list[Issue]:
     times = sorted(result.local_seconds for result in results)
     slow: dict[str, dict[int, float]] = {}
     for result in results:
-        usual = _median_of_others(times, result.local_seconds)
-        if usual is not None and result.local_seconds > _SLOW * usual:
-            slow.setdefault(result.host, {})[result.rank] = result.local_seconds / usual
+        median = _median_of_others(times, result.local_seconds)
+        if median is not None and result.local_seconds > _SLOW * median:
+            slow.setdefault(result.host, {})[result.rank] = result.local_seconds / median
     return [
         _slow(
             ranks,
@@ -135,62 +135,52 @@ def _slow_ranks(results: Sequence[RankResult]) -> list[Issue]:
     ]
 
 
-def _slow_links(results: Sequence[RankResult]) -> list[Issue]:
-    """Return slow machines, then slow ranks, then what is left of the slow links."""
+def _slow_links(results: Sequence[RankReport]) -> list[Issue]:
+    """Return the ranks of which most links are slow, by machine, then what is left of the slow links."""
     hosts = _hosts(results)
     slow = _find_slow_links(results, hosts)
     ranks_of: dict[str, set[int]] = {}
     for rank, host in hosts.items():
         ranks_of.setdefault(host, set()).add(rank)
     issues = []
-    outside = [link for link in slow if hosts[link[0]] != hosts[link[1]]]
-    per_host = Counter(hosts[rank] for link in outside for rank in link)
-    for host, count in per_host.items():
-        ranks = ranks_of[host]
-        possible = 2 * len(ranks) * (len(hosts) - len(ranks))
-        # With two machines, the links between them are those of both.
-        if len(ranks_of) > 2 and count >= _MOST * possible:  # noqa: PLR2004 - see above.
-            own = [slow.pop(link) for link in outside if link in slow and not ranks.isdisjoint(link)]
-            message = _count(count, possible, f"between {host} ({format_ranks(ranks)}) and other machines")
-            issues.append(_slow(ranks, f"{message}: {_times(own)}"))
-    per_rank = Counter(rank for link in slow for rank in link)
-    possible = 2 * (len(hosts) - 1)
-    for host, ranks in ranks_of.items():
-        # With two ranks, both links are those of both ranks.
-        bad = {rank for rank in ranks if len(hosts) > 2 and per_rank[rank] >= _MOST * possible}  # noqa: PLR2004
-        if bad:
-            message = _count(
-                sum(per_rank[rank] for rank in bad), possible * len(bad), f"of {format_ranks(bad)} on {host}"
-            )
-            issues.append(_slow(bad, message))
-            slow = {link: times for link, times in slow.items() if bad.isdisjoint(link)}
+    for inside in (False, True):
+        links = {link for link in slow if (hosts[link[0]] == hosts[link[1]]) is inside}
+        count = Counter(rank for link in links for rank in link)
+        for host, ranks in ranks_of.items():
+            possible = 2 * (len(ranks) - 1 if inside else len(hosts) - len(ranks))
+            bad = {rank for rank in ranks if count[rank] > 0 and count[rank] >= _MOST * possible}
+            own = [slow.pop(link) for link in sorted(links) if link in slow and not bad.isdisjoint(link)]
+            if own:
+                where = "within it" if inside else "to other machines"
+                message = f"{len(own)} links of {format_ranks(bad)} on {host} {where} take {_times(own)}"
+                issues.append(_slow(sorted(bad), message))
     groups = sorted(_between_machines(slow, hosts), key=lambda links: -max(slow[link] for link in links))
-    for links in groups:
-        verb = "takes" if len(links) == 1 else "take"
-        issues.append(_slow(_ends(links), f"{_name(links, hosts)} {verb} {_times(slow[link] for link in links)}"))
+    for each in groups:
+        verb = "takes" if len(each) == 1 else "take"
+        issues.append(_slow(_ends(each), f"{_name(each, hosts)} {verb} {_times(slow[link] for link in each)}"))
     return issues
 
 
-def _find_slow_links(results: Sequence[RankResult], hosts: Mapping[int, str]) -> dict[_Link, float]:
+def _find_slow_links(results: Sequence[RankReport], hosts: Mapping[int, str]) -> dict[_Link, float]:
     """Return how many times longer each slow link takes; those within and between machines are compared apart."""
-    usual: dict[bool, list[float]] = {True: [], False: []}
+    times: dict[bool, list[float]] = {True: [], False: []}
     for result in results:
         for source, seconds in result.link_seconds.items():
             if source in hosts:
-                usual[hosts[source] == result.host].append(seconds)
-    for times in usual.values():
-        times.sort()
+                times[hosts[source] == result.host].append(seconds)
+    for each in times.values():
+        each.sort()
     slow = {}
     for result in results:
         for source, seconds in result.link_seconds.items():
             if source in hosts:
-                median = _median_of_others(usual[hosts[source] == result.host], seconds)
+                median = _median_of_others(times[hosts[source] == result.host], seconds)
                 if median is not None and seconds > _SLOW * median:
                     slow[source, result.rank] = seconds / median
     return slow
 
 
-def _hosts(results: Sequence[RankResult]) -> dict[int, str]:
+def _hosts(results: Sequence[RankReport]) -> dict[int, str]:
     return {result.rank: result.host for result in results}
 
 
@@ -217,10 +207,6 @@ def _ends(links: Sequence[_Link]) -> tuple[int, ...]:
 
 def _slow(ranks: Iterable[int], message: str) -> Issue:
     return Issue(kind="slow", ranks=tuple(ranks), message=message)
-
-
-def _count(count: int, possible: int, where: str) -> str:
-    return f"every link {where} is slow" if count == possible else f"{count} of {possible} links {where} are slow"
 
 
 def _times(factors: Iterable[float]) -> str:

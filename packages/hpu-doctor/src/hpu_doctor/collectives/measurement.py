@@ -3,16 +3,17 @@
 import functools
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from hpu_core import bridge
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from hpu_core import bridge, collectives
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.machine import read_boot_id
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ALL_REDUCE: Final = "all-reduce"
 ALL_GATHER: Final = "all-gather"
@@ -26,13 +27,16 @@ _PERIOD: Final = 251
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankResult:
-    """Measurements of one rank.
+class RankReport:
+    """What a rank reports; its measurements are those of a rank that has finished.
 
     Attributes:
         rank: The rank.
         host: Host name of its machine.
         boot_id: The kernel's id of this boot, by which machines of one host name differ.
+        error: The error that ended it.
+        phases: Names of the collectives that it has entered, in order.
+        is_finished: Whether it has measured all of them.
         local_seconds: Time of a computation without communication.
         seconds: Time of each collective, by name.
         wrong: Names of the collectives with wrong values.
@@ -42,68 +46,42 @@ class RankResult:
     """
 
     rank: int
-    host: str
+    host: str = ""
     boot_id: str = ""
-    local_seconds: float
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    wrong: tuple[str, ...] = ()
-    wrong_sources: tuple[int, ...] = ()
-    link_seconds: Mapping[int, float] = field(default_factory=dict)
-    wrong_links: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "RankResult":
-        """Return the result that `dataclasses.asdict` and JSON have made plain data of."""
-        links = {int(rank): seconds for rank, seconds in values["link_seconds"].items()}
-        return cls(**{**values, "link_seconds": links})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
-    """What a rank reports.
-
-    Attributes:
-        result: Its measurements, None if it has not finished.
-        error: The error that ended it.
-        phases: Names of the collectives that it has entered, in order.
-    """
-
-    result: RankResult | None = None
     error: str | None = None
-    phases: tuple[str, ...] = ()
+    phases: Sequence[str] = ()
+    is_finished: bool = False
+    local_seconds: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    wrong: Sequence[str] = ()
+    wrong_sources: Sequence[int] = ()
+    link_seconds: Mapping[int, float] = field(default_factory=dict)
+    wrong_links: Sequence[int] = ()
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "RankReport":
         """Return the report that `dataclasses.asdict` and JSON have made plain data of."""
-        result = None if values["result"] is None else RankResult.from_json(values["result"])
-        return cls(result=result, error=values["error"], phases=tuple(values["phases"]))
+        links = {int(rank): seconds for rank, seconds in values["link_seconds"].items()}
+        return cls(**{**values, "link_seconds": links})
 
 
 class HCCLGroup:
     """Collectives of torch's default process group."""
 
-    def all_reduce(self, tensor: "Tensor") -> None:
+    def all_reduce(self, tensor: Tensor) -> None:
         """Sum a tensor over all ranks, in place."""
-        import torch.distributed as dist
-
         dist.all_reduce(tensor)
 
-    def all_gather(self, output: "Tensor", tensor: "Tensor") -> None:
+    def all_gather(self, output: Tensor, tensor: Tensor) -> None:
         """Write the tensors of all ranks to `output`."""
-        import torch.distributed as dist
-
         dist.all_gather(list(output.chunk(dist.get_world_size())), tensor)
 
-    def reduce_scatter(self, output: "Tensor", tensor: "Tensor") -> None:
+    def reduce_scatter(self, output: Tensor, tensor: Tensor) -> None:
         """Write this rank's part of the sum over all ranks to `output`."""
-        import torch.distributed as dist
-
         dist.reduce_scatter(output, list(tensor.chunk(dist.get_world_size())))
 
-    def shift(self, output: "Tensor", tensor: "Tensor", distance: int) -> None:
+    def shift(self, output: Tensor, tensor: Tensor, distance: int) -> None:
         """Send a tensor to the rank `distance` after this one, and receive one from the rank as far before it."""
-        import torch.distributed as dist
-
         rank, size = dist.get_rank(), dist.get_world_size()
         operations = [
             dist.P2POp(dist.isend, tensor, (rank + distance) % size),
@@ -112,51 +90,28 @@ class HCCLGroup:
         for work in dist.batch_isend_irecv(operations):
             work.wait()
 
-    def barrier(self) -> None:
-        """Wait until all ranks are here and their devices are idle."""
-        from hpu_core import collectives
 
-        collectives.barrier()
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-        bridge.synchronize()
-
-
-def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in tests.
-    env: LauncherEnv,
-    group: HCCLGroup,
-    size: int,
-    *,
-    device: str = "hpu",
-    clock: Callable[[], float] = time.perf_counter,
-    enter: Callable[[str], object] | None = None,
-) -> RankResult:
+def measure(env: LauncherEnv, group: HCCLGroup, size: int, enter: Callable[[str], object]) -> RankReport:
     """Run the collectives on this rank, and compare their values.
 
     Args:
         env: Rank of this process.
         group: Collectives of the job.
         size: Number of float32 elements that each rank contributes, a multiple of the world size.
-        device: Device of the tensors.
-        clock: Clock in seconds.
         enter: Called with the name of each collective before it starts.
     """
-    import torch
-
     pattern = (torch.arange(size) % _PERIOD).to(torch.float32)
     ranks = range(env.world_size)
     total = pattern * env.world_size + sum(rank % _PERIOD for rank in ranks)
 
-    def expected(rank: int) -> "Tensor":
+    def expected(rank: int) -> Tensor:
         return pattern + rank % _PERIOD
 
-    own = expected(env.rank).to(device)
+    own = expected(env.rank).to("hpu")
 
     def timed(phase: str, collective: Callable[[], object]) -> float:
-        if enter is not None:
-            enter(phase)
-        return _min_seconds(group, collective, clock)
+        enter(phase)
+        return _min_seconds(collective)
 
     reduced, gathered = torch.empty_like(own), own.new_empty(size * env.world_size)
     part = own.new_empty(size // env.world_size)
@@ -182,8 +137,9 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
         link_seconds[source] = timed(f"{LINKS} at distance {distance}", shift)
         if not torch.equal(received.cpu(), expected(source)):
             wrong_links.append(source)
-    return RankResult(
+    return RankReport(
         rank=env.rank,
+        is_finished=True,
         host=socket.gethostname(),
         boot_id=read_boot_id(),
         local_seconds=local_seconds,
@@ -195,13 +151,13 @@ def measure(  # noqa: PLR0913 - clock, device and communicator are replaced in t
     )
 
 
-def _min_seconds(group: HCCLGroup, function: Callable[[], object], clock: Callable[[], float]) -> float:
+def _min_seconds(function: Callable[[], object]) -> float:
     seconds = []
     for _ in range(_REPEATS):
-        group.barrier()
-        start = clock()
+        collectives.barrier()
+        start = time.perf_counter()
         function()
-        group.synchronize()
-        seconds.append(clock() - start)
+        bridge.synchronize()
+        seconds.append(time.perf_counter() - start)
     # A tenth of a microsecond: a report of 1,024 ranks has a million times.
     return round(min(seconds), 7)

@@ -40,29 +40,29 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Idiom of CUDA in a file.
+class Usage:
+    """One use of CUDA in a file.
 
     Attributes:
         line: Its line, from 1.
         column: Its first character, from 1.
         found: The idiom in a few words.
-        advice: What to write instead.
+        hint: What to write instead.
         edit: Change that keeps the meaning; None if that depends on the program.
     """
 
     line: int
     column: int
     found: str
-    advice: str
+    hint: str
     edit: Edit | None = None
 
 
-def find(tree: ast.Module) -> list[Finding]:
+def find(tree: ast.Module) -> list[Usage]:
     """Return the idioms in a file, in order."""
     finder = _Finder(tree)
     finder.visit(tree)
-    return sorted(finder.findings, key=lambda finding: (finding.line, finding.column))
+    return sorted(finder.usages, key=lambda usage: (usage.line, usage.column))
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
@@ -81,9 +81,9 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 class _Finder(ast.NodeVisitor):
     def __init__(self, tree: ast.Module) -> None:
-        self.findings: list[Finding] = []
+        self.usages: list[Usage] = []
         self._names = imported_names(tree)
-        # Nodes that a finding covers already, and those that are a statement by themselves.
+        # Nodes that a usage includes already, and those that are a statement by themselves.
         self._done: set[int] = set()
         self._statements: set[int] = set()
 
@@ -146,9 +146,9 @@ class _Finder(ast.NodeVisitor):
         name = self._full_name(node)
         rule = rule_of(name)
         if rule is not None and id(node) not in self._done:
-            self._cover(node)
+            self._mark_done(node)
             edit = _edit(node, rule.name, rule.needs) if rule.name and name in NAMES else None
-            self._add(node, name, rule.advice, edit)
+            self._add(node, name, rule.hint, edit)
         elif node.attr == "is_cuda":
             self._add(node, ".is_cuda", '`tensor.device.type == "hpu"`')
         self.generic_visit(node)
@@ -156,7 +156,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
         rule = rule_of(self._full_name(node))
         if rule is not None and id(node) not in self._done:
-            self._add(node, self._full_name(node), rule.advice)
+            self._add(node, self._full_name(node), rule.hint)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if id(node) in self._done or not isinstance(node.value, str):
@@ -175,7 +175,7 @@ class _Finder(ast.NodeVisitor):
             self._add(node, 'f"cuda:..."', _NO_INDEX)
 
     def _check_call(self, node: ast.Call, name: str, rule: Rule) -> None:
-        self._cover(node.func)
+        self._mark_done(node.func)
         has_arguments = bool(node.args or node.keywords)
         if rule.call is not None and not has_arguments and name in NAMES:
             text = "pass" if rule.call == "None" and id(node) in self._statements else rule.call
@@ -185,7 +185,7 @@ class _Finder(ast.NodeVisitor):
         else:
             # Its arguments may name a device.
             edit = None if node.args else _edit(node.func, rule.name, rule.needs)
-        self._add(node, f"{name}()", rule.advice, edit)
+        self._add(node, f"{name}()", rule.hint, edit)
 
     def _check_cuda_method(self, node: ast.Call, function: ast.Attribute) -> None:
         is_index = not node.args or (len(node.args) == 1 and isinstance(node.args[0], ast.Constant))
@@ -237,7 +237,7 @@ class _Finder(ast.NodeVisitor):
         elif keyword.arg == "precision" and str(value) in _HALF and function in {"Trainer", "Fabric"}:
             self._add(keyword.value, f"precision={value!r}", '"bf16-mixed": bfloat16 needs no gradient scaling')
         elif keyword.arg == "sync_batchnorm" and value is True:
-            self._add(keyword.value, "sync_batchnorm=True", NAMES["torch.nn.SyncBatchNorm"].advice)
+            self._add(keyword.value, "sync_batchnorm=True", NAMES["torch.nn.SyncBatchNorm"].hint)
         elif keyword.arg == "gpus":
             self._add(keyword.value, "gpus=", '`accelerator="auto", devices=N`')
 
@@ -264,9 +264,9 @@ class _Finder(ast.NodeVisitor):
         self._add(node, found, _NO_INDEX, _edit(node, '"hpu"'))
 
     def _check_module(self, node: ast.stmt, module: str) -> None:
-        for name, advice in MODULES.items():
+        for name, hint in MODULES.items():
             if module == name or module.startswith(f"{name}."):
-                self._add(node, f"import {module}", advice)
+                self._add(node, f"import {module}", hint)
 
     def _full_name(self, node: ast.expr) -> str:
         """Return the full name of an imported function or module, "" for other expressions."""
@@ -277,7 +277,7 @@ class _Finder(ast.NodeVisitor):
             return f"{start}.{node.attr}" if start else ""
         return ""
 
-    def _cover(self, node: ast.expr) -> None:
+    def _mark_done(self, node: ast.expr) -> None:
         """Mark a name and its parts, "torch.cuda" of "torch.cuda.synchronize"."""
         while isinstance(node, (ast.Attribute, ast.Name)):
             self._done.add(id(node))
@@ -285,8 +285,8 @@ class _Finder(ast.NodeVisitor):
                 return
             node = node.value
 
-    def _add(self, node: ast.expr | ast.stmt, found: str, advice: str, edit: Edit | None = None) -> None:
-        self.findings.append(Finding(node.lineno, node.col_offset + 1, found, advice, edit))
+    def _add(self, node: ast.expr | ast.stmt, found: str, hint: str, edit: Edit | None = None) -> None:
+        self.usages.append(Usage(node.lineno, node.col_offset + 1, found, hint, edit))
 
 
 def rule_of(name: str) -> Rule | None:

@@ -3,20 +3,20 @@
 import ast
 import io
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hpu_doctor.migrate.finder import Edit, Finding, find, imported_names
+from hpu_doctor.migrate.finder import Edit, Usage, find, imported_names
 
-__all__ = ["SourceFile", "UnreadableFileError", "find_files", "fix", "read", "to_json", "write"]
+__all__ = ["SourceFile", "SourceFileError", "find_files", "fix", "read", "to_json", "write"]
 
 
 _CONFIGURATIONS: Final = frozenset({".json", ".toml", ".yaml", ".yml"})
 
 
-class UnreadableFileError(ValueError):
+class SourceFileError(ValueError):
     """A file cannot be read, or is no Python of this version; the message says which and why."""
 
 
@@ -28,23 +28,23 @@ class SourceFile:
         path: Its path.
         text: Its text, with the line ends of the file.
         encoding: Encoding of the file.
-        findings: The idioms, in order.
+        usages: The idioms, in order.
     """
 
     path: Path
     text: str
     encoding: str
-    findings: tuple[Finding, ...]
+    usages: tuple[Usage, ...]
 
 
 def read(path: Path) -> SourceFile:
     """Return a file with its idioms.
 
     Raises:
-        UnreadableFileError: It cannot be read or parsed.
+        SourceFileError: It cannot be read or parsed.
     """
     if path.suffix in _CONFIGURATIONS:
-        raise UnreadableFileError(
+        raise SourceFileError(
             f"{path}: `migrate` reads Python only: in a configuration write `accelerator: hpu`, and `precision: "
             "bf16-mixed` instead of 16"
         )
@@ -54,36 +54,28 @@ def read(path: Path) -> SourceFile:
         text = data.decode(encoding)
         tree = ast.parse(text)
     except OSError as error:
-        raise UnreadableFileError(f"{path}: {error.strerror}") from error
+        raise SourceFileError(f"{path}: {error.strerror}") from error
     except (SyntaxError, UnicodeError, ValueError, RecursionError) as error:
-        raise UnreadableFileError(f"{path}: not a Python file of this version: {error}") from error
+        raise SourceFileError(f"{path}: not a Python file of this version: {error}") from error
     return SourceFile(path, text, encoding, tuple(find(tree)))
 
 
 def find_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """Return the files at paths, and the modules beside them that they import.
+    """Return the files at paths.
 
     Args:
         paths: Python files, or folders, of which each file `*.py` is taken.
 
     Raises:
-        UnreadableFileError: A file cannot be read or parsed.
+        SourceFileError: A file cannot be read or parsed.
     """
-    files: dict[Path, SourceFile] = {}
-    waiting = [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
-    roots = {file.resolve().parent for file in waiting}
-    while waiting:
-        path = waiting.pop(0)
-        if path.resolve() in files:
-            continue
-        files[path.resolve()] = source = read(path)
-        waiting += [file for file in _imports(source, roots) if file.resolve() not in files]
-    return list(files.values())
+    files = [file for path in paths for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    return [read(file) for file in dict.fromkeys(files)]
 
 
 def fix(source: SourceFile) -> SourceFile:
-    """Return a file with the edits of its findings, and the imports that they need; nothing is written."""
-    while any(finding.edit is not None for finding in source.findings):
+    """Return a file with the edits of its usages, and the imports that they need; nothing is written."""
+    while any(usage.edit is not None for usage in source.usages):
         text = _edit_once(source)
         source = SourceFile(source.path, text, source.encoding, tuple(find(ast.parse(text))))
     return source
@@ -99,7 +91,7 @@ def write(source: SourceFile) -> None:
 
 
 def to_json(files: Sequence[SourceFile], fixed: int) -> dict[str, Any]:
-    """Return the findings, of which `fixed` others have been changed, as plain data that `json` can serialize."""
+    """Return the usages, of which `fixed` others have been changed, as plain data that `json` can serialize."""
     return {
         "schema_version": 1,
         "files": [str(source.path) for source in files],
@@ -107,14 +99,14 @@ def to_json(files: Sequence[SourceFile], fixed: int) -> dict[str, Any]:
         "findings": [
             {
                 "file": str(source.path),
-                "line": finding.line,
-                "column": finding.column,
-                "found": finding.found,
-                "advice": finding.advice,
-                "replacement": finding.edit.text if finding.edit is not None else None,
+                "line": usage.line,
+                "column": usage.column,
+                "found": usage.found,
+                "advice": usage.hint,
+                "replacement": usage.edit.text if usage.edit is not None else None,
             }
             for source in files
-            for finding in source.findings
+            for usage in source.usages
         ],
     }
 
@@ -122,7 +114,7 @@ def to_json(files: Sequence[SourceFile], fixed: int) -> dict[str, Any]:
 def _edit_once(source: SourceFile) -> str:
     """Return the text with all edits but those that are within others, for which the text is parsed again."""
     tree = ast.parse(source.text)
-    edits = [finding.edit for finding in source.findings if finding.edit is not None]
+    edits = [usage.edit for usage in source.usages if usage.edit is not None]
     lines = source.text.encode().splitlines(keepends=True)
     # From the end, so that earlier positions stay valid.
     last: tuple[int, int] | None = None
@@ -135,30 +127,6 @@ def _edit_once(source: SourceFile) -> str:
     end = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
     lines[place:place] = [f"import {name}".encode() + end for name in missing]
     return b"".join(lines).decode()
-
-
-def _imports(source: SourceFile, roots: set[Path]) -> Iterator[Path]:
-    """Yield the files that a file imports, of those below the folders of the scripts."""
-    for node in ast.walk(ast.parse(source.text)):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _module_files(alias.name, [source.path.resolve().parent, *roots])
-        elif isinstance(node, ast.ImportFrom):
-            folders = [source.path.resolve().parent, *roots]
-            if node.level:
-                folders = [source.path.resolve().parents[node.level - 1]]
-            names = [f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names]
-            for name in [*([node.module] if node.module else []), *names]:
-                yield from _module_files(name, folders)
-
-
-def _module_files(name: str, folders: Sequence[Path]) -> Iterator[Path]:
-    for folder in folders:
-        path = folder.joinpath(*name.split("."))
-        for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
-            if file.is_file():
-                yield file
-                return
 
 
 def _replace(lines: list[bytes], edit: Edit) -> None:

@@ -9,13 +9,13 @@ class Rule:
     """What to write instead of a name.
 
     Attributes:
-        advice: One sentence.
+        hint: One sentence.
         call: Expression that replaces a call without arguments; None if none does in all programs.
         name: Name that replaces the name, with the same arguments.
         needs: Module that the replacement uses.
     """
 
-    advice: str
+    hint: str
     call: str | None = None
     name: str | None = None
     needs: str = "torch"
@@ -47,69 +47,69 @@ _SAME_NAMES: Final = (
 AUTOCAST: Final = 'torch.autocast("hpu", dtype=torch.bfloat16)'
 SCALER: Final = 'torch.amp.GradScaler("hpu", enabled=False)'
 _AUTOCAST: Final = Rule(
-    advice="autocast on hpu is bfloat16 by default; with a Trainer, `precision='bf16-mixed'` does it", call=AUTOCAST
+    hint="autocast on hpu is bfloat16 by default; with a Trainer, `precision='bf16-mixed'` does it", call=AUTOCAST
 )
 _SCALER: Final = Rule(
-    advice="bfloat16 needs no scaler; with a Trainer, `precision='bf16-mixed'` does without one", call=SCALER
+    hint="bfloat16 needs no scaler; with a Trainer, `precision='bf16-mixed'` does without one", call=SCALER
 )
-_GRAPHS: Final = Rule(advice="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback")
-_DATA_PARALLEL: Final = Rule(advice="Gaudi has one process per card: `Trainer(accelerator='hpu', devices=8)`")
+_GRAPHS: Final = Rule(hint="HPU graphs, in lazy mode: hpu-bucketing's `HPUGraphs` callback")
+_DATA_PARALLEL: Final = Rule(hint="Gaudi has one process per card: `Trainer(accelerator='hpu', devices=8)`")
 
 NAMES: Final[dict[str, Rule]] = {
     **{
-        f"torch.cuda.{name}": Rule(advice=_SAME, call=f"torch.hpu.{name}()", name=f"torch.hpu.{name}")
+        f"torch.cuda.{name}": Rule(hint=_SAME, call=f"torch.hpu.{name}()", name=f"torch.hpu.{name}")
         for name in _SAME_NAMES
     },
     "torch.cuda.is_available": Rule(
-        advice="ask for a Gaudi card", call="hpu_core.is_available()", name="hpu_core.is_available", needs="hpu_core"
+        hint="ask for a Gaudi card", call="hpu_core.is_available()", name="hpu_core.is_available", needs="hpu_core"
     ),
     "torch.cuda.device_count": Rule(
-        advice="count Gaudi cards, without opening one",
+        hint="count Gaudi cards, without opening one",
         call="hpu_core.device_count()",
         name="hpu_core.device_count",
         needs="hpu_core",
     ),
     "torch.cuda.get_device_name": Rule(
-        advice="the generation, without opening a card", call="hpu_core.device_name()", needs="hpu_core"
+        hint="the generation, without opening a card", call="hpu_core.device_name()", needs="hpu_core"
     ),
-    "torch.cuda.is_bf16_supported": Rule(advice="all generations support bfloat16", call="True", needs=""),
-    "torch.cuda.empty_cache": Rule(advice=_NO_NEED, call="None", needs=""),
-    "torch.cuda.ipc_collect": Rule(advice=_NO_NEED, call="None", needs=""),
+    "torch.cuda.is_bf16_supported": Rule(hint="all generations support bfloat16", call="True", needs=""),
+    "torch.cuda.empty_cache": Rule(hint=_NO_NEED, call="None", needs=""),
+    "torch.cuda.ipc_collect": Rule(hint=_NO_NEED, call="None", needs=""),
     "torch.cuda.set_device": Rule(
-        advice="leave it out: a process has one card, which its local rank selects before it is opened"
+        hint="leave it out: a process has one card, which its local rank selects before it is opened"
     ),
-    "torch.cuda.current_device": Rule(advice="a process has one card, `torch.device('hpu')`, without an index"),
+    "torch.cuda.current_device": Rule(hint="a process has one card, `torch.device('hpu')`, without an index"),
     "torch.cuda.get_device_capability": Rule(
-        advice="ask for the generation: `hpu_core.device_name()`; torch.hpu's capability is the driver's version"
+        hint="ask for the generation: `hpu_core.device_name()`; torch.hpu's capability is the driver's version"
     ),
     "torch.cuda.get_device_properties": Rule(
-        advice="torch.hpu's properties are a text; memory is `torch.hpu.memory_stats()['Limit']`"
+        hint="torch.hpu's properties are a text; memory is `torch.hpu.memory_stats()['Limit']`"
     ),
-    "torch.cuda.Event": Rule(advice="`torch.hpu.Event(enable_timing=True)`, which takes no other argument"),
-    "torch.cuda.Stream": Rule(advice="`torch.hpu.Stream()`; in lazy mode everything runs in one graph"),
-    "torch.cuda.stream": Rule(advice="`torch.hpu.stream(s)`"),
+    "torch.cuda.Event": Rule(hint="`torch.hpu.Event(enable_timing=True)`, which takes no other argument"),
+    "torch.cuda.Stream": Rule(hint="`torch.hpu.Stream()`; in lazy mode everything runs in one graph"),
+    "torch.cuda.stream": Rule(hint="`torch.hpu.stream(s)`"),
     "torch.cuda.CUDAGraph": _GRAPHS,
     "torch.cuda.graph": _GRAPHS,
     "torch.cuda.make_graphed_callables": _GRAPHS,
-    "torch.cuda.nvtx": Rule(advice="`torch.profiler.record_function`, with `Trainer(profiler='hpu')`"),
-    "torch.cuda.profiler": Rule(advice="`Trainer(profiler='hpu')` of hpu-profiler"),
+    "torch.cuda.nvtx": Rule(hint="`torch.profiler.record_function`, with `Trainer(profiler='hpu')`"),
+    "torch.cuda.profiler": Rule(hint="`Trainer(profiler='hpu')` of hpu-profiler"),
     "torch.cuda.amp.autocast": _AUTOCAST,
     "torch.cuda.amp.GradScaler": _SCALER,
-    "torch.cuda.amp.custom_fwd": Rule(advice="`torch.amp.custom_fwd(device_type='hpu')` (torch 2.4)"),
-    "torch.cuda.amp.custom_bwd": Rule(advice="`torch.amp.custom_bwd(device_type='hpu')` (torch 2.4)"),
-    "torch.cuda": Rule(advice="torch has no CUDA on Gaudi: look for the name in torch.hpu"),
-    "torch.backends.cudnn": Rule(advice="leave it out: it has no effect without CUDA"),
-    "torch.backends.cuda": Rule(advice="leave it out: it has no effect without CUDA"),
+    "torch.cuda.amp.custom_fwd": Rule(hint="`torch.amp.custom_fwd(device_type='hpu')` (torch 2.4)"),
+    "torch.cuda.amp.custom_bwd": Rule(hint="`torch.amp.custom_bwd(device_type='hpu')` (torch 2.4)"),
+    "torch.cuda": Rule(hint="torch has no CUDA on Gaudi: look for the name in torch.hpu"),
+    "torch.backends.cudnn": Rule(hint="leave it out: it has no effect without CUDA"),
+    "torch.backends.cuda": Rule(hint="leave it out: it has no effect without CUDA"),
     "torch.nn.DataParallel": _DATA_PARALLEL,
     "torch.nn.parallel.DataParallel": _DATA_PARALLEL,
     "torch.utils.cpp_extension.CUDAExtension": Rule(
-        advice="CUDA kernels need a port by hand: to operators of torch, or a TPC kernel of Intel's"
+        hint="CUDA kernels need a port by hand: to operators of torch, or a TPC kernel of Intel's"
     ),
-    "torch.distributed.ReduceOp.AVG": Rule(advice="`ReduceOp.SUM`, and divide by the world size: HCCL has no average"),
+    "torch.distributed.ReduceOp.AVG": Rule(hint="`ReduceOp.SUM`, and divide by the world size: HCCL has no average"),
     "torch.nn.SyncBatchNorm": Rule(
-        advice="SyncBatchNorm takes hpu tensors from torch 2.10 on; before, `torch.nn.GroupNorm`"
+        hint="SyncBatchNorm takes hpu tensors from torch 2.10 on; before, `torch.nn.GroupNorm`"
     ),
-    "torch.distributed.is_nccl_available": Rule(advice="the backend is hccl; `torch.distributed.is_initialized()`"),
+    "torch.distributed.is_nccl_available": Rule(hint="the backend is hccl; `torch.distributed.is_initialized()`"),
 }
 """Rules by the full name of a function or module; a prefix stands for all names below it."""
 

@@ -4,7 +4,6 @@
 - `register`: the entries, by subject
 - `program`: the process that runs the program of one entry
 - `runner`: runs the entries that apply to this machine, one process at a time
-- `privacy`: removal of what identifies a machine or a person
 - `report`: the report, and its folder with JSON and text
 - `command`: chooses entries, runs them and writes the report
 """

@@ -3,16 +3,13 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 Mode = Literal["eager", "lazy"]
 Program = Callable[[], object]
-
-STRICT: Final = "strict"
-DEVICE_ONLY: Final = "hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,7 @@ class Assumption:
         generations: Generations of cards for which it is claimed; empty for all.
         mode: Mode of the bridge in which the program runs; None for the release's default.
         ranks: Whether the program runs as a job of one rank per card.
-        simulator: "" if any simulated card shows it, "strict" if only one in strict mode does, "hardware" if none.
-        reason: Why no simulated card shows it.
+        reason: Why no simulated card shows it; "" if one does.
         seconds: Time limit.
         variables: Environment variables that the process starts with.
         files: Texts in the folder of the process, by name.
@@ -112,7 +108,6 @@ class Assumption:
     generations: Sequence[str] = ()
     mode: Mode | None = None
     ranks: bool = False
-    simulator: Literal["", "strict", "hardware"] = ""
     reason: str = ""
     seconds: int = 120
     variables: Mapping[str, str] = field(default_factory=dict)

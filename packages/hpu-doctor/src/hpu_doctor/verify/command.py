@@ -2,19 +2,16 @@
 
 import contextlib
 import datetime as dt
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hpu_core import bridge, info
 from hpu_doctor.verify import register, report, runner
 from hpu_doctor.verify.assumption import Assumption
-from hpu_doctor.verify.privacy import TextMask
-from hpu_doctor.verify.report import Report
 from hpu_doctor.verify.runner import Outcome
 
 _INTERRUPTED: Final = "the run was interrupted"
@@ -38,8 +35,8 @@ def choose(names: Sequence[str] = ()) -> list[Assumption]:
 
 def run(
     assumptions: Sequence[Assumption], folder: Path, environ: Mapping[str, str], *, all_devices: bool = False
-) -> Report:
-    """Try assumptions, and write the report. Ctrl-C and SIGTERM end the run; the report then has what was tried.
+) -> dict[str, Any]:
+    """Try assumptions, and write the report. Ctrl-C ends the run; the report then has what was tried.
 
     Args:
         assumptions: The assumptions.
@@ -54,10 +51,9 @@ def run(
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"`--out` must be a new or empty folder, got {str(folder)!r}")
-    mask = TextMask.of_this_machine(environ)
     start = time.monotonic()
     system = info.collect()
-    target = runner.Target.of(system, environ)
+    target = runner.Target.of(system)
     if not bridge.is_installed():
         raise NoCardError(
             "verify needs a card and the bridge, `habana_frameworks`: run it in Intel's PyTorch image for Gaudi, or on "
@@ -68,7 +64,7 @@ def run(
     outcomes: list[Outcome] = []
     folder.mkdir(parents=True, exist_ok=True)
     scratch = tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-")
-    with scratch as path, contextlib.suppress(KeyboardInterrupt), _sigterm_as_interrupt():
+    with scratch as path, contextlib.suppress(KeyboardInterrupt):
         results = runner.run(assumptions, target, Path(path), environ, all_devices=all_devices)
         for number, outcome in enumerate(results, start=1):
             _show_progress(number, len(assumptions), outcome)
@@ -76,26 +72,17 @@ def run(
     left = assumptions[len(outcomes) :]
     outcomes += [Outcome(assumption=assumption, state="not tried", reason=_INTERRUPTED) for assumption in left]
     date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    result = report.build(outcomes, system, target, mask, date=date, seconds=time.monotonic() - start)
+    result = report.build(outcomes, system, target, date=date, seconds=time.monotonic() - start)
     report.write(result, folder)
     return result
 
 
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def is_complete(result: Report) -> bool:
+def is_complete(result: dict[str, Any]) -> bool:
     """Return whether the run of a report came to its end."""
     return not any(entry["reason"] == _INTERRUPTED for entry in result["entries"])
 
 
-def summarize(result: Report) -> str:
+def summarize(result: dict[str, Any]) -> str:
     """Return the first line of the report, and the ids of what differs."""
     return "\n".join([report.title(result), *(f"differs: {each['id']}" for each in report.in_state(result, "differs"))])
 

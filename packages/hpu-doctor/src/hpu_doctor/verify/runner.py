@@ -17,12 +17,10 @@ from typing import Any, Final, Literal
 
 from hpu_core import discovery
 from hpu_core.info import SystemInfo
-from hpu_doctor.holders import find_holders
 from hpu_doctor.verify import program
-from hpu_doctor.verify.assumption import DEVICE_ONLY, STRICT, Assumption, is_expected
+from hpu_doctor.verify.assumption import Assumption, is_expected
 
 State = Literal["holds", "differs", "not tried"]
-STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 
 _COMMAND: Final = (sys.executable, "-m", "hpu_doctor.verify.program")
 _POLL_SECONDS: Final = 0.02
@@ -46,29 +44,21 @@ class Target:
         generation: Generation of its cards, None if it is unknown.
         cards: Number of cards that can be used.
         simulated: Whether they are simulated.
-        strict: Whether the simulator is in strict mode.
-        module: Module of the card for programs that use one; None leaves it to the bridge.
     """
 
     release: str | None
     generation: str | None
     cards: int
     simulated: bool
-    strict: bool = False
-    module: int | None = None
 
     @classmethod
-    def of(cls, system: SystemInfo, environ: Mapping[str, str]) -> "Target":
+    def of(cls, system: SystemInfo) -> "Target":
         """Return this machine."""
-        modules = discovery.usable_modules(system.devices)
-        used = {holder.module_id for holder in find_holders()[0]}
         return cls(
             release=".".join(map(str, system.synapse.version.release[:3])) if system.synapse else None,
             generation=next((device.generation for device in system.devices if device.is_operational), None),
-            cards=len(modules),
+            cards=len(discovery.usable_modules(system.devices)),
             simulated=system.bridge.simulated,
-            strict=environ.get(STRICT_VARIABLE, "") not in {"", "0"},
-            module=next((module for module in modules if module not in used), None),
         )
 
 
@@ -127,8 +117,7 @@ def _try(assumption: Assumption, target: Target, folder: Path, base: Mapping[str
     environ = {**base, **mode, **assumption.variables}
     ranks: list[subprocess.Popen[bytes]] = []
     try:
-        module = {} if target.module is None else {"HLS_MODULE_ID": str(target.module)}
-        for rank, variables in enumerate(_rank_variables(target.cards) if assumption.ranks else [module]):
+        for rank, variables in enumerate(_rank_variables(target.cards) if assumption.ranks else [{}]):
             with _output_file(folder, rank).open("wb") as output:
                 process = subprocess.Popen(  # noqa: S603 - this package's own module.
                     (*_COMMAND, assumption.id),
@@ -196,10 +185,8 @@ def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", seconds: float) -> str | N
 def _skip_reason(assumption: Assumption, target: Target, *, all_devices: bool) -> str:
     if not assumption.applies_to(target.release, target.generation):
         return f"claimed for {assumption.scope}, not for this machine"
-    if target.simulated and assumption.simulator == DEVICE_ONLY:
+    if target.simulated and assumption.reason:
         return f"no simulated card shows it: {assumption.reason}"
-    if target.simulated and assumption.simulator == STRICT and not target.strict:
-        return f"only a simulated card in strict mode shows it ({STRICT_VARIABLE}=1)"
     if assumption.ranks and not all_devices:
         return "it needs all cards of the machine: --all-cards"
     if assumption.ranks and target.cards < 2:  # noqa: PLR2004 - a job of several ranks.

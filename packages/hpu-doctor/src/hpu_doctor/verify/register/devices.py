@@ -87,16 +87,6 @@ SUBJECT.table(
 
 
 @assume(
-    source=BRIDGE + "hpu/__init__.py; lightning-habana hands out the device without an index",
-    expected="hpu:0",
-    means={"hpu-core": "comparing a tensor's device with the strategy's would fail."},
-)
-def tensors_are_on_index_0() -> object:
-    """A tensor that was created on "hpu" is on hpu:0."""
-    return str(torch.empty(1, device="hpu").device)
-
-
-@assume(
     source=BRIDGE + "hpu/__init__.py, set_device",
     expected=[False, "1", "5"],
     means={

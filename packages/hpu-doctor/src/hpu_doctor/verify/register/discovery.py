@@ -7,7 +7,6 @@ from hpu_doctor.verify.assumption import SkippedError, Subject, matches
 
 SUBJECT = Subject(
     "Discovery without opening a card",
-    simulator="hardware",
     reason="a simulated machine has no driver",
 )
 

@@ -1,7 +1,5 @@
 """Memory of a card: statistics, when memory is committed, and how it runs out."""
 
-import functools
-
 import torch
 
 from hpu_core import bridge
@@ -27,45 +25,6 @@ _GIB = 1 << 30
 def memory_stats_keys() -> object:
     """`memory_stats()` has ten statistics, in this order."""
     return " ".join(bridge.memory_stats())
-
-
-def _is_statistic(function: str, name: str) -> bool:
-    return bool(getattr(hpu(), function)() == bridge.memory_stats()[name])
-
-
-def _adds_up() -> bool:
-    kept = [torch.ones(1 << 10, device="hpu") for _ in range(3)]
-    del kept[0]
-    hpu().synchronize()
-    stats = bridge.memory_stats()
-    return stats["ActiveAllocs"] == stats["NumAllocs"] - stats["NumFrees"]
-
-
-def _free_and_total() -> bool:
-    hpu().init()
-    stats = bridge.memory_stats()
-    return list(hpu().mem_get_info()) == [stats["Limit"] - stats["InUse"], stats["Limit"]]
-
-
-SUBJECT.table(
-    "allocated-and-reserved",
-    "Functions of memory are statistics: InUse, MaxInUse, Limit, and Limit less InUse; ActiveAllocs is NumAllocs less "
-    "NumFrees.",
-    {
-        "memory_allocated": (True, functools.partial(_is_statistic, "memory_allocated", "InUse")),
-        "max_memory_allocated": (True, functools.partial(_is_statistic, "max_memory_allocated", "MaxInUse")),
-        "memory_reserved": (True, functools.partial(_is_statistic, "memory_reserved", "Limit")),
-        "mem_get_info": (True, _free_and_total),
-        "ActiveAllocs": (True, _adds_up),
-    },
-    source=BRIDGE + "hpu/memory.py:153-180",
-    means={
-        "hpu-core": "`DeviceStatsMonitor` would report reserved memory as if it were used.",
-        "hpu-deepspeed": "DeepSpeed's free memory would be wrong.",
-        "hpu-profiler": "counts of allocations would not add up.",
-        "hpu-sim": "plans would compare with the wrong figure.",
-    },
-)
 
 
 @assume(

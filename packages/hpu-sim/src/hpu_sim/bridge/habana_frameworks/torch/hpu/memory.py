@@ -63,7 +63,6 @@ def max_memory_allocated(device: Any = None) -> int:
 
 def memory_reserved(device: Any = None) -> int:
     """Return the memory of the device, in bytes: the bridge reserves all of it."""
-    # hpu-doctor verify: allocated-and-reserved
     return _stats(device)["limit"]
 
 
