@@ -1,6 +1,6 @@
 """Checks of a machine: pure functions of its facts. Each problem comes with a fix."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
@@ -59,7 +59,7 @@ def run_checks(machine: Machine) -> tuple[Check, ...]:
     return tuple(results)
 
 
-def can_train(checks: tuple[Check, ...]) -> bool:
+def can_train(checks: Sequence[Check]) -> bool:
     """Return whether no problem blocks training."""
     return not any(problem.blocks_training for check in checks for problem in check.problems)
 

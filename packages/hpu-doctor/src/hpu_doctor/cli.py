@@ -39,7 +39,7 @@ class _CouldNotRunError(click.ClickException):
     exit_code = COULD_NOT_RUN
 
 
-def _json_option(text: str = _JSON) -> Any:
+def _json_option(text: str = _JSON) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option `--json`; a command also takes that which stands before its name."""
     return click.option(
         "--json", "json_to", metavar="[=FILE]", help=text, callback=lambda context, _, value: value or context.obj

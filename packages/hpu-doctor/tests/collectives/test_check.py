@@ -4,7 +4,7 @@ import dataclasses
 from datetime import timedelta
 from unittest import mock
 
-from torch.distributed import Store
+from torch.distributed import Store  # type: ignore[attr-defined] # Public, but not for type checkers.
 
 from hpu_core.launcher_env import LauncherEnv
 from hpu_doctor.collectives.check import connect, gather
