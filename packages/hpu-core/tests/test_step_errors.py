@@ -9,8 +9,6 @@ from hpu_core import SingleHPUStrategy
 from hpu_core._lightning import SingleDeviceStrategy
 from hpu_core._step_errors import explained
 
-_LINE = rf"\(in `_fail`, {re.escape(__file__)}:\d+\)"
-
 
 def _fail(error: Exception) -> None:
     raise error
@@ -42,13 +40,13 @@ class _InductorError(RuntimeError):
     ],
     ids=["cuda", "devices", "sparse", "complex", "promoted", "scalar type", "inductor"],
 )
-def test_error_ends_with_what_to_write_and_where(error: Exception, sentence: str) -> None:
+def test_error_ends_with_what_to_write(error: Exception, sentence: str) -> None:
     text = str(error)
     with pytest.raises(type(error)) as raised, explained():
         _fail(error)
 
     assert str(raised.value).startswith(text)
-    assert re.search(rf"On Gaudi: .*{re.escape(sentence)}.* {_LINE}$", str(raised.value))
+    assert re.search(rf"\nOn Gaudi: .*{re.escape(sentence)}", str(raised.value))
 
 
 def test_error_of_a_callback_is_explained_once() -> None:

@@ -88,7 +88,6 @@ def test_positional_arguments_are_in_lightnings_order() -> None:
     [
         ({"bucket_cap_mb": 0}, ValueError, "`bucket_cap_mb` must be a positive number of MiB, got 0"),
         ({"start_method": "thread"}, ValueError, "`start_method` must be 'popen', .* or 'forkserver', got 'thread'"),
-        ({"static_grap": True}, TypeError, "`static_grap` is not an argument of .*: did you mean `static_graph`"),
     ],
 )
 def test_invalid_arguments_raise_in_the_constructor(

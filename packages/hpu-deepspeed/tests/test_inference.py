@@ -73,18 +73,15 @@ def test_inputs_have_the_data_type_of_the_engine(dtype: str, precision: str, on_
     assert set(on_ranks(_predict_in, dtype, precision)) == {expected}
 
 
-def _misspelt_option() -> str:
+def _misspelt_option() -> None:
     options: dict[str, Any] = {"replace_methd": "auto"}
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(ValueError, match="replace_methd"):
         HPUDeepSpeedStrategy(**options)
-    return str(caught.value)
 
 
 def test_misspelt_option_is_an_error(on_ranks: OnRanks) -> None:
-    """Those of the engine are known as well."""
-    expected = "`replace_methd` is not an argument of HPUDeepSpeedStrategy: did you mean `replace_method`?"
-
-    assert on_ranks(_misspelt_option, count=1) == [expected]
+    """DeepSpeed knows the options of its engine."""
+    on_ranks(_misspelt_option, count=1)
 
 
 def _compare_engines() -> tuple[list[float], list[float], float, float]:

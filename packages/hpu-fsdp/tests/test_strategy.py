@@ -50,7 +50,6 @@ def test_defaults_are_lightnings(kind: Any) -> None:
         ({"sharding_strategy": "ZERO"}, ValueError, r"`sharding_strategy` must be 'FULL_SHARD', .*got 'ZERO'"),
         ({"context_parallel_size": 0}, ValueError, "`context_parallel_size` must be a positive int, got 0"),
         ({"state_dict_type": "local"}, ValueError, "`state_dict_type` must be 'full' or 'sharded', got 'local'"),
-        ({"use_orig_param": True}, TypeError, "`use_orig_param` is not an argument .* did you mean `use_orig_params`"),
     ],
 )
 def test_invalid_options(kind: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:

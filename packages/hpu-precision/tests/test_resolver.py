@@ -69,17 +69,6 @@ def test_precision_is_normalized_to_lightnings_name(make: Make) -> None:
     assert all(word in repr(make()) for word in ("lightning", "Precision"))
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
-    [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16), (16, torch.float16)],
-)
-def test_compute_dtype(value: int | str, dtype: torch.dtype, make: Make) -> None:
-    """ThroughputMonitor reads it. That of fp8, from torch 2.1 on, is the transformer engine's of weights and inputs."""
-    assert make(value).compute_dtype is dtype
-    if hasattr(torch, "float8_e4m3fn"):
-        assert make("fp8").compute_dtype is torch.float8_e4m3fn
-
-
 _NAMES = {"bf16_ops": ["linear", "relu"], "fp32_ops": ("cross_entropy", "log_softmax")}
 _PATHS = {"bf16_ops": "ops_bf16_mnist.txt", "fp32_ops": "ops_fp32_mnist.txt"}
 

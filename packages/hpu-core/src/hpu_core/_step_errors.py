@@ -1,14 +1,9 @@
-"""Errors of steps that were written for another device: what to write on hpu, and the line of the program."""
+"""Errors of steps that were written for another device: what to write on hpu."""
 
 import re
-import sysconfig
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import FrameType, FunctionType
 from typing import Final
-
-from hpu_core import frameworks
 
 # Parts of a message, and the sentence for it.
 _SENTENCES: Final[Mapping[str, str]] = {
@@ -32,7 +27,7 @@ _CAST: Final = (
     "`torch.autocast('hpu', enabled=False)`, or name it in `fp32_ops` of `HPUPrecisionPlugin` beside the list's own"
 )
 _INDUCTOR: Final = (
-    "torch.compile compiles {what} for its default backend, inductor, which has no code generator for hpu: pass "
+    "torch.compile compiles for its default backend, inductor, which has no code generator for hpu: pass "
     '`backend="hpu_backend", dynamic=False`; for a function of a library, set TORCHDYNAMO_DISABLE=1, or call '
     '`torch.compiler.set_default_backend("hpu_backend")` of newer torch first'
 )
@@ -40,7 +35,7 @@ _INDUCTOR: Final = (
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Return a context of a step, in which such an error ends with a sentence that says what to write, and where."""
+    """Return a context of a step, in which such an error ends with a sentence that says what to write."""
     try:
         yield
     except Exception as error:
@@ -62,8 +57,8 @@ def _sentence(error: Exception) -> str | None:
     if sentence is None and isinstance(error, RuntimeError) and _DTYPES.search(text):
         sentence = _CAST
     if sentence is None and _is_inductor_without_hpu(error):
-        sentence = _INDUCTOR.format(what=_compiled_function(error))
-    return None if sentence is None else f"{sentence}{_line(error)}"
+        sentence = _INDUCTOR
+    return sentence
 
 
 def _append(error: Exception, sentence: str) -> None:
@@ -81,27 +76,3 @@ def _is_inductor_without_hpu(error: BaseException | None) -> bool:
             return True
         error = getattr(error, "inner_exception", None) or error.__cause__
     return False
-
-
-def _compiled_function(error: Exception) -> str:
-    """Return the name and line of the function that dynamo was called for."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        function = frame.f_locals.get("fn")
-        if _is_part_of("torch._dynamo", frame) and isinstance(function, FunctionType):
-            return f"`{function.__qualname__}` ({function.__code__.co_filename}:{function.__code__.co_firstlineno})"
-    return "a function"
-
-
-def _line(error: Exception) -> str:
-    """Return the innermost line of the program, outside of installed packages; empty if there is none."""
-    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")}
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        file = frame.f_code.co_filename
-        ours = any(_is_part_of(name, frame) for name in ("torch", "hpu_core", *frameworks.NAMES))
-        if not ours and not any(file.startswith(str(path)) for path in installed) and not file.startswith("<"):
-            return f" (in `{frame.f_code.co_name}`, {file}:{line})"
-    return ""
-
-
-def _is_part_of(package: str, frame: FrameType) -> bool:
-    return f"{frame.f_globals.get('__name__')}.".startswith(f"{package}.")

@@ -1,7 +1,6 @@
 """Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
 import functools
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -13,11 +12,10 @@ from torch import Tensor
 from hpu_core import _rendezvous_env, bridge, collectives, discovery, frameworks, hccl, plugins
 from hpu_core._lightning import MisconfigurationException, WrappingCheckpointIO
 from hpu_core.accelerator import HPUAccelerator
-from hpu_core.arguments import constructor_arguments, validate_keywords
+from hpu_core.arguments import constructor_arguments
 from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.launcher import LAUNCHED, SUBPROCESS_LAUNCHERS
 from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
 
@@ -112,7 +110,7 @@ class HPUStrategyMixin(_Strategy):
         vars(made).update({name: vars(strategy)[name] for name in cls.kept_attributes})
         return made
 
-    def take_arguments(self, local_names: Mapping[str, Any], *wrappers: Callable[..., Any]) -> dict[str, Any]:
+    def take_arguments(self, local_names: Mapping[str, Any]) -> dict[str, Any]:
         """Take what all strategies add out of the arguments of a constructor, and return the others.
 
         Without the further keyword arguments, which a constructor passes on by name: LightningCLI reads there which
@@ -120,14 +118,12 @@ class HPUStrategyMixin(_Strategy):
 
         Args:
             local_names: The constructor's `locals()`.
-            *wrappers: Torch's wrapper, and others that have the further keyword arguments.
 
         Raises:
-            TypeError: `timeout` is not a timedelta, or no wrapper has a further argument of this name.
+            TypeError: `timeout` is not a timedelta.
             ValueError: An argument is invalid; the message names it.
         """
         arguments = {name: value for name, value in local_names.items() if name not in {"self", "__class__", "kwargs"}}
-        validate_keywords(local_names.get("kwargs", {}), *wrappers)
         names = ("process_group_backend", "timeout", "failure_detection")
         manager = self.process_groups = ProcessGroupManager(*(arguments.pop(name) for name in names))
         if arguments.pop("async_save", False):
@@ -264,18 +260,6 @@ class HPUStrategyMixin(_Strategy):
             result = super().optimizer_step(*args, **kwargs)
             self._mark_step_if_lazy()
             return result
-
-    def gather_random_states(self, state: Tensor) -> Tensor | None:
-        """Return the states of all ranks; None if one has failed: a checkpoint of DDP needs no other rank."""
-        if self.process_groups is ALONE:
-            return state[None]
-        # A program that saves while it handles an error is alone.
-        if self.process_groups.error is not None or (self.saves_alone and sys.exc_info()[1] is not None):
-            return None
-        try:
-            return self.all_gather(state.to("hpu")).cpu().reshape(-1, state.numel())
-        except RankFailedError:
-            return None
 
     @property
     def distributed_sampler_kwargs(self) -> Any:

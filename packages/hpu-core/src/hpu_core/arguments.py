@@ -1,8 +1,7 @@
 """Arguments of the strategies' constructors and of Lightning's methods."""
 
-import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from hpu_core import frameworks
@@ -35,19 +34,3 @@ def supported_arguments(function: Callable[..., Any], **arguments: Any) -> dict[
             version = frameworks.current().version
             raise TypeError(f"`{name}` is not supported by Lightning {version}: upgrade Lightning or leave it out")
     return {name: value for name, value in arguments.items() if name not in unsupported}
-
-
-def validate_keywords(arguments: Mapping[str, Any], *functions: Callable[..., Any], others: Iterable[str] = ()) -> None:
-    """Raise a TypeError for a keyword argument that is neither one of `others` nor one of any function.
-
-    Args:
-        arguments: A strategy's further keyword arguments, checked before ranks start.
-        functions: Torch's wrapper, and Lightning's constructor.
-        others: Names of arguments that are accepted as well.
-    """
-    known = {*others, *(name for function in functions for name in inspect.signature(function).parameters)}
-    for name in arguments:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else f"see the arguments of {functions[0].__name__}"
-            raise TypeError(f"`{name}` is not an argument of {functions[0].__name__}: {hint}")

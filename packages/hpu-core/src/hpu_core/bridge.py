@@ -75,12 +75,6 @@ def is_simulated() -> bool:
     return getattr(sys.modules.get(_BRIDGE), "__simulated__", False) is True
 
 
-def max_torch_version() -> str | None:
-    """Return the newest minor release of torch that the loaded simulator is tested with; None for another bridge."""
-    version: str | None = getattr(sys.modules.get(_BRIDGE), "__max_torch_version__", None)
-    return version
-
-
 def plugin_version() -> str | None:
     """Return the version of the installed bridge, such as "1.24.1.482"; None if it is unknown. Does not import it."""
     try:

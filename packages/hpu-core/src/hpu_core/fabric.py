@@ -1,14 +1,14 @@
 """Base of Fabric's strategies on HPU, and that for one device."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _lightning_2_0, _random_states, _rendezvous_env, frameworks
+from hpu_core import _lightning_2_0, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
 from hpu_core._step_errors import explained
@@ -93,17 +93,6 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         self._is_stopped |= signal.SIGTERM in self._agreement.before_batch()
         return self._is_stopped
 
-    def is_training_state(self, state: Mapping[str, Any]) -> bool:
-        """Return whether there is an optimizer, or DeepSpeed's engine, which has one."""
-        return any(
-            isinstance(value, torch.optim.Optimizer) or getattr(value, "optimizer", None) is not None
-            for value in state.values()
-        )
-
-    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return what is saved, with the states of the generators if it has an optimizer; all ranks must call this."""
-        return _random_states.add(state, self.gather_random_states) if self.is_training_state(state) else state
-
     def save_checkpoint(
         self,
         path: "_PATH",
@@ -111,7 +100,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         storage_options: Any | None = None,
         filter: "dict[str, Callable[[str, Any], bool]] | None" = None,  # noqa: A002 - Lightning's name.
     ) -> None:
-        """Save a checkpoint, with the states of the devices' generators if it has an optimizer.
+        """Save a checkpoint.
 
         One that the ranks write together, a file or a folder, replaces `path` once it is complete on all of them.
 
@@ -126,12 +115,12 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         def save(path: "_PATH", state: dict[str, Any]) -> None:
             method(path, state, storage_options, **options)
 
-        self._save(save, path, self.with_random_states(state), storage_options)
+        self._save(save, path, state, storage_options)
 
     def load_checkpoint(
         self, path: "_PATH", state: Any | None = None, strict: bool = True, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load the states of the given objects, and that of the device's generator if there is an optimizer.
+        """Load the states of the given objects.
 
         Returns:
             The rest of a checkpoint, a sharded one of any number of devices, except for DeepSpeed's.
@@ -142,11 +131,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         """
         method: Callable[..., Any] = super().load_checkpoint
         options = supported_arguments(method, strict=strict, weights_only=weights_only)
-        loaded = self._load(partial(method, state=state), path, state, options)
-        states = loaded.pop(_random_states.KEY, None)
-        if isinstance(state, dict) and self.is_training_state(state):
-            _random_states.restore(states, getattr(self, "global_rank", 0), getattr(self, "world_size", 1))
-        return loaded
+        return self._load(partial(method, state=state), path, state, options)
 
 
 class FabricSingleHPUStrategy(FabricHPUStrategy, FabricSingleDeviceStrategy):

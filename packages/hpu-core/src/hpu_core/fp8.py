@@ -23,11 +23,6 @@ class FP8PrecisionMixin:
     precision: Any
     fp8_plugin: Any = None
 
-    @property
-    def compute_dtype(self) -> "torch.dtype | None":
-        """Dtype of matrix products with "fp8"; None otherwise, for Lightning to derive it from the precision."""
-        return None if self.fp8_plugin is None else self.fp8_plugin.compute_dtype
-
     def convert_modules(self, module: "torch.nn.Module", **options: Any) -> "torch.nn.Module":
         """Return a module in fp8, before it is sharded; see `HPUPrecisionPlugin.convert_modules` of hpu-precision.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hpu_core import _random_states, _rendezvous_env, casts, sharded_modules
+from hpu_core import _rendezvous_env, casts, sharded_modules
 from hpu_core._lightning import (
     MisconfigurationException,
     SingleDeviceStrategy,
@@ -44,7 +44,6 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     _in_process_launcher = InProcessLauncher
     _signals: SignalCoordinator | None = None
-    _random_states: torch.Tensor | None = None
 
     def set_world_ranks(self) -> None:
         """Set the rank of this process; Lightning's FSDP strategies call this again after the ranks have joined."""
@@ -156,14 +155,10 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
             return decision
         return bool(super().reduce_boolean_decision(decision, all))
 
-    def with_random_states(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return what the Trainer saves, with the states of the generators unless it has weights only."""
-        return _random_states.add(state, self.gather_random_states) if "lr_schedulers" in state else state
-
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: "_PATH", storage_options: Any | None = None
     ) -> None:
-        """Save a checkpoint, with the states of the devices' generators unless it has weights only.
+        """Save a checkpoint.
 
         One that the ranks write together, a file or a folder, replaces `filepath` once it is complete on all of them.
 
@@ -176,7 +171,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         def save(path: "_PATH", state: dict[str, Any]) -> None:
             method(state, path, storage_options)
 
-        self._save(save, filepath, self.with_random_states(checkpoint), storage_options)
+        self._save(save, filepath, checkpoint, storage_options)
 
     def remove_checkpoint(self, filepath: Any) -> None:
         """Remove a checkpoint, after an asynchronous save that may replace it as the last good one."""
@@ -195,18 +190,14 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """
         method: Callable[..., Any] = super().load_checkpoint
         options = supported_arguments(method, weights_only=weights_only)
-        checkpoint = self._load(method, checkpoint_path, None, options)
-        self._random_states = checkpoint.pop(_random_states.KEY, None)
-        return checkpoint
+        return self._load(method, checkpoint_path, None, options)
 
     def on_train_start(self) -> None:
-        """Restore the state of the device's generator from the checkpoint that is resumed."""
+        """Restore the positions of loaders that were made before the checkpoint was."""
         super().on_train_start()
-        states, self._random_states = self._random_states, None
         trainer = getattr(self.lightning_module, "trainer", None)
         if trainer is not None:
             load_late_loader_states(trainer)
-            _random_states.restore(states, trainer.global_rank, trainer.world_size)
 
     def on_exception(self, exception: BaseException) -> None:
         """Have an error of a program for other devices, in a callback for instance, end with what to write here."""
@@ -216,7 +207,6 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
-        self._random_states = None
         if self._signals is not None:
             self._signals.remove()
             self._signals = None

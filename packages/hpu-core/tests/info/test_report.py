@@ -49,24 +49,6 @@ def test_card_has_one_line(make_system: MakeSystem) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("torch", "text"),
-    [
-        ("2.15.1+cpu", "torch 2.15.1+cpu Lightning"),
-        ("2.16.0", "torch 2.16.0, newer than 2.15, the newest that the simulator is tested with Lightning"),
-        (None, "torch not installed Lightning"),
-    ],
-)
-def test_a_torch_that_the_simulator_is_not_tested_with_is_named(
-    simulated_system: SystemInfo, torch: str | None, text: str
-) -> None:
-    bridge = dataclasses.replace(simulated_system.bridge, max_torch_version="2.15")
-
-    screen = _screen(dataclasses.replace(simulated_system, bridge=bridge, torch=torch), width=200)
-
-    assert text in _words(screen)
-
-
 def test_unknown_fields_are_dashes(make_system: MakeSystem, make_card: MakeCard) -> None:
     unknown = make_card(module_id=None, pci_address=None, generation=None, memory_bytes=None, status="Unknown")
     line = next(line for line in _screen(make_system(devices=(unknown,))).splitlines() if "Unknown" in line)

@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from hpu_core import frameworks
-from hpu_core.registration import _cli, _connectors, _hints, _patch, _replacements
+from hpu_core.registration import _connectors, _patch, _replacements
 
 _framework = frameworks.current()
 
@@ -49,13 +49,11 @@ def _owner(name: str) -> Any:
 
 
 def _unpatched(connector: Any) -> Any:
-    mixins = (_connectors.HPUConnectorMixin, _hints.HintMixin)
-    return connector.__bases__[-1] if issubclass(connector, mixins) else connector
+    return connector.__bases__[-1] if issubclass(connector, _connectors.HPUConnectorMixin) else connector
 
 
 _PYTORCH_MODULES = {
     "accelerators.hpu",
-    "callbacks.throughput_monitor",
     "plugins.io.async_plugin",
     "trainer.setup",
     "utilities.memory",
@@ -80,20 +78,12 @@ _ROWS = [
     *(_Row("trainer connector instance", name) for name in ("_precision_flag", "_precision_plugin_flag")),
     *(_Row("fabric connector instance", name) for name in ("_precision_input", "_precision_instance")),
     _Row("accelerators.hpu", "_HPU_AVAILABLE", versions=("2.0", "2.1")),
-    _Row(
-        "callbacks.throughput_monitor",
-        "_plugin_to_compute_dtype",
-        _wrapper(_replacements.plugin_to_compute_dtype),
-        ("2.2", "99"),
-    ),
-    _Row("cli", "_get_num_processes", _wrapper(_cli.get_num_processes)),
     _Row("plugins.io.async_plugin", "_clone_tensor", _wrapper(_replacements.clone_tensor), ("2.5.6", "99")),
     _Row("trainer.setup", "_init_profiler", _wrapper(_replacements.init_profiler)),
     _Row("trainer.setup", "_log_device_info", _wrapper(_replacements.log_device_info)),
     _Row("utilities.memory", "is_oom_error", _wrapper(_replacements.is_oom_error)),
     _Row("utilities.seed", "_collect_rng_states", _wrapper(_replacements.collect_rng_states)),
     _Row("utilities.seed", "_set_rng_states", _wrapper(_replacements.set_rng_states)),
-    _Row("utilities.throughput", "get_available_flops", _wrapper(_replacements.get_available_flops), ("2.2", "99")),
     _Row("checkpoint wrapper instance", "_checkpoint_io"),
 ]
 
@@ -146,8 +136,8 @@ def test_table_has_every_override() -> None:
 
 @pytest.mark.parametrize(
     "original",
-    [lambda device: None, lambda device, dtype, mode: None, lambda: None],
-    ids=["removed argument", "added argument", "no arguments"],
+    [lambda trainer, mode: None, lambda: None],
+    ids=["added argument", "no arguments"],
 )
 def test_changed_signature_is_detected(original: Callable[..., Any]) -> None:
-    assert not _accepts_arguments_of(_wrapper(_replacements.get_available_flops), original)
+    assert not _accepts_arguments_of(_wrapper(_replacements.log_device_info), original)

@@ -45,20 +45,6 @@ def test_training_without_launch(fabric: Any, tmp_path: Path) -> None:
     assert state["step"] == 3
 
 
-def test_resumed_training_draws_the_numbers_of_an_uninterrupted_one(fabric: Any, tmp_path: Path) -> None:
-    """The states of the generators are saved with an optimizer, and are none of the objects that are loaded."""
-    layer = torch.nn.Linear(4, 2)
-    module, optimizer = fabric.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
-    state = {"module": module, "optimizer": optimizer}
-    fabric.save(tmp_path / "state.ckpt", state)
-    expected = torch.rand(4, device=fabric.device).cpu()
-    rest = fabric.load(tmp_path / "state.ckpt", state)
-
-    assert torch.equal(torch.rand(4, device=fabric.device).cpu(), expected)
-    assert rest == {}
-    assert set(state) == {"module", "optimizer"}
-
-
 def test_a_forward_pass_is_a_step(fabric: Any) -> None:
     """Ranks may wait for each other in it, and failure detection has to know how far each is."""
     fabric.launch()

@@ -5,7 +5,6 @@ import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -143,18 +142,6 @@ class _DropoutClassifier(Classifier):
         self.net.append(torch.nn.Dropout(0.5))
 
 
-def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(trainer: MakeTrainer, tmp_path: Path) -> None:
-    complete, resumed = _DropoutClassifier(), _DropoutClassifier()
-    for module, checkpoint in ((complete, None), (resumed, tmp_path / "epoch=0.ckpt")):
-        # The second run would draw other numbers.
-        torch.manual_seed(5 if checkpoint is None else 6)
-        saving = _lightning.pytorch("callbacks").ModelCheckpoint(str(tmp_path), filename="{epoch}", save_top_k=-1)
-        run = trainer(max_epochs=2, enable_checkpointing=True, callbacks=saving)
-        run.fit(module, make_loader(), ckpt_path=checkpoint)
-
-    assert to_floats(resumed.losses) == to_floats(complete.losses)[BATCHES:]
-
-
 class _SamplingClassifier(_DropoutClassifier):
     """Classifier whose evaluation draws from the device's generator, as a VAE or a diffusion model."""
 
@@ -184,47 +171,6 @@ def test_spawned_rank_draws_the_numbers_of_its_launcher() -> None:
     pickle.loads(captured).restore()  # noqa: S301 - pickled above.
 
     assert torch.rand(4, device="hpu").tolist() == expected
-
-
-def test_generator_states_are_invisible_to_hooks(trainer: MakeTrainer, tmp_path: Path) -> None:
-    keys: list[set[str]] = []
-
-    class Recorder(Classifier):
-        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-            keys.append(set(checkpoint))
-
-    run = trainer()
-    run.fit(Classifier(), make_loader())
-    checkpoint = run._checkpoint_connector.dump_checkpoint()
-    before = set(checkpoint)
-    run.strategy.save_checkpoint(checkpoint, tmp_path / "last.ckpt")
-    trainer(max_epochs=2).fit(Recorder(), make_loader(), ckpt_path=tmp_path / "last.ckpt")
-
-    assert set(checkpoint) == before
-    assert keys == [before]
-
-
-def test_generator_states_of_another_number_of_ranks_are_named(trainer: MakeTrainer, tmp_path: Path) -> None:
-    run = trainer()
-    run.fit(Classifier(), make_loader())
-    run.save_checkpoint(tmp_path / "last.ckpt")
-    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
-    checkpoint["hpu_random_states"] = checkpoint["hpu_random_states"].repeat(4, 1)
-    torch.save(checkpoint, tmp_path / "last.ckpt")
-    with mock.patch("hpu_core._random_states.rank_zero_info") as info:
-        trainer(max_epochs=2).fit(Classifier(), make_loader(), ckpt_path=tmp_path / "last.ckpt")
-
-    assert "the checkpoint has those of 4 ranks, and this training has 1" in info.call_args.args[0]
-
-
-def test_checkpoint_of_weights_only_has_no_generator_state(trainer: MakeTrainer, tmp_path: Path) -> None:
-    run = trainer()
-    run.fit(Classifier(), make_loader())
-    run.save_checkpoint(tmp_path / "full.ckpt")
-    run.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
-
-    assert "hpu_random_states" in torch.load(tmp_path / "full.ckpt", weights_only=True)
-    assert "hpu_random_states" not in torch.load(tmp_path / "weights.ckpt", weights_only=True)
 
 
 def test_checkpoint_has_cpu_tensors(trainer: MakeTrainer, tmp_path: Path) -> None:

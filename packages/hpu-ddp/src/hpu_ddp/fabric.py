@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.nn.parallel import DistributedDataParallel
-
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_ddp import _arguments
@@ -39,7 +37,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         **kwargs: Further arguments of torch's DistributedDataParallel.
 
     Raises:
-        TypeError: `timeout` is not a timedelta, or DistributedDataParallel has no argument of this name.
+        TypeError: `timeout` is not a timedelta.
         ValueError: An argument is invalid; the message names it.
     """
 
@@ -66,7 +64,7 @@ class FabricHPUDDPStrategy(FabricHPUStrategy, FabricDDPStrategy):
         **kwargs: Any,
     ) -> None:
         _arguments.check(start_method, bucket_cap_mb)
-        super().__init__(**self.take_arguments(locals(), DistributedDataParallel), **kwargs)
+        super().__init__(**self.take_arguments(locals()), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

@@ -52,7 +52,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         **kwargs: Further arguments of torch's DistributedDataParallel, such as `static_graph`.
 
     Raises:
-        TypeError: `timeout` is not a timedelta, or DistributedDataParallel has no argument of this name.
+        TypeError: `timeout` is not a timedelta.
         ValueError: An argument is invalid; the message names it.
     """
 
@@ -84,7 +84,7 @@ class HPUDDPStrategy(HPUStrategy, DDPStrategy):
         **kwargs: Any,
     ) -> None:
         _arguments.check(start_method, bucket_cap_mb)
-        super().__init__(**self.take_arguments(locals(), DistributedDataParallel), **kwargs)
+        super().__init__(**self.take_arguments(locals()), **kwargs)
 
     def prepare_device(self) -> None:
         """Load the Gaudi bridge and select the device of this rank.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from hpu_core import sharded_modules
-from hpu_core.arguments import validate_keywords
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.strategy import HPUStrategy, set_module_device
 from hpu_deepspeed import _config, _deepspeed, _inference, _lightning_2_3, _nvme_checkpoint, _setup
@@ -185,7 +184,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         **kwargs: Any,
     ) -> None:
         arguments = dict(locals())
-        validate_keywords(kwargs, HPUDeepSpeedStrategy, _inference.options_model())
         inference = {**{name: arguments.pop(name) for name in _inference.OPTIONS}, **arguments.pop("kwargs")}
         super().__init__(**_setup.take_arguments(self, arguments, DeepSpeedStrategy))
         self._inference_options = _inference.take_options(self.config, inference)

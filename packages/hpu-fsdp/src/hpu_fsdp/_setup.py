@@ -30,16 +30,16 @@ _STATE_DICT_TYPES: Final = ("full", "sharded")
 _LARGE_UNIT: Final = 2**28
 
 
-def take_arguments(strategy: Any, local_names: Mapping[str, Any], *wrappers: Callable[..., Any]) -> dict[str, Any]:
+def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
     """Take what a strategy has beyond Lightning's out of the arguments of its constructor, and return Lightning's.
 
     Raises:
         ImportError: torch or Lightning is too old.
-        TypeError: An argument is of the wrong type, or unknown.
+        TypeError: An argument is of the wrong type.
         ValueError: An argument is invalid; the message names it.
     """
     check_versions(type(strategy))
-    arguments: dict[str, Any] = strategy.take_arguments(local_names, *wrappers)
+    arguments: dict[str, Any] = strategy.take_arguments(local_names)
     strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")

@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.distributed.fsdp import FullyShardedDataParallel
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
@@ -84,7 +83,7 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = _setup.take_arguments(self, locals(), FullyShardedDataParallel, FabricFSDPStrategy)
+        arguments = _setup.take_arguments(self, locals())
         super().__init__(**arguments, **kwargs)
         self._sharded_modules: list[Module] = []
 

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import ShardingStrategy
 
 from hpu_core import sharded_modules
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
@@ -115,7 +115,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         failure_detection: bool = True,
         **kwargs: Any,
     ) -> None:
-        arguments = _setup.take_arguments(self, locals(), FullyShardedDataParallel, FSDPStrategy)
+        arguments = _setup.take_arguments(self, locals())
         super().__init__(**arguments, **kwargs)
 
     @property

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from hpu_core import frameworks
 from hpu_precision import _resolver
@@ -16,12 +14,9 @@ from hpu_precision._fp8 import QuantConfig
 from hpu_precision._lightning import rank_zero_info, rank_zero_warn
 
 if TYPE_CHECKING:
+    import torch
     from lightning.fabric.plugins import Precision
     from torch.nn import Module
-
-
-# That of other precisions is bfloat16.
-_COMPUTE_DTYPES: Final = {"32-true": torch.float32, "16-mixed": torch.float16, "16-true": torch.float16}
 
 
 class _PrecisionError(ValueError, AssertionError):
@@ -57,16 +52,6 @@ class HPUPrecisionBase:
         self._delegate = self._make_delegate(self._resolved)
         # Lightning's type of the attribute does not include "fp8".
         self.precision: Any = self._resolved.name
-
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """Dtype of matrix products, from which Lightning's ThroughputMonitor derives the peak throughput.
-
-        With "fp8" it is `torch.float8_e4m3fn`, or bfloat16 on torch 2.0, which has no 8-bit dtypes.
-        """
-        if self._resolved.fp8 is not None:
-            return getattr(torch, "float8_e4m3fn", torch.bfloat16)
-        return _COMPUTE_DTYPES.get(self._resolved.name, torch.bfloat16)
 
     @abstractmethod
     def _make_delegate(self, resolved: _resolver.ResolvedPrecision) -> "Precision":

@@ -24,8 +24,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
-from packaging.version import Version
-
 from hpu_core.discovery import HPUDevice, printable
 from hpu_core.info.system import SystemInfo
 from hpu_core.install_hints import install_command
@@ -133,14 +131,9 @@ def _bridge(system: SystemInfo) -> str:
 
 
 def _torch(system: SystemInfo) -> str:
-    tested = system.bridge.max_torch_version
     if system.torch_error is not None:
         return f"cannot be imported: {system.torch_error}"
-    if system.torch is None:
-        return "not installed"
-    if tested is None or Version(system.torch).release[:2] <= Version(tested).release:
-        return system.torch
-    return f"{system.torch}, newer than {tested}, the newest that the simulator is tested with"
+    return system.torch or "not installed"
 
 
 def _lightning(system: SystemInfo) -> str:

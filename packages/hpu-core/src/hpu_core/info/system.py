@@ -23,7 +23,6 @@ class BridgeInfo:
     simulated: bool = False
     version: str | None = None
     mode: Literal["lazy", "eager"] | None = None
-    max_torch_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,6 @@ def collect() -> SystemInfo:
             simulated=bridge.is_simulated(),
             version=bridge.plugin_version(),
             mode=_mode(),
-            max_torch_version=bridge.max_torch_version(),
         ),
         devices=result.devices,
         sources=result.sources,

@@ -20,15 +20,11 @@ from hpu_core.registration import _import_hook
 def autoload() -> None:
     """Call `register` if `should_autoload` is true. Never raises.
 
-    Without a device and the simulator, only Lightning's errors for names of Gaudi get a sentence that says so.
-
     Runs on `import hpu_core`, and for programs that do not import it on `import torch`; see `_hpu_core_autoload`.
     """
     try:
         if should_autoload():
             register()
-        elif _hpu_core_probe.is_autoload_enabled():
-            _import_hook.install_hints()
     except Exception:
         logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 

@@ -5,12 +5,13 @@ Lightning 2.0 to 2.6, so one mixin serves both.
 """
 
 import sys
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from hpu_core import discovery, frameworks, plugins
 from hpu_core.fp8 import installed_precision
 from hpu_core.registration import _registries, _strategy_flags
-from hpu_core.registration._hints import HINT, names_hpu, suggest_flags
+
+_HINT: Final = "`hpu-info` lists where hpu-core searched for Gaudi cards; `hpu-sim run` simulates cards."
 
 # Lightning's connector, which follows the mixin among the bases of its subclasses.
 _Connector: Any = object
@@ -48,7 +49,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Discovery takes a moment, and is for a process that has imported both.
-        if len(frameworks.imported()) > 1 and (names_hpu(kwargs) or _may_be_hpu(kwargs.get("accelerator"))):
+        if len(frameworks.imported()) > 1 and (_names_hpu(kwargs) or _may_be_hpu(kwargs.get("accelerator"))):
             frameworks.prefer(self._framework)
         self._import_error = frameworks.import_error(self._framework)
         if self._import_error is None:
@@ -62,18 +63,15 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
             raise
 
     def _check_config_and_set_final_flags(self, **flags: Any) -> None:
-        # LightningCLI passes a class without arguments as a path.
-        flags.update({name: _from_path(flags.get(name)) for name in ("accelerator", "strategy") if name in flags})
         if self._import_error is not None:
-            if names_hpu(flags):
+            if _names_hpu(flags):
                 raise self._import_error
-        elif names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
+        elif _names_hpu(flags) or self._may_choose_hpu(flags.get("accelerator")):
             flags["strategy"] = _strategy_flags.resolve(flags.get("strategy"), self._api)
             _check_available(flags)
         precision = flags.get("precision")
         if precision not in plugins.precisions():
-            with suggest_flags(flags):
-                super()._check_config_and_set_final_flags(**flags)
+            super()._check_config_and_set_final_flags(**flags)
             return
         # Lightning rejects values that it does not know, so it validates a known one instead.
         super()._check_config_and_set_final_flags(**{**flags, "precision": "bf16-mixed"})
@@ -99,7 +97,7 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
         except Exception as error:
             # In place, because not every exception can be constructed from a message.
             if is_hpu and len(error.args) == 1 and not discovery.is_available():
-                error.args = (f"{error} {HINT}",)
+                error.args = (f"{error} {_HINT}",)
             raise
 
     def _choose_strategy(self) -> Any:
@@ -182,12 +180,9 @@ def _may_be_hpu(accelerator: object) -> bool:
     return accelerator in (None, "auto") and discovery.is_available()
 
 
-def _from_path(flag: Any) -> Any:
-    """Return an instance of the class that a path such as "hpu_ddp.HPUDDPStrategy" names; other flags unchanged."""
-    module, _, name = flag.rpartition(".") if isinstance(flag, str) else ("", "", "")
-    if module.partition(".")[0] not in {"hpu_core", *(each.replace("-", "_") for each in plugins.installed())}:
-        return flag
-    return plugins.load(f"{module}:{name}")()
+def _names_hpu(flags: dict[str, Any]) -> bool:
+    """Return whether the accelerator is "hpu", or the name of the strategy starts with "hpu_"."""
+    return flags.get("accelerator") == "hpu" or str(flags.get("strategy")).lower().startswith("hpu_")
 
 
 def _select_modules(devices: object) -> tuple[int, ...] | None:
@@ -204,6 +199,6 @@ def _check_available(flags: dict[str, Any]) -> None:
     """Raise an error for a strategy of Gaudi if Lightning would choose the CPU for it."""
     from hpu_core._lightning import MisconfigurationException
 
-    if names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
+    if _names_hpu(flags) and flags.get("accelerator") in {None, "auto"} and not discovery.is_available():
         strategy = flags["strategy"]
-        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {HINT}")
+        raise MisconfigurationException(f"`{strategy=}` needs a Gaudi card, and none was found. {_HINT}")

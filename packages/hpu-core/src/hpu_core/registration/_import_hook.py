@@ -9,14 +9,12 @@ from typing import Final
 from hpu_core.import_hooks import PostImportHook
 
 _PYTORCH: Final = (
-    "callbacks.throughput_monitor",
-    "cli",
     "plugins.io.async_plugin",
     "trainer.connectors.accelerator_connector",
     "trainer.setup",
     "utilities.memory",
 )
-_FABRIC: Final = ("cli", "connector", "utilities.seed", "utilities.throughput")
+_FABRIC: Final = ("connector", "utilities.seed")
 
 # Spelled out, because `hpu_core.frameworks` takes too long to import at `import torch`.
 _TARGETS: Final = {
@@ -30,20 +28,8 @@ def install() -> None:
     """Patch the modules that are imported, and each of the others when it is."""
     from hpu_core import _lightning_2_0
 
-    if _hints_hook.is_installed:
-        uninstall()
     _lightning_2_0.hmp_hook.install()
     _hook.install()
-
-
-def install_hints() -> None:
-    """Extend the errors of Lightning's connectors for names of Gaudi; nothing if `install` was called.
-
-    For machines where `autoload` finds neither a device nor the simulator. Lightning rejects the names there, because
-    they are not registered, and its errors list CPU and CUDA only.
-    """
-    if not _hook.is_installed:
-        _hints_hook.install()
 
 
 def uninstall() -> None:
@@ -51,24 +37,16 @@ def uninstall() -> None:
     from hpu_core import _lightning_2_0
     from hpu_core.registration import _patch
 
-    _hints_hook.remove()
     _hook.remove()
     _lightning_2_0.hmp_hook.remove()
     _patch.undo.close()
 
 
-# Lightning is imported by the time that these are called, so their imports add little.
+# Lightning is imported by the time that this is called, so its imports add little.
 def _patch(module: ModuleType) -> None:
     from hpu_core.registration import _replacements
 
     _replacements.patch(module)
 
 
-def _patch_hints(module: ModuleType) -> None:
-    from hpu_core.registration import _hints, _patch
-
-    _patch.patch(module, _hints.REPLACEMENTS)
-
-
 _hook: Final = PostImportHook(_TARGETS, _patch)
-_hints_hook: Final = PostImportHook([name for name in _TARGETS if name.endswith("connector")], _patch_hints)

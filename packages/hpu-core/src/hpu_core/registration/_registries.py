@@ -33,9 +33,9 @@ def register_all(api: plugins.Api) -> None:
     _patch.undo.callback(_registered.remove, api)
 
 
-def strategy_names(api: plugins.Api) -> list[str]:
-    """Return the names of all strategies of one of Lightning's APIs, sorted."""
-    return sorted(_registries(api)[1])
+def is_registered(name: str, api: plugins.Api) -> bool:
+    """Return whether one of Lightning's APIs has a strategy of this name."""
+    return name in _registries(api)[1]
 
 
 def is_lightnings_own(name: str, api: plugins.Api) -> bool:

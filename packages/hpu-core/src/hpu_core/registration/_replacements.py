@@ -7,30 +7,22 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins, throughput
+from hpu_core import _lightning_2_0, bridge, discovery, frameworks, plugins
 from hpu_core.frameworks import FrameworkName
-from hpu_core.registration import _cli, _connectors, _hints, _patch, _torchmetrics
-
-# Lightning's own.
-_PROFILERS: Final = ("advanced", "pytorch", "simple", "xla")
+from hpu_core.registration import _connectors, _patch, _torchmetrics
 
 # Key of Lightning's states of random generators, which has one for "torch.cuda" as well.
 _HPU_STATE: Final = "torch.hpu"
 
 
 def patch(module: ModuleType) -> None:
-    """Replace the names that a module of Lightning defines, and extend its command line if it is that.
+    """Replace the names that a module of Lightning defines.
 
     That of torchmetrics has the base class of metrics, which is changed in place.
     """
     if module.__name__ == _torchmetrics.MODULE:
         _torchmetrics.patch(module)
         return
-    framework = _patch.framework_of(module)
-    if module.__name__.endswith("fabric.cli"):
-        _cli.extend_options(module, framework)
-    elif module.__name__.endswith(".cli"):
-        _cli.load_classes(framework)
     _patch.patch(module, _REPLACEMENTS)
 
 
@@ -60,13 +52,6 @@ def set_rng_states(original: Callable[..., None], _: FrameworkName, rng_state_di
         bridge.set_rng_state(rng_state_dict[_HPU_STATE])
 
 
-def get_available_flops(original: Callable[..., Any], framework: FrameworkName, device: Any, dtype: Any) -> Any:
-    """Return the peak FLOP/s, also of Gaudi, for ThroughputMonitor."""
-    if device.type != "hpu" or frameworks.import_error(framework) is not None:
-        return original(device, dtype)
-    return throughput.peak_flops_of_machine(dtype)
-
-
 def init_profiler(original: Callable[..., None], framework: FrameworkName, trainer: Any, profiler: Any) -> None:
     """Set the Trainer's profiler, also one of a plugin: `Trainer(profiler="hpu")`."""
     # The first plugin that has a name comes last, and stays.
@@ -80,12 +65,7 @@ def init_profiler(original: Callable[..., None], framework: FrameworkName, train
         profiler = plugins.load(profilers[name])()
     elif name == "hpu":
         raise plugins.not_installed_error("`profiler='hpu'`", "hpu-profiler")
-    try:
-        original(trainer, profiler)
-    except Exception as error:
-        if isinstance(profiler, str):
-            _hints.append(error, _hints.did_you_mean(profiler, [*_PROFILERS, *profilers]))
-        raise
+    original(trainer, profiler)
 
 
 def is_oom_error(original: Callable[..., Any], _: FrameworkName, exception: BaseException) -> Any:
@@ -105,22 +85,13 @@ def log_device_info(original: Callable[..., None], framework: FrameworkName, tra
     log(f"HPU available: {available}{found}, using: {used} HPUs")
 
 
-def plugin_to_compute_dtype(original: Callable[..., Any], _: FrameworkName, plugin: Any) -> Any:
-    """Return the dtype that a precision plugin computes in; a plugin may have an attribute for it."""
-    dtype = getattr(plugin, "compute_dtype", None)
-    return original(plugin) if dtype is None else dtype
-
-
 _REPLACEMENTS: Final[Mapping[str, _patch.Replacement]] = {
     "_AcceleratorConnector": _connectors.TrainerConnectorMixin,
     "_Connector": _connectors.FabricConnectorMixin,
     "_clone_tensor": clone_tensor,
     "_collect_rng_states": collect_rng_states,
-    "_get_num_processes": _cli.get_num_processes,
     "_init_profiler": init_profiler,
     "_log_device_info": log_device_info,
-    "_plugin_to_compute_dtype": plugin_to_compute_dtype,
     "_set_rng_states": set_rng_states,
-    "get_available_flops": get_available_flops,
     "is_oom_error": is_oom_error,
 }

@@ -1,31 +1,24 @@
-"""Interpretation of the `strategy` argument on HPU: names, aliases, typos, and instances of Lightning's strategies."""
+"""Interpretation of the `strategy` argument on HPU: names, aliases, and instances of Lightning's strategies."""
 
 from typing import Any
 
 from hpu_core import plugins
-from hpu_core.registration import _hints, _registries
+from hpu_core.registration import _registries
 
 
 def resolve(strategy: Any, api: plugins.Api) -> Any:
     """Return the `strategy` argument with a name that Lightning's registry of this API has, before Lightning checks it.
 
-    A name that no strategy has is an error, and one whose distribution is not installed is another.
+    A name whose distribution is not installed is an error. Lightning has its own for names that no strategy has.
     """
-    if not isinstance(strategy, str) or strategy.lower() == "auto":
-        return strategy
-    known = _registries.strategy_names(api)
-    name = strategy.lower()
-    if name in known:
+    if not isinstance(strategy, str) or _registries.is_registered(strategy.lower(), api):
         return strategy
     # Fabric has fewer names than the Trainer.
-    alias = plugins.aliases().get(name)
-    if alias is not None:
-        return alias
-    error = plugins.missing_strategy_error(name)
+    name = plugins.aliases().get(strategy.lower(), strategy)
+    error = plugins.missing_strategy_error(name.lower())
     if error is not None:
         raise error
-    hint = _hints.did_you_mean(name, known) or "pass 'auto', 'hpu_single', 'hpu_ddp' or 'hpu_deepspeed'"
-    raise ValueError(f"`strategy` must be the name of a registered strategy, got {strategy!r}: {hint}")
+    return name
 
 
 def for_hpu(strategy: Any, api: plugins.Api) -> Any:

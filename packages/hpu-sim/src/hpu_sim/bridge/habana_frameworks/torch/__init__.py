@@ -5,13 +5,10 @@
 import os
 from pathlib import Path
 
-from hpu_sim.device.build import MAX_TORCH_VERSION
 from hpu_sim.device.features import features
 
-# The real bridge does not have these names. Programs that report results read them: the first to say "simulated", the
-# second to say that torch is newer.
+# The real bridge does not have this name. Programs that report results read it, to say "simulated".
 __simulated__ = True
-__max_torch_version__ = ".".join(map(str, MAX_TORCH_VERSION))
 
 os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
