@@ -73,17 +73,6 @@ def test_inputs_have_the_data_type_of_the_engine(dtype: str, precision: str, on_
     assert set(on_ranks(_predict_in, dtype, precision)) == {expected}
 
 
-def _misspelt_option() -> None:
-    options: dict[str, Any] = {"replace_methd": "auto"}
-    with pytest.raises(ValueError, match="replace_methd"):
-        HPUDeepSpeedStrategy(**options)
-
-
-def test_misspelt_option_is_an_error(on_ranks: OnRanks) -> None:
-    """DeepSpeed knows the options of its engine."""
-    on_ranks(_misspelt_option, count=1)
-
-
 def _compare_engines() -> tuple[list[float], list[float], float, float]:
     return _predict()[2], _predict(enable_cuda_graph=True)[2], _test(), _test(enable_cuda_graph=True)
 
