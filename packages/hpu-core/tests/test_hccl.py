@@ -3,9 +3,7 @@
 import os
 import re
 import sys
-from typing import Any
 
-import numpy as np
 import pytest
 
 from hpu_core import _rendezvous_env, bridge, hccl, initialize_hccl
@@ -21,8 +19,8 @@ def _no_selected_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ranks_are_set_and_returned() -> None:
-    """NumPy's integers too. The process group opens the device on first use."""
-    assert initialize_hccl(np.int64(16), np.int64(9), np.int64(1)) == (16, 9, 1)
+    """The process group opens the device on first use."""
+    assert initialize_hccl(16, 9, 1) == (16, 9, 1)
     assert not bridge.is_open()
     assert [os.environ[name] for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK")] == ["16", "9", "1"]
 
@@ -94,20 +92,17 @@ def test_visible_modules_must_fit_the_ranks(modules: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "error", "message"),
+    ("numbers", "message"),
     [
-        ((0, 0, 0), ValueError, "`world_size` must be at least 1, got 0"),
-        ((4, 4, 0), ValueError, "`rank` must be at least 0 and below `world_size`, which is 4, got 4"),
-        ((4, -1, 0), ValueError, "`rank` must be at least 0 and below `world_size`, which is 4, got -1"),
-        ((4, 0, 4), ValueError, "`local_rank` must be at least 0 and below `world_size`, which is 4, got 4"),
-        (("2", 0, 0), TypeError, "`world_size` must be an integer, got '2'"),
-        ((2, 0.0, 0), TypeError, "`rank` must be an integer, got 0.0"),
-        ((2, 0, True), TypeError, "`local_rank` must be an integer, got True"),
+        ((0, 0, 0), "`world_size` must be at least 1, got 0"),
+        ((4, 4, 0), "`rank` must be at least 0 and below `world_size`, which is 4, got 4"),
+        ((4, -1, 0), "`rank` must be at least 0 and below `world_size`, which is 4, got -1"),
+        ((4, 0, 4), "`local_rank` must be at least 0 and below `world_size`, which is 4, got 4"),
     ],
 )
-def test_invalid_arguments_raise_an_error(numbers: Any, error: type[Exception], message: str) -> None:
+def test_invalid_arguments_raise_an_error(numbers: tuple[int, int, int], message: str) -> None:
     """The error precedes any change of the environment."""
-    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         initialize_hccl(*numbers)
 
     assert "HLS_MODULE_ID" not in os.environ

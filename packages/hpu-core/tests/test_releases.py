@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from packaging.version import Version
 
 from hpu_core import releases
@@ -68,24 +66,6 @@ def test_find(table: Callable[..., None], version: str | Version) -> None:
     table({"release": "1.2.0"}, {"release": "1.2.1"})
 
     assert releases.find(version) == Release(release="1.2.0")
-
-
-@pytest.mark.parametrize("version", ["9" * 5000, "1." * 3000, "", "\u0661"], ids=["digits", "dots", "empty", "arabic"])
-def test_find_with_hostile_version(version: str) -> None:
-    with pytest.raises(ValueError, match="`version` must be a version such as ") as caught:
-        releases.find(version)
-
-    assert len(str(caught.value)) < 200
-
-
-@given(text=st.text(max_size=20))
-def test_find_with_any_text(text: str) -> None:
-    try:
-        release = releases.find(text)
-    except ValueError as error:
-        assert "`version` must be a version such as" in str(error)  # noqa: PT017 - either outcome is right.
-    else:
-        assert release is None or release.release.split(".")[0] in text
 
 
 @pytest.mark.parametrize("version", ["1.2.2", "9.0.0", "2.1.2"])

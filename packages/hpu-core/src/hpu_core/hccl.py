@@ -1,10 +1,8 @@
 """HCCL initialization: rank and device of this process, set before its device is opened."""
 
-import operator
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import SupportsIndex
 
 from hpu_core import _rendezvous_env, bridge, launcher_env
 from hpu_core.discovery import _visible_modules
@@ -38,15 +36,11 @@ def initialize_hccl(world_size: int, rank: int, local_rank: int) -> tuple[int, i
         (world_size, rank, local_rank) as the bridge returns them.
 
     Raises:
-        TypeError: An argument is not an integer.
         ValueError: An argument is out of range, or HABANA_VISIBLE_MODULES is invalid or has no entry for this rank.
         ModuleNotFoundError: The Gaudi bridge is not installed.
         RuntimeError: The process has already opened another device than that of its rank.
     """
     # hpu-doctor verify: rank-selects-module
-    world_size = _integer("world_size", world_size)
-    rank = _integer("rank", rank)
-    local_rank = _integer("local_rank", local_rank)
     if world_size < 1:
         raise ValueError(f"`world_size` must be at least 1, got {world_size}")
     _check_rank("rank", rank, world_size)
@@ -112,13 +106,6 @@ def select_device(world_size: int = 1, local_rank: int = 0, modules: Sequence[in
         return
     _visible_modules.select(modules)
     _select(_module(world_size, local_rank, is_listed=modules is not None), local_rank)
-
-
-def _integer(name: str, value: object) -> int:
-    """Return `value` as an int. Integers of numpy are accepted; booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise TypeError(f"`{name}` must be an integer, got {value!r}")
-    return operator.index(value)
 
 
 def _check_rank(name: str, value: int, world_size: int) -> None:

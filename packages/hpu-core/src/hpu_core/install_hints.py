@@ -9,30 +9,6 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-PACKAGES: Final = frozenset(
-    {
-        "hpu_bucketing",
-        "hpu_compat",
-        "hpu_compile",
-        "hpu_core",
-        "hpu_data",
-        "hpu_ddp",
-        "hpu_deepspeed",
-        "hpu_doctor",
-        "hpu_export",
-        "hpu_fsdp",
-        "hpu_kernels",
-        "hpu_launch",
-        "hpu_lightning",
-        "hpu_precision",
-        "hpu_profiler",
-        "hpu_ray",
-        "hpu_sim",
-        "lightning_habana",
-    }
-)
-"""Import names of the packages of this repository."""
-
 # The libraries behind some packages, which are also the names of the extras that install them.
 _LIBRARIES: Final = {"hpu-deepspeed": "deepspeed", "hpu-ray": "ray"}
 

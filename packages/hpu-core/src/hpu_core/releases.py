@@ -83,6 +83,5 @@ def _parse_row(row: Mapping[str, Any]) -> Release:
 def _release_parts(version: str | Version) -> tuple[int, ...]:
     try:
         return (*Version(str(version)).release, 0, 0)[:3]
-    # InvalidVersion, and int's error for thousands of digits.
     except ValueError as error:
-        raise ValueError(f"`version` must be a version such as '1.24.1', got {version!r:.80}") from error
+        raise ValueError(f"`version` must be a version such as '1.24.1', got {version!r}") from error

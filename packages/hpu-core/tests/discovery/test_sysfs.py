@@ -1,18 +1,12 @@
 """Tests of devices in sysfs."""
 
 import functools
-import os
-import string
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hpu_core.discovery import Generation, HPUDevice, SourceResult, _sysfs
+from hpu_core.discovery import HPUDevice, SourceResult, _sysfs
 
 _GIB = 1024**3
 
@@ -159,24 +153,6 @@ def test_unreadable_status_is_unknown(find: Find, add_gaudi: Add) -> None:
     assert [device.status for device in find().devices] == ["Unknown"]
 
 
-def test_attribute_that_is_a_pipe_is_unknown(find: Find, add_gaudi: Add) -> None:
-    """Opening a pipe without a writer would block."""
-    status = add_gaudi(0, "0000:43:00.0") / "status"
-    status.unlink()
-    os.mkfifo(status)
-
-    assert [device.status for device in find().devices] == ["Unknown"]
-
-
-@pytest.mark.parametrize("target", ["status", "/dev/zero", "missing"])
-def test_attribute_that_is_a_link_is_bounded(target: str, find: Find, add_gaudi: Add) -> None:
-    status = add_gaudi(0, "0000:43:00.0") / "status"
-    status.unlink()
-    status.symlink_to(target)
-
-    assert len(find().devices[0].status) < 5000
-
-
 def test_device_that_is_a_loop_of_links_is_ignored(find: Find, classes: Path) -> None:
     (classes / "accel" / "accel0").mkdir(parents=True)
     (classes / "accel" / "accel0" / "device").symlink_to("device")
@@ -189,54 +165,3 @@ def test_unreadable_class(find: Find, classes: Path) -> None:
     (classes / "accel").touch()
 
     assert "accel: cannot be read (Not a directory)" in find().message
-
-
-_VENDOR = {b"0x1da3", b"1da3", b"00001da3", b"0x00001da3"}
-_ATTRIBUTES = ("vendor", "device", "device_type", "status", "pci_addr", "module_id", "driver_ver")
-
-
-# No deadline: how long the files take depends on the machine.
-@settings(deadline=None)
-@given(
-    cards=st.lists(
-        st.dictionaries(
-            st.sampled_from(_ATTRIBUTES),
-            st.one_of(
-                st.binary(max_size=30),
-                st.text(string.printable, max_size=30).map(str.encode),
-                st.sampled_from([b"0x1da3\n", b"0x1020", b"GAUDI2", b"Operational\n", b"0000:43:00.0", b"3"]),
-            ),
-        ),
-        max_size=4,
-    )
-)
-def test_mangled_attributes(cards: list[dict[str, bytes]]) -> None:
-    """No content of the attributes raises an error or gives values that it does not contain."""
-    with tempfile.TemporaryDirectory() as folder:
-        classes = Path(folder) / "class"
-        for number, attributes in enumerate(cards):
-            attribute_folder = classes / "accel" / f"accel{number}" / "device"
-            attribute_folder.mkdir(parents=True)
-            for name, content in attributes.items():
-                (attribute_folder / name).write_bytes(content)
-        devices = _sysfs.find(classes, Path(folder) / "dev").devices
-
-    assert len(devices) == sum(attributes.get("vendor", b"").strip().lower() in _VENDOR for attributes in cards)
-    for device in devices:
-        assert device.generation in {*get_args(Generation), None}
-        assert not device.is_operational, "no device has a node here"
-        assert device.status.isascii()
-        assert device.status.isprintable()
-
-
-@settings(deadline=None)
-@given(names=st.lists(st.text(string.ascii_letters + string.digits + "_-.", min_size=1, max_size=12), unique=True))
-def test_mangled_names(names: list[str]) -> None:
-    """Entries with other names than the driver's are ignored."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            if name not in {os.curdir, os.pardir}:
-                (Path(folder) / "accel" / name).mkdir(parents=True)
-        result = _sysfs.find(Path(folder), Path(folder))
-
-    assert result.devices == ()

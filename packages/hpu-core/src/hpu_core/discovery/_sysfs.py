@@ -23,9 +23,6 @@ from hpu_core.discovery._device import (
 
 NO_NODE: Final = "No device node"
 
-# An attribute is one short line.
-_MAX_BYTES = 4096
-
 _HEX = re.compile(r"(?:0x)?[0-9a-f]{1,8}", re.IGNORECASE)
 
 # Does not match the control nodes `accel_controlD3` and `hl_controlD3`.
@@ -107,11 +104,6 @@ def _read_hex(path: Path) -> int | None:
 def _read_line(path: Path) -> str:
     """Return the text of a small file, "" if it cannot be read: some attributes fail during a reset."""
     try:
-        # A pipe would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace").strip()
-        finally:
-            os.close(descriptor)
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""

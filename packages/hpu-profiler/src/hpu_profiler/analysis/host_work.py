@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_core import bridge
-from hpu_core.install_hints import PACKAGES
 from hpu_profiler.analysis.device_events import UNKNOWN_DIRECTION, copy_direction
 from hpu_profiler.trace.call_stack import call_order, innermost_spans, owner_intervals
 from hpu_profiler.trace.intervals import intersection, length
@@ -154,7 +153,7 @@ def user_location(name: str, libraries: frozenset[str]) -> str:
         package in sys.stdlib_module_names
         or package in libraries
         or package in _LIBRARIES
-        or package in PACKAGES
+        or package.startswith(("hpu_", "lightning_habana"))
         or "-packages/" in match["file"]
     )
     return "" if is_library else f"{match['file']}:{match['line']} {match['function']}"
