@@ -51,5 +51,5 @@ def _is_autocast_enabled() -> bool:
     # torch before 2.4 asks the device's module, and bridges that have HMP only have no such function.
     if hasattr(torch, "get_autocast_dtype"):
         return torch.is_autocast_enabled("hpu")
-    is_enabled: Callable[[], bool] = getattr(torch.hpu, "is_autocast_hpu_enabled", bool)  # type: ignore[attr-defined] # the bridge's
+    is_enabled: Callable[[], bool] = getattr(getattr(torch, "hpu", None), "is_autocast_hpu_enabled", bool)
     return is_enabled()

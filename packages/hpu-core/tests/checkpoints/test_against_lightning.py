@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
-from hpu_core import HPUCheckpointIO
+from hpu_core import HPUCheckpointIO, frameworks
 from hpu_core._lightning import TorchCheckpointIO
+
+# The rows are of this Lightning; earlier ones differ.
+IS_CURRENT = frameworks.current().version >= Version("2.6")
 
 
 def _save(plugin: Any, path: "Path | str", step: int = 1) -> None:
@@ -67,11 +71,21 @@ def test_saves(scenario: Callable[[Any, Path], object], with_lightning: object, 
         except OSError as error:
             found.append(type(error))
 
-    assert found == [with_lightning, here]
+    assert found[1] == here
+    if IS_CURRENT:
+        assert found[0] == with_lightning
 
 
 @pytest.mark.usefixtures("full_disk")
-@pytest.mark.parametrize("plugin", [TorchCheckpointIO(), HPUCheckpointIO()], ids=["Lightning", "here"])
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        pytest.param(
+            TorchCheckpointIO(), id="Lightning", marks=pytest.mark.skipif(not IS_CURRENT, reason="Lightning 2.6")
+        ),
+        pytest.param(HPUCheckpointIO(), id="here"),
+    ],
+)
 def test_a_full_disk_keeps_the_old_checkpoint(plugin: Any, tmp_path: Path) -> None:
     _save(plugin, tmp_path / "last.ckpt")
     with pytest.raises(OSError, match="File too large"):

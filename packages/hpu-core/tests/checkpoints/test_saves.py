@@ -293,8 +293,9 @@ def test_full_file_system_is_named(write: str, tmp_path: Path) -> None:
             torch.save(tensor, save.new / "shard")
             return
         # Later versions find out by themselves that there is one process.
-        options = {"no_dist": True} if "no_dist" in inspect.signature(state_dict_saver.save).parameters else {}
-        state_dict_saver.save({"a": tensor}, storage_writer=FileSystemWriter(save.new), **options)
+        save_shards = getattr(state_dict_saver, "save", None) or state_dict_saver.save_state_dict
+        options = {"no_dist": True} if "no_dist" in inspect.signature(save_shards).parameters else {}
+        save_shards({"a": tensor}, storage_writer=FileSystemWriter(save.new), **options)
 
     with pytest.raises(OSError, match="old one is unchanged: File too large") as caught, save.writing():
         write_tensor()

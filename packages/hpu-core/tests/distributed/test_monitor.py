@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
+from hpu_core.distributed import _torch_2_0, rendezvous
 from hpu_core.distributed import monitor as module
-from hpu_core.distributed import rendezvous
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.monitor import Monitor
 from hpu_core.distributed.progress import Progress
@@ -59,7 +59,9 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
 def _send(job: Any, rank: int, **fields: Any) -> None:
     """Write the report of another rank."""
     report = Report(f"rank {rank} (pid {100 + rank} on node)", "node", **fields)
-    job.store(1).set(f"report/{rank}", report.to_json())
+    store = job.store(1)
+    _torch_2_0.set_first(store, f"report/{rank}", "")
+    store.set(f"report/{rank}", report.to_json())
 
 
 def _read(monitor: Monitor, rank: int) -> Report:

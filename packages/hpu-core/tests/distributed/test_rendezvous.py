@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hpu_core.distributed import rendezvous as module
+from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.rendezvous import Job, connect, is_refused, join, open_store
 from hpu_core.launcher_env import AGENT_STORE
@@ -162,7 +163,7 @@ def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: i
                 opened.detach()
 
     limited = struct.pack("ll", module._ANSWER_SECONDS, 0)
-    assert limits.count(limited) == 1 < len(limits)
+    assert limits.count(limited) == (2 if IS_TORCH_2_0 else 1) < len(limits)
     del connections, server
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
+from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.rendezvous import TCPStore
@@ -98,11 +99,11 @@ def test_the_store_keeps_the_last_answers_alone(agreements: Any) -> None:
     with mock.patch("time.monotonic", side_effect=(float(count) for count in range(1_000_000))):
         _stops(agreements, 200)
 
-    assert agreements[0]._store.num_keys() < 70
+    assert agreements[0]._store.num_keys() < (270 if IS_TORCH_2_0 else 70)
 
 
 def test_a_store_that_fails_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    store = mock.Mock(compare_set=mock.Mock(side_effect=RuntimeError("broken pipe")))
+    store = mock.Mock(**dict.fromkeys(["add.side_effect", "compare_set.side_effect"], RuntimeError("broken pipe")))
     agreement = SignalAgreement(mock.MagicMock(control_store=store))
     for _ in range(3):
         agreement.received.add(signal.SIGTERM)

@@ -11,12 +11,21 @@ def test_backends_for_other_devices_do_not_support_hpu(backend: str) -> None:
     assert not _torch_2_0.supports_hpu(backend)
 
 
-@pytest.mark.parametrize("is_torch_2_0", [True, _torch_2_0.IS_TORCH_2_0])
-def test_keys_are_looked_for_without_waiting_or_writing(is_torch_2_0: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_torch_2_0, "IS_TORCH_2_0", is_torch_2_0)
-    store = HashStore()
-    store.set("a", "")
+@pytest.fixture(params=[True, _torch_2_0.IS_TORCH_2_0])
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> HashStore:
+    """Store, asked as with torch 2.0 and as with the installed torch."""
+    monkeypatch.setattr(_torch_2_0, "IS_TORCH_2_0", request.param)
+    return HashStore()
 
-    found = [_torch_2_0.has_all(store, keys) for keys in ([], ["a"], ["b"], ["a", "b"], ["b"])]
+
+def test_counters_are_looked_for_without_waiting(store: HashStore) -> None:
+    store.add("a", 1)
+
+    found = [_torch_2_0.has_counted(store, keys) for keys in ([], ["a"], ["b"], ["a", "b"], ["b"])]
 
     assert found == [True, True, False, False, False]
+
+
+def test_the_first_value_of_a_key_stays(store: HashStore) -> None:
+    assert [_torch_2_0.set_first(store, "key", value) for value in ("1", "2")] == ["1", "1"]
+    assert store.get("key") == b"1"

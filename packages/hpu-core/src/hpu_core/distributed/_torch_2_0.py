@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
-_ABSENT: Final = "absent"
 _CPU_GPU_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
 
 
@@ -24,13 +23,22 @@ def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
     return store.multi_get(list(keys)) if keys else []
 
 
-def has_all(store: "Store", keys: Sequence[str]) -> bool:
-    """Return whether a store has a value for each of some keys, in one request where torch has it."""
+def has_counted(store: "Store", keys: Sequence[str]) -> bool:
+    """Return whether each of some counters of a store has been raised, in one request where torch has it."""
     if IS_TORCH_2_0:
-        # The expected value comes back where there is none.
-        return all(store.compare_set(key, _ABSENT, _ABSENT) != _ABSENT.encode() for key in keys)
+        return all(store.add(key, 0) for key in keys)
     # As above.
     return store.check(list(keys)) if keys else True
+
+
+def set_first(store: "Store", key: str, value: str) -> str:
+    """Set a key that has no value, and return its value."""
+    if not IS_TORCH_2_0:
+        return store.compare_set(key, "", value).decode()
+    # `compare_set` makes its bytes without the GIL there, which crashes a process of several threads.
+    if store.add(f"{key}/setters", 1) == 1:
+        store.set(key, value)
+    return store.get(key).decode()
 
 
 def supports_hpu(backend: str) -> bool:

@@ -67,11 +67,11 @@ class Monitor:
         # Connected by the first report.
         self._store: rendezvous.Store | None = None
         store = job.store(job.runs)
-        store.set(_key(job.rank), self._report.to_json())
         # A store does not answer for what is not there, and other ranks may begin this training later.
-        for other in self._ranks if job.rank == 0 else [self._ranks[0], self._ranks[self._launcher]]:
-            store.compare_set(_key(other.rank), "", other.report.to_json())
-        store.compare_set(_VERDICT, "", json.dumps(None))
+        for rank in range(job.world_size) if job.rank == 0 else {0, self._launcher, job.rank}:
+            _torch_2_0.set_first(store, _key(rank), self._ranks[rank].report.to_json())
+        store.set(_key(job.rank), self._report.to_json())
+        _torch_2_0.set_first(store, _VERDICT, json.dumps(None))
         self._thread = threading.Thread(target=self._watch, name="hpu-monitor", daemon=True)
         self._thread.start()
         # atexit comes before what the bridge does at exit; a process of multiprocessing exits without atexit.
@@ -225,7 +225,8 @@ class Monitor:
         for each in self._ranks:
             each.silent, each.exit, each.is_stopped = now - each.seen, exits.get(each.rank), each.rank in stopped
         if found := verdict.find_verdict(self._ranks, self._limit, 3 * self.interval):
-            text = store.compare_set(_VERDICT, json.dumps(None), json.dumps(found))
+            text = _torch_2_0.set_first(store, "first verdict", json.dumps(found))
+            store.set(_VERDICT, text)
             self._set_verdict(Verdict(*json.loads(text)), now)
         elif not self._has_warned and (doubt := verdict.doubt(self._ranks, self._limit / 2)):
             self._has_warned = True

@@ -110,16 +110,17 @@ def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
     store, deadline = job.store(), time.monotonic() + job.timeout.total_seconds()
     keys = [f"rank/{rank}" for rank in range(1, job.world_size)]
     failure = ""
-    while not failure and not _torch_2_0.has_all(store, keys):
+    while not failure and not _torch_2_0.has_counted(store, keys):
         time.sleep(_POLL_SECONDS)
         try:
             check()
         except RankFailedError as error:
             failure = str(error)
         if not failure and time.monotonic() > deadline:
-            missing = [key.removeprefix("rank/") for key in keys if not _torch_2_0.has_all(store, [key])]
+            missing = [key.removeprefix("rank/") for key in keys if not _torch_2_0.has_counted(store, [key])]
             failure = f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} did not join at {_within(job)}"
     store.set("failure", failure)
+    store.add("over", 1)
     if failure:
         time.sleep(_READ_SECONDS)
         raise RankFailedError(failure)
@@ -135,9 +136,9 @@ def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
         check()
         job = replace(job, attempt=root.add(_ATTEMPTS, 0))
         store = job.store()
-        is_over = _torch_2_0.has_all(store, ["failure"])
+        is_over = _torch_2_0.has_counted(store, ["over"])
         if job.attempt != joined and not is_over:
-            store.set(f"rank/{job.rank}", "")
+            store.add(f"rank/{job.rank}", 1)
             joined = job.attempt
         elif job.attempt == joined and is_over:
             if failure := store.get("failure").decode():

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
+from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.rendezvous import Store
 
@@ -76,7 +77,7 @@ class SignalAgreement:
     def _answer(self, store: Store, batch: int, interval: int) -> tuple[set[int], int]:
         """Return the answer for a batch, that of this rank if it is the first."""
         own = json.dumps([[*self.received], batch + interval])
-        signals, following = json.loads(store.compare_set(f"batch/{batch}", "", own))
+        signals, following = json.loads(_torch_2_0.set_first(store, f"batch/{batch}", own))
         self.received -= {*signals}
         return {*signals}, following
 
