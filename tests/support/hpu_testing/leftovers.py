@@ -95,7 +95,10 @@ class Belongings:
 def _is_of_torch(file: Path) -> bool:
     """Return whether torch has made a file: of its compiler, of torchrun's logs, or one folder for each process."""
     # torch.distributed.nn makes the last at its import, and a child of multiprocessing does not remove it.
-    return file.name.startswith(("torchinductor_", "torchelastic_")) or (file.is_dir() and not any(file.iterdir()))
+    if file.name.startswith(("torchinductor_", "torchelastic_")):
+        return True
+    # The module is of torch 2.0.
+    return file.is_dir() and {each.stem for each in file.iterdir()} <= {"_remote_module_non_scriptable", "__pycache__"}
 
 
 def _end_monitor_of_tqdm() -> None:

@@ -293,7 +293,7 @@ def test_full_file_system_is_named(write: str, tmp_path: Path) -> None:
             torch.save(tensor, save.new / "shard")
             return
         # Later versions find out by themselves that there is one process.
-        save_shards = getattr(state_dict_saver, "save", None) or state_dict_saver.save_state_dict
+        save_shards: Any = getattr(state_dict_saver, "save", None) or state_dict_saver.save_state_dict
         options = {"no_dist": True} if "no_dist" in inspect.signature(save_shards).parameters else {}
         save_shards({"a": tensor}, storage_writer=FileSystemWriter(save.new), **options)
 
