@@ -135,24 +135,29 @@ def test_applied_twice_it_steps_once() -> None:
     assert torch.allclose(weights, run(functools.partial(SGD, lr=0.1), False), atol=1e-6)
 
 
-def test_a_fused_one_of_torch_is_left_to_the_scaler_again() -> None:
-    """Torch's `fused=True` unscales gradients within the step, which the bridge's does not."""
-    model = make_model()
-    stepper: Any = AdamW(model.parameters(), fused=True)
-    with KERNEL.apply(model, stepper):
-        assert not stepper._step_supports_amp_scaling
-    assert stepper._step_supports_amp_scaling
+def test_a_gradient_scaler_leaves_the_unscaling_to_torch() -> None:
+    """With `fused=True`, torch's step takes the scale from attributes that the scaler sets for it."""
+    stepper: Any = AdamW(make_model().parameters(), fused=True)
+    assert optimizer.why_left(stepper) is None
+    stepper.grad_scale = torch.tensor(2.0)
+    assert (optimizer.why_left(stepper) or "").startswith("a gradient scaler")
 
 
 class _Own(AdamW):
     """Optimizer of a user."""
 
 
+@pytest.mark.parametrize("make", [_Own, torch.optim.RMSprop])
+def test_other_optimizers_stay(make: Make) -> None:
+    stepper = make(make_model().parameters())
+    with KERNEL.apply(make_model(), stepper):
+        assert str(KERNEL).endswith(f"{make.__name__}: left to torch, no optimizer of torch with a fused one")
+        assert not stepper._optimizer_step_pre_hooks
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (_Own, "no optimizer of torch with a fused one"),
-        (torch.optim.RMSprop, "no optimizer of torch with a fused one"),
         (functools.partial(AdamW, amsgrad=True), "amsgrad"),
         (functools.partial(AdamW, maximize=True), "maximize"),
         (functools.partial(AdamW, capturable=True), "capturable"),
@@ -162,8 +167,5 @@ class _Own(AdamW):
         (functools.partial(Adagrad, lr_decay=0.1), "lr_decay"),
     ],
 )
-def test_optimizer_is_left(make: Make, reason: str) -> None:
-    rows, undo = optimizer.apply([], [make(make_model().parameters())])
-
-    assert [(row.kernel, row.reason) for row in rows] == [(None, reason)]
-    assert undo == []
+def test_step_is_left(make: Make, reason: str) -> None:
+    assert optimizer.why_left(make(make_model().parameters())) == reason

@@ -1,6 +1,8 @@
 """Functions in whose place others are, and when."""
 
+import copy
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ PLAIN = functional.scaled_dot_product_attention
 
 def count() -> int:
     """Return the number of calls that the kernel has computed."""
-    return replacement.calls["scaled_dot_product_attention", "FusedSDPA", ""]
+    return replacement.calls["scaled_dot_product_attention", "FusedSDPA"]
 
 
 @pytest.fixture
@@ -68,27 +70,80 @@ def test_what_another_library_has_wrapped_meanwhile_stays_and_is_torchs(
     assert count() == 0
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.parametrize("whole", [True, False], ids=["module", "function"])
-def test_a_checkpoint_recomputes_with_the_kernel(
-    model: nn.Sequential, inputs: torch.Tensor, use_reentrant: bool, whole: bool
+class Owner(nn.Module):
+    """Module that calls attention in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Attention()
+
+    def forward(self, inputs: torch.Tensor, way: str, use_reentrant: bool | None) -> torch.Tensor:
+        calls: dict[str, Any] = {
+            "module": self.layer,
+            "method": self.layer.attend,
+            "function": lambda each: functional.scaled_dot_product_attention(each, each, each),
+        }
+        if use_reentrant is None:
+            return calls[way](inputs)  # type: ignore[no-any-return]
+        result: torch.Tensor = checkpoint(calls[way], inputs, use_reentrant=use_reentrant)
+        return result
+
+
+CHECKPOINTS = pytest.mark.parametrize("use_reentrant", [None, False, True], ids=["plain", "checkpoint", "reentrant"])
+
+
+@CHECKPOINTS
+@pytest.mark.parametrize("way", ["module", "method", "function"])
+def test_calls_of_a_model_are_computed_also_in_a_checkpoint(
+    way: str, use_reentrant: bool | None, inputs: torch.Tensor
 ) -> None:
-    layer: Any = model[0]
+    owner = Owner().to("hpu")
+    with HPUKernels().apply(owner):
+        owner(inputs.requires_grad_(), way, use_reentrant).sum().backward()
+        assert count() == (1 if use_reentrant is None else 2)
 
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
 
+@CHECKPOINTS
+@pytest.mark.parametrize("way", ["module", "method"])
+def test_another_model_keeps_torchs(
+    way: str, use_reentrant: bool | None, model: nn.Sequential, inputs: torch.Tensor
+) -> None:
+    owner = Owner().to("hpu")
+    with HPUKernels().apply(model):
+        owner(model(inputs), way, use_reentrant).sum().backward()
+        assert count() == 2
+
+
+def test_a_copy_is_another_model(model: nn.Sequential, inputs: torch.Tensor) -> None:
+    with HPUKernels().apply(model):
+        copy.deepcopy(model)(inputs)
+        assert count() == 0
+
+
+def test_another_model_may_compute_in_a_thread_meanwhile(inputs: torch.Tensor) -> None:
+    other = Attention().to("hpu")
+
+    class Waiting(Attention):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            function = self.layer if whole else self.layer.attend
-            result: torch.Tensor = checkpoint(function, inputs, use_reentrant=use_reentrant)
+            with ThreadPoolExecutor() as pool:
+                result: torch.Tensor = pool.submit(other, super().forward(inputs)).result()
             return result
 
-    outer = Outer()
-    with HPUKernels().apply(outer):
-        outer(inputs.requires_grad_()).sum().backward()
-        assert count() == 2
+    with HPUKernels().apply(waiting := Waiting().to("hpu")):
+        waiting(inputs)
+        assert count() == 1
+
+
+@pytest.mark.skipif(not hasattr(torch, "compiler") or torch.__version__ < "2.5", reason="torch 2.5")
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_a_model_that_is_compiled_later_has_what_was_applied_to_it(
+    is_applied: bool, model: nn.Sequential, inputs: torch.Tensor
+) -> None:
+    other = nn.Sequential(Attention()).to("hpu")
+    with HPUKernels().apply(model):
+        torch.compile(model if is_applied else other, backend="eager")(inputs)
+        assert count() == (2 if is_applied else 0)
+    torch.compiler.reset()
 
 
 def test_a_function_that_a_file_imports_by_name_is_replaced(inputs: torch.Tensor) -> None:
@@ -101,10 +156,9 @@ def test_a_function_that_a_file_imports_by_name_is_replaced(inputs: torch.Tensor
 
 
 def test_a_model_on_the_cpu_stays(inputs: torch.Tensor) -> None:
-    with HPUKernels().apply(Attention()) as application:
+    with HPUKernels().apply(Attention()) as kernels:
         assert functional.scaled_dot_product_attention is PLAIN
-
-    assert application.rows == ()
+        assert str(kernels) == "hpu-kernels (simulated):\n  no calls until now"
 
 
 def test_the_variable_switches_all_off(model: nn.Sequential, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from hpu_kernels import HPUKernels
+from hpu_kernels import HPUKernels, replacement
+from hpu_kernels.rotary import NAME
 
 from . import rotary_functions
 
@@ -27,13 +28,13 @@ def test_rotation_is_the_same() -> None:
     results = []
     for use in list[Any]((PLAIN, module)):
         inputs = [query.detach().requires_grad_(), key.detach().requires_grad_()]
-        with KERNEL.apply(module) as application:
+        with KERNEL.apply(module):
             outputs = use(*inputs, cos, sin)
-            noted = [(row.kernel, row.number) for row in application.rows]
+            noted = dict(replacement.calls)
         torch.cat([each.flatten() for each in outputs]).square().cumsum(0).sum().backward()
         results.append([*outputs, *(each.grad for each in inputs)])
 
-    assert noted == [("RotaryPosEmbedding", 1)]
+    assert noted == {(NAME, "RotaryPosEmbedding"): 1}
     for plain, fused in zip(*results, strict=True):
         torch.testing.assert_close(fused, plain)
     assert rotary_functions.apply_rotary_pos_emb is PLAIN
@@ -50,14 +51,13 @@ def test_rotation_is_the_same() -> None:
 )
 def test_call_is_left(options: Any, arguments: Any) -> None:
     module = rotary_functions.Rotated().to("hpu")
-    with KERNEL.apply(module) as application:
+    with KERNEL.apply(module):
         module(*make(**options), **arguments)
-        assert [row.kernel for row in application.rows] == [None]
+        assert [outcome[:4] for _, outcome in replacement.calls] == ["left"]
 
 
 def test_a_function_that_computes_something_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotary_functions, "apply_rotary_pos_emb", rotary_functions.interleaved)
-    with KERNEL.apply(rotary_functions.Rotated().to("hpu")) as application:
+    with KERNEL.apply(rotary_functions.Rotated().to("hpu")):
         assert rotary_functions.apply_rotary_pos_emb is rotary_functions.interleaved
-
-    assert [(row.kernel, row.reason) for row in application.rows] == [(None, "it computes something else")]
+        assert [outcome for _, outcome in replacement.calls] == ["left to torch, it computes something else"]

@@ -10,18 +10,10 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_kernels.__about__ import __version__
-    from hpu_kernels.application import Application
     from hpu_kernels.callback import HPUKernels
-    from hpu_kernels.replacement import Row
 
-__all__ = ["Application", "HPUKernels", "Row", "__version__"]
+__all__ = ["HPUKernels", "__version__"]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
-    __name__,
-    {
-        "hpu_kernels.__about__": ["__version__"],
-        "hpu_kernels.application": ["Application"],
-        "hpu_kernels.callback": ["HPUKernels"],
-        "hpu_kernels.replacement": ["Row"],
-    },
+    __name__, {"hpu_kernels.__about__": ["__version__"], "hpu_kernels.callback": ["HPUKernels"]}
 )

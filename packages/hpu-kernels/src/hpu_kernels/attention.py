@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -167,7 +167,7 @@ def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
     return scaled_dot_product_attention
 
 
-def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement.Undo]:
     """Replace torch's function, also where the files of the modules' classes import it by name."""
     del optimizers
     modules = list(modules)
@@ -176,13 +176,13 @@ def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replaceme
     plain = functional.scaled_dot_product_attention
     files = {sys.modules.get(kind.__module__) for module in modules for kind in type(module).__mro__}
     named = [(file, name) for file in files if file is not None for name, value in vars(file).items() if value is plain]
-    owners = {(functional, NAME), *named}
-    return [], [replacement.replace(owner, name, _replacement) for owner, name in owners] + _use_sdpa(modules)
+    for owner, name in {(functional, NAME), *named}:
+        yield replacement.replace(owner, name, _replacement)
+    yield from _use_sdpa(modules)
 
 
-def _use_sdpa(modules: Iterable[nn.Module]) -> list[replacement.Undo]:
+def _use_sdpa(modules: Iterable[nn.Module]) -> Iterator[replacement.Undo]:
     """Switch models of transformers from "eager" to "sdpa" attention where that is the same."""
-    undo: list[replacement.Undo] = []
     for module in modules:
         switch: Any = getattr(module, "set_attn_implementation", None)
         config: Any = getattr(module, "config", None)
@@ -191,5 +191,4 @@ def _use_sdpa(modules: Iterable[nn.Module]) -> list[replacement.Undo]:
         differs = ("output_attentions", "attn_logit_softcapping", "reorder_and_upcast_attn")
         if getattr(module, "_supports_sdpa", False) and not any(getattr(config, name, None) for name in differs):
             switch("sdpa")
-            undo.append(functools.partial(switch, "eager"))
-    return undo
+            yield functools.partial(switch, "eager")

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
 
+from hpu_core import bridge
+from hpu_kernels import attention, clipping, norm, optimizer, replacement, rotary
 from hpu_kernels._lightning import Callback, rank_zero_info
-from hpu_kernels.application import Application
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import torch
+    from typing_extensions import Self
 
     from hpu_kernels._lightning import LightningModule, Trainer
-    from hpu_kernels.replacement import Row
 
 __all__ = ["HPUKernels"]
+
+# By name, what applies a kernel to modules and optimizers, and yields how to undo it.
+_KERNELS: Final = {
+    "attention": attention.apply,
+    "norm": norm.apply,
+    "rotary": rotary.apply,
+    "clip": clipping.apply,
+    "optimizer": optimizer.apply,
+}
 
 
 class HPUKernels(Callback):
     """Kernels of a Gaudi in an unchanged model: a callback of the Trainer, or `apply` with Fabric and plain torch.
 
-    A call is computed by a kernel where that means the same, and by torch otherwise. The table says what and why; the
+    A call is computed by a kernel where that means the same, and by torch otherwise. `print` shows what and why; the
     Trainer logs it after the first batch. On other devices, and with HPU_KERNELS=0, nothing happens.
 
     Args:
@@ -39,17 +53,12 @@ class HPUKernels(Callback):
         rotary: bool = True,
         clip: bool = True,
     ) -> None:
-        switches = {"attention": attention, "optimizer": optimizer, "norm": norm, "rotary": rotary, "clip": clip}
+        switches = {"attention": attention, "norm": norm, "rotary": rotary, "clip": clip, "optimizer": optimizer}
         self._kernels = [name for name, is_on in switches.items() if is_on]
-        self._application: Application | None = None
-        self._is_logged = False
+        self._stack = ExitStack()
+        self._is_applied = self._is_logged = False
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Rows of the table of this training or evaluation; empty outside of one."""
-        return () if self._application is None else self._application.rows
-
-    def apply(self, model: torch.nn.Module, *optimizers: Any) -> Application:
+    def apply(self, model: torch.nn.Module, *optimizers: Any) -> Self:
         """Apply the kernels to a model on the device, and to its optimizers, for Fabric and plain torch.
 
         Args:
@@ -57,39 +66,56 @@ class HPUKernels(Callback):
             *optimizers: Its optimizers.
 
         Returns:
-            The application; `print` shows its table, and `undo()` undoes it.
+            Itself, whose `undo` undoes it, as does the end of a `with` block.
         """
-        return Application(model, optimizers, self._kernels)
+        if any(replacement.is_on_card(each) for each in model.parameters()):
+            self._apply(model, optimizers)
+        return self
+
+    def _apply(self, model: torch.nn.Module, optimizers: Iterable[Any]) -> None:
+        if os.environ.get("HPU_KERNELS") == "0":
+            return
+        modules, optimizers = list(model.modules()), list(optimizers)
+        self._stack.callback(replacement.register(modules))
+        for name in self._kernels:
+            for undo in _KERNELS[name](modules, optimizers):
+                self._stack.callback(undo)
+
+    def undo(self) -> None:
+        """Have torch compute all again. Further calls do nothing."""
+        self._stack.close()
+        self._is_applied = self._is_logged = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
+    def __str__(self) -> str:
+        rows = [f"{n:6}  {kind}: {outcome}" for (kind, outcome), n in sorted(replacement.calls.items())]
+        name = f"hpu-kernels{' (simulated)' if bridge.is_simulated() else ''}:"
+        return "\n".join((name, *(rows or ["  no calls until now"])))
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Apply the kernels, unless they are; the strategy has wrapped the module and made the optimizers."""
-        if self._application is None and trainer.strategy.root_device.type == "hpu":
-            self._is_logged = False
-            # Its parameters may be offloaded.
-            self._application = Application(pl_module, trainer.optimizers, self._kernels, is_on_card=True)
+        # Its parameters may be offloaded, so they do not tell where it computes.
+        if not self._is_applied and trainer.strategy.root_device.type == "hpu":
+            self._is_applied = True
+            self._apply(trainer.model or pl_module, trainer.optimizers)
 
     on_validation_start = on_test_start = on_predict_start = on_fit_start
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         """Log the table after the first batch, whose calls are those of all."""
-        del trainer, pl_module, outputs, batch, batch_idx
-        if self._application is not None and not self._is_logged:
+        if self._is_applied and not self._is_logged:
             self._is_logged = True
-            rank_zero_info(str(self._application))
+            rank_zero_info(str(self))
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def teardown(self, *_: Any, **__: Any) -> None:
         """Undo it."""
-        del trainer, pl_module, stage
-        self._finish()
+        self.undo()
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *_: Any, **__: Any) -> None:
         """Undo it, because the model may be used again."""
-        del trainer, pl_module, exception
-        self._finish()
-
-    def _finish(self) -> None:
-        if self._application is not None:
-            self._application.undo()
-            self._application = None
+        self.undo()

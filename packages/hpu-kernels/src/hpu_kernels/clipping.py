@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -37,7 +37,7 @@ def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     ) -> torch.Tensor:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         gradients = [each.grad for each in parameters if each.grad is not None]
-        if replacement.is_on_card(*gradients):
+        if replacement.is_on_card(*gradients) and parameters and replacement.owns(parameters[0]):
             reason = _why_left(gradients, max_norm, *args, **kwargs)
             if replacement.take(NAME, "FusedClipNorm", reason):
                 kernel: Any = replacement.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)
@@ -48,7 +48,7 @@ def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return clip_grad_norm_
 
 
-def apply(modules: Any, optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+def apply(modules: Any, optimizers: Any) -> Iterator[replacement.Undo]:
     """Replace torch's function, as Lightning and others call it."""
     del modules, optimizers
-    return [], [replacement.replace(nn.utils, NAME, _replacement)]
+    yield replacement.replace(nn.utils, NAME, _replacement)

@@ -2,8 +2,7 @@
 
 import copy
 import functools
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -34,16 +33,16 @@ def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
         # The result has another dtype then.
         if inputs.dtype != weight.dtype:  # type: ignore[union-attr] # A tensor.
             return plain(self, inputs)
+        if not replacement.take(type(self).__name__, KERNEL, None):
+            return plain(self, inputs)
         return _normalize(inputs, weight, *mark)  # type: ignore[arg-type] # As above.
 
     return forward
 
 
-def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement.Undo]:
     """Replace the forward pass of the modules of which the kernel computes the same."""
     del optimizers
-    rows: Counter[tuple[str, str | None, str]] = Counter()
-    undo: list[replacement.Undo] = []
     found: dict[Any, bool] = {}
     for module in modules:
         options = {name: each for name, each in vars(module).items() if isinstance(each, int | float | str | None)}
@@ -59,11 +58,10 @@ def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replaceme
             found[key] = _is_same(module, eps[0])
         if found[key]:
             setattr(module, _MARK, (eps[0],))
-            undo += [functools.partial(delattr, module, _MARK), replacement.replace(kind, "forward", _replacement)]
-            rows[kind.__name__, KERNEL, ""] += 1
+            yield functools.partial(delattr, module, _MARK)
+            yield replacement.replace(kind, "forward", _replacement)
         elif "rms" in kind.__name__.lower():
-            rows[kind.__name__, None, "it computes something else"] += 1
-    return [replacement.Row(kind, kernel, n, reason) for (kind, kernel, reason), n in rows.items()], undo
+            replacement.note(kind.__name__, KERNEL, "it computes something else")
 
 
 def _is_same(module: nn.Module, eps: Any) -> bool:

@@ -15,9 +15,6 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 from hpu_core import bridge
 from hpu_kernels import replacement
 
-# Set by torch where `fused=True`; a gradient scaler and Lightning then leave the unscaling to the step.
-_SCALES: Final = "_step_supports_amp_scaling"
-
 
 class _Kind(NamedTuple):
     """Fused optimizer: its name, arguments that are options of torch's groups, and names of the tensors of a state."""
@@ -41,9 +38,9 @@ _applied: Final[weakref.WeakSet[Optimizer]] = weakref.WeakSet()
 
 
 def why_left(optimizer: Any) -> str | None:
-    """Return why an optimizer is torch's, None if a fused one computes the same."""
-    if type(optimizer) not in _KINDS:
-        return "no optimizer of torch with a fused one"
+    """Return why a step of an optimizer is torch's, None if a fused one computes the same."""
+    if getattr(optimizer, "grad_scale", None) is not None:
+        return "a gradient scaler leaves the unscaling to the step"
     for group in optimizer.param_groups:
         if options := [name for name in _DIFFERENT if group.get(name)]:
             return ", ".join(options)
@@ -54,25 +51,19 @@ def why_left(optimizer: Any) -> str | None:
     return None
 
 
-def apply(modules: Any, optimizers: Iterable[Any]) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+def apply(modules: Any, optimizers: Iterable[Any]) -> Iterator[replacement.Undo]:
     """Have the steps of optimizers, of torch or in Fabric's wrapper, computed by the bridge's."""
     del modules
-    rows: list[replacement.Row] = []
-    undo: list[replacement.Undo] = []
     for given in optimizers:
         optimizer = given.optimizer if type(given).__name__.startswith("Fabric") else given
-        reason, kind = why_left(optimizer), _KINDS.get(type(optimizer), _ADAMW)
-        rows.append(replacement.Row(type(optimizer).__name__, None if reason else kind.kernel, 1, reason or ""))
-        if reason is not None or optimizer in _applied:
-            continue
-        _applied.add(optimizer)
-        steps = _Steps(kind)
-        handles = optimizer.register_step_pre_hook(steps.before), optimizer.register_step_post_hook(steps.after)
-        undo += [functools.partial(_applied.discard, optimizer), *(handle.remove for handle in handles)]
-        if getattr(optimizer, _SCALES, False):
-            setattr(optimizer, _SCALES, False)
-            undo.append(functools.partial(setattr, optimizer, _SCALES, True))
-    return rows, undo
+        if type(optimizer) not in _KINDS:
+            replacement.note(type(optimizer).__name__, "", "no optimizer of torch with a fused one")
+        elif optimizer not in _applied:
+            _applied.add(optimizer)
+            yield functools.partial(_applied.discard, optimizer)
+            steps = _Steps(_KINDS[type(optimizer)])
+            yield optimizer.register_step_pre_hook(steps.before).remove
+            yield optimizer.register_step_post_hook(steps.after).remove
 
 
 class _Steps:
@@ -108,8 +99,9 @@ class _Steps:
 
     @torch.no_grad()
     def _step(self, optimizer: Optimizer) -> None:
-        # A group may have changed.
-        if why_left(optimizer) is None:
+        reason = why_left(optimizer)
+        replacement.note(type(optimizer).__name__, self._kind.kernel, reason)
+        if reason is None:
             for key, (group, steps, states) in enumerate(self._batches(optimizer)):
                 self._step_batch(self._instance(key, group), group, steps, states)
 

@@ -1,53 +1,79 @@
 """Functions of torch and of models, in whose place others are that use a kernel."""
 
+import sys
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
+from torch import nn
 
 from hpu_core import bridge
 from hpu_kernels import _torch
 
-__all__ = ["Row"]
-
 Undo = Callable[[], None]
 
-
-@dataclass(frozen=True)
-class Row:
-    """Line of the table.
-
-    Attributes:
-        kind: Function of torch, or class of a module or an optimizer.
-        kernel: The bridge's kernel; None if it is left to torch.
-        number: Number of calls until now, of modules or of optimizers.
-        reason: Why it is left.
-    """
-
-    kind: str
-    kernel: str | None
-    number: int
-    reason: str = ""
-
-
-calls: Final[Counter[tuple[str, str | None, str]]] = Counter()
-"""Number of calls by function, kernel and reason why it was left to torch."""
+calls: Final[Counter[tuple[str, str]]] = Counter()
+"""Number of calls by function or class, and by kernel or the reason why it was left to torch."""
 
 # How often each replacement was asked for.
 _uses: Final[Counter[Any]] = Counter()
-_modules: Final[dict[str, Any]] = {}
+# The modules of each application.
+_applied: Final[list[WeakSet[nn.Module]]] = []
+_bridge: Final[dict[str, Any]] = {}
+
+
+def register(modules: Iterable[nn.Module]) -> Undo:
+    """Have replacements use the kernels in the code of modules, until the result is called."""
+    registered = WeakSet(modules)
+    _applied.append(registered)
+
+    def undo() -> None:
+        _applied[:] = [each for each in _applied if each is not registered]
+        if not _applied:
+            calls.clear()
+
+    return undo
 
 
 @_torch.constant
-def take(function: str, kernel: str, reason: str | None) -> bool:
+def take(kind: str, kernel: str, reason: str | None) -> bool:
     """Count a call; return whether the kernel computes it, which is so without a reason against it."""
     # What another library has wrapped is called after the end.
-    if not _uses:
+    if not _applied or _is_of_another_model():
         return False
-    calls[function, None if reason else kernel, reason or ""] += 1
+    note(kind, kernel, reason)
     return reason is None
+
+
+def note(kind: str, kernel: str, reason: str | None) -> None:
+    """Count a call."""
+    calls[kind, f"left to torch, {reason}" if reason else kernel] += 1
+
+
+def _is_of_another_model() -> bool:
+    """Return whether the innermost module whose code is running is one to which nothing was applied.
+
+    The stack tells it where hooks do not: in a method that is called by its name, in what a checkpoint recomputes in a
+    thread of the backward pass, and while the compiler traces. A function outside of all modules may be such a
+    recomputation, which has to use what the forward pass has used.
+    """
+    frame: Any = sys._getframe(2)  # noqa: SLF001 - inspect reads the sources of all frames
+    while frame is not None:
+        code = frame.f_code
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(owner, nn.Module):
+            compiled = getattr(owner, "_orig_mod", owner)
+            return not any(owner in each or compiled in each for each in _applied)
+        frame = frame.f_back
+    return False
+
+
+def owns(parameter: object) -> bool:
+    """Return whether a parameter is that of a module to which kernels were applied."""
+    every = (each for modules in _applied for module in modules for each in module.parameters(recurse=False))
+    return any(each is parameter for each in every)
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> Undo:
@@ -70,8 +96,6 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> Undo:
         if _uses[found]:
             return
         del _uses[found]
-        if not _uses:
-            calls.clear()
         # Another library may have wrapped the replacement in the meantime.
         if getattr(owner, name) is found:
             delattr(owner, name) if is_inherited else setattr(owner, name, found.__wrapped__)
@@ -95,9 +119,9 @@ def is_same(plain: Callable[[], Any], fused: Callable[[], Any]) -> bool:
 
 def bridge_module(name: str) -> Any:
     """Return a module of the bridge."""
-    if name not in _modules:
-        _modules[name] = bridge.optional_module(name)
-    return _modules[name]
+    if name not in _bridge:
+        _bridge[name] = bridge.optional_module(name)
+    return _bridge[name]
 
 
 def is_on_card(*tensors: object) -> bool:

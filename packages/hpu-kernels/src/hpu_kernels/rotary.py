@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -45,10 +45,9 @@ def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
     return apply_rotary_pos_emb
 
 
-def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replacement.Row], list[replacement.Undo]]:
+def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement.Undo]:
     """Replace the functions in the files of the modules' classes."""
     del optimizers
-    undo, rows = [], []
     # A small input, for which a function that computes the same has the kernel's result.
     query, key = torch.linspace(-1.0, 3.0, 2 * 2 * 3 * 8).view(2, 2, 3, 8).to("hpu").split(1)
     angles = torch.linspace(0.0, 3.0, 3 * 4).view(1, 3, 4).repeat(1, 1, 2)
@@ -57,12 +56,8 @@ def apply(modules: Iterable[nn.Module], optimizers: Any) -> tuple[list[replaceme
         function = vars(sys.modules[file]).get(NAME)
         if not callable(function):
             continue
-        if replacement.is_same(
-            functools.partial(function, query, key, cos, sin),
-            lambda: (_rotate(query, cos, sin), _rotate(key, cos, sin)),
-        ):
-            undo.append(replacement.replace(sys.modules[file], NAME, _replacement))
+        plain = functools.partial(function, query, key, cos, sin)
+        if replacement.is_same(plain, lambda: (_rotate(query, cos, sin), _rotate(key, cos, sin))):
+            yield replacement.replace(sys.modules[file], NAME, _replacement)
         else:
-            name = f"{NAME} of {file.rpartition('.')[2]}"
-            rows.append(replacement.Row(name, None, 1, "it computes something else"))
-    return rows, undo
+            replacement.note(f"{NAME} of {file.rpartition('.')[2]}", "", "it computes something else")
