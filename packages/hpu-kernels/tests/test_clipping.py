@@ -48,7 +48,6 @@ def test_clipping_is_torchs(maximum: float) -> None:
     ("arguments", "options", "reason"),
     [
         ((1.0, 1.0), {}, "another norm"),
-        ((1.0,), {"error_if_nonfinite": True}, "another norm, or an error"),
         ((float("inf"),), {}, "the maximum is no finite number"),
     ],
 )
@@ -56,6 +55,22 @@ def test_call_is_left(arguments: Any, options: Any, reason: str) -> None:
     model = make_model()
 
     assert clip(model, *arguments, **options)[1][0].startswith(f"left to torch, {reason}")
+
+
+def test_an_infinite_norm_is_an_error_if_that_is_asked_for() -> None:
+    """As Fabric does."""
+    model = make_model()
+    assert clip(model, 1.0, error_if_nonfinite=True)[1] == ["FusedClipNorm"]
+    next(model.parameters()).grad = torch.tensor([torch.inf, 1.0, 2.0], device="hpu")
+    with pytest.raises(RuntimeError, match="non-finite"):
+        clip(model, 1.0, error_if_nonfinite=True)
+
+
+def test_gradients_of_another_model_are_torchs() -> None:
+    other = make_model()
+    with HPUKernels().apply(make_model()):
+        nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        assert not replacement.calls
 
 
 def test_gradients_of_several_dtypes_are_left() -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
 
 from hpu_ddp import HPUDDPStrategy
-from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy
+from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy, UlyssesAttention
 from hpu_kernels import HPUKernels
 
 from .conftest import OnRanks
-from .modules import Block, Classifier, make_loader, make_trainer
+from .modules import Block, Classifier, losses_of, make_loader, make_trainer
 
 
 class Sharded(Classifier):
@@ -96,3 +99,41 @@ def test_training_is_the_same_also_when_resumed(
     strategy: str, optimizer: str, on_ranks: OnRanks, tmp_path: Path
 ) -> None:
     assert on_ranks(_compare, strategy, optimizer, str(tmp_path), seconds=240) == [[True] * 3] * 2
+
+
+class Reader(Classifier):
+    """Language model of which ranks share sequences."""
+
+    def __init__(self, optimizer: Any = torch.optim.SGD) -> None:
+        super().__init__(optimizer)
+        self.embed, self.attend, self.read = nn.Embedding(8, 16), UlyssesAttention(), nn.Linear(16, 8)
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        heads = self.embed(batch["input_ids"]).unflatten(2, (4, 4)).transpose(1, 2)
+        hidden = self.attend(heads, heads, heads, is_causal=True).transpose(1, 2).flatten(2)
+        labels = batch.get("shift_labels", batch["input_ids"])
+        return functional.cross_entropy(self.read(hidden).flatten(0, 1), labels.flatten())
+
+
+def _share_sequences() -> list[str]:
+    """Return the table of a training with kernels, after its losses were those without."""
+    losses, tables = [], []
+
+    class Reading(Reader):
+        def on_train_end(self) -> None:
+            tables.append("".join(map(str, self.trainer.callbacks)))
+
+    for callbacks in ([], [HPUKernels()]):
+        strategy = HPUFSDPStrategy(context_parallel_size=2, sharding_strategy="NO_SHARD", use_orig_params=True)
+        ids = torch.randint(0, 8, (8, 12), generator=torch.Generator().manual_seed(0))
+        texts: Any = [{"input_ids": each, "labels": each} for each in ids]
+        loader = DataLoader(texts, batch_size=2)
+        losses.append(losses_of(Reading(), *callbacks, loader=loader, devices=2, strategy=strategy))
+    assert torch.allclose(losses[0], losses[1], atol=1e-5)
+    return tables
+
+
+def test_ranks_that_share_sequences_attend_by_the_kernel(on_ranks: OnRanks) -> None:
+    """The attention of hpu-fsdp calls torch's function with whole sequences."""
+    for _, table in on_ranks(_share_sequences, seconds=120):
+        assert "4  scaled_dot_product_attention: FusedSDPA" in table

@@ -8,6 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from hpu_bucketing import (
+    BucketBatchSampler,
+    BucketCollate,
+    BucketDataLoader,
+    BucketPlan,
+    HPUWarmup,
+    RecompilationMonitor,
+)
 from hpu_compile import HPUCompile
 from hpu_kernels import HPUKernels
 from hpu_precision import HPUPrecisionPlugin
@@ -77,6 +85,33 @@ def test_exported_weights_are_those_of_torch() -> None:
 
     assert states[0].keys() == states[1].keys()
     assert all(torch.allclose(each, states[1][name], atol=1e-5) for name, each in states[0].items())
+
+
+class Reader(Classifier):
+    """Classifier of texts of variable length, by their first token."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.embed = torch.nn.Embedding(32, 16)
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        ids, is_padding = batch["input_ids"], batch["attention_mask"] == 0
+        return super().training_step([self.embed(ids), ids[:, 0] % 4, is_padding])
+
+
+def test_buckets_compile_nothing_after_the_warm_up() -> None:
+    texts: Any = [{"input_ids": [1 + index % 7, *range(1, 2 + index % 14)]} for index in range(32)]
+    lengths = [len(each["input_ids"]) for each in texts]
+    plan = BucketPlan.from_lengths(lengths, batch_size=4, align=4)
+    losses = []
+    for kernels in ([], [HPUKernels()]):
+        sampler = BucketBatchSampler(lengths, plan, batch_size=4)
+        loader = BucketDataLoader(texts, sampler, collate_fn=BucketCollate(plan), num_workers=0)
+        callbacks = [HPUWarmup(), RecompilationMonitor("error"), *kernels]
+        losses.append(losses_of(Reader(**OPTIONS), *callbacks, loader=loader))
+
+    assert len(plan.boundaries) > 1
+    assert torch.allclose(losses[0], losses[1], atol=1e-5)
 
 
 _GRAPHS = """

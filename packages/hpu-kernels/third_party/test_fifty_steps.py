@@ -1,76 +1,31 @@
-"""Fifty steps of models of transformers and torch with each kernel, with all and with none, on a simulated card."""
+"""Fifty steps of models of transformers and torch with each kernel, with all and with none."""
 
 import copy
-from collections.abc import Callable
+import json
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    ViTConfig,
-    ViTForImageClassification,
-)
 
 from hpu_kernels import HPUKernels
+from hpu_testing import Program, machine_env
+
+from .models import CHOICES, MODELS, NONE, make_optimizer
 
 pytestmark = pytest.mark.timeout(600)
 STEPS = 50
-KERNELS = ("attention", "optimizer", "norm", "rotary", "clip")
-TOKENS = {"vocab_size": 64, "bos_token_id": 0, "eos_token_id": 0, "use_cache": False}
-
-
-class Encoder(nn.Module):
-    """torch's encoder with padding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def loss(self, generator: torch.Generator) -> torch.Tensor:
-        inputs = torch.randn(4, 12, 32, generator=generator).to("hpu")
-        is_padding = (torch.arange(12) >= torch.tensor([[12], [9], [5], [12]])).to("hpu")
-        outputs: torch.Tensor = self.layers(inputs, src_key_padding_mask=is_padding)
-        return outputs.float().square().mean()
-
-
-def _of_text(model: Any, generator: torch.Generator) -> torch.Tensor:
-    ids = torch.randint(0, 64, (4, 16), generator=generator).to("hpu")
-    mask = (torch.arange(16) < torch.tensor([[16], [12], [9], [16]])).long().to("hpu")
-    loss: torch.Tensor = model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
-    return loss
-
-
-def _of_images(model: Any, generator: torch.Generator) -> torch.Tensor:
-    logits = model(torch.randn(4, 3, 16, 16, generator=generator).to("hpu")).logits
-    return functional.cross_entropy(logits, torch.randint(0, 4, (4,), generator=generator).to("hpu"))
-
-
-_SIZES: Any = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-_NO_DROPOUT: Any = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-MODELS: dict[str, tuple[Callable[[], Any], Callable[[Any, torch.Generator], torch.Tensor]]] = {
-    "Llama": (lambda: LlamaForCausalLM(LlamaConfig(**_SIZES, **TOKENS, num_key_value_heads=2)), _of_text),
-    "GPT-2": (lambda: GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, **TOKENS, **_NO_DROPOUT)), _of_text),
-    "ViT": (
-        lambda: ViTForImageClassification(ViTConfig(**_SIZES, image_size=16, patch_size=4, num_labels=4)),
-        _of_images,
-    ),
-    "encoder": (Encoder, Encoder.loss),
-}
 
 
 def train(name: str, switches: dict[str, bool], *, mixed: bool = False, after: Any = None, seed: int = 0) -> Any:
     """Return losses of fifty steps, and the states of model and optimizer; go on after those of another training."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     make, loss_of = MODELS[name]
     model = make().to("hpu")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-12)
+    optimizer = make_optimizer(model)
     if after is not None:
         model.load_state_dict(after[1])
         optimizer.load_state_dict(copy.deepcopy(after[2]))
@@ -92,10 +47,6 @@ def distance(first: Any, second: Any) -> float:
     return float((first[0] - second[0]).abs().max())
 
 
-NONE = dict.fromkeys(KERNELS, False)
-CHOICES = {"all": dict.fromkeys(KERNELS, True), **{name: {**NONE, name: True} for name in KERNELS}}
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_each_kernel_trains_as_torch(name: str) -> None:
     plain = train(name, NONE)
@@ -106,10 +57,14 @@ def test_each_kernel_trains_as_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_bf16_is_as_near_to_float32(name: str) -> None:
-    full, plain = train(name, NONE), train(name, NONE, mixed=True)
-    fused = train(name, CHOICES["all"], mixed=True)
+    """On average over steps and seeds: which roundings a single training meets is chance."""
+    distances = torch.zeros(2)
+    for seed in range(4):
+        full = train(name, NONE, seed=seed)[0]
+        for index, choice in enumerate((NONE, CHOICES["all"])):
+            distances[index] += (train(name, choice, mixed=True, seed=seed)[0] - full).abs().mean()
 
-    assert distance(full, fused) <= 1.25 * distance(full, plain)
+    assert distances[1] <= 1.1 * distances[0]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -119,3 +74,17 @@ def test_a_training_goes_on_with_and_without(name: str) -> None:
 
     assert distance(expected, train(name, NONE, after=fused, seed=1)) <= 1e-5
     assert distance(expected, train(name, CHOICES["all"], after=plain, seed=1)) <= 1e-5
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp2"])
+@pytest.mark.parametrize("name", MODELS)
+def test_each_kernel_trains_as_torch_on_two_cards(name: str, strategy: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "third_party.on_two_cards", name, strategy]
+    with Program(command, machine_env(2, tmp_path / "cards"), Path(__file__).parents[1]) as program:
+        done = program.wait(500)
+
+    assert done.code == 0, done.output
+    [line] = re.findall("^DISTANCES (.*)", done.output, re.MULTILINE)
+    distances = json.loads(line)
+    assert distances.keys() == CHOICES.keys()
+    assert max(distances.values()) <= 1e-5, distances

@@ -13,18 +13,11 @@ from hpu_kernels import replacement
 NAME: Final = "clip_grad_norm_"
 
 
-def _why_left(
-    gradients: list[torch.Tensor],
-    max_norm: Any,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> str | None:
-    del foreach
+def _why_left(gradients: list[torch.Tensor], max_norm: Any, norm_type: float) -> str | None:
     if any(type(each) is not torch.Tensor for each in gradients):
         return "gradients are sharded, whose norm is that of all ranks"
-    if norm_type != 2 or error_if_nonfinite:  # noqa: PLR2004 - the L2 norm
-        return "another norm, or an error for infinite ones"
+    if norm_type != 2:  # noqa: PLR2004 - the L2 norm
+        return "another norm"
     if len({(each.dtype, each.device.type) for each in gradients}) != 1:
         return "gradients of several dtypes or devices, or none"
     return None if isinstance(max_norm, int | float) and math.isfinite(max_norm) else "the maximum is no finite number"
@@ -33,17 +26,23 @@ def _why_left(
 def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @functools.wraps(plain)
     def clip_grad_norm_(
-        parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, *args: Any, **kwargs: Any
+        parameters: torch.Tensor | Iterable[torch.Tensor],
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = False,
+        foreach: bool | None = None,
     ) -> torch.Tensor:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         gradients = [each.grad for each in parameters if each.grad is not None]
         if replacement.is_on_card(*gradients) and parameters and replacement.owns(parameters[0]):
-            reason = _why_left(gradients, max_norm, *args, **kwargs)
+            reason = _why_left(gradients, max_norm, norm_type)
             if replacement.take(NAME, "FusedClipNorm", reason):
                 kernel: Any = replacement.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)
                 norm: torch.Tensor = kernel.clip_norm(parameters).reshape(())
-                return norm
-        return plain(parameters, max_norm, *args, **kwargs)
+                # Else torch's function finds the same, and raises its error.
+                if not error_if_nonfinite or norm.isfinite():
+                    return norm
+        return plain(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
     return clip_grad_norm_
 

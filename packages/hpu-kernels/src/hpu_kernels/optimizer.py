@@ -5,9 +5,10 @@ takes the fused step and hides the gradients, so that torch has nothing left to 
 """
 
 import functools
+import inspect
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
@@ -15,22 +16,13 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 from hpu_core import bridge
 from hpu_kernels import replacement
 
-
-class _Kind(NamedTuple):
-    """Fused optimizer: its name, arguments that are options of torch's groups, and names of the tensors of a state."""
-
-    kernel: str
-    arguments: tuple[str, ...]
-    state: tuple[str, ...]
-
-
-_ADAMW: Final = _Kind("FusedAdamW", ("lr", "betas", "eps", "weight_decay"), ("exp_avg", "exp_avg_sq"))
-_SGD_ARGUMENTS: Final = ("lr", "momentum", "weight_decay", "dampening", "nesterov")
+State = dict[str, Any]
+# By class, the fused one and the names of the tensors of a state.
 _KINDS: Final = {
-    AdamW: _ADAMW,
-    Adam: _ADAMW,
-    SGD: _Kind("FusedSGD", _SGD_ARGUMENTS, ("momentum_buffer",)),
-    Adagrad: _Kind("FusedAdagrad", ("lr", "weight_decay", "eps"), ("sum",)),
+    AdamW: ("FusedAdamW", ("exp_avg", "exp_avg_sq")),
+    Adam: ("FusedAdamW", ("exp_avg", "exp_avg_sq")),
+    SGD: ("FusedSGD", ("momentum_buffer",)),
+    Adagrad: ("FusedAdagrad", ("sum",)),
 }
 # Options that the fused ones do not have, or compute otherwise: torch's first step has no momentum to dampen.
 _DIFFERENT: Final = ("maximize", "capturable", "differentiable", "amsgrad", "dampening", "lr_decay")
@@ -61,7 +53,7 @@ def apply(modules: Any, optimizers: Iterable[Any]) -> Iterator[replacement.Undo]
         elif optimizer not in _applied:
             _applied.add(optimizer)
             yield functools.partial(_applied.discard, optimizer)
-            steps = _Steps(_KINDS[type(optimizer)])
+            steps = _Steps(*_KINDS[type(optimizer)])
             yield optimizer.register_step_pre_hook(steps.before).remove
             yield optimizer.register_step_post_hook(steps.after).remove
 
@@ -71,10 +63,10 @@ class _Steps:
 
     # hpu-doctor verify: fused-functions-agree
 
-    def __init__(self, kind: _Kind) -> None:
-        self._kind = kind
-        self._class: Any = getattr(bridge.optional_module("hpex.optimizers"), kind.kernel)
-        self._fused: dict[Any, Any] = {}
+    def __init__(self, kernel: str, tensors: tuple[str, ...]) -> None:
+        self._kernel, self._tensors = kernel, tensors
+        self._class: Any = getattr(bridge.optional_module("hpex.optimizers"), kernel)
+        self._fused: dict[int, Any] = {}
         self._hidden: list[tuple[torch.Tensor, torch.Tensor | None]] = []
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -100,72 +92,67 @@ class _Steps:
     @torch.no_grad()
     def _step(self, optimizer: Optimizer) -> None:
         reason = why_left(optimizer)
-        replacement.note(type(optimizer).__name__, self._kind.kernel, reason)
-        if reason is None:
-            for key, (group, steps, states) in enumerate(self._batches(optimizer)):
-                self._step_batch(self._instance(key, group), group, steps, states)
-
-    def _batches(
-        self, optimizer: Optimizer
-    ) -> Iterator[tuple[dict[str, Any], int, dict[torch.Tensor, dict[str, torch.Tensor]]]]:
-        """Yield groups, numbers of steps, and states of the parameters with both and one dtype."""
-        for group in optimizer.param_groups:
-            batches: dict[tuple[int, torch.dtype], dict[torch.Tensor, dict[str, torch.Tensor]]] = {}
+        replacement.note(type(optimizer).__name__, self._kernel, reason)
+        if reason is not None:
+            return
+        # Of a group, parameters with one number of steps and one dtype are one call.
+        batches: dict[tuple[int, int, torch.dtype], list[tuple[torch.Tensor, State]]] = {}
+        for index, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 if parameter.grad is None or parameter.device.type != "hpu" or parameter.grad.is_sparse:
                     continue
                 state = self._make_state(optimizer, group, parameter)
-                if all(state[name].device.type == "hpu" for name in self._kind.state if name in state):
-                    batches.setdefault((_count(state), parameter.dtype), {})[parameter] = state
-            for (steps, _), states in batches.items():
-                yield group, steps, states
+                if replacement.is_on_card(*(state[name] for name in self._tensors if name in state)):
+                    batches.setdefault((index, _count(state), parameter.dtype), []).append((parameter, state))
+        for (index, steps, _), pairs in batches.items():
+            self._step_batch(index, optimizer.param_groups[index], steps, pairs)
 
-    def _make_state(self, optimizer: Optimizer, group: dict[str, Any], parameter: torch.Tensor) -> dict[str, Any]:
+    def _make_state(self, optimizer: Optimizer, group: State, parameter: torch.Tensor) -> State:
         """Return a parameter's state, which is made as torch makes it where there is none."""
-        if self._kind.kernel == "FusedSGD" and not group["momentum"]:
+        if self._kernel == "FusedSGD" and not group["momentum"]:
             return {}
-        state: dict[str, Any] = optimizer.state[parameter]
-        if self._kind is _ADAMW and "step" not in state:
+        state: State = optimizer.state[parameter]
+        if self._kernel == "FusedAdamW" and "step" not in state:
             state["step"] = torch.tensor(0.0)
-        for name in self._kind.state:
+        for name in self._tensors:
             if state.get(name) is None:
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
 
-    def _step_batch(
-        self, fused: Any, group: dict[str, Any], steps: int, states: dict[torch.Tensor, dict[str, torch.Tensor]]
-    ) -> None:
-        parts = []
-        self._hidden += [(parameter, parameter.grad) for parameter in states]
-        for parameter, state in states.items():
+    def _step_batch(self, index: int, group: State, steps: int, pairs: list[tuple[torch.Tensor, State]]) -> None:
+        fused, parts = self._instance(index, group), []
+        for parameter, state in pairs:
+            self._hidden.append((parameter, parameter.grad))
             part = _local(parameter)
             # Parts may be empty on a rank.
             if part.numel():
                 parts.append(part)
                 part.grad = _local(parameter.grad)
                 # FusedAdamW counts in its group, FusedAdagrad here.
-                tensors = {name: _local(state[name]) for name in self._kind.state if name in state}
-                fused.state[part] = {**tensors, "step": steps}
+                fused.state[part] = {name: _local(state[name]) for name in self._tensors if name in state}
+                fused.state[part]["step"] = steps
         fused.param_groups[0].update(group, params=parts, step=steps)
         fused.step()
         fused.param_groups[0]["params"] = []
         fused.state.clear()
-        for tensor in (*parts, *states):
-            tensor.grad = None
-        for state in states.values():
+        for part in parts:
+            part.grad = None
+        for parameter, state in pairs:
+            parameter.grad = None
             if "step" in state:
                 state["step"] += 1
 
-    def _instance(self, key: int, group: dict[str, Any]) -> Any:
-        """Return a fused optimizer without parameters. FusedAdagrad keeps the learning rate that it is made with."""
-        found = self._fused.get(key)
-        if found is None or (self._kind.kernel == "FusedAdagrad" and found.defaults["lr"] != group["lr"]):
+    def _instance(self, index: int, group: State) -> Any:
+        """Return a group's fused optimizer, without parameters. FusedAdagrad keeps its first learning rate."""
+        found = self._fused.get(index)
+        if found is None or (self._kernel == "FusedAdagrad" and found.defaults["lr"] != group["lr"]):
+            names = inspect.signature(self._class).parameters.keys() & group.keys() - {"params"}
             place = torch.zeros(1, device="hpu", requires_grad=True)
-            self._fused[key] = found = self._class([place], **{name: group[name] for name in self._kind.arguments})
+            self._fused[index] = found = self._class([place], **{name: group[name] for name in names})
         return found
 
 
-def _count(state: dict[str, Any]) -> int:
+def _count(state: State) -> int:
     """Return the number of steps in a state of torch, whose tensor is moved to the host if a fused step made it."""
     step = state.get("step", 0)
     if isinstance(step, torch.Tensor) and step.device.type != "cpu":
