@@ -55,7 +55,7 @@ _STATEMENTS = {
     "hpu-launch": ("import hpu_launch.cli", _FRAMEWORKS | {"habana_frameworks", "rich", "torch"}),
     "hpu-export": ("import hpu_export.cli", _FRAMEWORKS | {"habana_frameworks", "torch"}),
     "report of hpu-profiler": (
-        "import hpu_profiler.cli, hpu_profiler.report.html",
+        "import hpu_profiler.cli",
         _FRAMEWORKS | {"habana_frameworks", "torch"},
     ),
 }

@@ -93,6 +93,6 @@ def test_injected_faults_are_named_with_their_lines(report: dict[str, Any]) -> N
 def test_training_is_the_headline_although_validation_is_in_its_trace(report: dict[str, Any]) -> None:
     train, validate = report["stages"]
 
-    assert (train["stage"], train["batches"], validate["stage"], validate["batches"]) == ("train", 6, "validate", 2)
+    assert (train["stage"], validate["stage"]) == ("train", "validate")
     assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
     assert "allgather" not in {each["name"] for rank in train["ranks"] for each in rank["collectives"]}

@@ -15,15 +15,6 @@ JsonEvent = dict[str, Any]
 DEVICE_NAME = "/device:HPU:0"
 DEVICE_SORT_INDEX = 16777216
 ALWAYS = frozenset({"recipeId", "recipeName", "streamHandle", "eventHandle", "dataType"})
-MEMORY_ARGUMENTS = {
-    "Addr",
-    "Bytes",
-    "Device Id",
-    "Device Type",
-    "Profiler Event Index",
-    "Total Allocated",
-    "Total Reserved",
-}
 #: What is added to the process id of the system for each log of the host.
 LOGS = {"Synapse Logger": 10000, "Bridge Logs": 20000, "Memory Logs": 30000}
 
@@ -63,13 +54,8 @@ def category(lane: Lane | None, name: str) -> str:
     return "Memcpy" if name.startswith("memcpy") else "Memset" if name.startswith("memset") else "Runtime"
 
 
-def violations(events: Iterable[JsonEvent], *, flow_events: bool = False) -> list[str]:
-    """Return a message for each rule that an event of the bridge breaks.
-
-    Args:
-        events: Events that the bridge adds to torch's.
-        flow_events: Whether PT_TB_ENABLE_FLOW_EVENTS is set.
-    """
+def violations(events: Iterable[JsonEvent]) -> list[str]:
+    """Return a message for each rule that an event of the card, or a call of the host, breaks."""
     events = list(events)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     processes = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
@@ -83,16 +69,9 @@ def violations(events: Iterable[JsonEvent], *, flow_events: bool = False) -> lis
         if e["ph"] == "M" and e["name"] == "thread_sort_index" and e["args"] != {"sort_index": -1}
     ]
     for event in events:
-        process = processes.get(event["pid"])
         if event["ph"] == "X":
             lane_name = names.get((event["pid"], event["tid"]))
-            found += _complete(event, lane_name, is_device=event["pid"] == 0, is_named=process is not None)
-        elif event["ph"] in {"B", "E"}:
-            found += _logged(event, process or "")
-        elif event["ph"] == "i":
-            found += _memory(event, process or "")
-        elif event["ph"] in {"s", "f"}:
-            found += _flow(event, allowed=flow_events)
+            found += _complete(event, lane_name, is_device=event["pid"] == 0, is_named=event["pid"] in processes)
     return found
 
 
@@ -123,24 +102,3 @@ def _complete(event: JsonEvent, lane_name: str | None, *, is_device: bool, is_na
     if others & {"correlation", "External id"}:
         found.append(f"there is no correlation: {event}")
     return found
-
-
-def _logged(event: JsonEvent, process: str) -> list[str]:
-    arguments = event.get("args", {})
-    is_valid = event["cat"] == "Runtime" and process in {"Synapse Logger", "Bridge Logs"}
-    is_valid &= all(isinstance(each, str) for each in arguments.values())
-    is_valid &= not (process == "Bridge Logs" and arguments)
-    return [] if is_valid else [f"not a logged call: {event}"]
-
-
-def _memory(event: JsonEvent, process: str) -> list[str]:
-    arguments = event.get("args", {})
-    is_valid = (event["name"], event["cat"], event["s"]) == ("[memory]", "cpu_instant_event", "t")
-    is_valid &= process == "Memory Logs" and arguments.keys() == MEMORY_ARGUMENTS
-    is_valid &= (arguments["Device Id"], arguments["Device Type"]) == (0, 1)
-    return [] if is_valid else [f"not an allocation: {event}"]
-
-
-def _flow(event: JsonEvent, *, allowed: bool) -> list[str]:
-    is_valid = allowed and (event["cat"], event["bp"]) == ("enqueue", "e") and isinstance(event["id"], int)
-    return [] if is_valid else [f"not a flow of an enqueue: {event}"]

@@ -77,9 +77,9 @@ def _rank_events(builder: TraceBuilder, loading: float) -> list[JsonEvent]:
             builder.operator("aten::mm", start + loading, 2, number),
             builder.device_event("aten::mm", start + loading, 20, "MME", external_id=number),
             # Overlaps with the kernel for 5 us.
-            builder.device_event("nic_toy_send", start + loading + 15, 75 - loading, "NIC", size=64),
+            builder.device_event("nic_toy_send", start + loading + 15, 75 - loading, "NIC"),
             builder.operator("aten::item", start + 90, 4, number + 1),
-            builder.device_event("Memcpy DtoH", start + 94, 1, "DMA", "gpu_memcpy", external_id=number + 1, size=4),
+            builder.device_event("Memcpy DtoH", start + 94, 1, "DMA", "gpu_memcpy", external_id=number + 1),
         ]
     return events
 
@@ -90,7 +90,7 @@ def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
     return make_trace(
         *_rank_events(builder, 5),
         name="fit-0-training.1.pt.trace.json",
-        hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0", "batches": {"training": 50}},
+        hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0"},
         deviceProperties=[{"name": "GAUDI2"}],
     )
 

@@ -1,7 +1,6 @@
 """HPUProfiler in a Trainer on the CPU."""
 
 import gc
-import itertools
 import os
 import pickle
 import re
@@ -16,6 +15,8 @@ from torch.profiler import ProfilerAction
 
 from hpu_core import frameworks
 from hpu_profiler import HPUProfiler
+from hpu_profiler._summary import SORT_KEYS, format_table
+from hpu_profiler.analysis.operators import OperatorStats
 from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import find_traces, read_trace
 
@@ -32,10 +33,6 @@ def _steps(trace: Trace) -> list[int]:
     return [int(step.name.rpartition("#")[2]) for step in trace.steps]
 
 
-def test_profiler_is_a_pytorch_profiler() -> None:
-    assert issubclass(HPUProfiler, frameworks.current().pytorch("profilers").PyTorchProfiler)
-
-
 def test_default_schedule_records_three_steps(tmp_path: Path) -> None:
     """Steps are whole batches, numbered from 0."""
     trainer(tmp_path, HPUProfiler()).fit(Model(), loader(8))
@@ -46,6 +43,8 @@ def test_default_schedule_records_three_steps(tmp_path: Path) -> None:
     assert trace.device_events == []
     assert trace.stage == "train"
     assert {"aten::addmm", "aten::mm"} <= names
+    loading = [span for span in trace.spans if span.name.endswith(".train_dataloader_next")]
+    assert trace.steps[0].start <= loading[0].start < loading[0].end <= trace.steps[0].end
 
 
 def _unsaved(step: int) -> ProfilerAction:
@@ -63,10 +62,19 @@ def _unsaved(step: int) -> ProfilerAction:
     ],
     ids=["the user's", "without a step to save", "all steps", "limited"],
 )
-def test_schedule_is_followed(options: dict[str, Any], batches: int, expected: list[list[int]], tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler(**options)).fit(Model(), loader(batches))
+def test_schedule_is_followed(
+    options: dict[str, Any],
+    batches: int,
+    expected: list[list[int]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"):
+        trainer(tmp_path, HPUProfiler(**options)).fit(Model(), loader(batches))
 
     assert [_steps(trace) for trace in _traces(tmp_path)] == expected
+    text = "a trace of training steps ended after 2 steps; raise `max_steps_per_trace`"
+    assert (text in caplog.text) is ("max_steps_per_trace" in options)
 
 
 @pytest.mark.parametrize(("batches", "options", "expected"), [(7, {}, [2, 3, 4]), (3, {"max_epochs": 10}, [0, 1, 2])])
@@ -78,22 +86,6 @@ def test_default_schedule_of_validate(
 
     (trace,) = _traces(tmp_path)
     assert (trace.stage, _steps(trace)) == ("validate", expected)
-
-
-def test_first_step_includes_data_loading(tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler(schedule=None)).fit(Model(), loader(2))
-
-    (trace,) = _traces(tmp_path)
-    loading = [span for span in trace.spans if span.name.endswith(".train_dataloader_next")]
-    assert len(loading) == 2
-    assert trace.steps[0].start <= loading[0].start < loading[0].end <= trace.steps[0].end
-
-
-def test_reached_limit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
-        trainer(tmp_path, HPUProfiler(schedule=None, max_steps_per_trace=2)).fit(Model(), loader(3))
-
-    assert "a trace of training steps ended after 2 steps; raise `max_steps_per_trace`" in caplog.text
 
 
 def test_validation_has_its_own_trace(tmp_path: Path) -> None:
@@ -116,14 +108,6 @@ def test_validation_between_recorded_steps_is_in_their_trace(tmp_path: Path) -> 
     assert _steps(traces["train"]) == [2, 3, 4]
     assert sum(name.endswith(".validation_step") for name in names) == 7
     assert _steps(traces["validate"]) == [2, 3, 4]
-
-
-def test_trace_has_the_batches_of_an_epoch(tmp_path: Path) -> None:
-    """Validation runs three times in an epoch of nine batches."""
-    run = trainer(tmp_path, HPUProfiler(), val_check_interval=3, num_sanity_val_steps=0)
-    run.fit(Model(), loader(9), loader(2))
-
-    assert _traces(tmp_path)[0].batches == {"train": 9, "validate": 6}
 
 
 def test_trace_has_the_lines_of_the_users_hooks(tmp_path: Path) -> None:
@@ -173,6 +157,7 @@ def test_short_run_is_recorded_by_the_default_schedule(tmp_path: Path, caplog: p
     (trace,) = _traces(tmp_path)
     assert _steps(trace) == [0, 1]
     assert "too few training steps for the default schedule" in caplog.text
+    assert f"HPUProfiler: wrote {trace.path}. Report: hpu-profiler report {tmp_path}" in caplog.text
 
 
 def test_schedule_that_never_records_is_a_warning(tmp_path: Path) -> None:
@@ -193,28 +178,18 @@ def test_actions_of_the_user_are_annotated(tmp_path: Path) -> None:
     assert names.count("[pl][profile]another_action") == 3
 
 
-def test_actions_without_a_trainer_are_recorded_until_describe(tmp_path: Path) -> None:
+def test_actions_without_a_trainer_are_recorded_until_the_summary(tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, filename="mine")
-    with profiler.profile("my_custom_action"):
-        torch.ones(3) + 1
-    profiler.describe()
-
-    (trace,) = _traces(tmp_path)
-    assert "[pl][profile]my_custom_action" in {span.name for span in trace.spans}
-    assert "aten::add" in (tmp_path / "mine.txt").read_text()
-
-
-def test_actions_without_a_trainer_can_be_recorded_again(tmp_path: Path) -> None:
-    profiler = HPUProfiler(dirpath=tmp_path)
     with profiler.profile("first"):
         torch.ones(3) + 1
     profiler.summary()
     with profiler.profile("second"):
         torch.ones(3) + 1
-    profiler.summary()
+    profiler.describe()
 
     names = [span.name for trace in _traces(tmp_path) for span in trace.spans if span.name.startswith("[pl]")]
     assert names == ["[pl][profile]first", "[pl][profile]second"]
+    assert "aten::add" in (tmp_path / "mine.txt").read_text()
 
 
 def test_modules_are_annotated_on_request(tmp_path: Path) -> None:
@@ -261,47 +236,40 @@ def test_summary_is_available_after_the_run(export: bool, tmp_path: Path) -> Non
 
 def test_function_events_are_those_of_the_trace(tmp_path: Path) -> None:
     profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
+    assert profiler.function_events is None
     trainer(tmp_path, profiler).fit(Model(), loader(4))
 
     assert "aten::addmm" in [event.name for event in profiler.function_events or ()]
 
 
-def test_no_function_events_before_a_run() -> None:
-    assert HPUProfiler().function_events is None
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [
+        ("count", "many"),
+        ("cpu_time", "slow"),
+        ("cpu_time_total", "total"),
+        ("self_cpu_time_total", "own"),
+        ("cpu_memory_usage", "large"),
+        ("self_cpu_memory_usage", "large"),
+        ("hpu_time", "kernel"),
+        ("hpu_time_total", "kernels"),
+    ],
+)
+def test_summary_is_in_the_order_of_each_sort_key(key: str, first: str) -> None:
+    rows = [
+        OperatorStats("many", calls=9),
+        OperatorStats("slow", calls=1, cpu_time=5),
+        OperatorStats("total", calls=4, cpu_time=8),
+        OperatorStats("own", calls=2, cpu_time=4, self_cpu_time=4),
+        OperatorStats("large", calls=2, self_memory=64),
+        OperatorStats("kernel", calls=1, device_time=3, device_events=1),
+        OperatorStats("kernels", calls=4, device_time=6, device_events=4),
+    ]
+    table = format_table([], rows, sort_by=key, row_limit=1)
 
-
-_UNITS = {"us": 1, "ms": 1e3, "s": 1e6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
-
-
-def _in_order_of(key: str, row: str) -> float:
-    """Return the value of a sort key from a row of the summary, whose columns are those of the report."""
-    calls, _, _, _, cpu, cpu_unit, own, own_unit, memory, memory_unit = row.split()[-10:]
-    cpu_time = float(cpu) * _UNITS[cpu_unit]
-    return {
-        "count": float(calls),
-        "cpu_time": cpu_time / float(calls),
-        "cpu_time_total": cpu_time,
-        "self_cpu_time_total": float(own) * _UNITS[own_unit],
-        "cpu_memory_usage": float(memory) * _UNITS[memory_unit],
-        "self_cpu_memory_usage": float(memory) * _UNITS[memory_unit],
-        # There is no device.
-        "hpu_time": 0.0,
-        "hpu_time_total": 0.0,
-    }[key]
-
-
-@pytest.mark.parametrize("key", sorted(HPUProfiler.AVAILABLE_SORT_KEYS))
-def test_summary_is_in_the_order_of_each_sort_key(key: str, tmp_path: Path) -> None:
-    profiler = HPUProfiler(dirpath=tmp_path, sort_by_key=key, profile_memory=True)
-    with profiler.profile("work"):
-        for size in (3, 3000, 30_000):
-            (torch.ones(size) + 1).sum().item()
-
-    rows = [line for line in profiler.summary().splitlines() if line.startswith("aten::")]
-    values = [_in_order_of(key, row) for row in rows]
-    assert len(rows) > 3
-    # Texts are rounded.
-    assert all(first >= second * 0.98 for first, second in itertools.pairwise(values) if second > 0)
+    assert table.splitlines()[1].split()[0] == first
+    assert "6 more operators" in table
+    assert set(SORT_KEYS) == HPUProfiler.AVAILABLE_SORT_KEYS
 
 
 def test_summary_has_recorded_memory_and_shapes(tmp_path: Path) -> None:
@@ -312,16 +280,6 @@ def test_summary_has_recorded_memory_and_shapes(tmp_path: Path) -> None:
     (row,) = (line for line in profiler.summary().splitlines() if line.startswith("aten::add "))
     assert "[256], [256]" in row
     assert row.endswith("  1 KiB")
-
-
-def test_path_of_the_trace_and_the_command_for_a_report_are_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
-
-    (path,) = (trace.path for trace in _traces(tmp_path))
-    assert f"HPUProfiler: wrote {path}. Report: hpu-profiler report {path.parent}" in caplog.text
 
 
 def test_stacks_have_the_lines_of_calls_that_may_wait(tmp_path: Path) -> None:
@@ -393,6 +351,8 @@ sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from pathlib import Path
 from tests.models import Model, loader, trainer
 from hpu_profiler import HPUProfiler
+from hpu_profiler._summary import SORT_KEYS, format_table
+from hpu_profiler.analysis.operators import OperatorStats
 
 def exit_in_data_loading():
     yield from loader(3)
@@ -497,14 +457,6 @@ def test_files_are_named_by_global_rank(tmp_path: Path) -> None:
     profiler.setup("fit", local_rank=1)
 
     assert profiler._prepare_filename() == "fit-perf-logs-9.txt"
-
-
-def test_habana_profile_is_ignored_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HABANA_PROFILE", "1")
-
-    trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
-
-    assert len(_traces(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,9 @@ class TraceBuilder:
         *,
         external_id: int = 0,
         correlation: int = 0,
-        size: int = 0,
     ) -> JsonEvent:
         """Return an event of the device."""
-        given = {"External id": external_id, "correlation": correlation, "bytes": size}
+        given = {"External id": external_id, "correlation": correlation}
         arguments = {key: value for key, value in given.items() if value}
         cat = "Runtime" if track == "NIC" else cat
         return self._complete(cat, name, start, duration, self.DEVICE_PID, self.TRACKS[track], arguments)

@@ -118,33 +118,8 @@ def expected_steps(trainer: Any, kind: str) -> float:
     return _total(getattr(trainer, names[kind]))
 
 
-def batches_per_epoch(trainer: Any) -> dict[str, int]:
-    """Return the number of batches in an epoch by kind of step, of the kinds whose number is known."""
-    if trainer is None:
-        return {}
-    training = float(trainer.num_training_batches)
-    batches = {
-        "training": training,
-        "validation": _total(trainer.num_val_batches) * _validations_per_epoch(trainer, training),
-        "test": _total(trainer.num_test_batches),
-        "predict": _total(trainer.num_predict_batches),
-    }
-    return {kind: round(number) for kind, number in batches.items() if 0 < number < math.inf}
-
-
 def _total(batches: Any) -> float:
     return float(sum(batches)) if isinstance(batches, list) else float(batches)
-
-
-def _validations_per_epoch(trainer: Any, training_batches: float) -> float:
-    if trainer.state.fn != "fit":
-        return 1.0
-    interval = getattr(trainer, "val_check_batch", None)
-    if not interval or not math.isfinite(interval) or not math.isfinite(training_batches):
-        return 1.0
-    every = trainer.check_val_every_n_epoch
-    runs = training_batches / interval if every is None else (training_batches // interval) / every
-    return float(runs)
 
 
 def hook_owners(trainer: Any) -> dict[str, Any]:

@@ -37,19 +37,16 @@ class ProfileSession:
         schedule: The schedule.
         options: Other arguments for torch.profiler.profile.
         metadata: Metadata for each trace.
-        batches: Returns the number of batches in an epoch by kind; called for each trace, because a Trainer learns the
-            number of validation batches when validation starts.
         on_trace_ready: Called with torch's profiler for each trace.
     """
 
-    def __init__(  # noqa: PLR0913 - what a session needs of its profiler
+    def __init__(
         self,
         kind: str,
         schedule: StepSchedule,
         options: Mapping[str, Any],
         *,
         metadata: Mapping[str, Any],
-        batches: Callable[[], Mapping[str, int]] = dict,
         on_trace_ready: Callable[[Any], None],
     ) -> None:
         self.kind = kind
@@ -58,7 +55,6 @@ class ProfileSession:
         self.profile: Any = None
         self._options = options
         self._metadata = metadata
-        self._batches = batches
         self._on_trace_ready = on_trace_ready
         self._step_offset = 0
         self._complete_steps = 0
@@ -142,7 +138,6 @@ class ProfileSession:
         }
         metadata = {
             **self._metadata,
-            "batches": self._batches(),
             "steps": self._complete_steps,
             "bridge_metrics": metrics,
         }

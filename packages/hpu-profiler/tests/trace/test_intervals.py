@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpu_profiler.trace.intervals import Interval, clipped, difference, intersection, length, union
+from hpu_profiler.trace.intervals import Interval, clip, difference, intersection, length, union
 
 _intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))))
 
@@ -33,7 +33,7 @@ def test_intersection_and_difference_equal_those_of_sets(first: list[Interval], 
 
 @given(_intervals, st.integers(0, 30), st.integers(1, 10))
 def test_clipped_intervals_are_those_of_the_window(intervals: list[Interval], start: int, size: int) -> None:
-    pieces = clipped(union(intervals), (start, start + size))
+    pieces = clip(union(intervals), (start, start + size))
 
     assert _points(pieces) == _points(intervals) & set(range(start, start + size))
     assert all(begin < end for begin, end in pieces)

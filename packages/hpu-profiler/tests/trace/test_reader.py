@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 
@@ -36,16 +35,6 @@ def test_device_events_of_both_writers_are_read(
     (event,) = make_trace(builder.device_event("gemm", 5, 2, track, cat)).device_events
 
     assert (event.name, event.kind, event.engine, event.start, event.end) == ("gemm", kind, track, 5, 7)
-
-
-def test_launch_of_a_device_event_is_linked(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    """A launch is not an annotation."""
-    trace = make_trace(builder.launch(1, 2, correlation=9), builder.device_event("gemm", 20, 1, correlation=9))
-
-    launch = trace.device_events[0].launch
-    assert launch is not None
-    assert (launch.start, launch.end) == (1, 3)
-    assert trace.spans == []
 
 
 def test_python_functions_are_frames(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
@@ -78,14 +67,12 @@ def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> No
     trace = make_trace(
         hpu_profiler={
             "stage": "validation",
-            "batches": {"training": 10, "validation": 4},
             "libraries": ["torch"],
             "sources": {"[LightningModule]M.training_step": "train.py:5 training_step"},
         }
     )
 
     assert trace.stage == "validate"
-    assert trace.batches == {"train": 10, "validate": 4}
     assert trace.libraries == {"torch"}
     assert trace.sources == {"[LightningModule]M.training_step": "train.py:5 training_step"}
 
@@ -125,47 +112,38 @@ def test_allocations_belong_to_the_innermost_operator(builder: TraceBuilder, mak
     }
 
 
-def test_device_event_is_linked_by_external_id(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), builder.device_event("gemm", 1, 1, external_id=5))
-
-    assert trace.device_events[0].operator is trace.operators[0]
-
-
-def test_device_event_is_linked_by_correlation_id(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    """The launch has the operator's external id, and the device event has the launch's correlation id."""
-    launch = builder.annotation("launch", 1, 0) | {"cat": "Runtime", "args": {"External id": 5, "correlation": 9}}
-
-    trace = make_trace(
-        builder.operator("aten::mm", 0, 3, 5), launch, builder.device_event("gemm", 20, 1, correlation=9)
-    )
-
-    assert trace.device_events[0].operator is trace.operators[0]
+def _flow(builder: TraceBuilder) -> list[JsonEvent]:
+    """Return a flow from within an operator to the start of a device event."""
+    flow = {"id": 1, "cat": "async", "name": "flow"}
+    device = {"pid": builder.DEVICE_PID, "tid": builder.TRACKS["TPC"]}
+    return [{"ph": "s", **flow, "pid": builder.HOST_PID, "tid": 7, "ts": 2}, {"ph": "f", **flow, **device, "ts": 20}]
 
 
-def test_device_event_is_linked_by_flow(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    """The flow starts within the operator and ends at the start of the device event."""
-    flow = [
-        {"ph": "s", "id": 1, "cat": "async", "name": "flow", "pid": builder.HOST_PID, "tid": 7, "ts": 2},
-        {
-            "ph": "f",
-            "id": 1,
-            "cat": "async",
-            "name": "flow",
-            "pid": builder.DEVICE_PID,
-            "tid": builder.TRACKS["TPC"],
-            "ts": 20,
-        },
-    ]
+@pytest.mark.parametrize(
+    ("links", "operator", "ids"),
+    [
+        (lambda _: [], "aten::mm", {"external_id": 5}),
+        # The launch has the operator's external id, and the device event has the launch's correlation id.
+        (lambda builder: [builder.launch(1, 2, correlation=9, external_id=5)], "aten::mm", {"correlation": 9}),
+        (_flow, "aten::mm", {}),
+        (lambda _: [], None, {}),
+    ],
+    ids=["external id", "correlation id", "flow", "no link"],
+)
+def test_device_event_is_linked_to_its_operator(
+    links: Callable[[TraceBuilder], list[JsonEvent]],
+    operator: str | None,
+    ids: dict[str, int],
+    builder: TraceBuilder,
+    make_trace: Callable[..., Trace],
+) -> None:
+    """A launch is not an annotation."""
+    events = [*links(builder), builder.device_event("gemm", 20, 1, **ids)]
+    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), *events)
 
-    trace = make_trace(builder.operator("aten::mm", 0, 3), *flow, builder.device_event("gemm", 20, 1))
-
-    assert trace.device_events[0].operator is trace.operators[0]
-
-
-def test_device_event_without_a_link_has_no_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), builder.device_event("fused_kernel", 1, 1))
-
-    assert trace.device_events[0].operator is None
+    (event,) = trace.device_events
+    assert (event.operator.name if event.operator else None) == operator
+    assert trace.spans == []
 
 
 def test_incomplete_step_is_left_out(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
@@ -240,17 +218,6 @@ def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> Non
     assert len(read_trace(path).steps) == 1
 
 
-def test_compressed_trace_that_was_cut_is_read_up_to_there(tmp_path: Path, builder: TraceBuilder) -> None:
-    path = tmp_path / "a.pt.trace.json.gz"
-    events = [builder.operator(f"aten::{index}", index, 1) for index in range(100_000)]
-    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode())[:-5000])
-
-    trace = read_trace(path)
-
-    assert 0 < len(trace.operators) < len(events)
-    assert "which were read" in trace.notes[0]
-
-
 def test_traces_are_found_in_directories(write_trace: Callable[..., Path], tmp_path: Path) -> None:
     """A file is taken as it is. The partial file of a killed process is ignored."""
     second, first = write_trace(name="b.2.pt.trace.json"), write_trace(name="a.1.pt.trace.json")
@@ -267,77 +234,36 @@ def test_path_without_traces_is_named_in_the_error(name: str, tmp_path: Path) ->
         find_traces([tmp_path / name])
 
 
-def _cuda_events() -> list[JsonEvent]:
-    """Return a step of a CUDA device as Kineto writes it, with a process per device and a thread per stream."""
-    host, stream, waits = {"pid": 4242, "tid": 4242}, {"pid": 0, "tid": 7}, {"pid": 0, "tid": 2147483647}
-    launched, copied = {"External id": 3, "correlation": 11}, {"External id": 5, "correlation": 13}
-    return [
+def test_a_trace_that_torch_writes_for_a_device_is_read(make_trace: Callable[..., Trace]) -> None:
+    """As Kineto writes one of CUDA: a process for each device, a thread for each stream, and copies of annotations."""
+    host, stream = {"ph": "X", "pid": 4242, "tid": 4242}, {"ph": "X", "pid": 0, "tid": 7}
+    trace = make_trace(
         {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}},
-        {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "ts": 0, "args": {"labels": "GPU 0"}},
-        {"ph": "M", "name": "thread_name", **stream, "ts": 0, "args": {"name": "stream 7 "}},
-        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", **host, "ts": 0, "dur": 100},
-        {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#3", **stream, "ts": 12, "dur": 60},
-        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", **host, "ts": 5, "dur": 9, "args": {"External id": 3}},
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **host, "ts": 8, "dur": 4, "args": launched},
-        {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 11, **host, "ts": 8},
-        {"ph": "f", "cat": "ac2g", "name": "ac2g", "id": 11, **stream, "ts": 20, "bp": "e"},
-        {"ph": "X", "cat": "kernel", "name": "ampere_sgemm_128x64_nn", **stream, "ts": 20, "dur": 30, "args": launched},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "stream 7 "}},
+        {"cat": "user_annotation", "name": "ProfilerStep#3", **host, "ts": 0, "dur": 100},
+        {"cat": "gpu_user_annotation", "name": "ProfilerStep#3", **stream, "ts": 12, "dur": 60},
         {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-            "pid": 0,
-            "tid": 23,
-            "ts": 50,
-            "dur": 20,
-            "args": {"correlation": 12},
-        },
-        {"ph": "X", "cat": "cpu_op", "name": "aten::item", **host, "ts": 30, "dur": 45, "args": {"External id": 5}},
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMemcpyAsync", **host, "ts": 31, "dur": 4, "args": copied},
-        {
-            "ph": "X",
             "cat": "cuda_runtime",
             "name": "cudaStreamSynchronize",
             **host,
             "ts": 36,
             "dur": 38,
-            "args": {"correlation": 14},
+            "args": {"correlation": 4},
         },
-        {
-            "ph": "X",
-            "cat": "gpu_memcpy",
-            "name": "Memcpy DtoH (Device -> Pageable)",
-            **stream,
-            "ts": 71,
-            "dur": 1,
-            "args": {**copied, "bytes": 4},
-        },
-        {"ph": "X", "cat": "cuda_sync", "name": "Stream Synchronize", **waits, "ts": 36, "dur": 38, "args": {}},
-        {"ph": "X", "cat": "overhead", "name": "Activity Buffer Request", "pid": -1, "tid": 0, "ts": 2, "dur": 1},
-    ]
+        {"cat": "cuda_sync", "name": "Stream Synchronize", **stream, "ts": 36, "dur": 38},
+        {"cat": "overhead", "name": "Activity Buffer Request", **host, "ts": 2, "dur": 1},
+        {"cat": "kernel", "name": "ampere_sgemm", **stream, "ts": 20, "dur": 30},
+        {"cat": "kernel", "name": "ncclDevKernel_AllReduce", **stream, "ts": 50, "dur": 20},
+        {"cat": "gpu_memcpy", "name": "Memcpy DtoH", **stream, "ts": 71, "dur": 1},
+    )
 
-
-def test_a_trace_of_a_cuda_device_is_read(make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(*_cuda_events(), deviceProperties=[{"id": 0, "name": "NVIDIA A100"}])
-
-    assert [(each.kind, each.engine, each.operator and each.operator.name) for each in trace.device_events] == [
-        ("kernel", "compute", "aten::mm"),
-        ("collective", "compute", None),
-        ("memcpy", "compute", "aten::item"),
-    ]
-    assert [(each.launch.name if each.launch else None) for each in trace.device_events] == [
-        "cudaLaunchKernel",
-        None,
-        "cudaMemcpyAsync",
+    assert [(each.kind, each.engine) for each in trace.device_events] == [
+        ("kernel", "compute"),
+        ("collective", "compute"),
+        ("memcpy", "compute"),
     ]
     assert [step.interval for step in trace.steps] == [(0, 100)]
     assert [span.name for span in trace.spans] == ["cudaStreamSynchronize"]
-
-
-def test_a_trace_of_a_cuda_device_gives_findings(make_trace: Callable[..., Trace]) -> None:
-    (stage,) = analyze_job([make_trace(*_cuda_events(), deviceProperties=[{"id": 0, "name": "NVIDIA A100"}])]).stages
-
-    assert {each.kind for each in stage.findings} == {"host sync", "exposed communication", "launch bound"}
 
 
 def test_durations_of_a_clock_that_was_set_back_count_as_zero(tmp_path: Path) -> None:

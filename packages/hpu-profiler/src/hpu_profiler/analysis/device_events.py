@@ -25,30 +25,25 @@ _DIRECTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceEventStats:
-    """Totals of a group of device events.
+class CollectiveStats:
+    """Totals of a collective.
 
     Attributes:
-        name: Name of a collective, or direction of copies.
+        name: Its name.
         calls: Number of events.
         time: Total duration in microseconds.
-        bytes: Bytes sent by this rank or copied; 0 if the trace has no number.
     """
 
     name: str
     calls: int
     time: float
-    bytes: int
 
 
-def collective_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
+def collective_stats(events: Iterable[DeviceEvent]) -> tuple[CollectiveStats, ...]:
     """Return the totals of each collective, longest total time first."""
-    return _stats((event.name, event) for event in events if event.kind == "collective")
-
-
-def memcpy_stats(events: Iterable[DeviceEvent]) -> tuple[DeviceEventStats, ...]:
-    """Return the totals of copies in each direction, longest total time first."""
-    return _stats((copy_direction(event.name), event) for event in events if event.kind == "memcpy")
+    groups = grouped((event.name, event) for event in events if event.kind == "collective")
+    stats = [CollectiveStats(name, len(each), sum(event.duration for event in each)) for name, each in groups.items()]
+    return tuple(sorted(stats, key=lambda each: -each.time))
 
 
 def copy_direction(name: str) -> str:
@@ -67,16 +62,3 @@ def grouped(events: Iterable[tuple[_KeyT, DeviceEvent]]) -> dict[_KeyT, list[Dev
 def busy_time(events: Iterable[DeviceEvent]) -> float:
     """Return the time in which any of the events ran, in microseconds."""
     return length(union(event.interval for event in events))
-
-
-def _stats(events: Iterable[tuple[str, DeviceEvent]]) -> tuple[DeviceEventStats, ...]:
-    stats = [
-        DeviceEventStats(
-            name,
-            len(group),
-            sum(event.duration for event in group),
-            sum(event.bytes for event in group),
-        )
-        for name, group in grouped(events).items()
-    ]
-    return tuple(sorted(stats, key=lambda each: -each.time))

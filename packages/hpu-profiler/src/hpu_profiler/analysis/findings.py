@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -31,7 +30,6 @@ FindingKind = Literal[
 ]
 #: Smallest part of a step that is worth a finding.
 _MIN_FRACTION: Final = 0.05
-_HPU_NAME_RE: Final = re.compile(r"gaudi|hpu|^hl-", re.IGNORECASE)
 #: Machines that a finding about slow ranks names.
 _MAX_HOSTS: Final = 4
 _NO_LINES: Final = " `HPUProfiler(with_stack=True)` records the line of each call."
@@ -89,26 +87,24 @@ class Finding:
     predicted: bool = False
 
 
-def find(traces: Sequence[TraceAnalysis], stragglers: Sequence[TraceAnalysis]) -> tuple[Finding, ...]:
+def find(traces: Sequence[TraceAnalysis], slow_ranks: Sequence[TraceAnalysis]) -> tuple[Finding, ...]:
     """Return the findings of a stage, largest saving first.
 
     Args:
         traces: Results for each trace.
-        stragglers: Those of the ranks that the others wait for, the slowest first.
+        slow_ranks: Those of the ranks that the others wait for, the slowest first.
     """
     ranks = one_per_rank(traces)
     if not ranks:
         return ()
     simulated = any(trace.trace.simulated for trace in ranks)
     predicted = any(trace.trace.predicted for trace in ranks)
-    found = [_straggler(stragglers, ranks)] if stragglers else []
+    found = [_straggler(slow_ranks, ranks)] if slow_ranks else []
     found += _host_work(ranks)
     if all(rank.has_device for rank in ranks):
-        found.append(_host_sync(ranks))
-    if all(_compiles_graphs(rank) for rank in ranks):
-        found.append(_changing_shapes(ranks))
+        found += [_host_sync(ranks), _changing_shapes(ranks)]
     if not simulated:
-        found += [_compilation(ranks), _exposed_comm(stragglers, ranks), _launch_bound(ranks), _data_movement(ranks)]
+        found += [_compilation(ranks), _exposed_comm(slow_ranks, ranks), _launch_bound(ranks), _data_movement(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
     marked = (replace(each, simulated=simulated, predicted=predicted) for each in kept)
     return tuple(sorted(marked, key=lambda each: -each.saving))
@@ -135,40 +131,40 @@ def _is_large(saving: float, ranks: Sequence[TraceAnalysis]) -> bool:
     return saving >= _MIN_FRACTION * max(rank.step_time for rank in ranks)
 
 
-def _straggler(stragglers: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
-    slow = stragglers[0]
+def _straggler(slow_ranks: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
+    slow = slow_ranks[0]
     fast = min(ranks, key=lambda each: each.step_time_excl_comm_wait)
-    gap = slow.step_time_excl_comm_wait - fast.step_time_excl_comm_wait
+    delay = slow.step_time_excl_comm_wait - fast.step_time_excl_comm_wait
     fast_times = {row.owner: row.time / fast.steps for row in fast.idle.host_work}
     differences: dict[Owner | None, float] = {
         row.owner: row.time / slow.steps - fast_times.get(row.owner, 0.0) for row in slow.idle.host_work
     }
     differences[None] = _device_time(slow) - _device_time(fast)
-    next_slowest = max(each.step_time_excl_comm_wait for each in ranks if each not in stragglers)
+    next_time = max(each.step_time_excl_comm_wait for each in ranks if each not in slow_ranks)
     owner = max(differences, key=lambda each: differences[each])
     if slow.trace.simulated and (owner is None or owner.category in _LAUNCH_CATEGORIES):
         return None
     what = "time on the card" if owner is None else _describe(owner)
     return Finding(
         "straggler",
-        f"{_name_stragglers(stragglers)}: the other ranks wait {format_time(gap)} for it in each step",
+        f"{_name_slow_ranks(slow_ranks)}: the other ranks wait {format_time(delay)} for it in each step",
         f"The largest difference from {fast.name} is {what}: {format_time(differences[owner])} more per step.",
         "Give each rank equal work, and compare the hosts: disk, CPU, other programs."
         if owner is None or owner.category == "data loading"
         else "Do the same work on each rank, or move this work out of the step.",
-        slow.step_time_excl_comm_wait - next_slowest,
+        slow.step_time_excl_comm_wait - next_time,
         owner.location if owner else "",
         owner.name if owner else "",
     )
 
 
-def _name_stragglers(stragglers: Sequence[TraceAnalysis]) -> str:
-    slow = stragglers[0]
-    if len(stragglers) == 1:
+def _name_slow_ranks(slow_ranks: Sequence[TraceAnalysis]) -> str:
+    slow = slow_ranks[0]
+    if len(slow_ranks) == 1:
         return f"{slow.name.capitalize()} is slow"
-    hosts = Counter(each.trace.host for each in stragglers if each.trace.host).most_common(_MAX_HOSTS)
+    hosts = Counter(each.trace.host for each in slow_ranks if each.trace.host).most_common(_MAX_HOSTS)
     places = ", ".join(f"{count} on {host}" for host, count in hosts)
-    return f"{len(stragglers)} ranks are slow{f' ({places})' if places else ''}, {slow.name} most"
+    return f"{len(slow_ranks)} ranks are slow{f' ({places})' if places else ''}, {slow.name} most"
 
 
 def _device_time(trace: TraceAnalysis) -> float:
@@ -206,21 +202,16 @@ def _times(number: float) -> str:
     return "once" if round(number) == 1 else f"{number:.0f} times"
 
 
-def _compiles_graphs(rank: TraceAnalysis) -> bool:
-    """Return whether the device compiles a graph for each shape; a trace of a card may lack its name."""
-    return rank.has_device and (not rank.trace.device_name or bool(_HPU_NAME_RE.search(rank.trace.device_name)))
-
-
 def _changing_shapes(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     rank = max(ranks, key=lambda each: each.new_shapes)
     if not rank.new_shapes:
         return None
     compilation = "A card compiles a graph for each new shape"
-    unmeasured = ", which can take seconds; the simulated card does not compile." if rank.trace.simulated else "."
+    detail = ", which can take seconds; the simulated card does not compile." if rank.trace.simulated else "."
     return Finding(
         "changing shapes",
         f"Shapes change: {rank.new_shapes} of {rank.steps} steps have new shapes",
-        compilation + unmeasured,
+        compilation + detail,
         _CURES["changing shapes"],
         _saving(ranks, lambda each: each.compilations.time),
         rank.new_shapes_location,
@@ -246,9 +237,9 @@ def _host_work(ranks: Sequence[TraceAnalysis]) -> list[Finding]:
                 continue
             saving = _saving(ranks, lambda rank, kind=kind, name=name: _idle(rank, kind, name))  # type: ignore[misc]
             if _is_large(saving, ranks):
-                located = max(chosen, key=lambda row: (bool(row.owner.location), row.idle))
-                text = title.format(time=format_time(saving), name=located.owner.name)
-                found.append(Finding(kind, text, "", _CURES[kind], saving, located.owner.location, located.owner.name))
+                row = max(chosen, key=lambda row: (bool(row.owner.location), row.idle))
+                text = title.format(time=format_time(saving), name=row.owner.name)
+                found.append(Finding(kind, text, "", _CURES[kind], saving, row.owner.location, row.owner.name))
     return found
 
 
@@ -268,9 +259,9 @@ def _compilation(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     return Finding("compilation", title, "", _CURES["compilation"], saving)
 
 
-def _exposed_comm(stragglers: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
+def _exposed_comm(slow_ranks: Sequence[TraceAnalysis], ranks: Sequence[TraceAnalysis]) -> Finding | None:
     """Return the finding for the rank that waits least, because the others also wait for it."""
-    rank = stragglers[0] if stragglers else min(ranks, key=lambda each: each.exposed_comm_per_step)
+    rank = slow_ranks[0] if slow_ranks else min(ranks, key=lambda each: each.exposed_comm_per_step)
     saving = rank.exposed_comm_per_step
     if not _is_large(saving, ranks):
         return None
@@ -305,15 +296,8 @@ def _launch_bound(ranks: Sequence[TraceAnalysis]) -> Finding | None:
     saving = _saving(ranks, _launch_time)
     if not _is_large(saving, ranks):
         return None
-    rank = ranks[0]
-    short = f"{rank.launches.short_kernels} of {rank.launches.kernels} kernels are shorter than 5 us."
-    return Finding(
-        "launch bound",
-        f"The card waits {format_time(saving)} in each step because the host launches work slowly",
-        short if rank.launches.short_kernels else "",
-        _CURES["launch bound"],
-        saving,
-    )
+    title = f"The card waits {format_time(saving)} in each step because the host launches work slowly"
+    return Finding("launch bound", title, "", _CURES["launch bound"], saving)
 
 
 def _launch_time(rank: TraceAnalysis) -> float:

@@ -61,7 +61,7 @@ def host_syncs(trace: Trace) -> HostSyncs:
     syncs = sync_spans(trace)
     if not syncs:
         return HostSyncs()
-    gaps = idle_intervals(trace)
+    idle = idle_intervals(trace)
     loading = union(span.interval for span in trace.spans if is_data_loading(span))
     around = locations(trace, ((span.thread, span.start) for span, _ in syncs))
     actions = enclosing_actions(trace, syncs[0][0].thread, (span.start for span, _ in syncs))
@@ -70,7 +70,7 @@ def host_syncs(trace: Trace) -> HostSyncs:
         groups.setdefault((name, getattr(span, "location", "") or location, action), []).append(span)
 
     def idle_time(spans: Sequence[HostSpan]) -> float:
-        return length(difference(intersection(gaps, union(_waits(trace, gaps, spans))), loading))
+        return length(difference(intersection(idle, union(_waits(trace, idle, spans))), loading))
 
     sites = [SyncSite(*key, len(spans), idle_time(spans)) for key, spans in groups.items()]
     return HostSyncs(
@@ -81,7 +81,7 @@ def host_syncs(trace: Trace) -> HostSyncs:
     )
 
 
-def _waits(trace: Trace, gaps: list[Interval], syncs: Sequence[HostSpan]) -> list[Interval]:
+def _waits(trace: Trace, idle: list[Interval], syncs: Sequence[HostSpan]) -> list[Interval]:
     """Return the time in the calls, and the idle time after each of them, until the host has launched new work."""
     waits: list[Interval] = [span.interval for span in syncs]
     # A simulated device is idle after each operator, because it computes on the host.
@@ -89,8 +89,8 @@ def _waits(trace: Trace, gaps: list[Interval], syncs: Sequence[HostSpan]) -> lis
         return waits
     index = 0
     for span in syncs:
-        while index < len(gaps) and gaps[index][1] <= span.end:
+        while index < len(idle) and idle[index][1] <= span.end:
             index += 1
-        if index < len(gaps) and gaps[index][0] <= span.end + _TOLERANCE:
-            waits.append(gaps[index])
+        if index < len(idle) and idle[index][0] <= span.end + _TOLERANCE:
+            waits.append(idle[index])
     return waits

@@ -210,12 +210,12 @@ def sync_spans(trace: Trace) -> list[tuple[HostSpan, str]]:
             found.append((call, "progress bar" if _PROGRESS_BAR_RE.search(call.location) else call.name))
     names = _READING_OPERATORS | _COPYING_OPERATORS
     found += [(operator, names.get(operator.name, ".cpu()")) for operator in operators]
-    outermost: list[tuple[HostSpan, str]] = []
+    top_level: list[tuple[HostSpan, str]] = []
     for span, name in sorted(found, key=lambda pair: call_order(pair[0])):
         # print() calls .item(), and aten::item calls aten::_local_scalar_dense.
-        if not outermost or span.start >= outermost[-1][0].end:
-            outermost.append((span, name))
-    return outermost
+        if not top_level or span.start >= top_level[-1][0].end:
+            top_level.append((span, name))
+    return top_level
 
 
 def _sync_operators(trace: Trace) -> list[Operator]:

@@ -39,11 +39,11 @@ def idle_time(trace: Trace) -> IdleTime:
     """Return how long the device was idle, by cause."""
     if not trace.device_events:
         return IdleTime({}, host_work(trace, []))
-    gaps = idle_intervals(trace)
+    idle = idle_intervals(trace)
     compilations = union(span.interval for span in trace.compilations)
     by_cause: dict[IdleCause, float] = dict.fromkeys(IDLE_CAUSES, 0.0)
-    by_cause["compilation"] = length(intersection(gaps, compilations))
-    work = host_work(trace, difference(gaps, compilations))
+    by_cause["compilation"] = length(intersection(idle, compilations))
+    work = host_work(trace, difference(idle, compilations))
     for row in work:
         by_cause[row.owner.category] += row.idle
     return IdleTime(by_cause, work)

@@ -36,17 +36,15 @@ class StageAnalysis:
         stage: The stage; empty if the traces do not show it.
         traces: Results for each trace, ordered by rank.
         operators: Totals of each operator over all ranks, most device time first.
-        stragglers: Ranks that the others wait for, about equally slow; none if all ranks are about equally fast.
+        slow_ranks: Ranks that the others wait for, about equally slow; none if all ranks are about equally fast.
         findings: What to change, largest saving first.
-        batches: Number of batches in an epoch; 0 if it is unknown.
     """
 
     stage: Stage
     traces: tuple[TraceAnalysis, ...]
     operators: tuple[OperatorStats, ...]
-    stragglers: tuple[TraceAnalysis, ...]
+    slow_ranks: tuple[TraceAnalysis, ...]
     findings: tuple[Finding, ...]
-    batches: int
 
     @property
     def title(self) -> str:
@@ -55,19 +53,19 @@ class StageAnalysis:
 
     @property
     def straggler(self) -> TraceAnalysis | None:
-        """Slowest of the stragglers."""
-        return self.stragglers[0] if self.stragglers else None
+        """Slowest of the slow ranks."""
+        return self.slow_ranks[0] if self.slow_ranks else None
 
-    def representatives(self, slowest: int) -> tuple[TraceAnalysis, ...]:
+    def shown(self, count: int) -> tuple[TraceAnalysis, ...]:
         """Return the traces to show: all of a small job; the slowest, the median and the fastest of a large one.
 
         Args:
-            slowest: Number of the slowest ones.
+            count: Number of the slowest ones.
         """
         if len(self.traces) <= _MAX_SHOWN:
             return self.traces
         ordered = sorted(self.traces, key=lambda each: -each.step_time_excl_comm_wait)
-        return (*ordered[:slowest], ordered[len(ordered) // 2], ordered[-1])
+        return (*ordered[:count], ordered[len(ordered) // 2], ordered[-1])
 
     @property
     def has_device(self) -> bool:
@@ -79,18 +77,13 @@ class StageAnalysis:
         """Mean duration of a step on the slowest rank, in microseconds."""
         return max((each.step_time for each in self.traces), default=0.0)
 
-    @property
-    def epoch_time(self) -> float:
-        """Time of the stage in an epoch; 0 if the number of batches is unknown."""
-        return self.step_time * self.batches
-
 
 @dataclass(frozen=True, slots=True)
 class JobAnalysis:
     """Results for all traces of a job.
 
     Attributes:
-        stages: Results for each stage. The first one costs most.
+        stages: Results for each stage, in Lightning's order.
         traces: What the traces say of their processes, ordered by rank.
     """
 
@@ -145,35 +138,26 @@ def analyze_job(traces: Iterable[Trace]) -> JobAnalysis:
         # The next trace is read while these names still hold this one.
         del trace, part
     infos.sort(key=_order)
-    stages = [_analyze_stage(stage, each) for stage, each in by_stage.items()]
-    return JobAnalysis(tuple(_by_cost(stages)), tuple(infos))
+    order = [*dict.fromkeys(STAGES.values()), ""]
+    stages = [_analyze_stage(stage, by_stage[stage]) for stage in sorted(by_stage, key=order.index)]
+    return JobAnalysis(tuple(stages), tuple(infos))
 
 
 def _order(trace: TraceInfo) -> tuple[bool, int, str, str]:
     return trace.rank is None, trace.rank or 0, trace.stage, trace.path.name
 
 
-def _by_cost(stages: list[StageAnalysis]) -> list[StageAnalysis]:
-    """Return the stages by their time in an epoch; by Lightning's order if the traces do not have the batches."""
-    order = list(dict.fromkeys(STAGES.values()))
-    stages = sorted(stages, key=lambda each: order.index(each.stage) if each.stage else len(order))
-    if all(each.batches for each in stages):
-        stages.sort(key=lambda each: -each.epoch_time)
-    return stages
-
-
 def _analyze_stage(stage: Stage, results: list[_StageOfTrace]) -> StageAnalysis:
     ordered = sorted((analysis for analysis, _ in results), key=lambda each: _order(each.trace))
     names = unique_names([each.trace for each in ordered])
     analyses = tuple(replace(each, name=name) for each, name in zip(ordered, names, strict=True))
-    stragglers = _stragglers(analyses)
+    slow_ranks = _slow_ranks(analyses)
     return StageAnalysis(
         stage=stage,
         traces=analyses,
         operators=tuple(merge_operator_stats(rows for _, rows in results)),
-        stragglers=stragglers,
-        findings=find(analyses, stragglers),
-        batches=max((each.trace.batches.get(stage, 0) for each in analyses), default=0),
+        slow_ranks=slow_ranks,
+        findings=find(analyses, slow_ranks),
     )
 
 
@@ -186,7 +170,7 @@ def unique_names(traces: Sequence[TraceInfo]) -> list[str]:
     ]
 
 
-def _stragglers(traces: Sequence[TraceAnalysis]) -> tuple[TraceAnalysis, ...]:
+def _slow_ranks(traces: Sequence[TraceAnalysis]) -> tuple[TraceAnalysis, ...]:
     """Return the ranks whose steps take longest without exposed communication, such as all ranks of a slow machine.
 
     Collectives synchronize the ranks, so their steps take the same time. The fast ranks spend the difference waiting in

@@ -64,7 +64,6 @@ class RecipeStats:
     Attributes:
         recipe: The bridge's number of the graph. It has 16 bits, so two graphs of a long run may share one.
         name: Its name.
-        launches: Number of launches, as far as the trace shows them.
         events: Number of device events.
         busy_time: Time in which any of them ran, in microseconds.
         top_kernel: Name with most time.
@@ -72,7 +71,6 @@ class RecipeStats:
 
     recipe: int
     name: str
-    launches: int
     events: int
     busy_time: float
     top_kernel: str
@@ -97,10 +95,8 @@ def recipe_stats(events: Iterable[DeviceEvent], names: Mapping[int, str]) -> tup
     """Return the totals of each graph, longest time first; the names are those of the graphs by number."""
     stats = []
     for recipe, group in grouped((event.recipe, event) for event in events if event.recipe).items():
-        launches = {id(event.launch) for event in group if event.launch is not None}
         (top, _), *_ = _longest(group)
-        busy = busy_time(group)
-        stats.append(RecipeStats(recipe, names.get(recipe, ""), len(launches), len(group), busy, top))
+        stats.append(RecipeStats(recipe, names.get(recipe, ""), len(group), busy_time(group), top))
     return tuple(sorted(stats, key=lambda each: -each.busy_time))
 
 

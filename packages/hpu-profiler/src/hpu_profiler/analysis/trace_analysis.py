@@ -5,24 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpu_profiler.analysis.device_events import collective_stats, memcpy_stats
+from hpu_profiler.analysis.device_events import collective_stats
 from hpu_profiler.analysis.host_sync import host_syncs
 from hpu_profiler.analysis.host_work import locations
 from hpu_profiler.analysis.idle_time import idle_time
 from hpu_profiler.analysis.kernels import engine_stats, moving_kernels, recipe_stats
-from hpu_profiler.analysis.launches import launch_stats
 from hpu_profiler.analysis.recompilation import compilation_stats, new_shapes
-from hpu_profiler.analysis.steps import step_stats
-from hpu_profiler.trace.intervals import intersection, length, union
+from hpu_profiler.trace.intervals import difference, intersection, length, union
 
 if TYPE_CHECKING:
-    from hpu_profiler.analysis.device_events import DeviceEventStats
+    from hpu_profiler.analysis.device_events import CollectiveStats
     from hpu_profiler.analysis.host_sync import HostSyncs
     from hpu_profiler.analysis.idle_time import IdleTime
     from hpu_profiler.analysis.kernels import EngineStats, MovingKernel, RecipeStats
-    from hpu_profiler.analysis.launches import LaunchStats
     from hpu_profiler.analysis.recompilation import CompilationStats
-    from hpu_profiler.analysis.steps import StepStats
     from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Trace, TraceInfo
 
@@ -35,15 +31,13 @@ class TraceAnalysis:
         name: Name that is unique in the stage, such as "rank 0".
         trace: What the trace says of its process and its recording.
         has_device: Whether the trace has device events.
-        step_stats: The steps one by one.
+        steps: Number of recorded steps.
         duration: Time of the steps, without those of other stages between them.
         busy_time: Time in which the device did anything.
-        compute_time: Time in which a kernel ran.
         idle: Time in which the device did nothing, by cause.
         comm_time: Time in collectives.
-        comm_overlap: Part of `comm_time` in which kernels ran.
+        exposed_comm: Exposed communication: the part of it in which no kernel ran.
         collectives: Totals by collective.
-        memcpy: Totals of copies by direction.
         host_syncs: Synchronizations of host and device.
         recipes: Totals by the bridge's graph.
         moving_kernels: Kernels that move data and compute nothing.
@@ -51,21 +45,18 @@ class TraceAnalysis:
         new_shapes: Number of steps with shapes that no earlier step had.
         new_shapes_location: The user's line of the first new shape; empty if the trace does not show it.
         engines: Totals by engine.
-        launches: Statistics of the launches.
     """
 
     name: str
     trace: TraceInfo
     has_device: bool
-    step_stats: tuple[StepStats, ...]
+    steps: int
     duration: float
     busy_time: float
-    compute_time: float
     idle: IdleTime
     comm_time: float
-    comm_overlap: float
-    collectives: tuple[DeviceEventStats, ...]
-    memcpy: tuple[DeviceEventStats, ...]
+    exposed_comm: float
+    collectives: tuple[CollectiveStats, ...]
     host_syncs: HostSyncs
     recipes: tuple[RecipeStats, ...]
     moving_kernels: tuple[MovingKernel, ...]
@@ -73,22 +64,11 @@ class TraceAnalysis:
     new_shapes: int
     new_shapes_location: str
     engines: tuple[EngineStats, ...]
-    launches: LaunchStats
-
-    @property
-    def steps(self) -> int:
-        """Number of recorded steps."""
-        return len(self.step_stats)
 
     @property
     def step_time(self) -> float:
         """Mean duration of a step; 0 without steps."""
         return self.duration / self.steps if self.steps else 0.0
-
-    @property
-    def exposed_comm(self) -> float:
-        """Exposed communication: time in collectives while no kernel ran."""
-        return self.comm_time - self.comm_overlap
 
     @property
     def exposed_comm_per_step(self) -> float:
@@ -116,26 +96,23 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
     events = trace.device_events
     windows = union(trace.windows)
 
-    def covered(kinds: set[str]) -> list[Interval]:
-        return intersection(union(event.interval for event in events if event.kind in kinds), windows)
+    def running(kind: str = "") -> list[Interval]:
+        return intersection(union(event.interval for event in events if kind in {"", event.kind}), windows)
 
-    collectives, kernels = covered({"collective"}), covered({"kernel"})
-    working = covered({"kernel", "memcpy", "memset", "other"})
+    collectives = running("collective")
     shapes = new_shapes(trace)
     lines = locations(trace, ((each.thread, each.start) for each in shapes.operators))
     return TraceAnalysis(
         name=name,
         trace=trace.info,
         has_device=bool(events),
-        step_stats=step_stats(trace.steps, windows, working, collectives),
+        steps=len(trace.steps),
         duration=length(trace.windows),
-        busy_time=length(union([*working, *collectives])),
-        compute_time=length(kernels),
+        busy_time=length(running()),
         idle=idle_time(trace),
         comm_time=length(collectives),
-        comm_overlap=length(intersection(collectives, kernels)),
+        exposed_comm=length(difference(collectives, running("kernel"))),
         collectives=collective_stats(events),
-        memcpy=memcpy_stats(events),
         host_syncs=host_syncs(trace),
         recipes=recipe_stats(events, trace.recipes),
         moving_kernels=moving_kernels(trace),
@@ -143,5 +120,4 @@ def analyze_trace(trace: Trace, name: str) -> TraceAnalysis:
         new_shapes=shapes.steps,
         new_shapes_location=next(filter(None, lines), ""),
         engines=engine_stats(events),
-        launches=launch_stats(events),
     )

@@ -2,10 +2,9 @@
 
 | module | contents |
 |---|---|
-| `tables` | tables of texts, which the terminal and the page show alike |
-| `text` | the report for a terminal |
+| `tables` | tables of texts |
+| `text` | the report for a terminal, which rich also writes as a page |
 | `json` | plain values under stable keys |
-| `html` | one page with the tables and charts |
 
 Imports go one way: nothing but the command and the profiler's summary imports `report`.
 """

@@ -1,4 +1,4 @@
-"""Tables of a report, which the terminal and the page show alike."""
+"""Tables of a report."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hpu_profiler.analysis.operators import OperatorStats
     from hpu_profiler.analysis.trace_analysis import TraceAnalysis
 
-#: Slowest ranks of a large job that the comparison of ranks and the page show; the other tables show one of them.
-MOST_SLOWEST = 6
+#: Slowest ranks of a large job that the comparison of ranks shows; the other tables show one of them.
+MAX_SLOW_RANKS = 6
 _HOST_ROWS = 12
 _RECIPE_ROWS = 20
 _NONE = "-"
@@ -45,26 +45,26 @@ class Table:
 
 def ranks(stage: StageAnalysis) -> Table:
     """Return the table that compares the ranks."""
-    shown = stage.representatives(MOST_SLOWEST)
+    shown = stage.shown(MAX_SLOW_RANKS)
     is_part = len(shown) < len(stage.traces)
     rows = []
     for each in shown:
-        card = (
+        device = (
             format_time(each.step_time_excl_comm_wait) if each.steps and each.comm_time else _NONE,
             format_percent(each.idle_fraction) if each.has_device else _NONE,
             format_time(each.comm_time) if each.comm_time else _NONE,
-            format_percent(each.comm_overlap / each.comm_time) if each.comm_time else _NONE,
+            format_time(each.exposed_comm) if each.comm_time else _NONE,
             str(each.compilations.count),
         )
         host = f" on {each.trace.host}" if is_part and each.trace.host else ""
-        name = f"{each.name}{host}{', straggler' if each in stage.stragglers else ''}"
+        name = f"{each.name}{host}{', straggler' if each in stage.slow_ranks else ''}"
         step_time = format_time(each.step_time) if each.steps else _NONE
-        rows.append((name, str(each.steps), step_time, *(card if stage.has_device else ())))
-    card_columns = ("excl. comm wait", "card idle", "comm time", "comm overlap", "compiled graphs")
+        rows.append((name, str(each.steps), step_time, *(device if stage.has_device else ())))
+    device_columns = ("excl. comm wait", "card idle", "comm time", "exposed comm", "compiled graphs")
     title = "Ranks"
     if is_part:
-        title += f": the {MOST_SLOWEST} slowest of {len(stage.traces)}, the median and the fastest"
-    return Table(title, ("", "steps", "step time", *(card_columns if stage.has_device else ())), rows)
+        title += f": the {MAX_SLOW_RANKS} slowest of {len(stage.traces)}, the median and the fastest"
+    return Table(title, ("", "steps", "step time", *(device_columns if stage.has_device else ())), rows)
 
 
 def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
@@ -74,8 +74,6 @@ def details(stage: StageAnalysis, *, max_operators: int) -> list[Table]:
         _host_work(stage),
         _engines(stage),
         _recipes(stage),
-        _launches(stage),
-        _device_events(stage),
         operators(
             f"Operators by time on the {'card' if stage.has_device else 'host'}",
             operator_shares(stage.operators)[:max_operators],
@@ -89,7 +87,7 @@ def _idle_time(stage: StageAnalysis) -> Table:
     causes = [cause for cause in IDLE_CAUSES if any(each.idle.by_cause.get(cause) for each in stage.traces)]
     rows = [
         (each.name, *(format_percent(each.idle.by_cause.get(cause, 0.0) / each.duration) for cause in causes))
-        for each in stage.representatives(1)
+        for each in stage.shown(1)
         if causes and each.has_device and each.duration
     ]
     return Table("Idle time of the card, by cause", ("", *causes), rows)
@@ -117,7 +115,7 @@ def _of_each_trace(
 
     `columns` has the heads of the other columns between bars, and `names` is the number of those with names.
     """
-    rows = [(each.name, *row) for each in stage.representatives(1) for row in cells(each)]
+    rows = [(each.name, *row) for each in stage.shown(1) for row in cells(each)]
     return Table(title, ("", *columns.split("|")), rows, 1 + names)
 
 
@@ -134,31 +132,9 @@ def _engines(stage: StageAnalysis) -> Table:
 def _recipes(stage: StageAnalysis) -> Table:
     def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
         for row in trace.recipes[:_RECIPE_ROWS]:
-            counts = str(row.launches), str(row.events), format_time(row.busy_time)
-            yield str(row.recipe), row.name, row.top_kernel, *counts
+            yield str(row.recipe), row.name, row.top_kernel, str(row.events), format_time(row.busy_time)
 
-    columns = "recipeId|recipeName|longest kernel|launches|events|busy"
-    return _of_each_trace(stage, "Graphs (recipes)", columns, 3, cells)
-
-
-def _launches(stage: StageAnalysis) -> Table:
-    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        launches = trace.launches
-        if launches.launches:
-            delays = format_time(launches.delay), format_time(launches.max_delay)
-            yield str(launches.launches), str(launches.kernels), str(launches.short_kernels), *delays
-
-    columns = "launches|kernels|short kernels|launch delay|longest"
-    return _of_each_trace(stage, "Launches", columns, 0, cells)
-
-
-def _device_events(stage: StageAnalysis) -> Table:
-    def cells(trace: TraceAnalysis) -> Iterable[tuple[str, ...]]:
-        for row in (*trace.memcpy, *trace.collectives):
-            size = format_bytes(row.bytes) if row.bytes else _NONE
-            yield row.name, str(row.calls), format_time(row.time), size
-
-    return _of_each_trace(stage, "Copies and collectives", "operation|calls|time|bytes", 1, cells)
+    return _of_each_trace(stage, "Graphs (recipes)", "recipeId|recipeName|longest kernel|events|busy", 3, cells)
 
 
 def operators(title: str, rows: Iterable[tuple[OperatorStats, float]], *, has_memory: bool) -> Table:

@@ -20,25 +20,22 @@ if TYPE_CHECKING:
 
 
 def print_report(console: Console, job: JobAnalysis, *, row_limit: int) -> None:
-    """Print the report, the stage that costs most first."""
+    """Print the report."""
     traces = f"{len(job.traces)} trace{'s' if len(job.traces) != 1 else ''}"
     console.print(Text(f"hpu-profiler: {traces}, {job.device_title}"))
     for note in job.notes:
         console.print(Text(f"Note: {note}"))
     for stage in job.stages:
-        epoch = f", {format_time(stage.epoch_time)} per epoch" if stage.epoch_time else ""
-        console.print(Text(f"\nStage {stage.title}: {format_time(stage.step_time)} per step{epoch}", style="bold"))
+        console.print(Text(f"\nStage {stage.title}: {format_time(stage.step_time)} per step", style="bold"))
         for finding in stage.findings:
             _print_finding(console, finding, stage)
         for table in (tables.ranks(stage), *tables.details(stage, max_operators=row_limit)):
             print_table(console, table)
 
 
-def format_saving(finding: Finding, stage: StageAnalysis) -> str:
-    """Return the saving of a finding as text, per epoch if the number of batches is known."""
+def format_saving(finding: Finding) -> str:
+    """Return the saving of a finding as text."""
     saving = f"Saves {format_time(finding.saving)} per step"
-    if stage.batches:
-        saving = f"Saves {format_time(finding.saving * stage.batches)} per epoch"
     if finding.predicted:
         return f"{saving} of predicted time"
     return saving + (" of simulated time" if finding.simulated else "")
@@ -55,7 +52,7 @@ def _print_finding(console: Console, finding: Finding, stage: StageAnalysis) -> 
     console.print(Padding(Text(finding.title, style="bold"), (0, 0, 0, 2), expand=False))
     where = f" At {finding.location}." if finding.location else ""
     cause = f" {finding.cause}" if finding.cause else ""
-    text = f"{format_saving(finding, stage)}.{where}{cause} {finding.cure}"
+    text = f"{format_saving(finding)}.{where}{cause} {finding.cure}"
     steps = max(each.steps for each in stage.traces)
     lines = [text, *(format_site(site, steps) for site in finding.sites)]
     console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 4), expand=False))

@@ -4,7 +4,6 @@
 |---|---|
 | `model` | data model of a trace, independent of its writer |
 | `reader` | files to the data model |
-| `json_stream` | JSON in bounded memory |
 | `lanes` | what the bridge's lanes and categories mean |
 | `event_collector` | JSON events to the data model, one by one |
 | `correlation` | device events to the operators that launched them |

@@ -73,7 +73,7 @@ def owner_intervals(
     intervals: dict[_OwnerT, list[Interval]] = {}
     # End and owner of each span that runs, with the intervals of the owner.
     stack: list[tuple[float, _OwnerT | None, list[Interval]]] = []
-    unowned: list[Interval] = []
+    others: list[Interval] = []
     position = 0.0
 
     def advance(end: float) -> None:
@@ -93,10 +93,10 @@ def owner_intervals(
             advance(stack[-1][0])
             stack.pop()
         advance(span.start)
-        _, caller, pieces = stack[-1] if stack else (0.0, None, unowned)
+        _, caller, pieces = stack[-1] if stack else (0.0, None, others)
         own = owner(span, caller)
         if own is not caller:
-            pieces = unowned if own is None else intervals.setdefault(own, [])
+            pieces = others if own is None else intervals.setdefault(own, [])
         stack.append((span.end, own, pieces))
     while stack:
         advance(stack[-1][0])

@@ -1,4 +1,4 @@
-"""Correlation of device events with the operators and runtime calls that launched them.
+"""Correlation of device events with the operators that launched them.
 
 Kineto gives each operator call an "External id". Three links lead to it: the device event has the same id, it has the
 "correlation" id of a launch on the host that has it, or a flow event leads from the operator to the device event. The
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpu_profiler.trace.call_stack import group_by_thread, innermost_spans
-from hpu_profiler.trace.model import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ class Correlation:
 
     def __init__(self) -> None:
         self._device_events: list[tuple[DeviceEvent, int, Any]] = []
-        self._launches: dict[Any, tuple[Launch, int]] = {}
+        self._launches: dict[Any, int] = {}
         self._flow_sources: dict[Any, _Point] = {}
         self._flow_targets: list[tuple[Any, _Point]] = []
 
@@ -44,9 +43,7 @@ class Correlation:
         arguments = event.get("args") or {}
         if "correlation" not in arguments:
             return False
-        start = float(event["ts"])
-        launch = Launch(str(event.get("name", "")), start, start + float(event.get("dur", 0)))
-        self._launches[arguments["correlation"]] = (launch, external_id(arguments))
+        self._launches[arguments["correlation"]] = external_id(arguments)
         return True
 
     def add_flow(self, event: _JsonEvent) -> None:
@@ -61,11 +58,10 @@ class Correlation:
             self._flow_targets.append((event.get("id"), _point(event)))
 
     def link(self, operators: Sequence[Operator], tracks: Mapping[_Track, Iterable[DeviceEvent]]) -> None:
-        """Set the operator and the launch of each device event that has a link to them."""
+        """Set the operator of each device event that has a link to it."""
         by_external_id = {operator.external_id: operator for operator in operators if operator.external_id}
         for event, number, correlation in self._device_events:
-            event.launch, launcher = self._launches.get(correlation, (None, 0))
-            event.operator = by_external_id.get(number or launcher)
+            event.operator = by_external_id.get(number or self._launches.get(correlation, 0))
         if not self._flow_targets:
             return
         flows = {

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from hpu_profiler.trace import lanes
 from hpu_profiler.trace.call_stack import call_order, group_by_thread, innermost_spans, set_self_times
 from hpu_profiler.trace.correlation import Correlation, external_id
-from hpu_profiler.trace.model import DeviceEvent, DeviceEventKind, HostSpan, Launch, Operator, SyncCall
+from hpu_profiler.trace.model import DeviceEvent, DeviceEventKind, HostSpan, Operator, SyncCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpu_profiler.trace.intervals import Interval
     from hpu_profiler.trace.model import Trace
 
 _JsonEvent = dict[str, Any]
@@ -45,7 +44,6 @@ _COMPILATION_RE: Final = re.compile(
     r"^synGraphCompile|CompileSynapseGraph|\(dynamo_timed\)$|^(re)?compilation$|^compile_graph$", re.IGNORECASE
 )
 _SYNC_RE: Final = re.compile(r"synchroni[sz]e|wait", re.IGNORECASE)
-_ENQUEUE: Final = "enqueueWithExternalEvents"
 #: Scopes of collectives on the host: torch's operators, and the bridge's functions in its log.
 _TORCH_SCOPE: Final = "c10d::"
 _BRIDGE_SCOPE_RE: Final = re.compile(
@@ -82,11 +80,9 @@ class EventCollector:
         self._bridge_scopes: list[HostSpan] = []
         self._allocations: dict[_Track, list[tuple[float, int]]] = {}
         self._recipes: dict[int, str] = {}
-        self._enqueues: dict[int, list[Interval]] = {}
         self._correlation = Correlation()
         self._shared_threads: dict[int, int] = {}
         self._negative = 0
-        self.events = 0
 
     def add(self, event: Any) -> None:
         """Add an event.
@@ -99,16 +95,14 @@ class EventCollector:
         phase = event.get("ph")
         if phase == "M":
             self._add_name(event)
-        elif phase is not None:
-            self.events += 1
-            if phase == "X":
-                self._add_complete(event)
-            elif phase in {"B", "E"}:
-                self._begins.append(event)
-            elif phase in {"s", "f"}:
-                self._correlation.add_flow(event)
-            elif event.get("name") == "[memory]":
-                self._add_allocation(event)
+        elif phase == "X":
+            self._add_complete(event)
+        elif phase in {"B", "E"}:
+            self._begins.append(event)
+        elif phase in {"s", "f"}:
+            self._correlation.add_flow(event)
+        elif event.get("name") == "[memory]":
+            self._add_allocation(event)
 
     def finish(self, trace: Trace, *, base: int = 0, call_lines: Iterable[tuple[int, str]] = ()) -> None:
         """Add the collected events to a trace, ordered and linked to each other.
@@ -144,7 +138,6 @@ class EventCollector:
             set_self_times(operators)
         self._set_memory(trace)
         self._correlation.link(trace.operators, self._device_events)
-        self._link_recipes(trace)
         _set_locations(trace.sync_calls, base, call_lines)
         if self._negative:
             notes.append(
@@ -206,15 +199,9 @@ class EventCollector:
         start = float(event["ts"])
         end = start + float(event.get("dur", 0))
         recipe = int(arguments.get("recipeId") or 0)
-        if recipe:
-            if recipe not in self._recipes:
-                self._recipes[recipe] = str(arguments.get("recipeName") or "")
-            if kind == "other" and _ENQUEUE in name:
-                self._enqueues.setdefault(recipe, []).append((start, end))
-        size = arguments.get("bytes", arguments.get("Bytes", 0))
-        # The bridge writes numbers as text.
-        size = int(size) if isinstance(size, int | float) or str(size).isdigit() else 0
-        device_event = DeviceEvent(name, start, end, kind, "", size, recipe)
+        if recipe and recipe not in self._recipes:
+            self._recipes[recipe] = str(arguments.get("recipeName") or "")
+        device_event = DeviceEvent(name, start, end, kind, "", recipe)
         self._device_events.setdefault(_track(event), []).append(device_event)
         self._correlation.add_device_event(device_event, arguments)
 
@@ -236,8 +223,8 @@ class EventCollector:
                 event.engine = engine
                 event.kind = lanes.event_kind(event.kind, engine, event.name)
                 unknown += event.kind == "other"
-            is_bridges = engine == "NIC" and not any(each.name.startswith("hccl") for each in events)
-            (ports if is_bridges else trace.device_events).extend(events)
+            from_bridge = engine == "NIC" and not any(each.name.startswith("hccl") for each in events)
+            (ports if from_bridge else trace.device_events).extend(events)
         trace.device_events += self._collectives(ports, trace)
         if unknown:
             return [f"{unknown} events of the card are of an unknown engine; they count as busy time only."]
@@ -247,8 +234,8 @@ class EventCollector:
         if track[0] in device_processes:
             return True
         # A trace of another device names its processes otherwise.
-        has_another_name = bool(device_processes) and bool(self._processes.get(track[0]))
-        return events[0].kind != "other" and not has_another_name
+        is_other = bool(device_processes) and bool(self._processes.get(track[0]))
+        return events[0].kind != "other" and not is_other
 
     def _collectives(self, ports: list[DeviceEvent], trace: Trace) -> list[DeviceEvent]:
         """Return one event for each time in which network ports worked, named by the host's scope of the collective.
@@ -261,7 +248,6 @@ class EventCollector:
         for event in ports:
             if merged and event.start <= merged[-1].end:
                 merged[-1].end = max(merged[-1].end, event.end)
-                merged[-1].bytes += event.bytes
             else:
                 merged.append(event)
         torch_scopes = [operator for operator in trace.operators if operator.name.startswith(_TORCH_SCOPE)]
@@ -292,17 +278,6 @@ class EventCollector:
                 if process.startswith(lanes.BRIDGE_LOGS) and _BRIDGE_SCOPE_RE.match(name):
                     self._bridge_scopes.append(spans[-1])
         return spans
-
-    def _link_recipes(self, trace: Trace) -> None:
-        """Set the launch of each event that has none: the last one of its graph before it starts."""
-        for launches in self._enqueues.values():
-            launches.sort()
-        made: dict[Interval, Launch] = {}
-        for event in trace.device_events:
-            launches = self._enqueues.get(event.recipe, []) if event.launch is None else []
-            index = bisect_right(launches, (event.start, float("inf"))) - 1
-            if index >= 0:
-                event.launch = made.setdefault(launches[index], Launch(_ENQUEUE, *launches[index]))
 
     def _add_allocation(self, event: _JsonEvent) -> None:
         arguments = event.get("args") or {}

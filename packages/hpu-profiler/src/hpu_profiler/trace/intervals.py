@@ -38,7 +38,7 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
     if len(first) > len(second):
         first, second = second, first
     if len(second) > _SKIP_RATIO * len(first):
-        return [piece for interval in first for piece in clipped(second, interval)]
+        return [piece for interval in first for piece in clip(second, interval)]
     common = []
     j = 0
     for start, end in first:
@@ -52,10 +52,10 @@ def intersection(first: list[Interval], second: list[Interval]) -> list[Interval
     return common
 
 
-def clipped(intervals: list[Interval], window: Interval) -> list[Interval]:
+def clip(intervals: list[Interval], window: Interval) -> list[Interval]:
     """Return the parts of the intervals, a result of `union`, within a window; both ends are found in O(log n).
 
-    >>> clipped([(0, 3), (4, 6), (8, 9)], (2, 5))
+    >>> clip([(0, 3), (4, 6), (8, 9)], (2, 5))
     [(2, 3), (4, 5)]
     """
     start, end = window

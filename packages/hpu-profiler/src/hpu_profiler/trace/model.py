@@ -80,11 +80,6 @@ class Operator(HostSpan):
 
 
 @dataclass(slots=True)
-class Launch(Span):
-    """Call of the runtime that queued a device event."""
-
-
-@dataclass(slots=True)
 class SyncCall(HostSpan):
     """Call of a Python function that may wait for the device, such as ".item()"; only traces with stacks have them.
 
@@ -102,18 +97,14 @@ class DeviceEvent(Span):
     Attributes:
         kind: Kind of the work.
         engine: Engine that ran it, such as "MME"; "compute" if the trace does not name engines.
-        bytes: Bytes moved; 0 if the trace has no number.
         recipe: The bridge's number of the graph that it belongs to; 0 if the trace does not have it.
         operator: Operator that launched the event; None if the trace has no link to it.
-        launch: Runtime call that queued the event; None if the trace has no link to it.
     """
 
     kind: DeviceEventKind
     engine: str
-    bytes: int = 0
     recipe: int = 0
     operator: Operator | None = None
-    launch: Launch | None = None
 
 
 @dataclass
@@ -130,7 +121,6 @@ class TraceInfo:
         simulated: Whether the device was simulated.
         predicted: Whether the times are predictions of a model and not measured.
         bridge_metrics: Increase of the bridge's own metrics while the trace was recorded, by metric.
-        batches: Number of batches in an epoch by stage; empty if the trace does not have it.
         libraries: Names of the installed Python packages; empty if the trace does not have them.
         sources: Source lines of the user's hooks as "file:line", by Lightning's name of the hook.
         recipes: Names of the bridge's graphs by their number.
@@ -148,7 +138,6 @@ class TraceInfo:
     simulated: bool = False
     predicted: bool = False
     bridge_metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    batches: Mapping[str, int] = field(default_factory=dict)
     libraries: frozenset[str] = frozenset()
     sources: Mapping[str, str] = field(default_factory=dict)
     recipes: dict[int, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 The writer decides how device events look; `lanes` has the rules. Up to SynapseAI 1.19 the bridge adds them to the file
 that torch exported. Later releases let torch write them, with the categories of other devices (kernel, gpu_memcpy,
 gpu_memset) or with the one for custom devices (hpu_op). Sources: the published bridge 1.19.0 and torch's sources. No
-trace of a card was available. A trace that is damaged is read as far as it goes, and has a note on what is wrong.
+trace of a card was available.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import gzip
-import io
-from typing import IO, TYPE_CHECKING, Any, Final
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_profiler._formatting import format_time
 from hpu_profiler.trace.event_collector import EventCollector
-from hpu_profiler.trace.json_stream import JsonError, JsonStream
 from hpu_profiler.trace.model import CALL_LINES_KEY, METADATA_KEY, Trace
 from hpu_profiler.trace.stages import STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+#: Negative duration as Kineto of torch 2.13 writes it, with a sign before the fraction as well.
+_SIGNED_FRACTION_RE: Final = re.compile(r"(:\s*-\d+)\.-(\d+)")
 _NO_DEVICE: Final = (
     "The trace has no events of the card: it was exported a second time, which leaves them out, or recorded without "
     "HPU activity."
@@ -34,12 +36,11 @@ class TraceError(ValueError):
     """Error for a file that is not a trace."""
 
 
-def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> Trace:
+def read_trace(path: Path) -> Trace:
     """Return the trace in a file; all of its events are in memory.
 
     Args:
         path: File in the Chrome trace format.
-        progress: Called with the number of bytes that were read, from time to time.
 
     Raises:
         OSError: The file cannot be opened.
@@ -48,7 +49,12 @@ def read_trace(path: Path, progress: Callable[[int], object] | None = None) -> T
     trace = Trace(path=path)
     collector = EventCollector()
     with paused_gc():
-        content = _collect(path, collector, progress, trace)
+        content = _load(path)
+        events = content.pop("traceEvents")
+        # From the end, so that each event is dropped once it is read.
+        events.reverse()
+        while events:
+            collector.add(events.pop())
         metadata = content.get(METADATA_KEY) or {}
         _add_metadata(trace, content, metadata)
         collector.finish(
@@ -96,52 +102,20 @@ def paused_gc() -> Iterator[None]:
             gc.enable()
 
 
-def open_trace(path: Path) -> IO[bytes]:
-    """Return a trace file, which is decompressed where its name says so."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _collect(
-    path: Path, collector: EventCollector, progress: Callable[[int], object] | None, trace: Trace
-) -> dict[str, Any]:
-    """Pass the events of a file to a collector; return its other members."""
-    content: dict[str, Any] = {}
+def _load(path: Path) -> dict[str, Any]:
+    """Return the content of a file; an event list without other members is a trace as well."""
     try:
-        with open_trace(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", errors="replace") as text:
-            for event in iter_events(JsonStream(text, progress), path, content):
-                collector.add(event)
-    except (JsonError, EOFError, gzip.BadGzipFile) as error:
-        if not collector.events:
-            raise TraceError(
-                f"{path} is not valid JSON: {error}. The process may have been killed while writing"
-            ) from error
-        note = f"The file is not valid JSON after {collector.events} events, which were read: {error}. "
-        trace.notes += (note + "The process may have been killed while writing.",)
-    return content
-
-
-def iter_events(stream: JsonStream, path: Path, others: dict[str, Any]) -> Iterator[Any]:
-    """Yield the events of a file, and add its other members to `others`.
-
-    Raises:
-        TraceError: The file has no list of events.
-    """
-    has_events = False
-    # The Chrome trace format also allows a list of events.
-    if stream.peek() == "[":
-        has_events = True
-        yield from stream.items()
-    elif stream.peek() == "{":
-        for key in stream.members():
-            if key == "traceEvents" and stream.peek() == "[":
-                has_events = True
-                yield from stream.items()
-            else:
-                others[key] = stream.value()
-    else:
-        stream.value()
-    if not has_events:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read().decode("utf-8", "replace")
+        content = json.loads(_SIGNED_FRACTION_RE.sub(r"\1.\2", text) if ".-" in text else text)
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        raise TraceError(
+            f"{path} is not valid JSON: {error}. The process may have been killed while writing"
+        ) from error
+    content = {"traceEvents": content} if isinstance(content, list) else content
+    if not isinstance(content, dict) or not isinstance(content.get("traceEvents"), list):
         raise TraceError(f"{path} is not a trace: it has no list `traceEvents`")
+    return content
 
 
 def _add_notes(trace: Trace, *, expects_device: bool) -> None:
@@ -169,7 +143,6 @@ def _add_metadata(trace: Trace, content: dict[str, Any], metadata: dict[str, Any
     trace.host = str(metadata.get("host") or content.get("host_name") or "")
     trace.stage = STAGES.get(str(metadata.get("stage")), "")
     trace.bridge_metrics = metadata.get("bridge_metrics") or {}
-    trace.batches = {STAGES.get(name, ""): int(number) for name, number in (metadata.get("batches") or {}).items()}
     trace.libraries = frozenset(metadata.get("libraries") or ())
     trace.sources = metadata.get("sources") or {}
     trace.device_name = str(devices[-1].get("name", "")) if devices else ""

@@ -53,7 +53,7 @@ def split_stages(trace: Trace) -> tuple[Trace, ...]:
     ]
     excluded = sorted(interval for intervals in others.values() for interval in intervals)
     windows = difference([trace.window], excluded)
-    return (_part(trace, base, windows, excluded, inverted=True), *parts)
+    return (_part(trace, base, windows, excluded, outside=True), *parts)
 
 
 def stage_segments(trace: Trace) -> list[tuple[Stage, Interval]]:
@@ -76,12 +76,12 @@ def stage_segments(trace: Trace) -> list[tuple[Stage, Interval]]:
 
 
 def _part(
-    trace: Trace, stage: Stage, windows: list[Interval], limits: list[Interval], *, inverted: bool = False
+    trace: Trace, stage: Stage, windows: list[Interval], limits: list[Interval], *, outside: bool = False
 ) -> Trace:
     """Return the part of a trace that belongs to a stage: the events that start in the limits, or in none of them."""
     kinds = ("operators", "device_events", "spans", "sync_calls", "compilations")
-    events: dict[str, Any] = {kind: _starting_in(getattr(trace, kind), limits, inverted=inverted) for kind in kinds}
-    return replace(trace, stage=stage, segments=windows, frames=_clipped(trace.frames, windows), **events)
+    events: dict[str, Any] = {kind: _starting_in(getattr(trace, kind), limits, outside=outside) for kind in kinds}
+    return replace(trace, stage=stage, segments=windows, frames=_clip(trace.frames, windows), **events)
 
 
 def _steps(trace: Trace, windows: list[Interval]) -> list[HostSpan]:
@@ -90,7 +90,7 @@ def _steps(trace: Trace, windows: list[Interval]) -> list[HostSpan]:
     steps = []
     for start, end in windows:
         # A strategy's action may contain an action of the same name.
-        ends = sorted({span.end for span in _outermost(_starting_in(actions, [(start, end)]))})
+        ends = sorted({span.end for span in _top_level(_starting_in(actions, [(start, end)]))})
         limits = [start, *ends[:-1], end]
         steps += [
             HostSpan(f"step {index}", limits[index], limits[index + 1], trace.step_thread or 0)
@@ -99,28 +99,28 @@ def _steps(trace: Trace, windows: list[Interval]) -> list[HostSpan]:
     return steps
 
 
-def _outermost(spans: list[HostSpan]) -> list[HostSpan]:
-    outermost: list[HostSpan] = []
+def _top_level(spans: list[HostSpan]) -> list[HostSpan]:
+    top_level: list[HostSpan] = []
     for span in spans:
-        if not outermost or span.start >= outermost[-1].end:
-            outermost.append(span)
-    return outermost
+        if not top_level or span.start >= top_level[-1].end:
+            top_level.append(span)
+    return top_level
 
 
-def _starting_in(spans: list[_SpanT], windows: list[Interval], *, inverted: bool = False) -> list[_SpanT]:
-    """Return the spans that start in one of the time ranges, or with `inverted` in none; both are ordered."""
+def _starting_in(spans: list[_SpanT], windows: list[Interval], *, outside: bool = False) -> list[_SpanT]:
+    """Return the spans that start in one of the time ranges, or with `outside` in none; both are ordered."""
     found = []
     index = 0
     for span in spans:
         while index < len(windows) and windows[index][1] <= span.start:
             index += 1
         is_inside = index < len(windows) and windows[index][0] <= span.start
-        if is_inside is not inverted:
+        if is_inside is not outside:
             found.append(span)
     return found
 
 
-def _clipped(spans: list[HostSpan], windows: list[Interval]) -> list[HostSpan]:
+def _clip(spans: list[HostSpan], windows: list[Interval]) -> list[HostSpan]:
     """Return the parts of the spans within ordered time ranges; the spans are ordered by start."""
     parts = []
     first = 0
