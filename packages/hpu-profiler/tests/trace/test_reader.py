@@ -133,7 +133,7 @@ def _flow(builder: TraceBuilder) -> list[JsonEvent]:
 def test_device_event_is_linked_to_its_operator(
     links: Callable[[TraceBuilder], list[JsonEvent]],
     operator: str | None,
-    ids: dict[str, int],
+    ids: dict[str, Any],
     builder: TraceBuilder,
     make_trace: Callable[..., Trace],
 ) -> None:
