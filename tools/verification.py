@@ -35,10 +35,9 @@ def tables() -> str:
     assumptions = register.assumptions()
     subjects = dict.fromkeys(assumption.subject for assumption in assumptions)
     sources = Counter(_source(assumption) for assumption in assumptions)
-    shown = sum(not assumption.reason for assumption in assumptions)
     packages = Counter(package for assumption in assumptions for package in assumption.means)
     lines = [
-        f"There are {len(assumptions)}: {shown} show on a simulated card, {len(assumptions) - shown} on a card only.",
+        f"There are {len(assumptions)}.",
         "",
         *_counts("source", sources),
         *_counts("package", packages),
@@ -47,8 +46,8 @@ def tables() -> str:
         lines += [
             f"## {subject}",
             "",
-            "| id | statement | claimed for | source | packages | shown by |",
-            "|---|---|---|---|---|---|",
+            "| id | statement | claimed for | source | packages |",
+            "|---|---|---|---|---|",
         ]
         lines += [_row(assumption) for assumption in assumptions if assumption.subject == subject]
         lines.append("")
@@ -67,7 +66,6 @@ def _row(assumption: Assumption) -> str:
         assumption.scope,
         assumption.source.replace("__", "\\_\\_"),
         ", ".join(sorted(assumption.means)),
-        f"card only: {assumption.reason}" if assumption.reason else "any",
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

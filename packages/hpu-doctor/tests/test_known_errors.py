@@ -52,15 +52,32 @@ def test_text_does_not_match() -> None:
     assert _ids(b"Epoch 3: loss 0.25") == []
 
 
-def test_placeholder_stays_on_its_line() -> None:
-    error = _error("driver", "driver {} does not match")
+@pytest.mark.parametrize(
+    ("text", "patterns", "found"),
+    [
+        (b"driver 1.22 does not match", ["driver {} does not match"], (1, "driver 1.22 does not match", 1)),
+        # A placeholder stays on its line.
+        (b"driver 1.22\ndoes not match", ["driver {} does not match"], None),
+        (b"DEVICE lost", ["device lost"], (1, "DEVICE lost", 1)),
+        (b"start\nlost 1\nok\nlost 2\n", ["lost"], (2, "lost 1", 2)),
+        # The first line is that of any pattern.
+        (b"start\ncard lost\nok\ndevice lost\n", ["device lost", "card lost"], (2, "card lost", 2)),
+        # A line counts once.
+        (
+            b"device lost, status 8, device lost\n",
+            ["device lost", "status 8"],
+            (1, "device lost, status 8, device lost", 1),
+        ),
+        # A progress bar is not part of the line.
+        (b"Epoch 1\rEpoch 2\rdevice lost\r\n", ["lost"], (1, "device lost", 1)),
+        # Beyond the first block.
+        (b"x" * 99 + b"\n" + b"line\n" * 400_000 + b"device lost", ["lost"], (400_002, "device lost", 1)),
+    ],
+)
+def test_first_line_and_number_of_lines(text: bytes, patterns: list[str], found: tuple[int, str, int] | None) -> None:
+    explanations = explain(io.BytesIO(text), [_error("lost", *patterns)])
 
-    assert _ids(b"driver 1.22 does not match", error) == ["driver"]
-    assert _ids(b"driver 1.22\ndoes not match", error) == []
-
-
-def test_case_is_ignored() -> None:
-    assert _ids(b"DEVICE lost", _error("lost", "device lost")) == ["lost"]
+    assert [(each.line_number, each.line, each.count) for each in explanations] == ([found] if found else [])
 
 
 def test_specific_error_precedes_general_one() -> None:
@@ -69,35 +86,9 @@ def test_specific_error_precedes_general_one() -> None:
     assert _ids(b"Device acquire failed", general, specific) == ["specific", "general"]
 
 
-def test_first_line_and_count() -> None:
-    (found,) = explain(io.BytesIO(b"start\nlost 1\nok\nlost 2\n"), [_error("lost", "lost")])
-
-    assert (found.line_number, found.line, found.count) == (2, "lost 1", 2)
-
-
-def test_first_line_is_that_of_any_pattern() -> None:
-    error = _error("lost", "device lost", "card lost")
-    (found,) = explain(io.BytesIO(b"start\ncard lost\nok\ndevice lost\n"), [error])
-
-    assert (found.line_number, found.line, found.count) == (2, "card lost", 2)
-
-
-def test_line_that_matches_two_patterns_is_counted_once() -> None:
-    error = _error("lost", "device lost", "status 8")
-    (found,) = explain(io.BytesIO(b"device lost, status 8, device lost\n"), [error])
-
-    assert (found.line_number, found.count) == (1, 1)
-
-
 def test_sources_can_be_found_by_a_reader() -> None:
     """An id of a file that only the authors have is none."""
     assert not [error.id for error in known_errors() if re.search(r"file \d+|stored", error.source)]
-
-
-def test_progress_bar_is_not_part_of_the_line() -> None:
-    (found,) = explain(io.BytesIO(b"Epoch 1\rEpoch 2\rdevice lost\r\n"), [_error("lost", "lost")])
-
-    assert found.line == "device lost"
 
 
 def test_long_line_is_shortened_around_the_match() -> None:
@@ -105,12 +96,6 @@ def test_long_line_is_shortened_around_the_match() -> None:
 
     assert "device lost" in found.line
     assert len(found.line) < 300
-
-
-def test_line_number_beyond_the_first_block() -> None:
-    (found,) = explain(io.BytesIO(b"x" * 99 + b"\n" + b"line\n" * 400_000 + b"device lost"), [_error("lost", "lost")])
-
-    assert (found.line_number, found.line) == (400_002, "device lost")
 
 
 def test_binary_data_survives() -> None:

@@ -84,7 +84,8 @@ def test_logs_without_a_variable_are_those_of_the_home_folder(
     """Only Intel's images set HABANA_LOGS, to /var/log/habana_logs, which an ordinary user cannot write to."""
     machine = collect_machine({"HOME": str(tmp_path)}, collect_system=make_system)
 
-    assert (machine.logs, machine.logs_error) == (str(tmp_path / ".habana_logs"), None)
+    assert (machine.logs, machine.logs_error, machine.logs_variable) == (str(tmp_path / ".habana_logs"), None, None)
+    assert (machine.rank, machine.nodes) == (None, None)
 
 
 def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Path) -> None:
@@ -105,13 +106,6 @@ def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Pat
 def test_boot_of_a_machine(tmp_path: Path) -> None:
     assert read_boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip() != ""
     assert not read_boot_id(tmp_path)
-
-
-def test_machine_outside_of_a_job(simulated_system: SystemInfo) -> None:
-    machine = collect_machine({}, collect_system=lambda: simulated_system)
-
-    assert (machine.rank, machine.nodes) == (None, None)
-    assert machine.logs_variable is None
 
 
 def test_variables_that_the_bridge_sets_are_not_the_users(make_system: Callable[..., SystemInfo]) -> None:

@@ -16,7 +16,6 @@ from hpu_doctor.text_report import format_checks, format_collectives, format_com
     ("check", "state", "end"),
     [
         ({}, "OK", "No problem found."),
-        ({"is_done": False}, "Unknown", "No problem found."),
         ({"problems": (Problem.note("m", "h"),)}, "Note", "Note: m\n  h\nTraining can start; see the notes."),
         ({"problems": (Problem.error("m", "h"),)}, "Error", "Error: m\n  h\nTraining cannot start."),
     ],

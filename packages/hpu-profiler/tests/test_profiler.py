@@ -121,11 +121,13 @@ def test_trace_has_the_lines_of_the_users_hooks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_stack", [True, False])
 def test_trace_with_stacks_names_the_installed_packages(with_stack: bool, tmp_path: Path) -> None:
-    trainer(tmp_path, HPUProfiler(with_stack=with_stack)).fit(Model(), loader(6))
+    """And the lines of calls, for a flame graph too."""
+    trainer(tmp_path, HPUProfiler(with_stack=with_stack, export_to_flame_graph=with_stack)).fit(Model(), loader(6))
 
     (trace,) = _traces(tmp_path)
     assert ("torch" in trace.libraries) is with_stack
     assert bool(trace.frames) is with_stack
+    assert ["training_step" in path.read_text() for path in tmp_path.glob("*.stack")] == [True] * with_stack
 
 
 def test_long_validation_ends_a_trace_of_training(tmp_path: Path) -> None:
@@ -212,26 +214,19 @@ def test_summary_has_the_operators_of_the_trace(tmp_path: Path) -> None:
     rows = {line.split()[0]: line.split() for line in path.read_text().splitlines() if line.startswith("aten::")}
     assert rows.keys() == {operator.name for operator in trace.operators if operator.name.startswith("aten::")}
     assert int(rows["aten::addmm"][1]) == sum(operator.name == "aten::addmm" for operator in trace.operators) == 6
+    assert profiler.summary() == path.read_text()
 
 
 def test_summary_is_logged_without_a_filename(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And available after the run, which leaves no trace that was for the summary only."""
+    profiler = HPUProfiler(export_to_chrome=False)
     with caplog.at_level("INFO"):
-        trainer(tmp_path, HPUProfiler(export_to_chrome=False)).fit(Model(), loader(6))
+        trainer(tmp_path, profiler).fit(Model(), loader(6))
 
     assert "FIT Profiler Report" in caplog.text
     assert "aten::addmm" in caplog.text
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("export", [True, False])
-def test_summary_is_available_after_the_run(export: bool, tmp_path: Path) -> None:
-    """It does not need the traces any more."""
-    profiler = HPUProfiler(filename="perf-logs", export_to_chrome=export)
-    trainer(tmp_path, profiler).fit(Model(), loader(6))
-
-    (path,) = tmp_path.glob("*.txt")
-    assert profiler.summary() == path.read_text()
     assert "aten::addmm" in profiler.summary()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_function_events_are_those_of_the_trace(tmp_path: Path) -> None:
@@ -303,14 +298,6 @@ def test_stacks_have_the_lines_of_calls_that_may_wait(tmp_path: Path) -> None:
         (".cpu()", str(line + 2)),
         (".item()", str(line + 3)),
     ]
-
-
-def test_stacks_are_exported_for_flame_graphs(tmp_path: Path) -> None:
-    profiler = HPUProfiler(filename="flames", with_stack=True, export_to_flame_graph=True)
-    trainer(tmp_path, profiler).fit(Model(), loader(6))
-
-    (path,) = tmp_path.glob("*.stack")
-    assert "training_step" in path.read_text()
 
 
 def test_on_trace_ready_is_called_after_the_trace_is_written(tmp_path: Path) -> None:

@@ -19,16 +19,13 @@ def _actions(schedule: Callable[[int], ProfilerAction] | None, steps: int, *, li
     return "".join(_LETTERS[limited(step).name] for step in range(steps))
 
 
-def test_default_skips_and_warms_up() -> None:
-    assert _actions(default_schedule(), 12) == ".wrrS......."
-
-
-def test_all_steps_are_recorded_without_a_schedule() -> None:
-    assert _actions(None, 4) == "rrrr"
-
-
-def test_trace_ends_at_the_limit() -> None:
-    assert _actions(None, 6, limit=3) == "rrS..."
+@pytest.mark.parametrize(
+    ("schedule", "limit", "actions"),
+    [(default_schedule(), 100, ".wrrS......."), (None, 100, "rrrr"), (None, 3, "rrS...")],
+    ids=["default", "all steps", "limited"],
+)
+def test_actions(schedule: Any, limit: int, actions: str) -> None:
+    assert _actions(schedule, len(actions), limit=limit) == actions
 
 
 @pytest.mark.parametrize(("limit", "was_limited"), [(3, True), (4, False)])

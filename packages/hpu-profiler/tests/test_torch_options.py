@@ -17,21 +17,20 @@ class _BridgeActivity(enum.Enum):
     HPU = 3
 
 
-@pytest.mark.parametrize(("on_device", "names"), [(True, ["CPU", "HPU"]), (False, ["CPU"])])
-def test_host_and_device_are_recorded_by_default(on_device: bool, names: list[str]) -> None:
-    assert _torch_options.activity_names(None, on_device=on_device) == names
-
-
 @pytest.mark.parametrize(
     ("activities", "on_device", "names"),
     [
+        (None, True, ["CPU", "HPU"]),
+        (None, False, ["CPU"]),
         ([_BridgeActivity.HPU], True, ["HPU"]),
         ([_BridgeActivity.CPU, _BridgeActivity.HPU], False, ["CPU"]),
         ([_BridgeActivity.HPU], False, ["CPU"]),
         ([torch.profiler.ProfilerActivity.CPU], True, ["CPU"]),
     ],
 )
-def test_activities_of_any_enum_are_taken_by_name(activities: list[Any], on_device: bool, names: list[str]) -> None:
+def test_activities_of_any_enum_are_taken_by_name(
+    activities: list[Any] | None, on_device: bool, names: list[str]
+) -> None:
     """Without a device, HPU activity is left out."""
     assert _torch_options.activity_names(activities, on_device=on_device) == names
 

@@ -62,13 +62,10 @@ class TraceBuilder:
         arguments = {"External id": external_id, "correlation": correlation}
         return self._complete("Runtime", "launch", start, duration, self.HOST_PID, 7, arguments)
 
-    def allocation(self, time: float, size: int, thread: int = 7, *, total: int | None = None) -> JsonEvent:
+    def allocation(self, time: float, size: int, thread: int = 7) -> JsonEvent:
         """Return an allocation, or with a negative size a free."""
         point = {"pid": self.HOST_PID, "tid": thread, "ts": time}
-        arguments = {"Bytes": size}
-        if total is not None:
-            arguments |= {"Total Allocated": total, "Device Type": 15, "Device Id": 0}
-        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": arguments}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": {"Bytes": size}}
 
     def track_names(self) -> list[JsonEvent]:
         """Return the metadata events that name the device and its tracks."""

@@ -19,22 +19,14 @@ class Check:
         name: What was checked.
         detail: The facts in a few words.
         problems: The problems found.
-        is_done: Whether the facts were there to check.
     """
 
     name: str
     detail: str
     problems: tuple[Problem, ...] = ()
-    is_done: bool = True
 
 
-class _Unknown(str):
-    """Detail of a check whose facts are unknown."""
-
-    __slots__ = ()
-
-
-# The detail of a check, then its problems.
+# The detail of a check, then its problems; nothing if the facts are unknown.
 _Found: TypeAlias = Iterator[str | Problem]
 
 
@@ -51,11 +43,9 @@ def run_checks(machine: Machine) -> tuple[Check, ...]:
     }
     results = []
     for name, check in checks.items():
-        detail, *found = check(machine)
+        found = list(check(machine))
         problems = tuple(each for each in found if isinstance(each, Problem))
-        results.append(
-            Check(name=name, detail=str(detail), problems=problems, is_done=not isinstance(detail, _Unknown))
-        )
+        results += [Check(name=name, detail=each, problems=problems) for each in found if isinstance(each, str)]
     return tuple(results)
 
 
@@ -73,10 +63,7 @@ def to_json(machine: Machine, checks: tuple[Check, ...]) -> dict[str, Any]:
         "rank": machine.rank,
         "can_train": can_train(checks),
         "versions": versions(machine),
-        "checks": [
-            {"name": check.name, "detail": check.detail, "problems": [asdict(problem) for problem in check.problems]}
-            for check in checks
-        ],
+        "checks": [asdict(check) for check in checks],
     }
 
 
@@ -108,7 +95,6 @@ def _system(machine: Machine) -> _Found:
 def _driver(machine: Machine) -> _Found:
     drivers, synapse = machine.system.driver_versions, machine.system.synapse
     if not drivers or synapse is None or synapse.source == "driver":
-        yield _Unknown(f"not compared, because the {'user space' if drivers else 'driver'}'s release is unknown")
         return
     user_space = synapse.version.release[:3]
     name = ".".join(map(str, user_space))

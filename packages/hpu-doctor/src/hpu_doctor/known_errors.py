@@ -110,16 +110,8 @@ def to_json(explanations: Sequence[Explanation]) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "errors": [
-            {
-                "id": found.error.id,
-                "line_number": found.line_number,
-                "line": found.line,
-                "count": found.count,
-                "cause": found.error.cause,
-                "cure": found.error.cure,
-                "source": found.error.source,
-                "on_card": found.error.on_card,
-            }
+            {name: getattr(found, name) for name in ("line_number", "line", "count")}
+            | {name: getattr(found.error, name) for name in ("id", "cause", "cure", "source", "on_card")}
             for found in explanations
         ],
     }

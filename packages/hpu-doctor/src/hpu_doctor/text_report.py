@@ -124,9 +124,7 @@ def format_migration(files: Sequence[SourceFile], fixed: int, *, fix: bool) -> s
 def _state(check: Check) -> str:
     if any(problem.blocks_training for problem in check.problems):
         return "Error"
-    if check.problems:
-        return "Note"
-    return "OK" if check.is_done else "Unknown"
+    return "Note" if check.problems else "OK"
 
 
 def _problem(blocks_training: bool, message: str, hint: str) -> list[str]:

@@ -17,7 +17,7 @@ from one_assumption import TARGET
 
 from hpu_doctor.verify import program, register, runner
 from hpu_doctor.verify.assumption import Assumption, difference, is_expected
-from hpu_doctor.verify.register import discovery, media, modes
+from hpu_doctor.verify.register import media, modes
 from hpu_testing.leftovers import shared_children
 from hpu_testing.processes import free_port, machine_env
 
@@ -38,7 +38,7 @@ SLOW = (modes.COMPILE.title, media.SUBJECT.title)
 SHOWN = [
     pytest.param(each.id, marks=(pytest.mark.slow, pytest.mark.timeout(120))) if each.subject in SLOW else each.id
     for each in register.assumptions()
-    if not (each.reason or each.variables)
+    if not each.variables
 ]
 
 
@@ -144,7 +144,6 @@ def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
 
 
 def test_every_assumption_has_a_mutation() -> None:
-    """Except for those on the driver, which test_discovery.py tries on a made-up machine."""
     broken = {name.partition("/")[0] for _, name in PAIRS} | {*mutations.FRESH}
 
-    assert broken == {each.id for each in register.assumptions() if each.subject != discovery.SUBJECT.title}
+    assert broken == {each.id for each in register.assumptions()}

@@ -67,16 +67,16 @@ def test_functions_of_a_callback_belong_to_it(builder: TraceBuilder, make_trace:
     }
 
 
-def test_program_around_all_steps_explains_none(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.frame("train.py(1): main", 0, 100), builder.step(0, 10, 50))
+def test_program_around_all_steps_and_other_threads_are_left_out(
+    builder: TraceBuilder, make_trace: Callable[..., Trace]
+) -> None:
+    trace = make_trace(
+        builder.frame("train.py(1): main", 0, 100),
+        builder.step(0, 10, 50),
+        builder.operator("aten::mm", 10, 10, thread=8),
+    )
 
     assert _times(trace) == {Owner("unrecorded"): 50}
-
-
-def test_other_threads_are_left_out(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.step(0, 0, 10), builder.operator("aten::mm", 0, 10, thread=8))
-
-    assert _times(trace) == {Owner("unrecorded"): 10}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Source: the sysfs code and ABI document of the habanalabs driver in the Linux kernel. Only Intel's own build of the
 driver has `driver_ver` and supports Gaudi 3.
 """
-# hpu-doctor verify: sysfs-describes-cards
 
 import os
 import re

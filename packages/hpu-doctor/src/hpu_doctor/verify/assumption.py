@@ -91,7 +91,6 @@ class Assumption:
         generations: Generations of cards for which it is claimed; empty for all.
         mode: Mode of the bridge in which the program runs; None for the release's default.
         ranks: Whether the program runs as a job of one rank per card.
-        reason: Why no simulated card shows it; "" if one does.
         seconds: Time limit.
         variables: Environment variables that the process starts with.
         files: Texts in the folder of the process, by name.
@@ -108,7 +107,6 @@ class Assumption:
     generations: Sequence[str] = ()
     mode: Mode | None = None
     ranks: bool = False
-    reason: str = ""
     seconds: int = 120
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)

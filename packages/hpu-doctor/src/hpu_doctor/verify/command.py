@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime as dt
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -65,10 +64,8 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     scratch = tempfile.TemporaryDirectory(dir=folder.resolve(), prefix=".scratch-")
     with scratch as path, contextlib.suppress(KeyboardInterrupt):
-        results = runner.run(assumptions, target, Path(path), environ, all_devices=all_devices)
-        for number, outcome in enumerate(results, start=1):
-            _show_progress(number, len(assumptions), outcome)
-            outcomes.append(outcome)
+        for outcome in runner.run(assumptions, target, Path(path), environ, all_devices=all_devices):
+            outcomes.append(outcome)  # noqa: PERF402 - an interruption keeps what was tried.
     left = assumptions[len(outcomes) :]
     outcomes += [Outcome(assumption=assumption, state="not tried", reason=_INTERRUPTED) for assumption in left]
     date = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
@@ -85,10 +82,3 @@ def is_complete(result: dict[str, Any]) -> bool:
 def summarize(result: dict[str, Any]) -> str:
     """Return the first line of the report, and the ids of what differs."""
     return "\n".join([report.title(result), *(f"differs: {each['id']}" for each in report.in_state(result, "differs"))])
-
-
-def _show_progress(number: int, count: int, outcome: Outcome) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{number}/{count} {outcome.assumption.id}: {outcome.state}")
-        sys.stderr.write("\n" if number == count else "")
-        sys.stderr.flush()

@@ -185,8 +185,6 @@ def _wait(ranks: "Sequence[subprocess.Popen[bytes]]", seconds: float) -> str | N
 def _skip_reason(assumption: Assumption, target: Target, *, all_devices: bool) -> str:
     if not assumption.applies_to(target.release, target.generation):
         return f"claimed for {assumption.scope}, not for this machine"
-    if target.simulated and assumption.reason:
-        return f"no simulated card shows it: {assumption.reason}"
     if assumption.ranks and not all_devices:
         return "it needs all cards of the machine: --all-cards"
     if assumption.ranks and target.cards < 2:  # noqa: PLR2004 - a job of several ranks.

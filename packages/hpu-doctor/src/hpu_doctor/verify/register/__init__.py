@@ -11,7 +11,6 @@ from hpu_doctor.verify.assumption import Assumption
 from hpu_doctor.verify.register import (
     calls,
     devices,
-    discovery,
     hccl,
     loading,
     media,
@@ -24,7 +23,6 @@ from hpu_doctor.verify.register import (
 _SUBJECTS = (
     loading.SUBJECT,
     calls.SUBJECT,
-    discovery.SUBJECT,
     devices.SUBJECT,
     memory.SUBJECT,
     tensors.DTYPES,
