@@ -34,21 +34,22 @@ def test_holders(proc: Path, tmp_path: Path) -> None:
     )
 
 
-def test_module_of_the_older_driver(proc: Path, tmp_path: Path) -> None:
-    module = tmp_path / "class" / "habanalabs" / "hl0" / "module_id"
-    module.parent.mkdir(parents=True)
-    module.write_text("3\n")
-
-    assert [holder.module_id for holder in find_holders(proc, tmp_path / "class")[0]] == [None, 3]
-
-
-@pytest.mark.parametrize("text", ["\u00b2", "-1", ""])
-def test_malformed_module_is_unknown(text: str, proc: Path, tmp_path: Path) -> None:
-    module = tmp_path / "class" / "accel" / "accel1" / "device" / "module_id"
+@pytest.mark.parametrize(
+    ("path", "text", "modules"),
+    [
+        # The older driver.
+        ("habanalabs/hl0", "3\n", [None, 3]),
+        ("accel/accel1/device", "\u00b2", [None, None]),
+        ("accel/accel1/device", "-1", [None, None]),
+        ("accel/accel1/device", "", [None, None]),
+    ],
+)
+def test_module(path: str, text: str, modules: list[int | None], proc: Path, tmp_path: Path) -> None:
+    module = tmp_path / "class" / path / "module_id"
     module.parent.mkdir(parents=True)
     module.write_text(text, encoding="utf-8")
 
-    assert {holder.module_id for holder in find_holders(proc, tmp_path / "class")[0]} == {None}
+    assert [holder.module_id for holder in find_holders(proc, tmp_path / "class")[0]] == modules
 
 
 def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,17 +67,9 @@ def test_process_of_another_user_is_counted(proc: Path, monkeypatch: pytest.Monk
     assert find_holders(proc) == ((), 1)
 
 
-def test_process_that_has_exited(proc: Path) -> None:
+def test_processes_that_have_exited_and_this_one_are_left_out(proc: Path, tmp_path: Path) -> None:
     (proc / "40").mkdir()
-
-    assert {holder.pid for holder in find_holders(proc)[0]} == {20}
-
-
-def test_own_process_is_not_listed(proc: Path) -> None:
     (proc / "20").rename(proc / str(os.getpid()))
 
     assert find_holders(proc) == ((), 0)
-
-
-def test_no_proc(tmp_path: Path) -> None:
     assert find_holders(tmp_path / "missing") == ((), 0)

@@ -46,7 +46,7 @@ def test_rank_with_slow_links_is_named() -> None:
     ]
     (issue,) = find_issues(slow)
 
-    assert issue.message == "6 links of rank 3 on node-0 within it take 9.0 times as long as the others"
+    assert issue.message == "6 links of rank 3 within node-0 take 9.0 times as long as the others"
 
 
 def test_machines_of_one_host_name_stay_apart() -> None:

@@ -151,9 +151,8 @@ def _slow_links(results: Sequence[RankReport]) -> list[Issue]:
             bad = {rank for rank in ranks if count[rank] > 0 and count[rank] >= _MOST * possible}
             own = [slow.pop(link) for link in sorted(links) if link in slow and not bad.isdisjoint(link)]
             if own:
-                where = "within it" if inside else "to other machines"
-                message = f"{len(own)} links of {format_ranks(bad)} on {host} {where} take {_times(own)}"
-                issues.append(_slow(sorted(bad), message))
+                where = f"within {host}" if inside else f"on {host} to other machines"
+                issues.append(_slow(sorted(bad), f"{len(own)} links of {format_ranks(bad)} {where} take {_times(own)}"))
     groups = sorted(_between_machines(slow, hosts), key=lambda links: -max(slow[link] for link in links))
     for each in groups:
         verb = "takes" if len(each) == 1 else "take"
