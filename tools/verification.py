@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # In the comment after a docstring, or in a hidden one on a page.
 MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
-_SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel", "Linux", "hl-smi")
+_SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel")
 
 
 def tables() -> str:

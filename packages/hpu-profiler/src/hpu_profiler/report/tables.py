@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from hpu_profiler.analysis.idle_time import IDLE_CAUSES
 from hpu_profiler.analysis.operators import operator_shares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hpu_profiler.analysis.job import StageAnalysis
     from hpu_profiler.analysis.operators import OperatorStats
@@ -22,8 +21,6 @@ MAX_SLOW_RANKS = 6
 _HOST_ROWS = 12
 _RECIPE_ROWS = 20
 _NONE = "-"
-#: Rows of a trace in a table.
-_Cells = Callable[["TraceAnalysis"], Iterable[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,6 @@ from hpu_doctor.verify.assumption import SkippedError, returned_or_error
 # The published sources of the bridge, 1.19.0; paths below python_packages/habana_frameworks/torch unless they start
 # with backend/, habana_eager/, habana_kernels/, habana_lazy/, hpu_ops/, pytorch_helpers/ or scripts/.
 BRIDGE: Final = "bridge 1.19.0: "
-# A later state of the same sources, of 2025.
-LATER: Final = "bridge of 2025: "
 
 
 def module(name: str) -> Any:
