@@ -21,15 +21,15 @@ import shlex
 import statistics
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import APIS, STRATEGIES, Ended, Scenario, Table, parser, select_cases, train
+from harness import APIS, STRATEGIES, Ended, Scenario, parser, run_cases, train
 from hpu_testing import Network, free_port
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 _DEVICES = 2
@@ -169,14 +169,17 @@ CASES = [
 ]
 
 
-def measure(case: Case, network: Network | None, runs: int) -> dict[str, Any]:
-    """Run a case several times, and return its row, as arguments of `Table.add`."""
+def measure(case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """Run a case several times, and return its row."""
     fault = case.fault
     seconds = []
     outputs = []
     problems: set[str] = set()
+    runs = options.runs if fault.fault == "killed" else options.other_runs
     for _ in range(runs):
-        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        # Cases of two machines need `--jobs 1`.
+        machines = contextlib.nullcontext() if case.machines == 1 else Network()
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder, machines as network:
             ended = case.run(network, Path(folder))
         seconds.append(round(ended.seconds or 0.0, 2))
         if found := list(case.judge(ended)):
@@ -194,19 +197,9 @@ def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("--runs", type=int, default=10, help="runs of each case in which a rank is killed")
     arguments.add_argument("--other-runs", type=int, default=1, help="runs of each other case")
-    arguments.add_argument("--jobs", type=int, default=1, help="cases at the same time; those of two machines need 1")
-    attributes = {"strategy": "strategy", "api": "api", "machines": "machines", "mode": "mode"}
-    options, cases = select_cases(arguments, CASES, **attributes, only="fault.fault", read="fault.read")
-    if options.jobs > 1 and options.machines != [1]:
-        arguments.error("`--jobs` above 1 needs `--machines 1`: all cases of two machines use the same network")
     columns = ("strategy", "API", "machines", "devices", "fault", "runs", "median s", "max s", "limit s")
-    table = Table(*columns, options=options)
-    runs = [options.runs if case.fault.fault == "killed" else options.other_runs for case in cases]
-    network = Network() if options.machines != [1] else contextlib.nullcontext()
-    with network as machines, ThreadPoolExecutor(options.jobs) as pool:
-        for row in pool.map(measure, cases, itertools.repeat(machines), runs):
-            table.add(*row.pop("cells"), **row)
-    return min(table.wrong, 1)
+    names = {"strategy": "strategy", "api": "api", "machines": "machines", "mode": "mode", "only": "fault.fault"}
+    return run_cases(arguments, CASES, measure, *columns, read="fault.read", **names)
 
 
 if __name__ == "__main__":

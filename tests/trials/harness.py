@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
@@ -114,6 +115,33 @@ def select_cases(
     options = vars(arguments.parse_args())
     selected = [case for case in cases if all(get(case) in options[option] for option, get in getters.items())]
     return argparse.Namespace(**options), selected
+
+
+def run_cases(
+    arguments: argparse.ArgumentParser,
+    cases: Sequence[T],
+    measure: Callable[[T, argparse.Namespace], dict[str, Any]],
+    *columns: str,
+    **attributes: str,
+) -> int:
+    """Measure the selected cases, print a row for each, and return 1 if one has a problem.
+
+    Args:
+        arguments: The parser.
+        cases: All cases.
+        measure: Returns the row of a case, as arguments of `Table.add`.
+        *columns: The headings.
+        **attributes: As those of `select_cases`.
+    """
+    arguments.add_argument("--jobs", type=int, default=1, help="cases at the same time")
+    # The session's name for the program.
+    arguments.add_argument("program", nargs="?", help=argparse.SUPPRESS)
+    options, selected = select_cases(arguments, cases, **attributes)
+    table = Table(*columns, options=options)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(lambda case: measure(case, options), selected):
+            table.add(*row.pop("cells"), **row)
+    return min(table.wrong, 1)
 
 
 def start(

@@ -10,13 +10,16 @@ A case is wrong if a rank does not finish, or if the output has a failed rank.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import errno
 import os
+import pdb  # noqa: T100 - a rank that stands at a breakpoint is a case.
 import signal
+import struct
 import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,13 +30,15 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import fully_shard
 
-from harness import STRATEGIES, Table, find_pids, parser, select_cases
+from harness import STRATEGIES, find_pids, parser, run_cases
 from hpu_core import HPUAccelerator
 from hpu_testing import Program, machine_env
 from training import make_strategy
 
-_FSYNC = os.fsync
+_FSYNC, _LOAD = os.fsync, torch.load
 # Seconds of the strategies' timeout, and of the work.
 TIMEOUT, WORK = 10.0, 30.0
 _RUN_LIMIT = 240.0
@@ -45,7 +50,7 @@ class Case:
 
     Attributes:
         work: What takes long.
-        strategy: "ddp", "fsdp" or "deepspeed".
+        strategy: Name of `make_strategy`; those with "_full" save one file.
         mode: "default", or "async" for simulated devices that run beside their hosts.
     """
 
@@ -53,7 +58,7 @@ class Case:
     strategy: str
     mode: str
 
-    def run(self) -> tuple[str, list[str], str]:
+    def measure(self, _: argparse.Namespace) -> dict[str, Any]:
         """Return how long the job took, what is wrong, and its output."""
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="healthy-") as name:
@@ -67,7 +72,8 @@ class Case:
         problems = [f"exit code {done.code}"] if done.code else []
         problems += [] if done.output.count("FINISHED") == 2 else ["not finished"]
         problems += ["a rank is named"] if "RankFailedError" in done.output or "aborting" in done.output else []
-        return f"{time.monotonic() - start:.0f}", problems, done.output
+        cells = (self.work, self.strategy, self.mode, f"{time.monotonic() - start:.0f}")
+        return {"cells": cells, "problems": problems, "output": done.output}
 
 
 def _stop_and_continue(folder: Path) -> None:
@@ -90,6 +96,25 @@ def _slow_fsync(number: int) -> None:
     _FSYNC(number)
 
 
+def _slow_load(*args: Any, **kwargs: Any) -> Any:
+    """Load, on rank 0 after the time of the work."""
+    mock.patch.object(torch, "load", _LOAD).start()
+    _work(WORK if os.environ.get("LOCAL_RANK", "0") == "0" else 0)
+    return _LOAD(*args, **kwargs)
+
+
+def _refuse_pidfd_open() -> None:
+    """Have the kernel refuse the call to this process and its children, as an old one does, by a filter of seccomp."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Load the number of a call; ENOSYS for this one, and allow all others.
+    code = ((0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7FFF0000))
+    instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
+    program = struct.pack("HP", len(code), ctypes.addressof(instructions))
+    # PR_SET_NO_NEW_PRIVS, and PR_SET_SECCOMP with a filter.
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
 def _in_step(work: str, rank: int, batch: int, folder: Path) -> None:
     if (work, batch) == ("compile", 0) or (work, batch, rank) == ("one rank compiles", 1, 0):
         _work()
@@ -108,6 +133,11 @@ def _between_steps(work: str, module: Any) -> None:
         group = torch.distributed.new_group(backend="gloo", timeout=timedelta(hours=2))
         _work(WORK if is_first else 0)
         torch.distributed.barrier(group)
+    if work == "a breakpoint" and is_first:
+        reading, writing = os.pipe()
+        threading.Timer(WORK, os.write, (writing, b"continue\n")).start()
+        with os.fdopen(reading) as typed:
+            pdb.Pdb(stdin=typed).set_trace()
     end = time.monotonic() + WORK * (work == "one rank computes in a callback" and is_first)
     while time.monotonic() < end:
         sorted(range(1000), key=lambda number: -number)
@@ -120,6 +150,14 @@ class Model(BoringModel):
     def __init__(self, work: str, folder: Path) -> None:
         super().__init__()
         self.work, self.folder = work, folder
+
+    def configure_optimizers(self) -> Any:
+        # With a state to save and load.
+        return torch.optim.Adam(self.parameters())
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            fully_shard(self.layer, mesh=self.trainer.strategy.device_mesh["data_parallel"])
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         _in_step(self.work, self.global_rank, batch_idx, self.folder)
@@ -137,23 +175,28 @@ class Model(BoringModel):
 
 def train(work: str, strategy_name: str, folder: Path) -> None:
     """Train two ranks for some steps, of which one does the work."""
-    options = argparse.Namespace(strategy=strategy_name, api="Trainer", timeout=TIMEOUT)
-    if "save" in work:
+    options = argparse.Namespace(strategy=strategy_name, api="Trainer", timeout=TIMEOUT, devices=2)
+    last, saves = folder / "last.ckpt", work in {"slow save", "slow load"}
+    if work == "no pidfd_open":
+        _refuse_pidfd_open()
+    if work == "slow save":
         mock.patch.object(os, "fsync", _slow_fsync).start()
-    for _ in range(2 if work == "two Trainers in turn" else 1):
+    for run in range(2 if work in {"slow load", "two Trainers in turn"} else 1):
         trainer = pl.Trainer(
             accelerator=HPUAccelerator(),
             strategy=make_strategy(options),
             devices=2,
-            max_steps=5,
+            max_steps=5 * (run + 1),
             limit_val_batches=8 if "validates" in work else 0,
             logger=False,
-            callbacks=[ModelCheckpoint(folder, save_last=True)] if "save" in work else [],
-            enable_checkpointing="save" in work,
+            callbacks=[ModelCheckpoint(folder, save_last=True)] if saves else [],
+            enable_checkpointing=saves,
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Model(work, folder))
+        if work == "slow load" and run == 1:
+            mock.patch.object(torch, "load", _slow_load).start()
+        trainer.fit(Model(work, folder), ckpt_path=last if saves and run == 1 else None)
         if work == "two Trainers in turn":
             _work()
     os.write(1, b"FINISHED\n")
@@ -167,16 +210,19 @@ _WORKS = (
     "group with its own timeout",
     "one rank computes in a callback",
     "one rank validates longer",
+    "a breakpoint",
+    "no pidfd_open",
     "slow save",
+    "slow load",
     "the whole job is stopped",
     "two Trainers in turn",
 )
 CASES = [
     Case(work, strategy, mode)
     for mode in ("default", "async")
-    for strategy in (*STRATEGIES, "fsdp-async", "deepspeed-async")
+    for strategy in (*STRATEGIES, "fsdp_full", "fsdp2", "fsdp2_full", "fsdp-async", "deepspeed-async")
     for work in _WORKS
-    if strategy == "ddp" or "save" in work
+    if strategy == "ddp" or work in {"slow save", "slow load"}
 ]
 
 
@@ -185,16 +231,9 @@ def main() -> int:
     if sys.argv[1:2] == ["train"]:
         train(sys.argv[2], sys.argv[3], Path(sys.argv[4]))
         return 0
-    arguments = parser(__doc__)
-    arguments.add_argument("--jobs", type=int, default=1, help="cases at the same time")
-    # The session's name for this program.
-    arguments.add_argument("program", nargs="?", choices=["healthy"], help=argparse.SUPPRESS)
-    options, cases = select_cases(arguments, CASES, only="work", strategy="strategy", mode="mode")
-    table = Table("work", "strategy", "devices", "seconds", options=options)
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for case, (seconds, problems, output) in zip(cases, pool.map(Case.run, cases), strict=True):
-            table.add(case.work, case.strategy, case.mode, seconds, problems=problems, output=output)
-    return min(table.wrong, 1)
+    columns = ("work", "strategy", "devices", "seconds")
+    names = {"only": "work", "strategy": "strategy", "mode": "mode"}
+    return run_cases(parser(__doc__), CASES, Case.measure, *columns, **names)
 
 
 if __name__ == "__main__":

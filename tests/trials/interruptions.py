@@ -14,33 +14,20 @@ docs/records/interruptions.md sums it up.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import re
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import (
-    APIS,
-    STRATEGIES,
-    Ended,
-    Scenario,
-    Table,
-    are_equal,
-    parser,
-    results,
-    select_cases,
-    train,
-    undisturbed,
-)
+from harness import APIS, STRATEGIES, Ended, Scenario, are_equal, parser, results, run_cases, train, undisturbed
 from hpu_testing import free_port
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
 # Seconds in which all processes must have ended, and that a run may take.
@@ -101,7 +88,7 @@ class Cell:
         """Options of a training of 12 steps from the last checkpoint, with validation and checkpoint every 4 steps."""
         return (f"--strategy={self.strategy}", f"--api={self.api}", "--checkpoints", "--steps=12", "--every=4")
 
-    def measure(self) -> tuple[str, list[str], str]:
+    def measure(self, _: argparse.Namespace) -> dict[str, Any]:
         """Interrupt the training and resume it; return what it took, what is not as promised, and the output."""
         expected = undisturbed(*self.options, limit=_RUN_LIMIT)
         with tempfile.TemporaryDirectory(prefix="interruptions-") as name:
@@ -120,7 +107,8 @@ class Cell:
                 problems.append("another loss after resuming")
         seconds = "-" if ended.seconds is None else f"{ended.seconds:.1f}"
         text = seconds + (f" (step {max(steps)})" if steps else "")
-        return text, problems, f"{ended.output}\n-- resumed --\n{resumed.output}"
+        row = (self.how.title, _PHASES[self.phase], self.strategy, self.api, text)
+        return {"cells": row, "problems": problems, "output": f"{ended.output}\n-- resumed --\n{resumed.output}"}
 
     def _interrupt(self, folder: Path) -> Ended:
         how = self.how
@@ -175,20 +163,9 @@ CELLS = [
 
 def main() -> int:
     """Run all cells, print a row for each, and return 1 if one has a problem."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--jobs", type=int, default=1, help="trainings at the same time")
-    # The session's name for this program.
-    arguments.add_argument("program", nargs="?", choices=["interruptions"], help=argparse.SUPPRESS)
-    options, cells = select_cases(arguments, CELLS, strategy="strategy", api="api", only="how.name", phase="phase")
-    table = Table("interruption", "where", "strategy", "API", "seconds (step)", options=options)
-    # Once for all threads.
-    for training in dict.fromkeys(cell.options for cell in cells):
-        undisturbed(*training, limit=_RUN_LIMIT)
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for cell, (text, problems, output) in zip(cells, pool.map(Cell.measure, cells), strict=True):
-            row = (cell.how.title, _PHASES[cell.phase], cell.strategy, cell.api, text)
-            table.add(*row, problems=problems, output=output)
-    return min(table.wrong, 1)
+    columns = ("interruption", "where", "strategy", "API", "seconds (step)")
+    names = {"strategy": "strategy", "api": "api", "only": "how.name", "phase": "phase"}
+    return run_cases(parser(__doc__), CELLS, Cell.measure, *columns, **names)
 
 
 if __name__ == "__main__":

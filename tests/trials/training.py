@@ -10,15 +10,11 @@ monotonic clock.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
-import errno
 import hashlib
 import importlib
 import json
-import multiprocessing
 import os
-import resource
 import shlex
 import signal
 import socket
@@ -43,14 +39,10 @@ from hpu_core import HPUAccelerator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-# Seconds by which the clock of the machine is set forward, or back.
-CLOCK_JUMP = 300
 # Variables that a strategy sets for the bridge and for the ranks that it launches.
 _VARIABLES = {"HLS_MODULE_ID", "ID", "HPU_LAUNCHER_PID"}
 # Lines of the file that a callback writes.
 _LINES = 40
-# Memory that `use_up_memory` takes, and that must not be freed.
-_TAKEN: list[bytes] = []
 
 
 def note_time() -> None:
@@ -62,15 +54,6 @@ def note_time() -> None:
 def fail(kind: str) -> None:
     note_time()
     _FAILURES[kind]()
-
-
-def stop() -> None:
-    """Stop this process, as a debugger does."""
-    if "CONTINUE_AFTER" in os.environ and os.environ.get("LOCAL_RANK", "0") == "0":
-        # No rank can end its launcher, so somebody continues it when the other rank has ended.
-        command = f"sleep {os.environ['CONTINUE_AFTER']}; kill -CONT {os.getpid()}"
-        subprocess.Popen(["sh", "-c", command], start_new_session=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def raise_error() -> NoReturn:
@@ -95,26 +78,6 @@ def raise_in_monitor() -> None:
             thread.join()
 
 
-def fill_disk(path: Path) -> None:
-    """Write a file until the disk is full."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-
-
-def use_up_memory() -> None:
-    """Forbid the process more memory than it has, and take what the allocator has left."""
-    resource.setrlimit(resource.RLIMIT_AS, (psutil.Process().memory_info().vms, resource.RLIM_INFINITY))
-    for size in (1 << 20, 1 << 16, 1 << 12):
-        with contextlib.suppress(MemoryError):
-            while True:
-                _TAKEN.append(bytes(size))
-
-
 def read(how: str, loss: torch.Tensor) -> None:
     """Hold the host until the device has finished, in a way of which some keep the GIL on a card."""
     hpu: Any = torch.hpu  # type: ignore[attr-defined] # The bridge adds it.
@@ -136,39 +99,29 @@ _FAILURES: dict[str, Callable[[], object]] = {
     # As a terminal does.
     "interrupted": lambda: os.killpg(0, signal.SIGINT),
     "requeued": lambda: os.kill(os.getpid(), signal.SIGUSR1),
-    "stopped": stop,
+    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "raised": raise_error,
     "hung": hang,
     "cut off": lambda: run(os.environ["CUT"]),
     "slow link": lambda: run(os.environ["SLOW_DOWN"]),
     "monitor error": raise_in_monitor,
-    "worker killed": lambda: [worker.kill() for worker in multiprocessing.active_children()],  # type: ignore[func-returns-value]
-    "disk full": lambda: fill_disk(Path("filler")),
-    "read-only": lambda: run("mount -o remount,ro ."),
-    "out of memory": lambda: torch.empty(1 << 50, dtype=torch.uint8, device="hpu"),
-    "host out of memory": use_up_memory,
-    "clock forward": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + CLOCK_JUMP),
-    "clock back": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() - CLOCK_JUMP),
 }
 # Seconds for which a callback writes a file.
 _WRITING = 4.0
 # The hook of each phase; that of saving precedes the writing of a checkpoint, and "write" is in that of another file.
 _HOOKS = {
     "write": "on_train_batch_end",
-    "setup": "setup",
     "train": "on_train_batch_start",
     "validate": "on_validation_batch_start",
     "save": "on_save_checkpoint",
-    "teardown": "on_fit_end",
 }
 
 
 class Fault(pl.Callback):
-    """Failure of a rank, some time after a hook of the Trainer or a place in Fabric's loop.
+    """Failure of a rank after a hook of the Trainer or at a place in Fabric's loop.
 
     Args:
-        options: What fails, on which rank or on all, in which phase, after which call of the phase's hook, and after
-            how many seconds.
+        options: What fails, on which rank or on all, in which phase, and after which call of the phase's hook.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -217,9 +170,6 @@ class Fault(pl.Callback):
             note_time()
             if trainer is not None:
                 trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
-        # What the rank itself runs into cannot be another thread's.
-        elif options.delay and options.fault != "out of memory":
-            threading.Timer(options.delay, fail, [options.fault]).start()
         else:
             fail(options.fault)
 
@@ -316,7 +266,7 @@ class Module(pl.LightningModule):
         sampler: DistributedSampler[Any] = DistributedSampler(
             data, self.trainer.world_size, self.global_rank, shuffle=False
         )
-        return DataLoader(data, batch_size=8, sampler=sampler, num_workers=self.options.workers)
+        return DataLoader(data, batch_size=8, sampler=sampler)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=0.01)
@@ -345,9 +295,13 @@ def digest(parameters: Iterable[torch.Tensor]) -> str:
 
 
 def make_strategy(options: argparse.Namespace) -> Any:
+    fsdp2 = {"data_parallel_size": options.devices, "tensor_parallel_size": 1}
     kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
         "ddp": ("hpu_ddp", "HPUDDPStrategy", {}),
         "fsdp": ("hpu_fsdp", "HPUFSDPStrategy", {"state_dict_type": "sharded"}),
+        "fsdp_full": ("hpu_fsdp", "HPUFSDPStrategy", {"state_dict_type": "full"}),
+        "fsdp2": ("hpu_fsdp", "HPUModelParallelStrategy", fsdp2),
+        "fsdp2_full": ("hpu_fsdp", "HPUModelParallelStrategy", fsdp2 | {"save_distributed_checkpoint": False}),
         "deepspeed": ("hpu_deepspeed", "HPUDeepSpeedStrategy", {"stage": 2, "process_group_backend": None}),
     }
     plain, _, is_async = options.strategy.partition("-")
@@ -463,7 +417,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=-1)
     parser.add_argument("--steps", type=int, default=-1)
     parser.add_argument("--samples", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=0, help="processes that load the data")
     parser.add_argument("--pause", type=float, default=0, help="seconds that a step takes longer")
     parser.add_argument("--dropout", type=float, default=0.0, help="a resumed run must continue its random numbers")
     parser.add_argument("--checkpoints", action="store_true", help="validate and save after each epoch; resume")
@@ -476,7 +429,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=1, help="the rank that fails; -1 for all")
     parser.add_argument("--phase", choices=_HOOKS, default="train")
     parser.add_argument("--call", type=int, default=5, help="the call of the phase's hook at which it fails, from 0")
-    parser.add_argument("--delay", type=float, default=0, help="seconds from the hook to the failure")
     parser.add_argument("--once", type=Path, help="file that is made at the failure, and without which none comes")
     return parser.parse_args()
 

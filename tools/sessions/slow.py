@@ -158,12 +158,6 @@ def scale(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def campaign(session: nox.Session) -> None:
-    """Have trainings fail at random moments, resume them, and print a table; `-- --runs 30` for a short one."""
-    run_trial(session, "campaign.py")
-
-
-@nox.session(default=False)
 def soak(session: nox.Session) -> None:
     """Train 50,000 steps on 8 simulated cards; fail if memory grows; `-- --ranks 2 --steps 5000` for a short one."""
     run_trial(session, "soak.py")
@@ -179,12 +173,6 @@ def engines(session: nox.Session) -> None:
 def compiled(session: nox.Session) -> None:
     """Train with and without torch.compile, and compare every bit; `-- --models mlp --strategies ddp` for a part."""
     run_trial(session, "compiled.py", "hpu-compile[lightning]", "peft", "transformers")
-
-
-@nox.session(default=False)
-def many_ranks(session: nox.Session) -> None:
-    """Run the tools for jobs of 8 to 8,192 ranks, and measure time, memory and output; `-- compare` for one part."""
-    run_trial(session, "many_ranks.py", "hpu-doctor", "hpu-launch", "hpu-profiler[lightning]")
 
 
 def run_trial(session: nox.Session, script: str, *requirements: str) -> None:

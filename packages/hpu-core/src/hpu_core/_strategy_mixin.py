@@ -16,7 +16,7 @@ from hpu_core.arguments import constructor_arguments
 from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
 from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import LAUNCHED, SUBPROCESS_LAUNCHERS
+from hpu_core.distributed.launcher import LAUNCHED
 from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class HPUStrategyMixin(_Strategy):
     _has_device = False
     # Set in `prepare_device`; None in eager mode, which costs nothing per step.
     _mark_step: Callable[[], None] | None = None
-    # Launcher of ranks that another program has started, and that in place of Lightning's for multiprocessing.
-    _in_process_launcher: type[Any]
+    # The launchers in place of Lightning's.
+    _script_launcher: type[Any]
     _multiprocessing_launcher: type[Any] | None = None
 
     @classmethod
@@ -405,14 +405,12 @@ class HPUStrategyMixin(_Strategy):
             raise MisconfigurationException(str(error)) from error
         # Lightning 2.0.0 passes these to Fabric's other ranks before it asks for the rank of this process.
         _rendezvous_env.clear()
-        super()._configure_launcher()
-        if launcher := SUBPROCESS_LAUNCHERS.get(type(self._launcher)):
-            self._launcher = launcher(self.cluster_environment, self.num_processes, self.num_nodes)
-            self._launcher.launched = LAUNCHED if self.process_groups.failure_detection else None
-        elif self._launcher is None:
-            self._launcher = self._in_process_launcher()
-        elif self._multiprocessing_launcher is not None:
+        if self._multiprocessing_launcher is not None and self._start_method != "popen":
             self._launcher = self._multiprocessing_launcher(self, start_method=self._start_method)
+        else:
+            # It launches none where another program has.
+            self._launcher = self._script_launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+            self._launcher.launched = LAUNCHED if self.process_groups.failure_detection else None
         self._launcher.run = self.process_groups.run
 
     def _validate_environment(self) -> None:

@@ -14,7 +14,7 @@ from hpu_core._model_checks import check_model
 from hpu_core._step_errors import explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
-from hpu_core.distributed.launcher import FabricInProcessLauncher
+from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher
 from hpu_core.distributed.signals import SignalAgreement
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     all_reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    _in_process_launcher = FabricInProcessLauncher
+    _script_launcher = FabricHPUSubprocessScriptLauncher
     _agreement: SignalAgreement | None = None
     _is_stopped = False
 

@@ -15,8 +15,6 @@ Launcher: TypeAlias = Literal["torchrun", "Open MPI", "SLURM"]
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 # Set by our launcher for the ranks that it starts.
 LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
-# Integers that Lightning's own environment reads, or that its launcher sets for the ranks that it starts.
-LIGHTNING_INTS: Final = ("LOCAL_RANK", "MASTER_PORT", "NODE_RANK", "GROUP_RANK")
 MAX_PORT: Final = 65535
 
 # More digits than any rank or port has. int() refuses thousands of digits with another message.

@@ -19,7 +19,7 @@ from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._step_errors import explain, explained
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
-from hpu_core.distributed.launcher import InProcessLauncher
+from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.signals import SignalCoordinator
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
 
-    _in_process_launcher = InProcessLauncher
+    _script_launcher = HPUSubprocessScriptLauncher
     _signals: SignalCoordinator | None = None
 
     def set_world_ranks(self) -> None:

@@ -1,7 +1,6 @@
 """Errors in words, and the exception hook of rank processes."""
 
 import sys
-from types import TracebackType
 
 import pytest
 
@@ -47,22 +46,6 @@ def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     errors.install_hook()
 
     assert sys.excepthook is print
-
-
-def test_hook_of_the_backport_of_exception_groups_is_called(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It prints all errors but those that are one line."""
-
-    def backport(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-        sys.stderr.write(f"backport: {error}\n")
-
-    backport.__module__ = "exceptiongroup._formatting"
-    monkeypatch.setattr(sys, "excepthook", backport)
-    errors.install_hook()
-
-    assert _printed(ValueError("two"), capsys) == "backport: two\n"
-    assert "backport" not in _printed(RankFailedError("rank 1 exited"), capsys)
 
 
 @pytest.mark.parametrize(("code", "text"), [(-9, "killed by signal 9"), (1, "exit code 1")])

@@ -34,9 +34,16 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
     LAUNCHED.clear()
 
 
+@pytest.fixture
+def on_new_ranks(on_ranks: Callable[..., list[Any]]) -> Iterator[Callable[..., list[Any]]]:
+    """Return `on_ranks` for ranks that have no process group, and leave theirs."""
+    on_ranks(leave_process_group)
+    yield on_ranks
+    on_ranks(leave_process_group)
+
+
 def _initialize_hccl() -> int:
-    """Initialize HCCL in a process without a process group, and return the rank."""
-    leave_process_group()
+    """Initialize HCCL, and return the rank."""
     rank = int(os.environ["RANK"])
     initialize_hccl(2, rank, rank)
     return rank
@@ -51,41 +58,30 @@ def _is_watched(init_method: str | None) -> bool:
     cluster.set_world_size(2)
     cluster.set_global_rank(rank)
     manager.rendezvous(cluster)
-    is_watched = manager.monitor is not None
-    # The ranks leave together: rank 0 keeps the store.
-    dist.barrier()
-    manager.close()
-    leave_process_group()
-    return is_watched
+    return manager.monitor is not None
 
 
-def test_process_group_of_the_program_is_watched(on_ranks: Callable[..., list[Any]]) -> None:
-    assert on_ranks(_is_watched, None) == [True, True]
+def test_process_group_of_the_program_is_watched(on_new_ranks: Callable[..., list[Any]]) -> None:
+    assert on_new_ranks(_is_watched, None) == [True, True]
 
 
-def test_process_group_with_another_store_is_not_watched(on_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
-    assert on_ranks(_is_watched, f"file://{tmp_path}/store") == [False, False]
+def test_process_group_with_another_store_is_not_watched(
+    on_new_ranks: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    assert on_new_ranks(_is_watched, f"file://{tmp_path}/store") == [False, False]
 
 
-@pytest.mark.parametrize("name", [None, "hccl"])
-def test_the_backend_is_hccl(name: str | None) -> None:
+@pytest.mark.parametrize("name", ["hccl", "cpu:gloo,hpu:hccl", "hpu:hccl"])
+def test_the_backend_is_hccl(name: str) -> None:
     """The bridge, which registers it, need not be loaded."""
-    assert ProcessGroupManager(name, None).backend == "hccl"
+    assert ProcessGroupManager(name, None).backend == name
+    assert ProcessGroupManager(None, None).backend == "hccl"
 
 
 @pytest.mark.parametrize("name", ["gloo", "nccl", "hcl", "", "cpu:gloo,hpu:gloo"])
 def test_other_backends_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"`process_group_backend` must be 'hccl' .* got {name!r}: leave it out"):
+    with pytest.raises(ValueError, match=f"`process_group_backend` must be 'hccl', .* got {name!r}: leave it out"):
         ProcessGroupManager(name, None)
-
-
-def test_a_backend_registered_for_hpu_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dist.Backend, "OWN", "own", raising=False)
-    # torch 2.0 has no such table.
-    if hasattr(dist.Backend, "backend_capability"):
-        monkeypatch.setitem(dist.Backend.backend_capability, "own", ["hpu"])
-
-    assert ProcessGroupManager("own", None).backend == "own"
 
 
 @pytest.mark.parametrize(
@@ -156,16 +152,6 @@ def test_an_exit_of_all_ranks_is_no_failure(error: type[BaseException]) -> None:
     assert manager.error is None
 
 
-@pytest.mark.parametrize("backend", ["cpu:gloo,hpu:hccl", "hpu:hccl"])
-def test_a_pair_of_backends_is_taken(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dist.Backend, "HCCL", "hccl", raising=False)
-    # torch 2.0 has no such table.
-    if hasattr(dist.Backend, "backend_capability"):
-        monkeypatch.setitem(dist.Backend.backend_capability, "hccl", ["hpu"])
-
-    assert ProcessGroupManager(backend, None).backend == backend
-
-
 def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread, no key in a store, and no connection to one."""
     monkeypatch.setattr(process_group, "join", mock.Mock(side_effect=AssertionError))
@@ -174,7 +160,7 @@ def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch)
     manager.rendezvous(cluster)
     with manager.step("backward"), manager.wait("barrier") as nothing:
         assert nothing is None
-    manager.end_epoch(4)
+    manager.end_epoch()
 
     assert (manager.monitor, manager.control_store, manager.has_rank) == (None, None, True)
 
@@ -184,7 +170,7 @@ def test_a_monitor_that_cannot_start_is_one_warning(
 ) -> None:
     """A system that allows no further thread still trains."""
     monkeypatch.setattr(process_group, "_job", None)
-    monkeypatch.setattr(process_group, "join", lambda job, _: job)
+    monkeypatch.setattr(process_group, "join", lambda job, *_: job)
     monkeypatch.setattr(process_group, "Monitor", mock.Mock(side_effect=RuntimeError("can't start new thread")))
     manager, cluster = ProcessGroupManager(None, None), LightningEnvironment()
     cluster.set_world_size(2)
@@ -233,10 +219,9 @@ def _runs() -> list[tuple[float, int]]:
         manager.init_process_group(cluster)
         assert manager.monitor is not None
         found.append((manager.monitor.job.timeout.total_seconds(), manager.monitor.job.runs))
-        manager.end_epoch(4)
+        manager.end_epoch()
         dist.barrier()
         manager.close()
-    dist.destroy_process_group()
     return found
 
 
@@ -250,14 +235,14 @@ def test_a_step_is_entered_by_its_forward_pass_and_ends_with_its_optimizer_step(
     host, places = manager.progress, []
     for scope in ("training step", "backward", "optimizer step"):
         with manager.step(scope):
-            places.append((host.scope, host.steps, host.has_entered))
-    places.append((host.scope, host.steps, host.has_entered))
+            places.append((host.scope, *divmod(host.place, 2)))
+    places.append((host.scope, *divmod(host.place, 2)))
 
     assert places == [
-        ("training step", 0, True),
-        ("backward", 0, True),
-        ("optimizer step", 0, True),
-        ("", 1, False),
+        ("training step", 0, 1),
+        ("backward", 0, 1),
+        ("optimizer step", 0, 1),
+        ("", 1, 0),
     ]
 
 
@@ -266,13 +251,13 @@ def test_an_optimizer_step_that_runs_the_others_is_one_step(manager: ProcessGrou
     with manager.step("optimizer step"), manager.step("training step"):
         assert host.scope == "training step"
 
-    assert (host.steps, host.has_entered, host.scope) == (1, False, "")
+    assert (host.place, host.scope) == (2, "")
 
 
 @pytest.mark.parametrize("scope", ["setup", "evaluation step", "evaluation forward"])
 def test_other_scopes_leave_a_rank_in_its_place(scope: str, manager: ProcessGroupManager) -> None:
     with manager.step(scope):
-        assert not manager.progress.has_entered
+        assert manager.progress.place == 0
 
 
 def test_a_step_that_fails_is_not_finished(manager: ProcessGroupManager) -> None:
@@ -280,7 +265,7 @@ def test_a_step_that_fails_is_not_finished(manager: ProcessGroupManager) -> None
         raise ValueError("invalid")
 
     host = manager.progress
-    assert (host.steps, host.has_entered, host.scope) == (0, True, "")
+    assert (host.place, host.scope) == (1, "")
 
 
 def test_a_wait_is_counted_and_has_a_name(manager: ProcessGroupManager) -> None:
@@ -298,8 +283,8 @@ def test_a_step_and_a_wait_raise_the_verdict(manager: ProcessGroupManager) -> No
             pass
 
 
-def test_each_strategy_of_a_process_has_a_training_of_its_own(on_ranks: Callable[..., list[Any]]) -> None:
-    assert on_ranks(_runs) == [[(60, 1), (90, 2)]] * 2
+def test_each_strategy_of_a_process_has_a_training_of_its_own(on_new_ranks: Callable[..., list[Any]]) -> None:
+    assert on_new_ranks(_runs) == [[(60, 1), (90, 2)]] * 2
 
 
 def test_an_epoch_ends_when_all_ranks_have_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,11 +295,10 @@ def test_an_epoch_ends_when_all_ranks_have_ended_it(monkeypatch: pytest.MonkeyPa
     manager = ProcessGroupManager(None, None)
     manager.monitor = mock.create_autospec(Monitor, instance=True, is_off=False)
     monkeypatch.setattr(manager, "check", lambda: job.store(1).add("epochs", 1))
-    manager.end_epoch(4)
+    manager.end_epoch()
 
     # Once by the other rank, at the start of the wait.
     assert job.store(1).add("epochs", 0) == 2
-    assert manager.progress.batches == 4
 
 
 @pytest.mark.parametrize(
@@ -339,7 +323,7 @@ def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
     ):
         manager.rendezvous(cluster)
 
-    assert joined.call_args.args[0].timeout.total_seconds() == expected
+    assert joined.call_args.args[1].total_seconds() == expected
     # They would wait for the same store until their own timeout.
     assert all(process.kill.called for process in launched.values())
 
@@ -370,7 +354,6 @@ def test_the_launcher_of_a_rank_is_read_once(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.skipif(not hasattr(dist.Backend, "backend_capability"), reason="Requires: torch 2.1")
 def test_a_group_that_was_made_without_a_backend_has_that_of_hpu(monkeypatch: pytest.MonkeyPatch) -> None:
     group = mock.create_autospec(dist.ProcessGroup, instance=True)
-    monkeypatch.setitem(dist.Backend.backend_capability, "hccl", ["hpu"])
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_backend", lambda: "undefined")
     monkeypatch.setattr(dist, "get_backend_config", lambda: "hpu:hccl")

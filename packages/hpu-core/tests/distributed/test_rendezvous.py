@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def _join(*jobs: Job, check: Callable[[], None] = lambda: None) -> list[Any]:
 
     def enter(job: Job) -> Any:
         try:
-            return join(job, check)
+            return join(job, job.timeout, check)
         except (RuntimeError, ValueError) as error:
             return error
 
@@ -133,7 +134,7 @@ def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
     other = serve(port)
     message = rf"rank 0 cannot open the store at 127\.0\.0\.1:{port}: .*MASTER_PORT must be free"
     with pytest.raises(RuntimeError, match=message) as error:
-        open_store(make_job(port=port), server=True)
+        open_store(make_job(port=port), timedelta(seconds=9))
 
     assert other.port == port
     assert error.type is RuntimeError
@@ -151,7 +152,7 @@ def test_a_closed_port_refuses_a_connection(port: int) -> None:
 def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: int) -> None:
     """A broken network swallows the answer to any request, and torch waits for it for minutes."""
     server = serve(port)
-    connections = [open_store(make_job(1, port=port), server=False), connect(make_job(1, port=port))]
+    connections = [open_store(make_job(1, port=port), timedelta(seconds=9)), connect(make_job(1, port=port))]
     limits = []
     for number in module._open_files().values():
         with contextlib.suppress(OSError):
@@ -188,11 +189,13 @@ def test_a_file_that_another_thread_opens_meanwhile_stays_open(
     del connection, server
 
 
-def test_the_limit_of_open_files_is_raised_for_many_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[Any] = []
+@pytest.mark.parametrize(("world_size", "limits"), [(100, []), (2000, [(4000, 4000)])])
+def test_the_limit_of_open_files_is_raised_for_many_ranks(
+    world_size: int, limits: list[Any], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4000))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
-    for count in (100, 2000, 9000):
-        module._allow_files(count)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: found.append(limit))
+    open_store(make_job(0, world_size, port=port), timedelta(seconds=9))
 
-    assert limits == [(2000, 4000), (4000, 4000)]
+    assert found == limits

@@ -8,7 +8,6 @@ import pytest
 
 from hpu_core import frameworks
 from hpu_core._lightning import SIGTERMException
-from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.rendezvous import TCPStore
@@ -95,13 +94,6 @@ def test_ranks_ask_about_once_a_second(agreements: Any) -> None:
     assert 1 < answer.call_count < 100
 
 
-def test_the_store_keeps_the_last_answers_alone(agreements: Any) -> None:
-    with mock.patch("time.monotonic", side_effect=(float(count) for count in range(1_000_000))):
-        _stops(agreements, 200)
-
-    assert agreements[0]._store.num_keys() < (270 if IS_TORCH_2_0 else 70)
-
-
 def test_a_store_that_fails_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     store = mock.Mock(**dict.fromkeys(["add.side_effect", "compare_set.side_effect"], RuntimeError("broken pipe")))
     agreement = SignalAgreement(mock.MagicMock(control_store=store))
@@ -153,8 +145,8 @@ def test_a_batch_starts_where_no_stop_is_agreed(trainer: Any, groups: Any) -> No
     assert not trainer.received_sigterm
 
 
-@pytest.mark.parametrize(("limit", "ends"), [(4, [4]), (5, [])], ids=["last batch", "not the last"])
-def test_the_ranks_end_an_epoch_together(limit: int, ends: list[int], trainer: Any, groups: Any) -> None:
+@pytest.mark.parametrize(("limit", "ends"), [(4, 1), (5, 0)], ids=["last batch", "not the last"])
+def test_the_ranks_end_an_epoch_together(limit: int, ends: int, trainer: Any, groups: Any) -> None:
     loop = trainer.fit_loop.epoch_loop
     trainer.strategy.connect(_pytorch.LightningModule())
     trainer.fit_loop.max_batches = limit
@@ -163,7 +155,7 @@ def test_the_ranks_end_an_epoch_together(limit: int, ends: list[int], trainer: A
         loop.batch_progress.current.ready = 4
         loop.advance("fetcher")
 
-    assert groups.end_epoch.mock_calls == [*map(mock.call, ends)]
+    assert groups.end_epoch.call_count == ends
 
 
 def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, groups: Any) -> None:
@@ -173,7 +165,7 @@ def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, groups:
         with pytest.raises(StopIteration):
             loop.advance("fetcher")
 
-    groups.end_epoch.assert_called_once_with(0)
+    groups.end_epoch.assert_called_once_with()
 
 
 def test_an_agreed_stop_is_lightnings_exception(trainer: Any, groups: Any) -> None:

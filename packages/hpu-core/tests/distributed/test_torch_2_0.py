@@ -6,24 +6,11 @@ from torch._C._distributed_c10d import HashStore
 from hpu_core.distributed import _torch_2_0
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl", "unregistered"])
-def test_backends_for_other_devices_do_not_support_hpu(backend: str) -> None:
-    assert not _torch_2_0.supports_hpu(backend)
-
-
 @pytest.fixture(params=[True, _torch_2_0.IS_TORCH_2_0])
 def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> HashStore:
     """Store, asked as with torch 2.0 and as with the installed torch."""
     monkeypatch.setattr(_torch_2_0, "IS_TORCH_2_0", request.param)
     return HashStore()
-
-
-def test_counters_are_looked_for_without_waiting(store: HashStore) -> None:
-    store.add("a", 1)
-
-    found = [_torch_2_0.has_counted(store, keys) for keys in ([], ["a"], ["b"], ["a", "b"], ["b"])]
-
-    assert found == [True, True, False, False, False]
 
 
 def test_the_first_value_of_a_key_stays(store: HashStore) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from hpu_core.distributed.progress import END_OF_EPOCH
-from hpu_core.distributed.verdict import Rank, Report, Verdict, doubt, find_verdict
+from hpu_core.distributed.verdict import Report, Verdict, doubt, find_verdict
 
 LIMIT, MOMENT = 100.0, 3.0
-STEP: dict[str, Any] = {"has_entered": True, "scope": "backward"}
+STEP: dict[str, Any] = {"in_step": True, "scope": "backward"}
 BARRIER: dict[str, Any] = {"wait": "barrier", "waits": 4}
 
 
@@ -16,14 +16,13 @@ def _name(rank: int) -> str:
     return f"rank {rank} (pid {100 + rank} on node)"
 
 
-def _rank(rank: int, steps: int = 10, *, silent: float = 0.0, **fields: Any) -> Rank:
+def _rank(rank: int, steps: int = 10, *, in_step: bool = False, **fields: Any) -> Report:
     """Return a rank that stands still outside of a step, unless its report says something else."""
-    seen = {name: fields.pop(name) for name in ("exit", "is_stopped") if name in fields}
-    report = {"name": _name(rank), "host": "node", "beat": 7, "steps": steps, "waits": 3, "still": LIMIT + 1, **fields}
-    return Rank(rank, Report(**report), silent=silent, **seen)
+    defaults = {"beat": 7, "place": 2 * steps + in_step, "waits": 3, "still": LIMIT + 1}
+    return Report(rank, _name(rank), **{**defaults, **fields})
 
 
-def _find(*ranks: Rank) -> Verdict | None:
+def _find(*ranks: Report) -> Verdict | None:
     return find_verdict(ranks, LIMIT, MOMENT)
 
 
@@ -31,8 +30,8 @@ def _find(*ranks: Rank) -> Verdict | None:
     "ranks",
     [
         [_rank(0, **STEP), _rank(1, **STEP)],
-        [_rank(0, **STEP), _rank(1, has_entered=True, scope="training step")],
-        [_rank(0, **STEP), _rank(1, has_entered=True)],
+        [_rank(0, **STEP), _rank(1, in_step=True, scope="training step")],
+        [_rank(0, **STEP), _rank(1, in_step=True)],
         [_rank(0, **BARRIER), _rank(1)],
         [_rank(0, **BARRIER), _rank(1, **BARRIER)],
         [_rank(0), _rank(1)],
@@ -41,7 +40,7 @@ def _find(*ranks: Rank) -> Verdict | None:
         [_rank(0, **STEP), _rank(1), _rank(2, still=1.0, **STEP)],
         [_rank(0, **STEP), _rank(1, scope="evaluation step")],
         [_rank(0, **STEP), _rank(1, beat=0)],
-        [_rank(0, **STEP), _rank(1, beat=0, host="other", silent=LIMIT + 1)],
+        [_rank(0, **STEP), _rank(1, beat=0, host=1, silent=LIMIT + 1)],
         [_rank(0, 11, **STEP), _rank(1, **STEP)],
         [_rank(0, **STEP), _rank(1, silent=99.0, still=2.0)],
         [_rank(0, **STEP), _rank(1, **STEP, silent=99.0, still=2.0)],
@@ -51,7 +50,7 @@ def _find(*ranks: Rank) -> Verdict | None:
         [_rank(0), _rank(1, state="left", exit="exit code 0")],
         [_rank(0, 11, still=MOMENT - 1, **STEP), _rank(1, state="left")],
         [_rank(0, 11, wait=END_OF_EPOCH), _rank(1, wait=END_OF_EPOCH)],
-        [_rank(0, has_entered=True), _rank(1, 11, wait=END_OF_EPOCH)],
+        [_rank(0, in_step=True), _rank(1, 11, wait=END_OF_EPOCH)],
         [_rank(0, wait="barrier"), _rank(1, wait="broadcast")],
     ],
     ids=[
@@ -80,7 +79,7 @@ def _find(*ranks: Rank) -> Verdict | None:
         "calls of different names",
     ],
 )
-def test_a_healthy_job_is_not_ended(ranks: list[Rank]) -> None:
+def test_a_healthy_job_is_not_ended(ranks: list[Report]) -> None:
     assert _find(*ranks) is None
 
 
@@ -105,8 +104,8 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_LEFT}; {_name(0)} waits for it during {END_OF_EPOCH}",
         ),
         (
-            [_rank(0, still=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, batches=4, still=4.0)],
-            f"had fewer batches: its epoch ended after 4; {_name(0)} waits for it during backward",
+            [_rank(0, still=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, still=4.0)],
+            f"had fewer batches in this epoch; {_name(0)} waits for it during backward",
         ),
         (
             [_rank(0, **STEP), _rank(1, line="train.py:7 in load")],
@@ -122,11 +121,11 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_STILL} during backward and its process is stopped; {_name(0)} waits for it during backward",
         ),
         (
-            [_rank(0, **STEP), _rank(1, **STEP, host="other", still=1.0, silent=100.0)],
+            [_rank(0, **STEP), _rank(1, **STEP, host=1, still=1.0, silent=100.0)],
             f"{_STILL} during backward and has sent no heartbeat for 100 s; {_name(0)} waits for it during backward",
         ),
         (
-            [_rank(0, 11), _rank(1, silent=LIMIT, host="other")],
+            [_rank(0, 11), _rank(1, silent=LIMIT, host=1)],
             "has made no progress for 201 s and has sent no heartbeat for 100 s; " + _name(0) + " waits for it",
         ),
     ],
@@ -150,31 +149,28 @@ _LEFT = "left the job (its data may have ended earlier)"
         "its machine is unreachable, and the hosts of the others ran ahead",
     ],
 )
-def test_a_failed_rank_is_named(ranks: list[Rank], message: str) -> None:
+def test_a_failed_rank_is_named(ranks: list[Report], message: str) -> None:
     assert _find(*ranks) == Verdict(f"{_name(1)} {message}", 1)
 
 
 @pytest.mark.parametrize(
     "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **BARRIER), _rank(1)]], ids=["one step", "a barrier"]
 )
-def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Rank]) -> None:
-    ranks[1].report.line = "train.py:7 in load"
+def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> None:
+    ranks[1].line = "train.py:7 in load"
     text = doubt(ranks, LIMIT)
 
     assert text is not None
-    assert text.startswith("no rank has moved for 101 s; if they work, all is well: rank 0")
+    assert text.startswith("no rank has moved for 100 s; if they work, all is well: rank 0")
     assert f"{_name(1)}{ranks[1].where} at train.py:7 in load" in text
 
 
 @pytest.mark.parametrize(
     "ranks", [[_rank(0), _rank(1)], [_rank(0, **STEP), _rank(1, still=1.0)]], ids=["none waits", "one works"]
 )
-def test_without_doubt_there_is_no_warning(ranks: list[Rank]) -> None:
+def test_without_doubt_there_is_no_warning(ranks: list[Report]) -> None:
     assert doubt(ranks, LIMIT) is None
 
 
 def test_of_thousands_of_ranks_a_warning_has_the_first() -> None:
-    text = str(doubt([_rank(rank, **STEP) for rank in range(4096)], LIMIT))
-
-    assert text.count("rank ") == 8 + 1
-    assert text.endswith(", and 4088 more")
+    assert str(doubt([_rank(rank, **STEP) for rank in range(4096)], LIMIT)).count("rank ") == 8 + 1

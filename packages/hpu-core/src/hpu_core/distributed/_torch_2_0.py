@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
-import torch.distributed as dist
 from packaging.version import Version
 
 if TYPE_CHECKING:
@@ -12,23 +11,10 @@ if TYPE_CHECKING:
 
 IS_TORCH_2_0: Final = Version(torch.__version__) < Version("2.1.dev0")
 
-_CPU_GPU_BACKENDS: Final = frozenset({"gloo", "mpi", "nccl", "ucc"})
-
 
 def get_many(store: "Store", keys: Sequence[str]) -> list[bytes]:
     """Return the values of keys, in one request where torch has it."""
-    if IS_TORCH_2_0:
-        return [store.get(key) for key in keys]
-    # A store does not answer a request without keys.
-    return store.multi_get(list(keys)) if keys else []
-
-
-def has_counted(store: "Store", keys: Sequence[str]) -> bool:
-    """Return whether each of some counters of a store has been raised, in one request where torch has it."""
-    if IS_TORCH_2_0:
-        return all(store.add(key, 0) for key in keys)
-    # As above.
-    return store.check(list(keys)) if keys else True
+    return [store.get(key) for key in keys] if IS_TORCH_2_0 else store.multi_get(list(keys))
 
 
 def set_first(store: "Store", key: str, value: str) -> str:
@@ -39,8 +25,3 @@ def set_first(store: "Store", key: str, value: str) -> str:
     if store.add(f"{key}/setters", 1) == 1:
         store.set(key, value)
     return store.get(key).decode()
-
-
-def supports_hpu(backend: str) -> bool:
-    """Return whether a registered backend may take hpu tensors; torch knows its name, not its devices."""
-    return backend not in _CPU_GPU_BACKENDS and hasattr(dist.Backend, backend.upper())

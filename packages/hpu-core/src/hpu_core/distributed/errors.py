@@ -5,9 +5,8 @@ import functools
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
 """Environment variable that reduces every error of a rank process to its last line when it is "1"."""
@@ -43,15 +42,11 @@ def install_hook() -> None:
     Idempotent, and without effect if the program has a hook of its own. torch wraps it once there is a process group,
     and puts the rank in front of each line.
     """
-    # The backport of exception groups, which Lightning 2.0 imports on Python 3.10, has a hook that prints them.
-    is_backport = str(getattr(sys.excepthook, "__module__", "")).startswith("exceptiongroup.")
-    if sys.excepthook is sys.__excepthook__ or is_backport:
+    if sys.excepthook is sys.__excepthook__:
         sys.excepthook = functools.partial(_print_error, sys.excepthook)
 
 
-def _print_error(
-    previous: Callable[..., object], kind: type[BaseException], error: BaseException, frames: TracebackType | None
-) -> None:
+def _print_error(previous: Any, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
     if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1":
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:

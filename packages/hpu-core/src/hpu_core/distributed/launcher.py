@@ -3,7 +3,7 @@
 import functools
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
@@ -27,37 +27,15 @@ class LauncherMixin:
     run: Callable[..., Any]
 
     def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Launch the ranks, and return the result of the function on this one."""
+        """Launch the ranks, unless another program has, and return the result of the function on this one."""
         launched: Any = super().launch(functools.partial(self.run, function), *args, **kwargs)  # type: ignore[misc] # Lightning's launcher has it.
         return launched
-
-
-class FabricInProcessLauncher:
-    """Launcher of Fabric where another program has started the ranks: it calls the function."""
-
-    is_interactive_compatible = True
-    run: Callable[..., Any]
-
-    def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the function."""
-        return self.run(function, *args, **kwargs)
-
-
-class InProcessLauncher(FabricInProcessLauncher):
-    """Launcher of the Trainer where another program has started the ranks."""
-
-    def launch(self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any) -> Any:  # noqa: ARG002 - Lightning's argument.
-        """Return the result of the function."""
-        return super().launch(function, *args, **kwargs)
-
-    def kill(self, signum: Any) -> None:
-        """Send no signal: there are no launched ranks."""
 
 
 class _SubprocessMixin(LauncherMixin):
     """Mixin; list it before Lightning's launcher. Without `launched`, Lightning's observer ends the ranks."""
 
-    launched: dict[int, subprocess.Popen[bytes]] | None
+    launched: dict[int, subprocess.Popen[bytes]] | None = None
     cluster_environment: Any
     num_processes: int
     procs: list[subprocess.Popen[bytes]]
@@ -90,10 +68,3 @@ class HPUSubprocessScriptLauncher(_SubprocessMixin, SubprocessScriptLauncher):
 
 class FabricHPUSubprocessScriptLauncher(_SubprocessMixin, FabricSubprocessScriptLauncher):
     """Launcher of Fabric's ranks."""
-
-
-SUBPROCESS_LAUNCHERS: Final[Mapping[type, Callable[..., Any]]] = {
-    FabricSubprocessScriptLauncher: FabricHPUSubprocessScriptLauncher,
-    SubprocessScriptLauncher: HPUSubprocessScriptLauncher,
-}
-"""The launchers in place of Lightning's."""

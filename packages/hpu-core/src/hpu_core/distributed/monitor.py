@@ -23,8 +23,7 @@ from typing import Final
 from hpu_core.distributed import _torch_2_0, progress, rendezvous, verdict
 from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, print_line
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
-from hpu_core.distributed.progress import Progress
-from hpu_core.distributed.verdict import Rank, Report, Verdict
+from hpu_core.distributed.verdict import Report, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -47,29 +46,27 @@ class Monitor:
         interval: Seconds between two reports.
     """
 
-    def __init__(self, job: rendezvous.Job, host: Progress) -> None:
-        self.job, self._host, timeout = job, host, job.timeout.total_seconds()
+    def __init__(self, job: rendezvous.Job, host: progress.Progress) -> None:
+        self.job, self._host, self._timeout = job, host, job.timeout.total_seconds()
         self.verdict: Verdict | None = None
-        self.is_off = False
-        self.interval = min(max(1.0, job.world_size / _REPORT_RATE), timeout / 20)
+        self.is_off = self._is_closed = self._has_warned = False
+        self.interval = min(max(1.0, job.world_size / _REPORT_RATE), self._timeout / 20)
         # For a host to raise, for what cleans up after it, and for its process to exit.
-        self._exit_period = min(max(5.0, 2 * self.interval), timeout / 6)
-        self._timeout, self._limit = timeout, timeout - 3 * self._exit_period
-        self._launcher = job.rank - job.local_rank
-        name = f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})"
-        self._report = Report(name, str(self._launcher), beat=1)
-        now = time.monotonic()
-        self._ranks = [Rank(rank, Report(f"rank {rank}"), now) for rank in range(job.world_size)]
+        self._exit_period = min(max(5.0, 2 * self.interval), self._timeout / 6)
+        self._limit = self._timeout - 3 * self._exit_period
+        now = self._moved = self._beaten = self._judged = self._answered = time.monotonic()
         self._signs: object = None
-        self._moved = self._beaten = self._judged = self._answered = now
-        self._has_warned = self._is_closed = False
+        name = f"rank {job.rank} (pid {os.getpid()} on {socket.gethostname()})"
+        self._report = Report(job.rank, name, host=job.rank - job.local_rank, beat=1)
+        self._ranks = [Report(rank, f"rank {rank}") for rank in range(job.world_size)]
+        self._seen = [now] * job.world_size
         self._lock, self._stop, self._pid = threading.RLock(), threading.Event(), os.getpid()
         # Connected by the first report.
         self._store: rendezvous.Store | None = None
         store = job.store(job.runs)
         # A store does not answer for what is not there, and other ranks may begin this training later.
-        for rank in range(job.world_size) if job.rank == 0 else {0, self._launcher, job.rank}:
-            _torch_2_0.set_first(store, _key(rank), self._ranks[rank].report.to_json())
+        for rank in range(job.world_size) if job.rank == 0 else {0, self._report.host, job.rank}:
+            _torch_2_0.set_first(store, _key(rank), self._ranks[rank].to_json())
         store.set(_key(job.rank), self._report.to_json())
         _torch_2_0.set_first(store, _VERDICT, json.dumps(None))
         self._thread = threading.Thread(target=self._watch, name="hpu-monitor", daemon=True)
@@ -114,9 +111,9 @@ class Monitor:
         self._finalizer.cancel()
 
     def _at_exit(self) -> None:
+        error, start = getattr(sys, "last_value", None), time.monotonic()
         if os.getpid() != self._pid:
             return
-        error = getattr(sys, "last_value", None)
         if not self._is_closed and isinstance(error, BaseException):
             # Fabric has no hook for exceptions.
             try:
@@ -124,16 +121,16 @@ class Monitor:
             except RankFailedError as failure:
                 print_line(f"[rank {self.job.rank}] aborting: {failure}")
         self.close()
-        if has_failed := self.verdict is not None or self._report.error is not None:
-            # At exit the bridge waits for dead peers. This timer does not need Python's lock.
-            devnull = os.open(os.devnull, os.O_WRONLY)
-            faulthandler.dump_traceback_later(4 * self._exit_period, exit=True, file=devnull)
-        start = time.monotonic()
+        has_failed = self.verdict is not None or self._report.error is not None
         while self._is_needed(time.monotonic() - start, has_failed=has_failed):
             time.sleep(self.interval / 5)
             self._beat()
-        for process in LAUNCHED.values() if has_failed else ():
-            process.kill()
+        if has_failed:
+            for process in LAUNCHED.values():
+                process.kill()
+            # At exit the bridge waits for dead peers. This timer does not need Python's lock.
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            faulthandler.dump_traceback_later(2 * self._exit_period, exit=True, file=devnull)
 
     def _is_needed(self, seconds: float, *, has_failed: bool) -> bool:
         """Return whether others need this process, some seconds after its end."""
@@ -154,19 +151,18 @@ class Monitor:
     def _beat(self) -> None:
         """Publish, read and judge, and end what cannot end by itself."""
         with self._lock, self._guarded():
-            now = time.monotonic()
+            now, key = time.monotonic(), _key(self.job.rank)
             if self.is_off:
                 return
             if now - self._beaten > self._limit / 2:
                 # The whole job was stopped, or its machine suspended.
                 self._moved = self._answered = now
-                for rank in self._ranks:
-                    rank.seen = now
+                self._seen = [now] * self.job.world_size
             self._beaten = now
             self._look(now)
             try:
                 self._store = self._store or self.job.store(self.job.runs, connection=rendezvous.connect(self.job))
-                self._store.set(_key(self.job.rank), self._report.to_json())
+                self._store.set(key, self._report.to_json())
                 self._read(self._store, now)
             except (OSError, RuntimeError):
                 self._store = None
@@ -188,42 +184,42 @@ class Monitor:
 
     def _look(self, now: float) -> None:
         """Report what the host does, and what is seen of the processes around it."""
-        signs, report, host = self._host.signs(), self._report, self._host
-        if signs != self._signs:
+        report, host = self._report, self._host
+        if (signs := host.signs()) != self._signs:
             self._signs, self._moved = signs, now
         report.still, report.beat = now - self._moved, report.beat + 1
         if report.error is None:
-            report.steps, report.has_entered, report.scope = host.steps, host.has_entered, host.scope
-            report.waits, report.wait, report.batches = host.waits, host.wait, host.batches
+            report.place, report.scope, report.waits, report.wait = host.place, host.scope, host.waits, host.wait
         report.line = host.line() if report.still > 2 * self.interval else ""
         codes = {rank: process.poll() for rank, process in LAUNCHED.items()}
         report.exits = {str(rank): describe_exit(code) for rank, code in codes.items() if code is not None}
         if launcher_pid() not in {None, os.getppid()}:
-            report.exits[str(self._launcher)] = "its process has ended"
+            report.exits[str(report.host)] = "its process has ended"
         report.stopped = [rank for rank, pid in self._around().items() if progress.is_stopped(pid)]
 
     def _read(self, store: rendezvous.Store, now: float) -> None:
         """Read the verdict; on rank 0, or while it is silent, all reports as well, and judge."""
         own, silence = self.job.rank, 5 * self.interval
-        is_judge = own == 0 or (own < _JUDGES and now - self._ranks[0].seen > silence)
-        ranks = self._ranks if is_judge else [self._ranks[rank] for rank in {0, *self._around()}]
-        *texts, written = _torch_2_0.get_many(store, [*(_key(each.rank) for each in ranks), _VERDICT])
-        for each, text in zip(ranks, texts, strict=True):
+        is_judge = own == 0 or (own < _JUDGES and now - self._seen[0] > silence)
+        ranks = range(self.job.world_size) if is_judge else [*{0, *self._around()}]
+        keys = [*map(_key, ranks), _VERDICT]
+        *texts, written = _torch_2_0.get_many(store, keys)
+        for rank, text in zip(ranks, texts, strict=True):
             report = Report(**json.loads(text))
-            if report.beat != each.report.beat:
-                each.report, each.seen = report, now
+            if report.beat != self._ranks[rank].beat:
+                self._ranks[rank], self._seen[rank] = report, now
         self._answered = now
         if found := json.loads(written):
             self._set_verdict(Verdict(*found), now)
-        elif is_judge and all(now - lower.seen > silence for lower in self._ranks[:own]):
+        elif is_judge and all(now - seen > silence for seen in self._seen[:own]):
             self._judge(store, now)
 
     def _judge(self, store: rendezvous.Store, now: float) -> None:
         """Write the verdict if there is a failure; before silence becomes one, warn once."""
-        exits = {int(rank): reason for each in self._ranks for rank, reason in each.report.exits.items()}
-        stopped = {rank for each in self._ranks for rank in each.report.stopped}
-        for each in self._ranks:
-            each.silent, each.exit, each.is_stopped = now - each.seen, exits.get(each.rank), each.rank in stopped
+        exits = {int(rank): reason for each in self._ranks for rank, reason in each.exits.items()}
+        stopped = {rank for each in self._ranks for rank in each.stopped}
+        for each, seen in zip(self._ranks, self._seen, strict=True):
+            each.silent, each.exit, each.is_stopped = now - seen, exits.get(each.rank), each.rank in stopped
         if found := verdict.find_verdict(self._ranks, self._limit, 3 * self.interval):
             text = _torch_2_0.set_first(store, "first verdict", json.dumps(found))
             store.set(_VERDICT, text)
@@ -234,12 +230,13 @@ class Monitor:
 
     def _judge_lost_store(self, now: float) -> None:
         """Judge rank 0 without its store: a refused connection shows its end, a lost network does not."""
-        own, leader = Rank(self.job.rank, self._report), Rank(0, self._ranks[0].report, silent=now - self._answered)
-        if rendezvous.is_refused(self.job):
-            leader.exit = self._report.exits.get("0", "its store closed")
+        own, leader = self._report, self._ranks[0]
+        closed = "its store closed" if rendezvous.is_refused(self.job) else None
+        leader.silent, leader.exit = now - self._answered, own.exits.get("0", closed)
         found = verdict.find_verdict([leader, own], float("inf"), 3 * self.interval)
-        if found is None and own.may_wait_for(leader) and min(own.still, leader.silent) > self._limit:
-            found = Verdict(f"{leader.report.name} has not answered for {leader.silent:.0f} s", 0)
+        may_wait = own.may_wait or own.place > leader.place
+        if found is None and may_wait and min(own.still, leader.silent) > self._limit:
+            found = Verdict(f"{leader.name} has not answered for {leader.silent:.0f} s", 0)
         if found is not None:
             self._set_verdict(found, now)
 
@@ -249,23 +246,13 @@ class Monitor:
 
     def _end_if_due(self, found: Verdict, now: float) -> None:
         """End this process if its host cannot raise the verdict: it stands still, or works on for the timeout."""
-        report, seconds = self._report, now - self._judged
-        if self._is_closed:
-            return
-        is_own = found.rank == self.job.rank
-        is_still = min(report.still, seconds) > self._exit_period
-        # Checked against what this process knows: a message alone ends no rank.
-        is_due = is_still and report.error is None and (not is_own or report.still > self._limit / 2)
-        if not is_due and seconds < self._timeout:
+        seconds = now - self._judged
+        is_still = min(self._report.still, seconds) > self._exit_period and self._report.error is None
+        if self._is_closed or not (is_still or seconds > self._timeout):
             return
         print_line(f"[rank {self.job.rank}] aborting: {found.message}")
-        if is_own:
+        if found.rank == self.job.rank:
             faulthandler.dump_traceback(_STDERR)
-        report.state = "left"
-        # Over no other connection: the training thread may hold it for as long as the network is lost.
-        if self._store is not None:
-            with contextlib.suppress(RuntimeError):
-                self._store.set(_key(self.job.rank), report.to_json())
         # A worker of a DataLoader may hang for the reason for which this process does.
         for process in multiprocessing.active_children():
             if process.daemon:
@@ -275,20 +262,20 @@ class Monitor:
     def _kill_frozen(self, found: Verdict, now: float) -> None:
         """Kill the ranks around this one that run no Python, and so can neither raise the verdict nor exit."""
         for rank, pid in self._around().items():
-            silent = now - max(self._ranks[rank].seen, self._judged)
+            silent = now - max(self._seen[rank], self._judged)
             if self._store is not None and self._is_training(rank) and silent > 4 * self.interval:
                 print_line(f"[rank {rank}] aborting: {found.message}. It runs no Python and is killed")
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _is_training(self, rank: int) -> bool:
-        return self._ranks[rank].report.state == "training"
+        return self._ranks[rank].state == "training"
 
     def _around(self) -> dict[int, int]:
         """Return the processes of the ranks that this one has launched, and of the one that has launched it."""
         around = {rank: process.pid for rank, process in LAUNCHED.items() if process.poll() is None}
         pid = launcher_pid()
-        return around if pid != os.getppid() else {**around, self._launcher: pid}
+        return around if pid != os.getppid() else {**around, self._report.host: pid}
 
 
 def warn_off(rank: int, error: Exception) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +13,11 @@ from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
-from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, install_hook
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
 from hpu_core.distributed.monitor import Monitor, warn_off
 from hpu_core.distributed.progress import END_OF_EPOCH, Progress
-from hpu_core.distributed.rendezvous import Job, Store, TCPStore, connect, join
+from hpu_core.distributed.rendezvous import Job, Store, TCPStore, join
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
@@ -35,8 +33,9 @@ _TRAINING: Final = frozenset({"training step", "backward", "optimizer step"})
 # Exceptions that all ranks raise at the same place.
 _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 
-# Rendezvous of the default process group, which outlives the strategies that use it.
+# Rendezvous of the default process group and monitor of its last training, which outlive the strategies that use them.
 _job: Job | None = None
+_monitor: Monitor | None = None
 
 
 class _BackendError(ValueError, AssertionError):
@@ -63,14 +62,17 @@ class ProcessGroupManager:
     """
 
     def __init__(self, backend: str | None, timeout: timedelta | None, failure_detection: bool = True) -> None:
-        self.backend = _validate_backend(backend)
+        self.backend = BACKEND if backend is None else backend
+        if not _has_hccl(self.backend):
+            raise _BackendError(
+                f"`process_group_backend` must be 'hccl', or have 'hpu:hccl' in it, got {backend!r}: leave it out"
+            )
         self.timeout = _validate_timeout(timeout)
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.has_rank = False
         self.error: str | None = None
         self.progress = Progress()
         self.monitor: Monitor | None = None
-        self._close: Any = None
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of an entry point of Lightning's, and publish its error before Lightning calls hooks.
@@ -95,12 +97,13 @@ class ProcessGroupManager:
             RankFailedError: A rank did not join; the message names it.
             RuntimeError: Rank 0 cannot open the store, or there is no cluster environment.
         """
-        global _job  # noqa: PLW0603 - torch has one default process group per process.
+        global _job, _monitor  # noqa: PLW0603 - torch has one default process group per process.
         if cluster is None:
             raise RuntimeError("the strategy has no cluster environment: pass it to a Trainer or to Fabric first")
-        self.has_rank = True
-        # Of an earlier launch of Fabric.
-        self.close()
+        self.has_rank, self.monitor = True, None
+        # Fabric does not tear its strategy down.
+        if _monitor is not None:
+            _monitor.close()
         if not self.failure_detection:
             return
         install_hook()
@@ -111,20 +114,15 @@ class ProcessGroupManager:
         elif _job is not None:
             # Of an earlier strategy of this process, which may have had another timeout.
             _job = replace(_job, timeout=self.timeout, runs=_job.runs + 1)
-        elif job.world_size > 1 and (found := _find_store()):
+        elif job.world_size > 1 and (store := _find_store()):
             # The program, or Ray, made the process group.
-            job = replace(job, host=found[0], port=found[1])
-            _job = join(replace(job, root=connect(job)), _check_processes)
+            _job = join(replace(job, host=store.host, port=store.port, root=store), self.timeout, _check_processes)
         if _job is not None and job.world_size > 1:
             self.progress = Progress()
             try:
-                self.monitor = Monitor(_job, self.progress)
+                self.monitor = _monitor = Monitor(_job, self.progress)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
                 warn_off(job.rank, error)
-            else:
-                # Fabric does not tear its strategy down. At exit, the monitor ends by itself.
-                self._close = weakref.finalize(self, self.monitor.close)
-                self._close.atexit = False
 
     def _join(self, job: Job) -> Job:
         """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
@@ -132,12 +130,14 @@ class ProcessGroupManager:
         is_launched = bool(LAUNCHED) or launcher_pid() is not None
         timeout = max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout
         try:
-            return replace(join(replace(job, timeout=timeout, root=root), _check_processes), timeout=self.timeout)
-        except RuntimeError:
+            return join(replace(job, root=root), timeout, _check_processes)
+        except RuntimeError as error:
             # The ranks that this process launched would wait for the same store, until their own timeout.
             for process in LAUNCHED.values():
                 process.kill()
-            raise
+            if job.hosts_store or isinstance(error, RankFailedError):
+                raise
+            raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error
 
     @property
     def is_joined(self) -> bool:
@@ -151,9 +151,10 @@ class ProcessGroupManager:
             store: dict[str, Any] = {} if _job is None else {"store": _job.store()}
             init_dist_connection(cluster, self.backend, timeout=self.timeout, **store)
             collectives.ignore_barrier_warning()
-        elif not _supports_hpu(_backend_config()):
+        # torch 2.0 has one backend in a group.
+        elif not _has_hccl(config := getattr(dist, "get_backend_config", dist.get_backend)()):
             raise RuntimeError(
-                f"the process group must have a backend that takes hpu tensors, got {_backend_config()!r}: call "
+                f"the process group must have a backend that takes hpu tensors, got {config!r}: call "
                 f"`init_process_group({BACKEND!r})`, or leave it to the strategy"
             )
         elif dist.get_backend() == "undefined":
@@ -176,11 +177,11 @@ class ProcessGroupManager:
         self.check()
         host = self.progress
         before, host.scope, host.moves = host.scope, scope, host.moves + 1
-        host.has_entered |= scope in _TRAINING
+        host.place |= scope in _TRAINING
         try:
             yield
             if scope == "optimizer step":
-                host.steps, host.has_entered = host.steps + 1, False
+                host.place = (host.place | 1) + 1
         finally:
             host.scope, host.moves = before, host.moves + 1
 
@@ -195,26 +196,22 @@ class ProcessGroupManager:
         self.check()
         if self.error is not None:
             raise RuntimeError(f"{name} needs all ranks, and this one has failed before: {self.error}")
-        if group not in {None, dist.group.WORLD}:
-            yield
-            return
-        host = self.progress
-        host.wait, host.waits, host.moves = name, host.waits + 1, host.moves + 1
+        host, is_counted = self.progress, group in {None, dist.group.WORLD}
+        if is_counted:
+            host.wait, host.waits, host.moves = name, host.waits + 1, host.moves + 1
         try:
             yield
         finally:
-            host.wait, host.moves = None, host.moves + 1
+            if is_counted:
+                host.wait, host.moves = None, host.moves + 1
 
     @property
     def control_store(self) -> Store | None:
         """The store of this training, for what the ranks agree on; None without failure detection."""
         return None if not self.failure_detection or _job is None or _job.world_size == 1 else _job.store(_job.runs)
 
-    def end_epoch(self, batches: int) -> None:
+    def end_epoch(self) -> None:
         """Wait until all ranks have ended an epoch of training, or a rank would pair its next one with this one's rest.
-
-        Args:
-            batches: Number of batches that this rank had in the epoch.
 
         Raises:
             RankFailedError: Another rank goes on with the epoch, or has failed.
@@ -224,7 +221,6 @@ class ProcessGroupManager:
             return
         # Also without a monitor: a rank whose monitor has failed delays no other one.
         last = -(-store.add("epochs", 1) // _job.world_size) * _job.world_size
-        self.progress.batches = batches
         with self.wait(END_OF_EPOCH):
             while monitor is not None and not monitor.is_off and store.add("epochs", 0) < last:
                 self.check()
@@ -233,16 +229,16 @@ class ProcessGroupManager:
     def close(self) -> None:
         """Leave the monitor. The process group stays, as everywhere in torch, and another strategy may use it."""
         if self.monitor is not None:
-            self._close()
+            self.monitor.close()
             self.monitor = None
 
 
-def _find_store() -> tuple[str, int] | None:
-    """Return host and port of the default process group's store; None if it is of another kind, as for all ranks."""
+def _find_store() -> TCPStore | None:
+    """Return the store of the default process group; None if it is of another kind, as for all ranks."""
     store = distributed_c10d._get_default_store()  # noqa: SLF001 - tests compare it with every torch.
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
-    return (store.host, store.port) if isinstance(store, TCPStore) else None
+    return store if isinstance(store, TCPStore) else None
 
 
 def _check_processes() -> None:
@@ -254,31 +250,9 @@ def _check_processes() -> None:
         raise RankFailedError(f"rank 0 of this machine (pid {launcher_pid()}), which launched this rank, exited")
 
 
-def _validate_backend(name: str | None) -> str:
-    # The bridge registers "hccl", and may not be loaded yet.
-    if name in {None, BACKEND}:
-        return BACKEND
-    if not _supports_hpu(str(name)):
-        raise _BackendError(
-            f"`process_group_backend` must be 'hccl' or a backend that is registered for 'hpu', got {name!r}: leave it "
-            "out"
-        )
-    return str(name)
-
-
-def _backend_config() -> str:
-    """Return the backends of the default process group by device, "cpu:gloo,hpu:hccl"; its backend on torch 2.0."""
-    # `get_backend` has "undefined" for a process group that was made without one.
-    config: str = dist.get_backend_config() if hasattr(dist, "get_backend_config") else dist.get_backend()
-    return config
-
-
-def _supports_hpu(backend: str) -> bool:
-    if ":" in backend:
-        backend = dict(pair.split(":", 1) for pair in backend.split(",") if ":" in pair).get("hpu", "")
-    if _torch_2_0.IS_TORCH_2_0:
-        return _torch_2_0.supports_hpu(backend)
-    return "hpu" in dist.Backend.backend_capability.get(backend, ())
+def _has_hccl(backend: str) -> bool:
+    """Return whether the backend of a process group, such as "cpu:gloo,hpu:hccl", takes hpu tensors."""
+    return backend == BACKEND or f"hpu:{BACKEND}" in backend.split(",")
 
 
 def _validate_timeout(timeout: timedelta | None) -> timedelta:

@@ -23,18 +23,16 @@ class Progress:
     """How far the host is; created on the training thread.
 
     Attributes:
-        steps: Optimizer steps that it has finished.
-        has_entered: Whether it has entered the next one, by a forward pass of training or what follows.
+        place: Twice the number of optimizer steps that it has finished, and one more once it has entered the next, by a
+            forward pass of training or what follows.
         scope: What it is in, such as "backward", "evaluation step" or "setup"; empty outside of all.
         waits: How many calls that wait for all ranks it has entered.
         wait: Name of the one that it is in, such as "barrier"; None outside.
-        batches: Batches of the epoch that it has ended, in the wait `END_OF_EPOCH`.
         moves: How often any of these has changed.
     """
 
     def __init__(self) -> None:
-        self.steps = self.waits = self.batches = self.moves = 0
-        self.has_entered = False
+        self.place = self.waits = self.moves = 0
         self.scope = ""
         self.wait: str | None = None
         self._thread, self._thread_id = threading.get_ident(), threading.get_native_id()

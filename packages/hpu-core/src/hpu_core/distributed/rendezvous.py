@@ -29,16 +29,13 @@ else:
 Store: TypeAlias = _c10d.Store
 TCPStore: TypeAlias = _c10d.TCPStore
 
-_ATTEMPTS: Final = "hpu_core/attempts"
-# Seconds between two looks, for which rank 0 keeps the store open for others to read why it fails, that a host may take
-# to refuse a connection, and the store to answer.
-_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS = 0.02, 2.0, 1.0, 5
-# Seconds that a connection may take to open, also on a busy machine.
-_CONNECT_SECONDS: Final = 60
+_ATTEMPTS, _OVER, _RESULT, _JOINED = "hpu_core/attempts", "over", "result", "joined"
+# Seconds between two looks, of rank 0 for others to read why it fails, of a host to refuse a connection, of the store
+# to answer, and of a connection to open: torch looks names up.
+_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS, _CONNECT_SECONDS = 0.02, 2.0, 1.0, 5, 60
 # Polls per second of all waiting ranks together.
 _MAX_POLL_RATE: Final = 2000
-# Connections of a rank to the store, and all else that is open.
-_FILES_PER_RANK, _OTHER_FILES = 2, 512
+_MANY_RANKS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,101 +80,85 @@ class Job:
         return _c10d.PrefixStore(name, connection or self.root)  # type: ignore[arg-type] # There is one after `join`.
 
 
-def join(job: Job, check: Callable[[], None]) -> Job:
+def join(job: Job, timeout: timedelta, check: Callable[[], None]) -> Job:
     """Wait for every other rank, and return the job with its store and attempt.
 
     Args:
         job: The job, with the connection of an earlier rendezvous if there is one.
+        timeout: How long to wait.
         check: Raises when it makes no sense to wait any longer.
 
     Raises:
         RankFailedError: A rank did not join in time, or has exited; the message names it.
-        RuntimeError: Rank 0 cannot open the store.
+        RuntimeError: Rank 0 cannot open the store, or has closed it.
     """
-    root = job.root or open_store(job, check, server=job.hosts_store)
-    try:
-        return (_lead if job.rank == 0 else _follow)(replace(job, root=root), root, check)
-    except RuntimeError as error:
-        if isinstance(error, RankFailedError):
-            raise
+    root, deadline, joined = job.root or open_store(job, timeout, check), time.monotonic() + timeout.total_seconds(), 0
+    if job.rank == 0:
+        root.add(_ATTEMPTS, 1)
+    while True:
         check()
-        raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error
-
-
-def _lead(job: Job, root: Store, check: Callable[[], None]) -> Job:
-    """Begin an attempt on rank 0, wait until every rank has joined it, and write for all whether they have."""
-    job = replace(job, attempt=root.add(_ATTEMPTS, 1))
-    store, deadline = job.store(), time.monotonic() + job.timeout.total_seconds()
-    keys = [f"rank/{rank}" for rank in range(1, job.world_size)]
-    failure = ""
-    while not failure and not _torch_2_0.has_counted(store, keys):
-        time.sleep(_POLL_SECONDS)
-        try:
-            check()
-        except RankFailedError as error:
-            failure = str(error)
-        if not failure and time.monotonic() > deadline:
-            missing = [key.removeprefix("rank/") for key in keys if not _torch_2_0.has_counted(store, [key])]
-            failure = f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} did not join at {_within(job)}"
-    store.set("failure", failure)
-    store.add("over", 1)
-    if failure:
-        time.sleep(_READ_SECONDS)
-        raise RankFailedError(failure)
-    return job
-
-
-def _follow(job: Job, root: Store, check: Callable[[], None]) -> Job:
-    """Join rank 0's attempt, and wait until all have."""
-    # Rank 0 may join last, and then waits as long for the others.
-    deadline = time.monotonic() + 2 * job.timeout.total_seconds() + _READ_SECONDS
-    joined = 0
-    while time.monotonic() < deadline:
-        check()
-        job = replace(job, attempt=root.add(_ATTEMPTS, 0))
-        store = job.store()
-        is_over = _torch_2_0.has_counted(store, ["over"])
-        if job.attempt != joined and not is_over:
-            store.add(f"rank/{job.rank}", 1)
+        job = replace(job, root=root, attempt=root.add(_ATTEMPTS, 0))
+        store, has_joined = job.store(), 0 < job.attempt == joined
+        is_over = store.add(_OVER, 0) > 0
+        if has_joined and is_over:
+            break
+        if job.attempt > joined and not is_over:
             joined = job.attempt
-        elif job.attempt == joined and is_over:
-            if failure := store.get("failure").decode():
-                raise RankFailedError(failure)
-            return job
-        time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
-    raise RankFailedError(f"rank 0 did not join at {_within(job)}")
+            # Of two processes with one rank, one is in the place of another.
+            store.add(_JOINED, int(store.add(f"rank/{job.rank}", 1) == 1))
+        elif job.rank == 0 and store.add(_JOINED, 0) == job.world_size:
+            _end(store, _JOINED)
+        elif time.monotonic() > deadline:
+            # Another attempt is that of an earlier start.
+            if not has_joined:
+                raise RankFailedError(_describe_missing([0], job, timeout))
+            missing = [rank for rank in range(job.world_size) if store.add(f"rank/{rank}", 0) == 0]
+            _end(store, _describe_missing(missing, job, timeout))
+        else:
+            time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
+    if (result := store.get(_RESULT).decode()) == _JOINED:
+        return job
+    # For the others to read it.
+    time.sleep(_READ_SECONDS * job.hosts_store)
+    raise RankFailedError(result)
 
 
-def _within(job: Job) -> str:
+def _end(store: Store, result: str) -> None:
+    _torch_2_0.set_first(store, _RESULT, result)
+    store.add(_OVER, 1)
+
+
+def _describe_missing(ranks: list[int], job: Job, timeout: timedelta) -> str:
     return (
-        f"{job.endpoint} within {job.timeout.total_seconds():g} s: check whether they run, their errors, and that "
-        "`devices`, `num_nodes`, NODE_RANK and the version of hpu-core are right on every machine"
+        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} did not join at {job.endpoint} within "
+        f"{timeout.total_seconds():g} s: check whether they run, their errors, and that `devices`, `num_nodes`, "
+        "NODE_RANK and the version of hpu-core are right on every machine"
     )
 
 
-def open_store(job: Job, check: Callable[[], None] = lambda: None, *, server: bool) -> TCPStore:
-    """Connect to the store, and with `server` open it first.
+def open_store(job: Job, timeout: timedelta, check: Callable[[], None] = lambda: None) -> TCPStore:
+    """Connect to the store, and open it first on the rank that keeps it.
 
     Raises:
         RankFailedError: There is no store at the endpoint within the timeout.
         RuntimeError: The store cannot be opened.
     """
-    deadline = time.monotonic() + job.timeout.total_seconds()
+    deadline = time.monotonic() + timeout.total_seconds()
     while True:
         check()
         try:
-            store = _connect(job, server=server)
+            store = _connect(job, server=job.hosts_store)
         except (OSError, RuntimeError) as error:
             # The rest is a trace of C++.
             reason = str(error).splitlines()[0].rstrip(".")
-            if server:
+            if job.hosts_store:
                 raise RuntimeError(
                     f"rank 0 cannot open the store at {job.endpoint}: {reason}. MASTER_PORT must be free on the "
                     "machine of rank 0, and MASTER_ADDR must be that machine"
                 ) from error
             if time.monotonic() > deadline:
                 raise RankFailedError(
-                    f"rank {job.rank} found no rank 0 at {job.endpoint} within {job.timeout.total_seconds():g} s: "
+                    f"rank {job.rank} found no rank 0 at {job.endpoint} within {timeout.total_seconds():g} s: "
                     f"{reason}. Check that rank 0 runs there, and that MASTER_ADDR and MASTER_PORT are the same on "
                     "every machine"
                 ) from error
@@ -198,10 +179,8 @@ def connect(job: Job) -> TCPStore:
     """
     before = _open_files()
     connection = _connect(job, server=False)
-    for link, number in _open_files().items():
-        # Other threads open and close files meanwhile.
-        if link in before or not link.startswith("socket:"):
-            continue
+    # Other threads open and close files meanwhile.
+    for number in [number for link, number in _open_files().items() if link not in before]:
         with contextlib.suppress(OSError):
             opened = socket.socket(fileno=number)
             try:
@@ -226,10 +205,13 @@ def _open_files() -> dict[str, int]:
 
 def _connect(job: Job, *, server: bool) -> TCPStore:
     if server:
-        _allow_files(_FILES_PER_RANK * job.world_size + _OTHER_FILES)
+        # Two connections a rank: many systems allow 1024 files, and the store would hang.
+        if job.world_size > _MANY_RANKS:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     else:
+        # torch would try again and again, and log each time.
         socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
-    # torch looks names up, which takes some seconds where a name server does not answer.
     limit = timedelta(seconds=_CONNECT_SECONDS)
     options: dict[str, Any] = {"wait_for_workers": False, "multi_tenant": True, "timeout": limit}
     store = TCPStore(job.host, job.port, job.world_size, is_master=server, **options)
@@ -244,12 +226,3 @@ def is_refused(job: Job) -> bool:
     except OSError as error:
         return isinstance(error, ConnectionRefusedError)
     return False
-
-
-def _allow_files(count: int) -> None:
-    """Raise the limit of open files as far as this process may: many systems have 1024, and the store would hang."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
-        with contextlib.suppress(OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -9,7 +9,7 @@ import json
 import logging
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
 from hpu_core.distributed import _torch_2_0
@@ -26,8 +26,8 @@ NOTIFIER = "_sigterm_notifier_fn"
 REQUEUER = "_slurm_sigusr_handler_fn"
 SYNCHRONIZER = "_broadcast_sigterm_tensor"
 
-# Batches between two questions at most, and answers that the store keeps.
-_MAX_BATCHES, _KEPT = 1000, 64
+# Batches between two questions at most.
+_MAX_BATCHES: Final = 1000
 
 
 class SignalAgreement:
@@ -44,8 +44,8 @@ class SignalAgreement:
         self._process_groups, self._store = process_groups, process_groups.control_store
         self.received: set[int] = set()
         self._batch, self._next = -1, 0
-        # Batches for which it has asked, and when it asked last.
-        self._asked, self._time = [0], time.monotonic()
+        # For which batch it asked last, and when.
+        self._asked, self._time = 0, time.monotonic()
 
     def before_batch(self) -> set[int]:
         """Return the signals that all ranks handle before the training batch that is about to start."""
@@ -55,10 +55,10 @@ class SignalAgreement:
             return received
         if self._batch < self._next:
             return set()
-        now, passed = time.monotonic(), self._batch - self._asked[-1]
+        now, passed = time.monotonic(), self._batch - self._asked
         # About a second; soon again at first, when it is not known how long a batch takes.
         interval = max(1, min(int(passed / max(now - self._time, 1e-6)), self._batch, _MAX_BATCHES))
-        self._asked, self._time = [*self._asked[-_KEPT:], self._batch], now
+        self._asked, self._time = self._batch, now
         # Without its network, a rank waits for the answer.
         with self._process_groups.step("the agreement on signals"):
             try:
@@ -67,8 +67,6 @@ class SignalAgreement:
                 while self.received:
                     # Answer for all before the next batch that none has asked for.
                     batch = self._answer(self._store, batch, 1)[1]
-                if len(self._asked) > _KEPT:
-                    self._store.delete_key(f"batch/{self._asked[0]}")
             except (OSError, RuntimeError) as error:
                 _log.warning("the ranks cannot agree on signals, each handles its own: %s", error)
                 self._store, signals = None, set()
@@ -88,7 +86,6 @@ class SignalCoordinator:
     def __init__(self, trainer: "Trainer", process_groups: ProcessGroupManager) -> None:
         self._trainer, self._process_groups = trainer, process_groups
         self._agreement = SignalAgreement(process_groups)
-        self._has_passed_on = False
         connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop  # noqa: SLF001 - see above.
         self._save_and_requeue = getattr(connector, REQUEUER)
         self._advance_loop = loop.advance
@@ -125,15 +122,15 @@ class SignalCoordinator:
             self._advance_loop(*args)
         except StopIteration:
             # The rest of the epoch is skipped, or a step that takes batches itself found none.
-            self._process_groups.end_epoch(loop.batch_progress.current.ready)
+            self._process_groups.end_epoch()
             raise
         if loop.done:
-            self._process_groups.end_epoch(loop.batch_progress.current.ready)
+            self._process_groups.end_epoch()
 
     def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        launcher = self._trainer.strategy.launcher
+        launcher, received = self._trainer.strategy.launcher, self._agreement.received
         # Once: the launched ranks pass it back.
-        if launcher is not None and not self._has_passed_on:
-            self._has_passed_on = True
+        if launcher is not None and signum not in received:
+            received.add(signum)
             launcher.kill(signum)
-        self._agreement.received.add(signum)
+        received.add(signum)

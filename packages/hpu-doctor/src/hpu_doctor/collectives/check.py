@@ -80,7 +80,7 @@ def connect(env: LauncherEnv, timeout: timedelta) -> Store:
         RuntimeError: The store cannot be opened.
     """
     job = Job(env.address, int(env.port), env.rank, env.local_rank, env.world_size, timeout)
-    return PrefixStore("hpu-doctor", open_store(job, server=job.hosts_store))
+    return PrefixStore("hpu-doctor", open_store(job, job.timeout))
 
 
 def gather(store: Store, env: LauncherEnv, value: Any) -> list[Any] | None:
