@@ -68,28 +68,6 @@ def test_a_read_waits_for_a_collective(output_on: Callable[..., str]) -> None:
     assert output.splitlines()[-1] == "True [1.0, 1.0]"
 
 
-def test_an_unsupported_reduction_is_raised_late(output_on: Callable[..., str]) -> None:
-    """By the thread that executes; the outputs stay as they are."""
-    program = """
-    import torch
-    import torch.distributed as dist
-    import habana_frameworks.torch.distributed.hccl
-    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
-    x = torch.ones(2, device="hpu")
-    dist.all_reduce(x, op=dist.ReduceOp.AVG)
-    try:
-        torch.hpu.synchronize()
-    except RuntimeError as error:
-        text = str(error)
-    print(x.tolist(), "Unsupported ReduceOp for HCCL process group" in text, "is allreduce, launched at" in text)
-    dist.destroy_process_group()
-    """
-
-    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
-
-    assert output.splitlines()[-1] == "[1.0, 1.0] True True"
-
-
 def test_a_future_that_nobody_holds_releases_its_outputs(output_on: Callable[..., str]) -> None:
     """Without another collective."""
     program = """

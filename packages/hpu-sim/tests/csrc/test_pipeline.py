@@ -8,7 +8,6 @@ import pytest
 import torch
 from habana_frameworks.torch import hpu
 
-from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("pipelined")
 
 _OUT_OF_BOUNDS: Final = "index 7 is out of bounds"
-_NO_MEMORY: Final = r"^\[Rank:0\] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::12 "
 
 
 def _fail() -> torch.Tensor:
@@ -25,20 +23,13 @@ def _fail() -> torch.Tensor:
     return torch.ones(3, device="hpu")[torch.tensor([7], device="hpu")]
 
 
-def _run_out_of_memory() -> torch.Tensor:
-    """Launch an operator whose execution finds no memory, which an idle device knows before its kernel runs."""
-    x = torch.ones(3, device="hpu")
-    native().wait_for_device()
-    native().fail_allocation(1)
-    return x.exp()
-
-
-def test_an_error_of_an_execution_is_raised_by_the_next_operator() -> None:
+def test_an_error_of_a_kernel_is_raised_by_a_later_operator() -> None:
     """Which does not run."""
     x = torch.zeros(2, device="hpu")
-    _run_out_of_memory()
+    _fail()
+    native().wait_for_device()
 
-    with pytest.raises(RuntimeError, match=_NO_MEMORY):
+    with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
         x.add_(1)
     assert x.tolist() == [0, 0]
 
@@ -74,18 +65,11 @@ _JOINS: Final[dict[str, Callable[[], object]]] = {
 
 @pytest.mark.parametrize("join", _JOINS)
 def test_a_wait_of_the_host_raises_the_error(join: str) -> None:
-    _run_out_of_memory()
-
-    with pytest.raises(RuntimeError, match=_NO_MEMORY):
-        _JOINS[join]()
-
-
-@pytest.mark.parametrize("wait", ["synchronize", "item"])
-def test_an_error_of_a_kernel_is_raised_where_the_host_waits_for_the_device(wait: str) -> None:
     _fail()
+    native().wait_for_device()
 
     with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
-        _JOINS[wait]()
+        _JOINS[join]()
 
 
 def test_the_error_names_its_operator() -> None:
@@ -117,20 +101,12 @@ def test_errors_of_arguments_are_raised_by_their_operator() -> None:
         torch.ones(3, device="hpu") + torch.ones(4, device="hpu")
 
 
-def test_running_out_of_memory_is_late() -> None:
-    x = _run_out_of_memory()
+def test_running_out_of_memory_is_an_error_of_the_call() -> None:
+    x = torch.ones(3, device="hpu")
+    native().fail_allocation(1)
 
-    with pytest.raises(RuntimeError, match=_NO_MEMORY):
-        x.cpu()
-
-
-def test_lazy_mode_has_no_pipeline() -> None:
-    """What is known at the call is raised by it."""
-    machine = runtime.active_config()
-    native().configure(machine.devices, True, machine.memory_bytes, runtime.acquire_device)
-
-    with pytest.raises(RuntimeError, match=_NO_MEMORY):
-        _run_out_of_memory()
+    with pytest.raises(RuntimeError, match=r"^\[Rank:0\] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::12 "):
+        x.exp()
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")

@@ -10,6 +10,7 @@ from habana_frameworks.torch import core as htcore
 from torch.nn import functional
 
 import hpu_sim
+from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ def compilations() -> Callable[[Callable[[], object]], int]:
     htcore.mark_step()
 
     def record(graph: Callable[[], object]) -> int:
-        before = native().stats()["compilations"]
+        before = lifetime_stats()["compilations"]
         graph()
         htcore.mark_step()
-        return native().stats()["compilations"] - before
+        return lifetime_stats()["compilations"] - before
 
     return record
 

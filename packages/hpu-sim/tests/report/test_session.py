@@ -25,17 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Device:
-    """Fake device."""
-
-    def lenience_counts(self) -> dict[str, int]:
-        return {"complex results": 2, "nested coalescings": 0}
-
-
-@pytest.fixture
-def device() -> Iterator[_Device]:
-    """Yield a fake device, whose sessions end with the test."""
-    yield _Device()
+@pytest.fixture(autouse=True)
+def no_listeners() -> Iterator[None]:
+    """End the sessions of a test with it."""
+    yield
     events._listeners.clear()
     events._update()
 
@@ -50,9 +43,9 @@ def _step(optimizer: torch.optim.Optimizer) -> None:
 
 
 @pytest.fixture
-def session(device: _Device, tmp_path: Path) -> Iterator[RecordingSession]:
+def session(tmp_path: Path) -> Iterator[RecordingSession]:
     """Return a session with detail "lines", before the process acquires a device."""
-    session = RecordingSession(tmp_path, "lines", active_config(), device)  # type: ignore[arg-type] # fake
+    session = RecordingSession(tmp_path, "lines", active_config())
     yield session
     session.finish()
 
@@ -81,7 +74,7 @@ def test_process_without_a_device_writes_nothing(session: RecordingSession, tmp_
 
 
 def test_finish_writes_the_final_record(
-    session: RecordingSession, device: _Device, read: Callable[[], RankRecord]
+    session: RecordingSession, read: Callable[[], RankRecord]
 ) -> None:
     session.on_device_acquired(0)
     events.emit(Event("host_sync", "item"))
@@ -113,17 +106,17 @@ def test_forked_child_keeps_the_record_of_its_parent(
     assert read().state == "running"
 
 
-def test_counts_need_no_listener(device: _Device, tmp_path: Path) -> None:
-    RecordingSession(tmp_path, "counts", active_config(), device)  # type: ignore[arg-type] # fake
+def test_counts_need_no_listener(tmp_path: Path) -> None:
+    RecordingSession(tmp_path, "counts", active_config())
 
     assert not _listens_to_the_device()
 
 
 @pytest.mark.parametrize("detail", ["counts", "lines"])
 def test_optimizer_steps_are_counted(
-    detail: Any, device: _Device, tmp_path: Path, read: Callable[[], RankRecord]
+    detail: Any, tmp_path: Path, read: Callable[[], RankRecord]
 ) -> None:
-    session = RecordingSession(tmp_path, detail, active_config(), device)  # type: ignore[arg-type] # fake
+    session = RecordingSession(tmp_path, detail, active_config())
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
     for _ in range(3):
@@ -153,7 +146,7 @@ def test_steps_without_a_device_do_not_count(session: RecordingSession, read: Ca
 
 
 def test_record_is_written_periodically_at_steps(
-    session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
+    session: RecordingSession, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -170,7 +163,7 @@ def test_record_is_written_periodically_at_steps(
 
 
 def test_record_is_written_periodically_at_events(
-    session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
+    session: RecordingSession, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -220,7 +213,7 @@ def test_rank_is_from_the_launcher_without_a_process_group(
 
 
 def test_rank_is_kept_after_the_process_group_is_destroyed(
-    session: RecordingSession, device: _Device, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
+    session: RecordingSession, read: Callable[[], RankRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.on_device_acquired(0)
     with monkeypatch.context() as patch:
@@ -244,21 +237,23 @@ def test_rank_is_kept_after_the_process_group_is_destroyed(
     ],
     ids=["folder", "detail"],
 )
-def test_invalid_variables_raise(variables: dict[str, str], message: str, device: _Device) -> None:
+def test_invalid_variables_raise(variables: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
+        RecordingSession.from_environment(variables, active_config())
 
 
 @pytest.mark.parametrize(("detail", "listens"), [("", True), ("lines", True), ("counts", False)])
-def test_detail_is_lines_by_default(detail: str, listens: bool, device: _Device, tmp_path: Path) -> None:
+def test_detail_is_lines_by_default(detail: str, listens: bool, tmp_path: Path) -> None:
     variables = {"HPU_SIM_REPORT": str(tmp_path), "HPU_SIM_REPORT_DETAIL": detail}
-    RecordingSession.from_environment(variables, active_config(), device)  # type: ignore[arg-type] # fake
+    RecordingSession.from_environment(variables, active_config())
 
     assert _listens_to_the_device() is listens
 
 
 def test_record_counts_what_strict_mode_would_refuse(session: RecordingSession) -> None:
     """Without what did not occur."""
-    record = session.record("running")
+    torch.ones(2, device="hpu").to(torch.complex64)
 
-    assert record.leniences == {"complex results": 2}
+    counts = session.record("running").leniences
+    assert counts["complex results"] > 0
+    assert 0 not in counts.values()

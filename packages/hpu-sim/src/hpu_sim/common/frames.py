@@ -78,6 +78,16 @@ class Frame:
     source: str
     is_user: bool
 
+    @property
+    def location(self) -> str:
+        """Position as ``file:line``."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def name_in_trace(self) -> str:
+        """Name in a trace of torch's profiler, "train.py(12): training_step"."""
+        return f"{self.file}({self.line}): {self.function}"
+
 
 class _SavedFrame(NamedTuple):
     """Position of a frame, with the attributes of a frame that this package reads, but none of its variables."""
@@ -145,20 +155,16 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return installed
 
 
-def program_frame() -> FrameType | None:
+def program_frame() -> Frame | None:
     """Return the innermost frame of the program that this thread runs or, in a backward pass, waits for."""
-    return user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+    frame = user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+    return None if frame is None else describe_frame(frame, frame.f_lineno)
 
 
 def program_line() -> str:
     """Return ``file:line`` of :func:`program_frame`; empty without one."""
     frame = program_frame()
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def name_in_trace(frame: FrameType | None) -> str:
-    """Return the name of a frame in a trace of torch's profiler, "train.py(12): training_step"; empty without one."""
-    return "" if frame is None else f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}"
+    return "" if frame is None else frame.location
 
 
 def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:

@@ -109,7 +109,7 @@ struct DeviceBlock {
 
   void commit() {
     if (!try_commit()) {
-      if (execution_mode() == ExecutionMode::kLater && !has_pipeline()) {
+      if (execution_mode() == ExecutionMode::kLater) {
         wait_for_device(/*keeps_gil=*/false);  // As a card does before it gives up: for ever, if the device hangs.
       }
       throw_out_of_memory(bytes());
@@ -392,13 +392,6 @@ void keep_with(const c10::Storage& hpu, c10::Storage kept) {
 bool has_kept(const c10::Storage& hpu) {
   const auto* block = find_block(hpu);
   return block != nullptr && block->kept;
-}
-
-c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu) {
-  c10::DataPtr data = make_device_ptr(StoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
-  block_of(data).is_committed = true;  // With a charge of nothing.
-  ++stats.num_allocs;
-  return wrap_device_ptr(std::move(data));
 }
 
 c10::Storage cpu_storage(const c10::Storage& hpu) {

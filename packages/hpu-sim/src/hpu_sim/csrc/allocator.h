@@ -86,9 +86,6 @@ c10::Storage reserve(int64_t bytes);
 void keep_with(const c10::Storage& hpu, c10::Storage kept);
 bool has_kept(const c10::Storage& hpu);
 
-// Returns one that counts as no memory.
-c10::Storage wrap_cpu_storage_uncounted(c10::Storage cpu);
-
 // Returns the CPU storage that `hpu` aliases. A storage over foreign memory has none; it gets a temporary one over the
 // same bytes.
 c10::Storage cpu_storage(const c10::Storage& hpu);

@@ -61,8 +61,7 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
       graph_recorder().add_call(copy_operator(), {target, source, false});
     }
   } else if (from_device) {
-    ++counters.d2h_copies;
-    counters.d2h_bytes += num_bytes(source);
+    count(Tally::kD2h, num_bytes(source));
     // On the bridge a copy that does not block is asynchronous into pageable memory as well.
     if (non_blocking && (is_pinned(target.storage().data()) || execution_mode() == ExecutionMode::kLater)) {
       graph_recorder().flush();
@@ -78,8 +77,7 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     if (!non_blocking || is_pinned(source.storage().data())) {
       join_pipeline();
     }
-    ++counters.h2d_copies;
-    counters.h2d_bytes += num_bytes(source);
+    count(Tally::kH2d, num_bytes(source));
   }
 }
 
@@ -166,8 +164,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  ++counters.d2h_copies;
-  counters.d2h_bytes += static_cast<int64_t>(self.element_size());
+  count(Tally::kD2h, static_cast<int64_t>(self.element_size()));
   wait_for_memory(self.storage());
   const auto planned = is_planning() ? std::make_optional(read_element(self)) : std::nullopt;
   record_host_sync(

@@ -152,9 +152,6 @@ class CpuFallbackCall {
       if (!is_view(op_) && (mode_ == ExecutionMode::kDropped ? infer_results(op_, stack_) : prepare_later())) {
         return;
       }
-      if (has_failed_commit_) {
-        join_pipeline();  // There is no memory to run on.
-      }
       wait_for_arguments();
       mode_ = ExecutionMode::kNow;
     }
@@ -166,7 +163,7 @@ class CpuFallbackCall {
     for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
       replace_tensors(stack_[i], [this](at::Tensor tensor) { return as_hpu_output(std::move(tensor)); });
     }
-    if (later_ != nullptr && !has_failed_commit_) {
+    if (later_ != nullptr) {
       enqueue();
     }
   }
@@ -298,31 +295,6 @@ class CpuFallbackCall {
     return tensors;
   }
 
-  // Commits the memory of an argument, or keeps the error: an empty tensor is a handle until the device uses it.
-  void commit_argument(const at::Tensor& tensor) {
-    try {
-      commit(tensor.storage());
-    } catch (const c10::Error&) {
-      if (!has_pipeline()) {
-        throw;
-      }
-      mode_ = ExecutionMode::kDropped;
-      fail_execution();
-    }
-  }
-
-  // As a card does, which waits for running work before it gives up: with a hung device there is no error.
-  void fail_execution() {
-    const char* name = op_.operator_name().name.c_str();
-    const auto error = std::current_exception();
-    has_failed_commit_ = true;
-    if (is_device_busy()) {
-      current_stream()->push(name, [error] { std::rethrow_exception(error); });
-    } else {
-      keep_error(name, error, launching_line());
-    }
-  }
-
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
   int64_t sync_written_args() {
@@ -357,7 +329,7 @@ class CpuFallbackCall {
     }
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
-    commit_argument(tensor);
+    commit(tensor.storage());
     aliased_args_.push_back({tensor, as_cpu_alias(tensor, /*commits=*/false), is_written(argument)});
     return aliased_args_.back().cpu;
   }
@@ -456,31 +428,17 @@ class CpuFallbackCall {
         cpu = cpu.contiguous();
         storage = cpu.storage();
       } else {
-        count_lenience(Lenience::kStridedResult);
+        count(Tally::kStridedResult);
       }
     }
     if (mode_ == ExecutionMode::kNow) {
       round_to_stored(cpu);
     }
-    auto hpu_storage = wrap_result(storage, is_stored_in_half(cpu.scalar_type()));
+    auto hpu_storage = wrap_cpu_storage(storage, is_stored_in_half(cpu.scalar_type()));
     if (op_.schema().returns().size() > 1) {
       output_storages_.emplace_back(std::move(storage), hpu_storage);
     }
     return as_hpu_tensor(std::move(cpu), std::move(hpu_storage));
-  }
-
-  // Returns an hpu storage for a result. If the memory is exhausted, the execution fails, which does not free its
-  // handle.
-  c10::Storage wrap_result(const c10::Storage& cpu, bool is_halved) {
-    if (C10_LIKELY(!has_pipeline())) {
-      return wrap_cpu_storage(cpu, is_halved);
-    }
-    try {
-      return wrap_cpu_storage(cpu, is_halved);
-    } catch (const c10::Error&) {
-      fail_execution();
-      return wrap_cpu_storage_uncounted(cpu);
-    }
   }
 
   const c10::OperatorHandle& op_;
@@ -493,7 +451,6 @@ class CpuFallbackCall {
   at::Generator generator_;
   const c10::Argument* cpu_argument_ = nullptr;
   ExecutionMode mode_ = ExecutionMode::kNow;
-  bool has_failed_commit_ = false;
   bool has_foreign_memory_ = false;
   bool has_mask_index_ = false;
   bool has_low_precision_ = false;

@@ -81,7 +81,7 @@ void check_dtype_on_device(c10::ScalarType dtype, const std::string& op) {
     if (is_strict()) {
       throw_unsupported(op, kComplexText);
     }
-    count_lenience(Lenience::kComplexResult);
+    count(Tally::kComplexResult);
   }
   if (C10_UNLIKELY(is_observed()) && (is_complex || dtype == c10::ScalarType::Double)) {
     notify({"dtype", op, is_complex ? "complex" : "float64"});

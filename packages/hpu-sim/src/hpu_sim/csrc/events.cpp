@@ -29,13 +29,6 @@ void set_listener(Listener listener, int sorts) {
   listening = sorts | (listening & kTimes);
 }
 
-void Counters::reset() {
-  for (auto* counter :
-       {&host_syncs, &h2d_copies, &h2d_bytes, &d2h_copies, &d2h_bytes, &collectives, &collective_bytes}) {
-    counter->store(0);
-  }
-}
-
 void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
   const bool is_later = execution_mode() == ExecutionMode::kLater;
   const auto event = is_later ? current_stream()->record() : StreamEvent{};
@@ -45,7 +38,7 @@ void record_host_sync(const std::string& op, const char* kind, torch::jit::Stack
 }
 
 void announce_host_sync(const std::string& op, const char* kind, torch::jit::Stack values) {
-  ++counters.host_syncs;
+  count(Tally::kHostSync);
   graph_recorder().flush();
   if (is_heard()) {
     notify({kind, op, "", 0, nullptr, {}, std::move(values)});

@@ -55,20 +55,45 @@ inline void notify(const Event& event) {
 
 void set_listener(Listener listener, int sorts);
 
-// Counters behind `hpu_sim.stats()`.
-struct Counters {
-  std::atomic<int64_t> host_syncs{0};
-  std::atomic<int64_t> h2d_copies{0};
-  std::atomic<int64_t> h2d_bytes{0};
-  std::atomic<int64_t> d2h_copies{0};
-  std::atomic<int64_t> d2h_bytes{0};
-  std::atomic<int64_t> collectives{0};
-  std::atomic<int64_t> collective_bytes{0};
-
-  void reset();
+// What is counted since the start of the process, whether or not anybody listens.
+enum class Tally : uint8_t {
+  kHostSync,
+  kH2d,
+  kD2h,
+  kCollective,
+  kGraph,
+  kCompilation,    // recipe cache misses
+  kRecompilation,  // those of a known sequence of operators with new arguments
+  // What the simulator permits and a card does not:
+  kComplexResult,     // a result with a complex dtype
+  kStridedResult,     // a result that a card returns contiguous, so that a `view` of it may fail there or here only
+  kNestedCoalescing,  // startCoalescing within another one
+  kStridesInPlace,    // as_strided_ in lazy mode to strides that are not contiguous
 };
+inline constexpr std::array kTallyNames = {
+    "host_syncs",
+    "h2d_copies",
+    "d2h_copies",
+    "collectives",
+    "graphs",
+    "compilations",
+    "recompilations",
+    "complex results",
+    "results with other strides",
+    "nested coalescings",
+    "changes of strides in place"};
 
-inline Counters counters;
+struct CountAndBytes {
+  std::atomic<int64_t> count{0};
+  std::atomic<int64_t> bytes{0};
+};
+inline std::array<CountAndBytes, kTallyNames.size()> tallies{};
+
+inline void count(Tally tally, int64_t bytes = 0) {
+  auto& counted = tallies[static_cast<size_t>(tally)];
+  counted.count.fetch_add(1, std::memory_order_relaxed);
+  counted.bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
 
 // Records a host-device synchronization caused by `op`, as an event of this kind, with what is known of the values that
 // the host reads. In lazy mode it flushes the graph. Blocks until the current stream has run, and raises a late error.

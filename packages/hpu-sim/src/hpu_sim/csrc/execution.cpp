@@ -118,34 +118,6 @@ bool alerts(const std::string& name) {
   return at::globalContext().deterministicAlgorithms() && names.count(name) != 0;
 }
 
-// Turns torch's flag off for Meta kernels of a plan, on whose threads no other kernels run.
-class NoAlerts {
- public:
-  NoAlerts() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto& context = at::globalContext();
-    if (num_++ == 0) {
-      is_deterministic_ = context.deterministicAlgorithms();
-      only_warns_ = context.deterministicAlgorithmsWarnOnly();
-      context.setDeterministicAlgorithms(false, false);
-    }
-  }
-  ~NoAlerts() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (--num_ == 0) {
-      at::globalContext().setDeterministicAlgorithms(is_deterministic_, only_warns_);
-    }
-  }
-  NoAlerts(const NoAlerts&) = delete;
-  NoAlerts& operator=(const NoAlerts&) = delete;
-
- private:
-  static inline ForkSafeMutex& mutex_ = *new ForkSafeMutex();
-  static inline int num_ = 0;
-  static inline bool is_deterministic_ = false;
-  static inline bool only_warns_ = false;
-};
-
 InferredPtr run_meta_kernel(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const std::vector<at::Tensor>& given) {
   const auto result = std::make_shared<InferredCall>();
@@ -171,10 +143,18 @@ InferredPtr run_meta_kernel(
       value = false;
     }
   }
-  std::optional<NoAlerts> no_alerts;
+  // In a plan, where no other kernel runs meanwhile, without torch's flag.
+  auto& context = at::globalContext();
+  const bool alerts = context.deterministicAlgorithms();
+  const bool only_warns = context.deterministicAlgorithmsWarnOnly();
   if (is_planning()) {
-    no_alerts.emplace();
+    context.setDeterministicAlgorithms(false, only_warns);
   }
+  const auto restore = c10::make_scope_exit([&] {
+    if (is_planning()) {
+      context.setDeterministicAlgorithms(alerts, only_warns);
+    }
+  });
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
   correct_norm(op, arguments, result->results);
   return result;

@@ -54,12 +54,12 @@ void GraphRecorder::flush() {
     if (num_ops_ == 0) {
       return;
     }
-    ++totals_.graphs;
+    count(Tally::kGraph);
     if (recipe_cache_.insert(graph_hash_).second) {
-      ++totals_.compilations;
+      count(Tally::kCompilation);
       compiled = "compilation";
       if (!known_op_hashes_.insert(op_hash_).second) {
-        ++totals_.recompilations;
+        count(Tally::kRecompilation);
         compiled = "recompilation";
       }
     }
@@ -74,16 +74,6 @@ void GraphRecorder::flush() {
   if (compiled != nullptr && start_ns != 0) {
     record_trace_event({"compilation", compiled, start_ns, now_ns(), current_thread_id(), 0});
   }
-}
-
-GraphRecorder::Totals GraphRecorder::totals() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return totals_;
-}
-
-void GraphRecorder::reset_totals() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  totals_ = Totals{};
 }
 
 GraphRecorder& graph_recorder() {

@@ -12,7 +12,7 @@ namespace hpu_sim {
 // from its own thread.
 class GraphRecorder {
  public:
-  // In eager mode nothing is recorded, and all totals stay 0.
+  // In eager mode nothing is recorded.
   void set_lazy(bool lazy) { lazy_.store(lazy); }
   bool lazy() const { return lazy_.load(std::memory_order_relaxed); }
 
@@ -22,29 +22,18 @@ class GraphRecorder {
   // Ends the graph and compiles it on a recipe cache miss. An empty graph does not count.
   void flush();
 
-  struct Totals {
-    int64_t graphs = 0;
-    int64_t compilations = 0;    // recipe cache misses
-    int64_t recompilations = 0;  // misses of a known sequence of operators with new arguments
-  };
-  Totals totals() const;
-
-  // Resets the totals but keeps the recipe cache, as on a card.
-  void reset_totals();
-
  private:
   // Returns a diagnostic for the first operator at which the graph differs from all earlier ones: the cause of the
   // recipe cache miss. Called while the operator is added, because its Python line is on the stack only then.
   std::optional<Event> detect_cache_miss(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
   std::atomic<bool> lazy_{false};
-  mutable ForkSafeMutex mutex_;
+  ForkSafeMutex mutex_;
   int64_t num_ops_ = 0;
   uint64_t op_hash_ = 0;     // of the graph's operators
   uint64_t graph_hash_ = 0;  // of the graph's operators and their arguments: the recipe's key
   std::unordered_set<uint64_t> known_op_hashes_;
   std::unordered_set<uint64_t> recipe_cache_;
-  Totals totals_;
 
   bool has_reported_miss_ = false;
   std::unordered_set<uint64_t> known_prefixes_;               // every value that `graph_hash_` has had

@@ -1,6 +1,5 @@
 #include "hccl.h"
 
-#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "alias.h"
@@ -37,8 +36,7 @@ void record_collective(const char* name, const Tensors& payload) {
   // The other ranks read results of the graph.
   graph_recorder().flush();
   const int64_t bytes = num_bytes(payload);
-  ++counters.collectives;
-  counters.collective_bytes += bytes;
+  count(Tally::kCollective, bytes);
   if (is_heard()) {
     Event event = running_operator == nullptr ? Event{"collective", ""} : *running_operator;
     event.name = name;
@@ -54,13 +52,6 @@ c10::intrusive_ptr<c10d::ProcessGroup> as_cpu_group(const BackendPtr& backend) {
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   return group;
 }
-
-// What a collective has started: gloo's work, and what is left to do after it.
-struct Started {
-  WorkPtr gloo;
-  std::function<void()> on_completed = nullptr;
-};
-using Start = std::function<Started(c10d::Backend&)>;
 
 template <typename Method, typename Options>
 auto by_gloo(Method method, const Options& options) {
@@ -128,8 +119,7 @@ class HcclBackend final : public c10d::Backend {
         Tensors{},
         [options](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
           return gloo.broadcast(received, options);
-        },
-        /*pads=*/true);
+        });
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -160,11 +150,7 @@ class HcclBackend final : public c10d::Backend {
       }
     }
     return exchange(
-        {c10d::OpType::ALLGATHER, "allgather", inputs},
-        outputs,
-        inputs,
-        by_gloo(&c10d::Backend::allgather, options),
-        /*pads=*/true);
+        {c10d::OpType::ALLGATHER, "allgather", inputs}, outputs, inputs, by_gloo(&c10d::Backend::allgather, options));
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
@@ -273,8 +259,7 @@ class HcclBackend final : public c10d::Backend {
         tensors,
         [destination, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& /*received*/, Tensors& sent) {
           return gloo.send(sent, destination, tag);
-        },
-        /*pads=*/true);
+        });
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
@@ -284,8 +269,7 @@ class HcclBackend final : public c10d::Backend {
         Tensors{},
         [source, tag = used_tag(tag)](c10d::Backend& gloo, Tensors& received, Tensors& /*sent*/) {
           return gloo.recv(received, source, tag);
-        },
-        /*pads=*/true);
+        });
   }
 
   WorkPtr recvAnysource(Tensors& /*tensors*/, int /*tag*/) override {
@@ -340,7 +324,7 @@ class HcclBackend final : public c10d::Backend {
             "Coalescing is already in progress. Have you invoked startCoalescing again without endCoalescing. BTW "
             "nested coalesing is not supported.");
       }
-      count_lenience(Lenience::kNestedCoalescing);
+      count(Tally::kNestedCoalescing);
     }
     coalesced_.emplace();
   }
@@ -360,7 +344,6 @@ class HcclBackend final : public c10d::Backend {
     std::string detail = "";  // reduction and root
     Tensors outputs = {};
     Tensors inputs = {};
-    std::function<void()> on_waited = nullptr;
   };
 
   static std::string root_text(int64_t root) { return ", root " + std::to_string(root); }
@@ -409,15 +392,13 @@ class HcclBackend final : public c10d::Backend {
   static Tensors all_of(const TensorLists& lists) { return concat_lists(lists); }
 
   // Launches a collective that copies bits, lists of tensors or lists of these. `run` starts it on gloo, with what it
-  // receives and sends as bytes. `pads`: see `grow_odd_bytes`.
+  // receives and sends as bytes.
   template <typename To, typename From, typename Run>
-  WorkPtr exchange(Call call, const To& outputs, const From& inputs, Run run, bool pads = false) {
+  WorkPtr exchange(Call call, const To& outputs, const From& inputs, Run run) {
     call.outputs = all_of(outputs);
     call.inputs = all_of(inputs);
-    const auto padded = pads && is_strict() ? grow_odd_bytes(concat_lists({call.outputs, call.inputs})) : Tensors{};
     auto to = as_aliases(call.name, outputs);
     auto from = as_aliases(call.name, inputs);
-    call.on_waited = pad_odd_bytes(padded);
     return launch(call, [to, from, run](c10d::Backend& gloo) mutable {
       OutputBuffers buffers;
       auto received = map_tensors(to, [&](const at::Tensor& tensor) { return buffers.add(as_bytes(tensor)); });
@@ -453,93 +434,48 @@ class HcclBackend final : public c10d::Backend {
       record_collective(call.name, call.payload);
     }
     return launched(
-        is_planned() || execution_mode() == ExecutionMode::kDropped
-            ? make_hccl_work(call.type, call.outputs, {}, nullptr, call.on_waited)
-            : enqueue(call, start));
+        is_planned() || execution_mode() == ExecutionMode::kDropped ? make_hccl_work(call.type, call.outputs, {})
+                                                                    : enqueue(call, start));
   }
 
-  // Enqueues a collective in the stream of the communicator, after what the caller's stream has launched.
+  // Enqueues a collective in streams of the communicator, after what the caller's stream has launched. A collective
+  // starts and ends in one stream. A transfer starts although the one before, with another rank, has not ended: it ends
+  // in another stream, and in one of its own if kernels run now, perhaps before that one.
   WorkPtr enqueue(const Call& call, const Start& start) {
     const bool is_now = execution_mode() == ExecutionMode::kNow;
     const bool is_transfer = call.type == c10d::OpType::SEND || call.type == c10d::OpType::RECV;
-    // A collective starts and ends in one stream. A transfer starts although the one before, with another rank, has not
-    // ended: it ends in another stream, and in one of its own if kernels run now, perhaps before that one.
     auto& starting = created(is_transfer ? launches_ : collectives_);
-    const auto own_ending = is_transfer && is_now ? Stream::create() : nullptr;
-    auto& ending = own_ending != nullptr ? *own_ending : is_transfer ? created(transfers_) : starting;
     if (!is_now) {
+      if (graph_recorder().lazy() || is_coalescing()) {
+        communicator_->gloo();  // Its first use holds the host, as in the bridge.
+      }
       starting.wait_for(current_stream()->record());
       for_each_tensor_of(call, [&](const at::Tensor& tensor) { starting.wait_for(pending_event(tensor.storage())); });
     }
-    const auto running = std::make_shared<RunningCollective>(/*raises=*/is_now);
-    const int64_t bytes = num_bytes(call.payload);
-    const bool is_timed = call.type != c10d::OpType::BARRIER;
-    const auto push = [&](Stream& stream, WorkKind kind, std::function<void()> part) {
-      return stream.push(call.name, [running, part = std::move(part)] { running->run(part); }, kind);
-    };
-    if (!is_now && (graph_recorder().lazy() || is_coalescing())) {
-      communicator_->gloo();  // Its first use holds the host, as in the bridge.
-    } else if (!is_now) {
-      push(starting, WorkKind::kWait, [communicator = communicator_] { communicator->gloo(); });
-    }
-    const auto wait = [is_now](c10d::Work& work) {
-      try {
-        work.wait(kNoTimeout);
-      } catch (const std::exception&) {
-        if (!is_now) {
-          stay_stuck();  // HCCL only logs that the connection to a rank has ended.
-        }
-        throw;
-      }
-    };
-    const auto begin = [running = running.get(), is_timed] {
-      if (running->start_ns == 0 && is_timed && is_traced()) {
-        running->start_ns = now_ns();
-      }
-    };
-    if (!is_transfer && getSize() > 1) {
-      const auto compare =
-          [communicator = communicator_, wait, begin, what = description(call), key = signature(call)] {
-            // A rank waits for the others here, which belongs to its collective.
-            begin();
-            compare_ranks(communicator->gloo(), key, what, wait);
-          };
-      push(starting, WorkKind::kWait, compare);
-    }
+    const auto running = std::make_shared<RunningCollective>(communicator_, call.name, /*raises=*/is_now);
+    const std::string key = is_transfer || getSize() == 1 ? "" : signature(call);
+    running->push(starting, WorkKind::kWait, [key, what = description(call)](RunningCollective& collective) {
+      collective.meet(key, what);
+    });
     const auto started =
-        push(starting, WorkKind::kKernel, [communicator = communicator_, running = running.get(), start, begin] {
-          const c10::InferenceMode off(false);
-          // A recorded work of gloo ends on one of gloo's threads. If that is after the end of the profile, torch
-          // writes to an event that it has freed. The bridge's collectives have no such record either.
-          const at::DisableRecordFunctionGuard unrecorded;
-          begin();
-          auto result = start(communicator->gloo());
-          running->gloo = std::move(result.gloo);
-          running->on_completed = std::move(result.on_completed);
-        });
+        running->push(starting, WorkKind::kKernel, [start](RunningCollective& collective) { collective.start(start); });
+    const auto own = is_transfer && is_now ? Stream::create() : nullptr;
+    auto& ending = own != nullptr ? *own : is_transfer ? created(transfers_) : starting;
     ending.wait_for(started);
-    push(ending, WorkKind::kWait, [running = running.get(), wait] { wait(*running->gloo); });
-    const auto event = push(
-        ending, WorkKind::kKernel, [running = running.get(), name = call.name, thread = current_thread_id(), bytes] {
-          const c10::InferenceMode off(false);
-          if (running->on_completed) {
-            running->on_completed();
-          }
-          if (running->start_ns != 0) {
-            record_trace_event({"collective", name, running->start_ns, now_ns(), thread, bytes});
-          }
-          running->gloo.reset();
-          running->on_completed = nullptr;
-        });
+    running->push(ending, WorkKind::kWait, &RunningCollective::wait);
+    const auto event = running->push(
+        ending,
+        WorkKind::kKernel,
+        [is_timed = call.type != c10d::OpType::BARRIER, bytes = num_bytes(call.payload)](
+            RunningCollective& collective) { collective.end(is_timed ? std::make_optional(bytes) : std::nullopt); });
+    if (own != nullptr) {
+      own->close();
+    }
     if (is_now) {
-      ending.push(call.name, [running] { running->finish(); }, WorkKind::kWait);
-    } else {
-      for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
+      return make_hccl_work(call.type, call.outputs, event, running);
     }
-    if (own_ending != nullptr) {
-      own_ending->close();
-    }
-    return make_hccl_work(call.type, call.outputs, event, running, call.on_waited);
+    for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
+    return make_hccl_work(call.type, call.outputs, event);
   }
 
   template <typename Function>
@@ -596,27 +532,16 @@ class HcclBackend final : public c10d::Backend {
       works.push_back(broadcast(part, options));
     }
     if (execution_mode() == ExecutionMode::kLater) {
-      const auto wait = [works] { std::for_each(works.begin(), works.end(), [](const auto& work) { work->wait(); }); };
-      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record(), nullptr, wait);
+      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record());
     }
     return make_coalesced_work(std::move(works));
   }
 #endif
 
-  // The bridge checks the reduction in the thread that executes. Returns the work of a collective that never runs, on
-  // any rank; null if HCCL has the reduction.
-  WorkPtr failed_late(const Call& call, const c10d::ReduceOp& op) {
-    try {
-      if (!is_planned()) {
-        check_reduction(call.name, op);
-      }
-      return nullptr;
-    } catch (const c10::Error&) {
-      if (!has_pipeline()) {
-        throw;
-      }
-      keep_error(call.name, std::current_exception(), launching_line());
-      return launched(make_hccl_work(call.type, call.outputs, {}));
+  // A plan takes any reduction, and notes those that HCCL refuses.
+  void check_reduction_here(const char* name, const c10d::ReduceOp& op) const {
+    if (!is_planned()) {
+      check_reduction(name, op);
     }
   }
 
@@ -626,9 +551,7 @@ class HcclBackend final : public c10d::Backend {
     const c10d::ReduceOp& op = options.reduceOp;
     call.outputs = call.payload;
     call.detail = reduction_text(op) + call.detail;
-    if (auto failed = failed_late(call, op)) {
-      return failed;
-    }
+    check_reduction_here(call.name, op);
     auto aliases = as_aliases(call.name, call.outputs);
     for (auto& tensor : aliases) {
       if (is_planned() && has_values(tensor) && op == c10d::ReduceOp::SUM) {
@@ -654,9 +577,7 @@ class HcclBackend final : public c10d::Backend {
     call.outputs = outputs;
     call.inputs = concat_lists(inputs);
     call.detail = reduction_text(options.reduceOp);
-    if (auto failed = failed_late(call, options.reduceOp)) {
-      return failed;
-    }
+    check_reduction_here(call.name, options.reduceOp);
     auto to = as_aliases(call.name, outputs);
     auto from = as_aliases(call.name, inputs);
     check_reduce_scatter(call.name, to, from, getSize());

@@ -150,33 +150,6 @@ std::function<void()> OutputBuffers::copy_back() const {
   };
 }
 
-Tensors grow_odd_bytes(const Tensors& tensors) {
-  Tensors padded;
-  for (const auto& tensor : tensors) {
-    if (is_hpu_tensor(tensor) && tensor.element_size() == 1 && tensor.numel() % 2 == 1 && tensor.is_contiguous()) {
-      grow_storage(tensor.storage(), static_cast<size_t>(tensor.storage_offset() + tensor.numel() + 1));
-      padded.push_back(tensor);
-    }
-  }
-  return padded;
-}
-
-std::function<void()> pad_odd_bytes(const Tensors& tensors) {
-  if (tensors.empty()) {
-    return nullptr;
-  }
-  std::vector<std::vector<int64_t>> sizes;
-  for (const auto& tensor : tensors) {
-    sizes.push_back(tensor.sizes().vec());
-    tensor.unsafeGetTensorImpl()->set_sizes_contiguous({tensor.numel() + 1});
-  }
-  return [padded = tensors, sizes = std::move(sizes)] {
-    for (size_t i = 0; i < padded.size(); ++i) {
-      padded[i].unsafeGetTensorImpl()->set_sizes_contiguous(sizes[i]);
-    }
-  };
-}
-
 Reduction make_allreduce(const Tensors& tensors) {
   for (const auto& tensor : tensors) {
     narrow_to_stored(tensor);

@@ -68,12 +68,6 @@ class OutputBuffers {
   Tensors buffers_;
 };
 
-// The element that the bridge adds to tensors with an odd number of one-byte elements until their collective is waited
-// for. The first function grows their memory, before the tensors are aliased, and returns them; the second one adds the
-// elements, and returns a function that restores the sizes; empty if there are none.
-Tensors grow_odd_bytes(const Tensors& tensors);
-std::function<void()> pad_odd_bytes(const Tensors& tensors);
-
 // The dtypes that HCCL reduces without conversion.
 enum class NativeReduceDtypes {
   kFloats,         // float32 and bfloat16: allreduce and reduce

@@ -87,31 +87,11 @@ std::vector<int64_t> storage_numbers(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-std::map<std::string, int64_t> stats() {
-  const auto& counters = hpu_sim::counters;
-  const auto graphs = hpu_sim::graph_recorder().totals();
-  auto memory = hpu_sim::memory_stats();
-  return {
-      {"graphs", graphs.graphs},
-      {"compilations", graphs.compilations},
-      {"recompilations", graphs.recompilations},
-      {"host_syncs", counters.host_syncs},
-      {"h2d_copies", counters.h2d_copies},
-      {"h2d_bytes", counters.h2d_bytes},
-      {"d2h_copies", counters.d2h_copies},
-      {"d2h_bytes", counters.d2h_bytes},
-      {"collectives", counters.collectives},
-      {"collective_bytes", counters.collective_bytes},
-      {"allocated_bytes", memory["in_use"]},
-      {"peak_bytes", memory["max_in_use"]},
-      {"lifetime_peak_bytes", memory["lifetime_max_in_use"]},
-  };
-}
-
-std::map<std::string, int64_t> lenience_counts() {
-  std::map<std::string, int64_t> result;
-  for (size_t i = 0; i < hpu_sim::leniences.size(); ++i) {
-    result[hpu_sim::kLenienceNames[i]] = hpu_sim::leniences[i];
+// Counts and bytes by their names.
+std::map<std::string, std::pair<int64_t, int64_t>> tallies() {
+  std::map<std::string, std::pair<int64_t, int64_t>> result;
+  for (size_t i = 0; i < hpu_sim::tallies.size(); ++i) {
+    result[hpu_sim::kTallyNames[i]] = {hpu_sim::tallies[i].count, hpu_sim::tallies[i].bytes};
   }
   return result;
 }
@@ -134,12 +114,6 @@ std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
 
 c10::Stream stream_with(int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, hpu_sim::kDevice, id);
-}
-
-void reset_stats() {
-  hpu_sim::counters.reset();
-  hpu_sim::graph_recorder().reset_totals();
-  hpu_sim::reset_peak_memory();
 }
 
 }  // namespace
@@ -173,7 +147,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("is_strict", &hpu_sim::is_strict);
   m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
-  m.def("lenience_counts", &lenience_counts);
   m.def("set_locator", [](py::function locate) {
     *locator_function = std::move(locate);
     hpu_sim::locate = &call_function<std::string, &locator_function>;
@@ -193,8 +166,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("finish_collectives", &hpu_sim::finish_collectives, py::call_guard<py::gil_scoped_release>());
   m.def("mark_step", [] { hpu_sim::graph_recorder().flush(); });
   m.def("synchronize", &hpu_sim::synchronize_device);  // As the bridge, it keeps Python's lock.
-  m.def("stats", &stats);
-  m.def("reset_stats", &reset_stats);
+  m.def("tallies", &tallies);
   m.def("start_device_trace", &hpu_sim::start_device_trace);
   m.def("stop_device_trace", &stop_device_trace);
   m.def("memory_stats", &hpu_sim::memory_stats);

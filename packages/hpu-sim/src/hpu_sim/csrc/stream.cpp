@@ -386,10 +386,6 @@ void note_progress() {
   ++device().num_done;
 }
 
-bool has_pipeline() {
-  return execution_mode() == ExecutionMode::kLater && !graph_recorder().lazy();
-}
-
 void keep_error(const char* op, std::exception_ptr error, const std::string& line) {
   std::string message;
   try {

@@ -154,12 +154,9 @@ void exit_at_interrupt();
 // Counts as progress, for waits that Synapse does not watch.
 void note_progress();
 
-// Late errors of operators: those of a kernel, or of an execution that finds no memory. They reach the program at its
-// next operator, or where the host joins; on a card up to three operators later. The simulator says which operator
-// failed, and in strict mode which line launched it; a card cannot.
-
-// Returns whether errors come late: in lazy mode, those that are known at the call are raised by it.
-bool has_pipeline();
+// Late errors: those of kernels. They reach the program at its next operator, or where the host joins; on a card up to
+// three operators later, and so does that there is no memory, which here is an error of the call. The simulator says
+// which operator failed, and in strict mode which line launched it; a card cannot.
 
 // Keeps an error of `op`, launched by `line`. The newest replaces an older one.
 void keep_error(const char* op, std::exception_ptr error, const std::string& line);

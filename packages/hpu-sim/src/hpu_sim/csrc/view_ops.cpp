@@ -23,7 +23,7 @@ const at::Tensor& as_strided_(
       throw_unsupported(
           "aten::as_strided_", "as_strided_ called with strides creating non-contiguous output tensor not supported");
     }
-    count_lenience(Lenience::kStridesInPlace);
+    count(Tally::kStridesInPlace);
   }
   at::native::setStrided(self, size, stride, offset.value_or(self.storage_offset()));
   return self;

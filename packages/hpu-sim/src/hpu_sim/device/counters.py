@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from hpu_sim.device.runtime import native
@@ -21,9 +22,20 @@ STATS: Final = (
     "peak_bytes",
 )
 
-# A reset zeroes these. The two of memory are states.
-_COUNTERS: Final = (*STATS[:-2], "compilations")
-_totals_at_reset: dict[str, int] = {}
+# Names of what the device permits and a card does not, in `csrc/events.h`.
+_LENIENCES: Final = ("complex results", "results with other strides", "nested coalescings", "changes of strides in place")
+
+_at_reset: Counter[str] = Counter()
+
+
+def _counted() -> Counter[str]:
+    """Return what the device has counted since the start of the process, and the memory in use."""
+    tallies = native().tallies()
+    counted = Counter({name: count for name, (count, _) in tallies.items()})
+    for name in ("h2d", "d2h"):
+        counted[f"{name}_bytes"] = tallies[f"{name}_copies"][1]
+    counted["collective_bytes"] = tallies["collectives"][1]
+    return counted
 
 
 def stats() -> dict[str, int]:
@@ -46,8 +58,13 @@ def stats() -> dict[str, int]:
     Raises:
         RuntimeError: If the simulator is not active.
     """
-    counters = native().stats()
-    return {name: counters[name] for name in STATS}
+    counted, memory = _counted(), native().memory_stats()
+    counted.subtract(_at_reset)
+    return {name: counted[name] for name in STATS[:-2]} | _memory(memory["in_use"], memory["max_in_use"])
+
+
+def _memory(in_use: int, peak: int) -> dict[str, int]:
+    return {"allocated_bytes": in_use, "peak_bytes": peak}
 
 
 def lifetime_stats() -> dict[str, int]:
@@ -56,12 +73,17 @@ def lifetime_stats() -> dict[str, int]:
     Raises:
         RuntimeError: If the simulator is not active.
     """
-    counters = native().stats()
-    totals = {name: counters[name] for name in (*STATS, "compilations")}
-    totals.update({name: counters[name] + _totals_at_reset.get(name, 0) for name in _COUNTERS})
+    counted, memory = _counted(), native().memory_stats()
     # The device keeps this peak itself, because a program can also reset the peak through torch.hpu.
-    totals["peak_bytes"] = counters["lifetime_peak_bytes"]
-    return totals
+    return {name: counted[name] for name in (*STATS[:-2], "compilations")} | _memory(
+        memory["in_use"], memory["lifetime_max_in_use"]
+    )
+
+
+def leniences() -> dict[str, int]:
+    """Return how often this process did what strict mode refuses or changes, by name, without zeros."""
+    counted = _counted()
+    return {name: counted[name] for name in _LENIENCES if counted[name]}
 
 
 def reset_stats() -> None:
@@ -70,6 +92,6 @@ def reset_stats() -> None:
     Raises:
         RuntimeError: If the simulator is not active.
     """
-    totals = lifetime_stats()
-    native().reset_stats()
-    _totals_at_reset.update({name: totals[name] for name in _COUNTERS})
+    _at_reset.clear()
+    _at_reset.update(_counted())
+    native().reset_peak_memory()

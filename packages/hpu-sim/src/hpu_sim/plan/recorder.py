@@ -225,8 +225,7 @@ class PlanRecorder(OperationRecorder):
         if not self._is_recording:
             return
         frame = frames.program_frame()
-        found = None if frame is None else frames.describe_frame(frame, frame.f_lineno)
-        location, source = ("", "") if found is None else (f"{found.file}:{found.line}", found.source)
+        location, source = ("", "") if frame is None else (frame.location, frame.source)
         assumed = "" if value is None else repr(value)
         count = self._host_reads[location, name].count + 1 if (location, name) in self._host_reads else 1
         self._host_reads[location, name] = HostRead(location, source, name, assumed, count)
@@ -235,7 +234,7 @@ class PlanRecorder(OperationRecorder):
                 f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
-        self.record_sync(frames.name_in_trace(frame))
+        self.record_sync("" if frame is None else frame.name_in_trace)
 
     def on_communication(self, tensor: torch.Tensor) -> None:
         """Count the memory of a collective's tensor as communication."""

@@ -129,7 +129,7 @@ def _initialize(config: SimConfig) -> None:
     if os.environ.get(REPORT_VARIABLE):
         from hpu_sim.report.session import RecordingSession
 
-        session = RecordingSession.from_environment(os.environ, config, native)
+        session = RecordingSession.from_environment(os.environ, config)
         runtime.call_when_acquired(session.on_device_acquired)
         session.start()
     # The program's handlers come first: the bridge waits for the device in one of C.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from hpu_sim.common import frames
 from hpu_sim.device import events
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
-from hpu_sim.device.counters import lifetime_stats
+from hpu_sim.device.counters import leniences, lifetime_stats
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
 from hpu_sim.report.schema import Machine, RankRecord
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from hpu_sim.device.config import SimConfig
     from hpu_sim.device.events import Event
-    from hpu_sim.device.native import Native
     from hpu_sim.report.schema import Detail
     from hpu_sim.report.step_clock import StepClock
 
@@ -52,18 +51,17 @@ class RecordingSession:
     There is one session per process. A forked child starts its own.
     """
 
-    def __init__(self, folder: Path, detail: Detail, config: SimConfig, device: Native) -> None:
+    def __init__(self, folder: Path, detail: Detail, config: SimConfig) -> None:
         self._folder = folder
         self._detail: Detail = detail
         self._config = config
-        self._device = device
         self._forked = False
         self._end_listening: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
         self._reset()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], config: SimConfig, device: Native) -> Self:
+    def from_environment(cls, environment: Mapping[str, str], config: SimConfig) -> Self:
         """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
 
         Raises:
@@ -76,7 +74,7 @@ class RecordingSession:
         if detail not in {"counts", "lines"}:
             raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
         level: Detail = "counts" if detail == "counts" else "lines"
-        return cls(Path(folder), level, config, device)
+        return cls(Path(folder), level, config)
 
     def _reset(self) -> None:
         self._stop_listening()
@@ -216,7 +214,7 @@ class RecordingSession:
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
             predicted=None if self._clock is None else self._clock.predicted,
-            leniences={name: count for name, count in self._device.lenience_counts().items() if count},
+            leniences=leniences(),
         )
 
 

@@ -180,4 +180,5 @@ class StepClock(OperationRecorder):
     def on_read(self, name: str, value: Any) -> None:
         """Record that the host waits for a value, or for a copy."""
         del name, value
-        self.record_sync(frames.name_in_trace(frames.program_frame()))
+        frame = frames.program_frame()
+        self.record_sync("" if frame is None else frame.name_in_trace)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def count_compilations(number: int) -> None:
 
 
 def _recipe_cache() -> dict[str, int]:
-    counters = native().stats()
+    counters = lifetime_stats()
     return {"TotalHit": counters["graphs"] - counters["compilations"], "TotalMiss": counters["compilations"]}
 
 
@@ -42,11 +44,6 @@ def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
 def _format_cpu_fallback(counts: dict[str, int]) -> list[tuple[str, Any]]:
     fallbacks = {op: count for op, count in counts.items() if count}
     return [("TotalNumber", sum(fallbacks.values())), ("FallbackOps", fallbacks)]
-
-
-def _format_memory_defragmentation(counts: dict[str, int]) -> list[tuple[str, Any]]:
-    # Memory does not fragment here.
-    return [(name, counts["TotalNumber"]) for name in ("TotalNumber", "TotalSuccessful", "AvgTime", "MaxTime")]
 
 
 def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
@@ -62,11 +59,10 @@ def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
 # Functions that read the counts of a metric, and format them.
 _METRICS: Final[dict[str, tuple[_Read, _Format]]] = {
     "graph_compilation": (
-        lambda: {"TotalNumber": native().stats()["compilations"] + _dynamo_compilations},
+        lambda: {"TotalNumber": lifetime_stats()["compilations"] + _dynamo_compilations},
         _format_graph_compilation,
     ),
     "cpu_fallback": (lambda: native().cpu_placement_counts(), _format_cpu_fallback),
-    "memory_defragmentation": (lambda: {"TotalNumber": 0}, _format_memory_defragmentation),
 }
 _CACHE_METRICS: Final[dict[str, tuple[_Read, _Format]]] = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
@@ -78,7 +74,7 @@ class Metric:
         self._name = name
         self._read = read
         self._format_stats = format_stats
-        self._counts: dict[str, int] = dict.fromkeys(read(), 0)
+        self._counts: Counter[str] = Counter()
         self._baseline: dict[str, int] | None = None
 
     def name(self) -> str:
@@ -97,7 +93,7 @@ class Metric:
 
     def reset(self) -> None:
         """Reset the counts to zero."""
-        self._counts = dict.fromkeys(self._counts, 0)
+        self._counts.clear()
         if self._baseline is not None:
             self._baseline = self._read()
 
@@ -107,15 +103,11 @@ class Metric:
         return self._format_stats(self._counts)
 
     def _collect(self) -> None:
-        if self._baseline is None:
-            return
-        now = self._read()
-        for key, value in now.items():
-            # `hpu_sim.reset_stats()` zeroes the device's counters, below the baseline.
-            # An operator has no count before its first CPU fallback.
-            baseline = self._baseline.get(key, 0)
-            self._counts[key] = self._counts.get(key, 0) + (value - baseline if value >= baseline else value)
-        self._baseline = now
+        if self._baseline is not None:
+            now = self._read()
+            self._counts.update(now)
+            self._counts.subtract(self._baseline)
+            self._baseline = now
 
 
 def _available_metrics() -> dict[str, tuple[_Read, _Format]]:
@@ -137,8 +129,8 @@ def metric_global(name: str) -> Metric | None:
     """Return the metric that counts since the import of the bridge; None for an unknown name.
 
     Args:
-        name: ``"graph_compilation"``, ``"cpu_fallback"``, ``"memory_defragmentation"``, or ``"recipe_cache"`` if
-            ``PT_HPU_ENABLE_CACHE_METRICS`` was set during the import.
+        name: ``"graph_compilation"``, ``"cpu_fallback"``, or ``"recipe_cache"`` if ``PT_HPU_ENABLE_CACHE_METRICS`` was
+            set during the import.
     """
     return _global_metrics.get(name)
 
