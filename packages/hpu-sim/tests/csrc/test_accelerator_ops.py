@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -12,23 +10,6 @@ def test_an_output_is_resized() -> None:
     output = torch.ops.aten._resize_output_(torch.empty(0, device="hpu"), [2, 3], torch.device("hpu"))
 
     assert output.shape == (2, 3)
-
-
-@pytest.mark.usefixtures("eager_mode")
-def test_results_of_unique_that_are_not_asked_for_are_none_in_eager_mode() -> None:
-    x = torch.tensor([1, 1, 2], device="hpu")
-
-    results: Any = torch._unique2(x, True, False, False)
-
-    assert results[0].tolist() == [1, 2]
-    assert results[1:] == (None, None)
-
-
-@pytest.mark.usefixtures("eager_mode")
-def test_results_of_unique_that_are_asked_for_are_there() -> None:
-    values, inverse, counts = torch.tensor([1, 1, 2], device="hpu").unique(return_inverse=True, return_counts=True)
-
-    assert (values.tolist(), inverse.tolist(), counts.tolist()) == ([1, 2], [0, 0, 1], [2, 1])
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

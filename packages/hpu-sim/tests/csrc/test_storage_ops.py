@@ -26,14 +26,13 @@ def _set(tensor: Any, *arguments: Any) -> torch.Tensor:
     [
         (_set, "aten::set_"),
         (lambda x: _set(x, torch.ones(3, device="hpu")), "aten::set_"),
-        (lambda x: torch.ops.aten._copy_from(x, torch.ones(2)), "aten::_copy_from"),
         pytest.param(
             lambda x: x.untyped_storage().resize_(0),
             "UntypedStorage.resize_",
             marks=pytest.mark.needs_torch("2.3", "storages of this device that Python resizes"),
         ),
     ],
-    ids=["set_", "set_ to a tensor", "_copy_from", "resize of a storage"],
+    ids=["set_", "set_ to a tensor", "resize of a storage"],
 )
 def test_lazy_mode_refuses_what_the_bridge_has_in_eager_mode_only(
     call: Callable[[torch.Tensor], object], op: str

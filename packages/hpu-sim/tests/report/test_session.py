@@ -73,9 +73,7 @@ def test_process_without_a_device_writes_nothing(session: RecordingSession, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_finish_writes_the_final_record(
-    session: RecordingSession, read: Callable[[], RankRecord]
-) -> None:
+def test_finish_writes_the_final_record(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
     session.on_device_acquired(0)
     events.emit(Event("host_sync", "item"))
     session.finish()
@@ -113,9 +111,7 @@ def test_counts_need_no_listener(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("detail", ["counts", "lines"])
-def test_optimizer_steps_are_counted(
-    detail: Any, tmp_path: Path, read: Callable[[], RankRecord]
-) -> None:
+def test_optimizer_steps_are_counted(detail: Any, tmp_path: Path, read: Callable[[], RankRecord]) -> None:
     session = RecordingSession(tmp_path, detail, active_config())
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)

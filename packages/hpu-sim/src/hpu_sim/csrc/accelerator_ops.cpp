@@ -4,7 +4,6 @@
 
 #include "common.h"
 #include "cpu_fallback.h"
-#include "graph.h"
 
 namespace hpu_sim {
 namespace {
@@ -35,28 +34,10 @@ void run_integers_in_float32(const c10::OperatorHandle& op, torch::jit::Stack* s
   torch::jit::push(*stack, is_written(arguments[0]) ? self.copy_(wide) : result.to(self.scalar_type()));
 }
 
-// In eager mode, results that are not asked for are None instead of empty.
-void unique2(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const size_t size = stack->size();
-  const bool returns_inverse = (*stack)[size - 2].toBool();
-  const bool returns_counts = (*stack)[size - 1].toBool();
-  cpu_fallback(op, stack);
-  if (graph_recorder().lazy()) {
-    return;
-  }
-  if (!returns_inverse) {
-    (*stack)[stack->size() - 2] = at::Tensor();
-  }
-  if (!returns_counts) {
-    (*stack)[stack->size() - 1] = at::Tensor();
-  }
-}
-
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   // In parts, which draw from the device's generator; in one, it would draw from the CPU's default one.
   m.impl("native_dropout", &at::native::native_dropout_cpu);
   m.impl("_resize_output_", &resize_output);
-  m.impl("_unique2", torch::CppFunction::makeFromBoxedFunction<&unique2>());
   for (const char* name : {"histc", "uniform_", "lerp.Scalar", "lerp.Tensor", "lerp_.Scalar", "lerp_.Tensor"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_integers_in_float32>());
   }

@@ -151,18 +151,6 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
-at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
-  check_not_lazy("aten::_copy_from", "call `copy_`");
-  at::Tensor result = target;
-  return copy_(result, source, non_blocking);
-}
-
-at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
-  target.resize_(source.sizes());
-  at::Tensor result = target;
-  return copy_(result, source, /*non_blocking=*/false);
-}
-
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   count(Tally::kD2h, static_cast<int64_t>(self.element_size()));
   wait_for_memory(self.storage());
@@ -178,8 +166,6 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 TORCH_LIBRARY_IMPL(aten, HPU, m) {
   m.impl("copy_", &copy_);
-  m.impl("_copy_from", &copy_from);
-  m.impl("_copy_from_and_resize", &copy_from_and_resize);
   m.impl("_local_scalar_dense", &local_scalar_dense);
 #if HPU_SIM_TORCH >= 201
   // Copies one by one: as on every accelerator, the sources may be CPU tensors.

@@ -16,10 +16,6 @@
 namespace hpu_sim {
 namespace {
 
-bool are_equal(const std::vector<int64_t>& values) {
-  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
-}
-
 int64_t num_bytes(const Tensors& tensors) {
   int64_t bytes = 0;
   for (const auto& tensor : tensors) {
@@ -139,11 +135,6 @@ class HcclBackend final : public c10d::Backend {
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-#if HPU_SIM_TORCH >= 201
-    if (outputs.size() == 1 && !are_equal(numels(outputs.front()))) {
-      return allgather_uneven(outputs.front(), inputs.front());
-    }
-#endif
     for (size_t i = 0; is_planned() && i < outputs.size(); ++i) {
       for (const auto& output : outputs[i]) {
         give_value(output, inputs[i]);
@@ -517,26 +508,6 @@ class HcclBackend final : public c10d::Backend {
     coalesced_.reset();
     return works;
   }
-
-#if HPU_SIM_TORCH >= 201
-  // Gloo gathers tensors of one size only. As torch does for NCCL, one broadcast per rank gathers others.
-  WorkPtr allgather_uneven(const Tensors& outputs, const at::Tensor& input) {
-    std::vector<WorkPtr> works;
-    for (int root = 0; root < getSize(); ++root) {
-      Tensors part{outputs[root]};
-      if (root == getRank()) {
-        part.front().copy_(input);
-      }
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      works.push_back(broadcast(part, options));
-    }
-    if (execution_mode() == ExecutionMode::kLater) {
-      return make_hccl_work(c10d::OpType::ALLGATHER, outputs, collectives_->record());
-    }
-    return make_coalesced_work(std::move(works));
-  }
-#endif
 
   // A plan takes any reduction, and notes those that HCCL refuses.
   void check_reduction_here(const char* name, const c10d::ReduceOp& op) const {

@@ -1,4 +1,4 @@
-"""``htexp``: facts of the device's generation, without acquiring a device, and tools for dynamic shapes."""
+"""``htexp``: facts of the device's generation, without acquiring a device."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import enum
 from typing import TYPE_CHECKING, Final
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch.utils.experimental import detect_recompilation
-from habana_frameworks.torch.utils.experimental.detect_recompilation import detect_recompilation_auto_model
 from hpu_sim.device.runtime import active_config
 
 if TYPE_CHECKING:
@@ -17,8 +15,6 @@ __all__ = [
     "_data_ptr",
     "_get_device_type",
     "_is_fp16_supported",
-    "detect_recompilation",
-    "detect_recompilation_auto_model",
     "hpu",
     "synDeviceType",
 ]
