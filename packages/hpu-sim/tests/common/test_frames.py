@@ -20,6 +20,7 @@ from hpu_sim.common.frames import (
     describe_stack,
     event_frame,
     innermost_program_line,
+    program_frame,
     program_line,
     save,
     user_frame,
@@ -212,6 +213,8 @@ def test_search_for_a_backward_pass_keeps_no_frame() -> None:
 
 
 def test_line_of_the_program_is_that_of_the_caller() -> None:
-    line, expected = program_line(), sys._getframe().f_lineno
+    line, frame, expected = program_line(), program_frame(), sys._getframe().f_lineno
 
-    assert line == f"{__file__}:{expected}"
+    assert frame is not None
+    assert line == frame.location == f"{__file__}:{expected}"
+    assert frame.name_in_trace == f"{__file__}({expected}): {sys._getframe().f_code.co_name}"

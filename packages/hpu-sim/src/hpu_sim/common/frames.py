@@ -155,16 +155,20 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return installed
 
 
+def _program_frame() -> FrameType | None:
+    return user_frame(backward_caller_frame() or sys._getframe(1).f_back)  # noqa: SLF001 - `inspect` is slow
+
+
 def program_frame() -> Frame | None:
     """Return the innermost frame of the program that this thread runs or, in a backward pass, waits for."""
-    frame = user_frame(backward_caller_frame() or sys._getframe().f_back)  # noqa: SLF001 - `inspect` is slow
+    frame = _program_frame()
     return None if frame is None else describe_frame(frame, frame.f_lineno)
 
 
 def program_line() -> str:
-    """Return ``file:line`` of :func:`program_frame`; empty without one."""
-    frame = program_frame()
-    return "" if frame is None else frame.location
+    """Return ``file:line`` of :func:`program_frame`, for every launch; empty without one."""
+    frame = _program_frame()
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:
