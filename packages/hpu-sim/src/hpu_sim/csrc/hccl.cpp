@@ -307,8 +307,7 @@ class HcclBackend final : public c10d::Backend {
   // Outside of strict mode the next start therefore drops what was launched before, whose works the caller has.
   void startCoalescing() override {
     ensure_acquired();
-    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
-    if (coalesced_.has_value()) {
+    if (is_coalescing()) {
       if (is_strict()) {
         throw_unsupported(
             "startCoalescing",
@@ -317,6 +316,7 @@ class HcclBackend final : public c10d::Backend {
       }
       count(Tally::kNestedCoalescing);
     }
+    const std::lock_guard<std::mutex> lock(coalesced_mutex_);
     coalesced_.emplace();
   }
 
