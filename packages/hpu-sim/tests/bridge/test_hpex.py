@@ -17,7 +17,6 @@ from habana_frameworks.torch.hpex.kernels import (
     RotaryPosEmbeddingHelperV3,
     RotaryPosEmbeddingMode,
     apply_rotary_pos_emb,
-    fp8_fused_sdpa,
 )
 from habana_frameworks.torch.hpex.normalization import FusedClipNorm, FusedRMSNorm, RmsNormBwdMode
 from torch.nn import functional
@@ -208,18 +207,6 @@ def test_attention_in_python_is_the_same() -> None:
     heads = _heads()
 
     assert torch.equal(PySDPA.apply(*heads, None, 0.0, True), FusedSDPA.apply(*heads, None, 0.0, True))
-
-
-@pytest.mark.needs_torch("2.1", "float8")
-def test_float8_attention_returns_output_and_maxima() -> None:
-    """Quantizers measure with it before they know a scale, on tensors in any dtype."""
-    query, key, value = _heads()
-    probabilities = (query @ key.mT * 0.5).softmax(-1)
-
-    output, amax_s, amax_o = fp8_fused_sdpa(query, key, value, softmax_mode="fast", is_amax_s=True)
-
-    torch.testing.assert_close(output, probabilities @ value)
-    assert (amax_s, amax_o.numel()) == (probabilities.max(), 0)
 
 
 @pytest.mark.needs_torch("2.1", "float8")

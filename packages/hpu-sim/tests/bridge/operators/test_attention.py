@@ -83,25 +83,3 @@ def test_dropout_of_attention_keeps_the_mean() -> None:
     factors = weights / (query @ key.mT * _SCALE).softmax(-1)
     torch.testing.assert_close(factors.round(), factors)
     assert set(factors.round().unique().tolist()) == {0, 2}
-
-
-@pytest.mark.needs_torch("2.1", "float8")
-@pytest.mark.parametrize("is_scalar", [False, True])
-def test_recomputed_float8_attention_has_six_results(is_scalar: bool) -> None:
-    """With a scale of the output it is in float8."""
-    heads = [head.to(torch.float8_e4m3fn) for head in _heads()]
-    numbers = (0.5, 2.0, 0.25, 64.0, 8.0, 1 / 64)
-    scales = numbers if is_scalar else [torch.tensor(each, device="hpu") for each in numbers]
-    query, key, value = (head.float() * by for head, by in zip(heads, numbers[:3], strict=True))
-    scores = query @ key.mT * _SCALE
-
-    output, maximum, reciprocal, _, amax_s, amax_o = torch.ops.hpu.fp8_sdpa_recomp_fwd(
-        *heads, None, 0.0, _SCALE, False, True, "None", *scales, True, True, None, "None"
-    )
-
-    expected = scores.softmax(-1) @ value
-    assert output.dtype == torch.float8_e4m3fn
-    torch.testing.assert_close(output.float() / 8, expected, rtol=0.15, atol=0.02)
-    torch.testing.assert_close(maximum, scores.amax(-1, keepdim=True))
-    torch.testing.assert_close((scores - maximum).exp() * reciprocal, scores.softmax(-1))
-    torch.testing.assert_close((amax_s, amax_o), (scores.softmax(-1).max(), expected.abs().max()), rtol=0.1, atol=0.02)

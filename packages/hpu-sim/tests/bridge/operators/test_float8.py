@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional
 
 pytestmark = pytest.mark.needs_torch("2.1", "float8")
 
@@ -97,51 +96,3 @@ def test_a_matrix_product(scales: tuple[Any, Any], trans: bool) -> None:
     columns = torch.rand(5)
     arguments = (left, False, right, False, None, torch.float32, None, columns.to("hpu"))
     torch.testing.assert_close(torch.ops.hpu.fp8_gemm_v2(*arguments, B_scale_shape=[1, 5]).cpu(), product * columns)
-
-
-@pytest.mark.parametrize("scales", [(2.0, 0.25), (torch.tensor(2.0), torch.tensor([0.25, 0.5, 1.0, 2.0]))])
-def test_a_convolution(scales: tuple[Any, Any]) -> None:
-    """A weight may have one scale per output channel."""
-    images, wide_images = _float8(2, 3, 6, 6)
-    kernels, wide_kernels = _float8(4, 3, 3, 3)
-    bias = torch.randn(4)
-    factor = scales[0] * scales[1]
-    expected = functional.conv2d(wide_images, wide_kernels, stride=2, padding=1)
-    expected = expected * (factor.reshape(-1, 1, 1) if isinstance(factor, torch.Tensor) else factor)
-    given = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in scales]
-
-    output = torch.ops.hpu.conv2d_fp8(images, kernels, bias.to("hpu"), [2, 2], [1, 1], [1, 1], 1, torch.float32, *given)
-
-    torch.testing.assert_close(output.cpu(), expected + bias.reshape(-1, 1, 1), rtol=1e-5, atol=1e-5)
-
-
-def test_a_softmax_without_output_scale_keeps_the_dtype() -> None:
-    """Logits are divided by the number of heads, and the mask is added, before the softmax."""
-    logits, mask = torch.randn(2, 4), torch.tensor([0.0, 0.0, 0.0, -1e9])
-    heads = torch.tensor(0.5)
-
-    output = torch.ops.hpu.softmax_fp8(logits.to("hpu"), -1, None, None, heads.to("hpu"), mask.to("hpu"))
-
-    torch.testing.assert_close(output.cpu(), (logits * 0.5 + mask).softmax(-1))
-
-
-@pytest.mark.parametrize("heads", [(), (0.5,)])
-def test_a_softmax_with_scales_is_in_float8(heads: tuple[float, ...]) -> None:
-    logits, wide = _float8(2, 4)
-    factor = heads[0] if heads else 1.0
-
-    output = torch.ops.hpu.softmax_fp8(logits, -1, 2.0, 8.0, *heads)
-
-    assert output.dtype == torch.float8_e4m3fn
-    # torch before 2.5 does not compare float8.
-    expected = ((wide * 2 * factor).softmax(-1) * 8).to(torch.float8_e4m3fn)
-    assert torch.equal(output.cpu().view(torch.uint8), expected.view(torch.uint8))
-
-
-@pytest.mark.parametrize(("dim", "keepdim"), [(None, False), ([0], True)])
-def test_a_sum(dim: list[int] | None, keepdim: bool) -> None:
-    rows, wide = _float8(3, 4)
-
-    output = torch.ops.hpu.sum_fp8(rows, dim, keepdim, torch.float32)
-
-    torch.testing.assert_close(output.cpu(), wide.sum() if dim is None else wide.sum(dim, keepdim))

@@ -28,7 +28,7 @@ def define_operators() -> None:
     operators += optimizers.LAZY_OPERATORS if is_lazy() else optimizers.EAGER_OPERATORS
     # torch has float8 from 2.1 on.
     if hasattr(torch, "float8_e5m2"):
-        operators += [*float8.OPERATORS, *attention.FLOAT8_OPERATORS]
+        operators += float8.OPERATORS
     for schema, function in operators:
         _library.define(schema)
         name, kernel = schema.partition("(")[0], _make_kernel(schema, function)

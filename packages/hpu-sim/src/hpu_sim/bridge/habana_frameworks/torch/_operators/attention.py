@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
-
-from habana_frameworks.torch._operators.float8 import amax_of, is_float8, saturate, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,11 +80,6 @@ class Inputs:
         """Return the inputs among the arguments of a kernel."""
         return cls(**{each.name: arguments[each.name] for each in dataclasses.fields(cls) if each.name in arguments})
 
-    def dequantize(self, scales: Mapping[str, Any]) -> Inputs:
-        """Return the inputs in float32, multiplied by ``d_scale_q``, ``d_scale_k`` and ``d_scale_v``."""
-        tensors = {name: scaled(getattr(self, name).float(), scales[f"d_scale_{name}"]) for name in ("q", "k", "v")}
-        return dataclasses.replace(self, **tensors)
-
     def scores(self) -> torch.Tensor:
         """Return the scores in float32, with -inf where a query does not attend to a key."""
         scores = self.q.float() @ repeat_heads(self.k, self.q).float().mT * self.scale
@@ -126,73 +119,11 @@ def _sdpa_recomp_fwd(
     return output, *_softmax_statistics(scores), empty
 
 
-class Fp8Attention(NamedTuple):
-    """Results of attention in float8.
-
-    Attributes:
-        output: Output, cast to float8 with ``q_scale_o``.
-        exact: Output before that cast.
-        scores: Scores in float32.
-        probabilities: Softmax of the scores.
-    """
-
-    output: torch.Tensor
-    exact: torch.Tensor
-    scores: torch.Tensor
-    probabilities: torch.Tensor
-
-
-def fp8_attention(inputs: Inputs, scales: Mapping[str, Any]) -> Fp8Attention:
-    """Return attention in float8.
-
-    Args:
-        inputs: The inputs.
-        scales: Factors by name. Operands are multiplied by their ``d_scale``. Probabilities and output with a
-            ``q_scale`` are multiplied by it and cast to float8.
-    """
-    wide_inputs = inputs.dequantize(scales)
-    scores = wide_inputs.scores()
-    probabilities = scores.softmax(-1)
-    dropout = inputs.dropout(scores.shape)
-    weights = probabilities if dropout is None else probabilities * dropout
-    if scales["q_scale_s"] is not None:
-        weights = saturate(scaled(weights, scales["q_scale_s"]), torch.float8_e4m3fn).float()
-    exact = scaled(weights, scales["d_scale_s"]) @ repeat_heads(wide_inputs.v, wide_inputs.q)
-    if scales["q_scale_o"] is None:
-        output = exact.to(torch.bfloat16 if is_float8(inputs.q.dtype) else inputs.q.dtype)
-    else:
-        output = saturate(scaled(exact, scales["q_scale_o"]), torch.float8_e4m3fn)
-    return Fp8Attention(output, exact, scores, probabilities)
-
-
-def _fp8_sdpa_recomp_fwd(
-    *, requires_backward: bool, is_amax_s: bool, is_amax_0: bool, **arguments: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    done = fp8_attention(Inputs.of(arguments), arguments)
-    empty = torch.empty(0, device=done.scores.device)
-    maximum, reciprocal = _softmax_statistics(done.scores) if requires_backward else (empty, empty)
-    amaxes = amax_of(done.probabilities, requested=is_amax_s), amax_of(done.exact, requested=is_amax_0)
-    return done.output, maximum, reciprocal, empty, *amaxes
-
-
 _INPUTS: Final = (
     "Tensor q, Tensor k, Tensor v, Tensor? attention_mask, float p, float scale, bool is_causal, "
     "bool requires_backward, str softmax_mode"
 )
 _PADDING: Final = "Tensor? valid_seq_len, str seq_padding_type"
-_SCALES: Final = ("d_scale_q", "d_scale_k", "d_scale_v", "q_scale_s", "q_scale_o", "d_scale_s")
 
 #: Schemas and functions.
 OPERATORS: Final = ((f"sdpa_recomp_fwd({_INPUTS}, {_PADDING}) -> (Tensor, Tensor, Tensor, Tensor)", _sdpa_recomp_fwd),)
-
-#: Schemas and functions of operators that need torch's float8.
-FLOAT8_OPERATORS: Final = tuple(
-    (
-        (
-            f"fp8_sdpa_recomp_fwd{overload}({_INPUTS}, {', '.join(f'{kind} {name}' for name in _SCALES)}, "
-            f"bool is_amax_s, bool is_amax_0, {_PADDING}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-        ),
-        _fp8_sdpa_recomp_fwd,
-    )
-    for overload, kind in (("", "Tensor?"), (".scalar", "float"))
-)

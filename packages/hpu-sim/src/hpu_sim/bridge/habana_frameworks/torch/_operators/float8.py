@@ -1,4 +1,4 @@
-"""Casts, matrix products, convolution and reductions of float8 tensors.
+"""Casts and matrix products of float8 tensors.
 
 A scale is a tensor, a number or a list of numbers; the schemas have one overload for each. Casts saturate. Numbers are
 rounded to nearest even where a card would round stochastically. Products are computed in float32 and rounded once.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Union
 
 import torch
-from torch.nn import functional
 
 from hpu_sim.device.runtime import active_config
 
@@ -99,61 +98,9 @@ def _fp8_gemm_v2(  # noqa: PLR0913, PLR0917 - the bridge's signature
     return saturate(product, out_dtype)
 
 
-def _conv2d_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-    out_dtype: torch.dtype | None = None,
-    scale_input: Scale = None,
-    scale_weight: Scale = None,
-) -> torch.Tensor:
-    output = functional.conv2d(
-        input.float(), weight.float(), None, tuple(stride), tuple(padding), tuple(dilation), groups
-    )
-    if isinstance(scale_weight, torch.Tensor) and scale_weight.numel() > 1:
-        # One scale per output channel.
-        scale_weight = scale_weight.reshape(-1, 1, 1)
-    output = scaled(scaled(output, scale_input), scale_weight)
-    if bias is not None:
-        output = output + bias.float().reshape(-1, 1, 1)
-    wide = torch.bfloat16 if is_float8(input.dtype) else input.dtype
-    return saturate(output, wide if out_dtype is None else out_dtype)
-
-
-def _softmax_fp8(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    input: torch.Tensor,  # noqa: A002 - the bridge's name
-    dim: int,
-    input_scale: Scale = None,
-    output_scale: Scale = None,
-    inv_attn_heads: Scale = None,
-    fused_add: torch.Tensor | None = None,
-) -> torch.Tensor:
-    logits = scaled(scaled(input.float(), input_scale), inv_attn_heads)
-    if fused_add is not None:
-        logits = logits + fused_add.float()
-    dtype = input.dtype if output_scale is None else torch.float8_e4m3fn
-    return saturate(scaled(logits.softmax(dim), output_scale), dtype)
-
-
-def _sum_fp8(
-    self: torch.Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, out_dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    total = self.float().sum(dim=list(dim) if dim else list(range(self.dim())), keepdim=keepdim)
-    return saturate(total, self.dtype if out_dtype is None else out_dtype)
-
-
 _CAST: Final = "bool stochastic_rounding=False, bool is_amax=False, ScalarType? dtype=None, int[]? scale_shape=None"
 _GEMM: Final = "Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, ScalarType out_dtype"
 _GEMM_REST: Final = "Tensor? bias=None, bool accumulate=False, int[]? B_scale_shape=None"
-_CONV: Final = (
-    "Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, "
-    "int groups=1, ScalarType? out_dtype=None"
-)
-
 _CAST_FROM: Final = "ScalarType out_dtype, int[]? scale_shape=None"
 # Types of a scale by overload.
 _SCALAR_SCALES: Final = ((".scalar", "float"), (".scalar_list", "float[]"))
@@ -178,15 +125,4 @@ OPERATORS: Final = (
             ),
         )
     ),
-    (f"conv2d_fp8({_CONV}, Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor", _conv2d_fp8),
-    (f"conv2d_fp8.scalar({_CONV}, float scale_input=1.0, float scale_weight=1.0) -> Tensor", _conv2d_fp8),
-    *(
-        (f"softmax_fp8{overload}(Tensor input, int dim, {scales}, Tensor? fused_add=None) -> Tensor", _softmax_fp8)
-        for overload, scales in (
-            ("", "Tensor? input_scale=None, Tensor? output_scale=None, Tensor? inv_attn_heads=None"),
-            (".Scalar_scales", "float input_scale, float output_scale, Tensor? inv_attn_heads=None"),
-            (".Scalar", "float input_scale, float output_scale, float inv_attn_heads"),
-        )
-    ),
-    ("sum_fp8(Tensor self, int[1]? dim=None, bool keepdim=False, ScalarType? out_dtype=None) -> Tensor", _sum_fp8),
 )

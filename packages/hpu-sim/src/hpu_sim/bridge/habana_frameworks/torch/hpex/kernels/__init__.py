@@ -1,6 +1,6 @@
 """Fused kernels, each computed by the plain torch formula, with its gradient."""
 
-from habana_frameworks.torch.hpex.kernels.attention import FusedSDPA, PySDPA, fp8_fused_sdpa
+from habana_frameworks.torch.hpex.kernels.attention import FusedSDPA, PySDPA
 from habana_frameworks.torch.hpex.kernels.losses import CTCLoss, CustomSoftmax
 from habana_frameworks.torch.hpex.kernels.rotary import (
     RotaryPosEmbeddingHelperV1,
@@ -20,5 +20,4 @@ __all__ = [
     "RotaryPosEmbeddingHelperV3",
     "RotaryPosEmbeddingMode",
     "apply_rotary_pos_emb",
-    "fp8_fused_sdpa",
 ]

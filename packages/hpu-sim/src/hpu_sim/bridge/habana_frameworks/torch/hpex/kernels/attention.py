@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from habana_frameworks.torch._operators.attention import Inputs, fp8_attention, padding_mask, repeat_heads
-from habana_frameworks.torch._operators.float8 import amax_of
+from habana_frameworks.torch._operators.attention import Inputs, padding_mask, repeat_heads
 from habana_frameworks.torch.hpu import recompute_sdp_enabled
 from hpu_sim.device.events import is_compiling
 from hpu_sim.device.runtime import active_config, native
 
-__all__ = ["FusedSDPA", "PySDPA", "fp8_fused_sdpa"]
+__all__ = ["FusedSDPA", "PySDPA"]
 
 
 class FusedSDPA:
@@ -109,48 +108,3 @@ def _attention_with_probabilities(
 
 class PySDPA(FusedSDPA):
     """Attention in Python with the arguments of :class:`FusedSDPA`."""
-
-
-def fp8_fused_sdpa(  # noqa: PLR0913, PLR0917 - the bridge's signature
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    softmax_mode: str = "None",
-    d_scale_q: torch.Tensor | float | None = None,
-    d_scale_k: torch.Tensor | float | None = None,
-    d_scale_v: torch.Tensor | float | None = None,
-    q_scale_s: torch.Tensor | float | None = None,
-    q_scale_o: torch.Tensor | float | None = None,
-    d_scale_s: torch.Tensor | float | None = None,
-    is_amax_s: bool = False,
-    is_amax_o: bool = False,
-    valid_seq_len: torch.Tensor | None = None,
-    seq_padding_type: str = "left",
-    recompute: Any = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the attention of float8 tensors, and the absolute maxima of probabilities and output.
-
-    Queries, keys and values are multiplied by their ``d_scale``, and probabilities by ``d_scale_s`` after their cast to
-    float8 with ``q_scale_s``. The output is cast with ``q_scale_o``. Without a ``q_scale`` there is no cast, and
-    without ``is_amax_s`` or ``is_amax_o`` a maximum is an empty tensor. The rest is as in :class:`FusedSDPA`.
-    """
-    del softmax_mode, recompute
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    inputs = Inputs(query, key, value, attn_mask, dropout_p, factor, is_causal, valid_seq_len, seq_padding_type)
-    done = fp8_attention(
-        inputs,
-        {
-            "d_scale_q": d_scale_q,
-            "d_scale_k": d_scale_k,
-            "d_scale_v": d_scale_v,
-            "q_scale_s": q_scale_s,
-            "q_scale_o": q_scale_o,
-            "d_scale_s": d_scale_s,
-        },
-    )
-    amaxes = amax_of(done.probabilities, requested=is_amax_s), amax_of(done.exact, requested=is_amax_o)
-    return done.output, *amaxes
