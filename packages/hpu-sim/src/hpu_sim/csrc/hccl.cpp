@@ -444,10 +444,12 @@ class HcclBackend final : public c10d::Backend {
       for_each_tensor_of(call, [&](const at::Tensor& tensor) { starting.wait_for(pending_event(tensor.storage())); });
     }
     const auto running = std::make_shared<RunningCollective>(communicator_, call.name, /*raises=*/is_now);
-    const std::string key = is_transfer || getSize() == 1 ? "" : signature(call);
-    running->push(starting, WorkKind::kWait, [key, what = description(call)](RunningCollective& collective) {
-      collective.meet(key, what);
-    });
+    const bool is_compared = !is_transfer && getSize() > 1;
+    running->push(
+        starting,
+        WorkKind::kWait,
+        [key = is_compared ? signature(call) : "",
+         what = is_compared ? description(call) : ""](RunningCollective& collective) { collective.meet(key, what); });
     const auto started =
         running->push(starting, WorkKind::kKernel, [start](RunningCollective& collective) { collective.start(start); });
     const auto own = is_transfer && is_now ? Stream::create() : nullptr;
