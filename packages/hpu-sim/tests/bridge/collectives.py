@@ -558,6 +558,29 @@ def check_a_collective_keeps_no_python_object() -> None:
     assert gone
 
 
+def check_futures_are_destroyed_by_a_thread_of_python() -> None:
+    """Check that gloo's threads destroy no Python object, which aborts a process that exits."""
+    own = [dist.new_group([rank]) for rank in range(SIZE)][RANK]
+    store = dist.distributed_c10d._get_default_store()
+    threads: list[int] = []
+    x = card(RANK)
+    weakref.finalize(x, lambda: threads.append(threading.get_native_id()))
+    if RANK == 1:
+        store.wait(["rank 0 has dropped its future"])
+    dist.all_reduce(x, async_op=True).get_future()
+    del x
+    if RANK == 0:
+        store.set("rank 0 has dropped its future", "")
+    dist.barrier()
+    # The thread of gloo may still hold it.
+    for _ in range(10_000):
+        if threads:
+            break
+        dist.all_reduce(card(0), group=own)
+
+    assert threads == [threading.get_native_id()]
+
+
 def check_a_collective_ends_the_graph() -> None:
     """Check that the tensor to send is computed."""
     torch.hpu.synchronize()  # type: ignore[attr-defined] # the bridge brings it

@@ -461,14 +461,15 @@ class HcclBackend final : public c10d::Backend {
         WorkKind::kKernel,
         [is_timed = call.type != c10d::OpType::BARRIER, bytes = num_bytes(call.payload)](
             RunningCollective& collective) { collective.end(is_timed ? std::make_optional(bytes) : std::nullopt); });
+    if (!is_now) {
+      for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
+      return make_hccl_work(call.type, call.outputs, event);
+    }
+    ending.push(call.name, [running] { running->finish(); }, WorkKind::kWait);
     if (own != nullptr) {
       own->close();
     }
-    if (is_now) {
-      return make_hccl_work(call.type, call.outputs, event, running);
-    }
-    for_each_tensor_of(call, [&](const at::Tensor& tensor) { set_pending_event(tensor.storage(), event); });
-    return make_hccl_work(call.type, call.outputs, event);
+    return make_hccl_work(call.type, call.outputs, event, running);
   }
 
   template <typename Function>

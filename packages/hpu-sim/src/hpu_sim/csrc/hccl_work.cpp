@@ -7,10 +7,8 @@
 namespace hpu_sim {
 namespace {
 
-c10::intrusive_ptr<c10::ivalue::Future> completed_future(Tensors outputs) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  future->markCompleted(c10::IValue(std::move(outputs)));
-  return future;
+FuturePtr make_future() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
 }
 
 class HcclWork final : public c10d::Work {
@@ -35,11 +33,14 @@ class HcclWork final : public c10d::Work {
     }
     return true;
   }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+  FuturePtr getFuture() override {
+    auto future = make_future();
     if (running_ != nullptr) {
-      wait(kNoTimeout);
+      running_->complete(future, outputs_);
+    } else {
+      future->markCompleted(c10::IValue(outputs_));
     }
-    return completed_future(outputs_);
+    return future;
   }
 
  private:
@@ -73,12 +74,14 @@ class CoalescedWork final : public c10d::Work {
     }
     return true;
   }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+  FuturePtr getFuture() override {
     if (execution_mode() != ExecutionMode::kNow) {
       return c10d::Work::getFuture();
     }
     wait(kNoTimeout);
-    return completed_future(result());
+    auto future = make_future();
+    future->markCompleted(c10::IValue(result()));
+    return future;
   }
 
  private:
@@ -160,6 +163,38 @@ void RunningCollective::wait_for(c10d::Work& gloo) const {
 std::exception_ptr RunningCollective::error() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return error_;
+}
+
+void RunningCollective::finish() {
+  std::vector<std::pair<FuturePtr, c10::IValue>> futures;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_finished_ = true;
+    futures.swap(futures_);
+  }
+  for (auto& [future, outputs] : futures) {
+    release_later(future);
+    complete_now(future, std::move(outputs));
+  }
+}
+
+void RunningCollective::complete(const FuturePtr& future, Tensors outputs) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_finished_) {
+      futures_.emplace_back(future, std::move(outputs));
+      return;
+    }
+  }
+  complete_now(future, std::move(outputs));
+}
+
+void RunningCollective::complete_now(const FuturePtr& future, c10::IValue outputs) const {
+  if (const auto failure = error()) {
+    future->setError(failure);
+  } else {
+    future->markCompleted(std::move(outputs));
+  }
 }
 
 WorkPtr make_hccl_work(

@@ -12,6 +12,8 @@
 
 namespace hpu_sim {
 
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
 // What a collective has started: gloo's work, and what is left to do after it.
 struct Started {
   WorkPtr gloo;
@@ -37,9 +39,14 @@ class RunningCollective : public std::enable_shared_from_this<RunningCollective>
   void wait();
   void end(std::optional<int64_t> bytes);
 
+  // Completes the futures. To be called once, after the last part.
+  void finish();
+
+  void complete(const FuturePtr& future, Tensors outputs);
   std::exception_ptr error() const;
 
  private:
+  void complete_now(const FuturePtr& future, c10::IValue outputs) const;
   void begin();
   void wait_for(c10d::Work& gloo) const;
 
@@ -51,11 +58,13 @@ class RunningCollective : public std::enable_shared_from_this<RunningCollective>
   int64_t start_ns_ = 0;  // 0 if nobody records times
   mutable std::mutex mutex_;
   std::exception_ptr error_;
+  bool is_finished_ = false;
+  std::vector<std::pair<FuturePtr, c10::IValue>> futures_;
 };
 
 // Returns a work whose result is `outputs`, the caller's hpu tensors, and that ends with `event`. As the bridge's, all
 // but `wait` says that it is complete, and waiting makes the current stream wait. If kernels run now, it says the
-// truth, and waiting, also for its future, holds the host; `running` has its error then, and is null otherwise.
+// truth, and waiting holds the host; `running` has its error then, and is null otherwise.
 WorkPtr make_hccl_work(
     c10d::OpType type, Tensors outputs, const StreamEvent& event, std::shared_ptr<RunningCollective> running = nullptr);
 
