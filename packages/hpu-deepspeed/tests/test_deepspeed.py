@@ -28,8 +28,8 @@ def _fake_version(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
     ("version", "text"),
     [
         (None, r"pip install deepspeed, or .* Intel's fork"),
-        ("0.8.3", r"needs DeepSpeed 0\.9\.4 or newer, found 0\.8\.3"),
-        ("0.12.6", r"DeepSpeed 0\.12\.6 does not support Gaudi: upstream .* from 0\.13\.0 on"),
+        ("0.8.3+hpu", r"needs DeepSpeed 0\.9\.4 or newer, found 0\.8\.3"),
+        ("0.12.6", r"needs DeepSpeed 0\.13\.0 or newer, found 0\.12\.6: .* Intel's fork"),
     ],
     ids=["missing", "too old", "upstream without Gaudi"],
 )

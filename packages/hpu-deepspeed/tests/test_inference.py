@@ -59,6 +59,17 @@ class _Linear(Classifier):
         return torch.nn.functional.linear(inputs, next(self.parameters()))
 
 
+def _misspelt_option() -> None:
+    options: dict[str, Any] = {"replace_methd": "auto"}
+    with pytest.raises(TypeError, match=r"got unexpected arguments: replace_methd$"):
+        HPUDeepSpeedStrategy(**options)
+
+
+def test_misspelt_option_is_an_error(on_ranks: OnRanks) -> None:
+    """DeepSpeed would ignore it."""
+    on_ranks(_misspelt_option, count=1)
+
+
 def _predict_in(dtype: Any, precision: str) -> str:
     run = trainer(HPUDeepSpeedStrategy(stage=1, dtype=dtype, replace_method="auto"), precision=precision)
     (scores, *_) = run.predict(_Linear(), loader(run.global_rank, 2, 2))

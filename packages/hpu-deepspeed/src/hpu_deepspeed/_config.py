@@ -1,8 +1,6 @@
-"""DeepSpeed's configuration: what is checked before training starts, what is filled in, and what it offloads."""
+"""DeepSpeed's configuration: what is filled in, what is left out, and what it offloads."""
 
-import importlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 Config = dict[str, Any]
@@ -14,28 +12,6 @@ _OFFLOAD_SECTIONS: Final = ("offload_optimizer", "offload_param")
 _AUTO: Final = "auto"
 # The sections whose "auto" needs a value from the user.
 _NEED_VALUES: Final = ("optimizer", "scheduler")
-
-
-def validate(config: Config) -> None:
-    """Check the options of ZeRO, which DeepSpeed reads on the ranks only.
-
-    Raises:
-        ValueError: DeepSpeed does not accept an option, or two of them do not fit.
-    """
-    zero = config.get("zero_optimization", {})
-    if isinstance(zero, bool):
-        # DeepSpeed's deprecated format for stage 1.
-        return
-    # DeepSpeed's own model of its options.
-    importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig(**zero)
-    stage = zero.get("stage", 0)
-    if offload_device(config, "offload_param") != "none" and stage != PARTITIONS_PARAMETERS:
-        raise ValueError(f"`offload_parameters` needs `stage=3`, which partitions parameters, got stage {stage}")
-    if offload_device(config, "offload_optimizer") == "nvme" and stage != PARTITIONS_PARAMETERS:
-        raise ValueError(
-            f"`offload_optimizer_device='nvme'` needs `stage=3`, got stage {stage}, where DeepSpeed keeps the "
-            "optimizer in memory: offload to 'cpu', or use stage 3"
-        )
 
 
 def remove_auto(config: Config) -> list[str]:
@@ -80,27 +56,6 @@ def validate_auto(config: Config) -> None:
             "Face's Trainer replaces by its own arguments: write the values, or remove the section and return an "
             "optimizer and a scheduler from `configure_optimizers`"
         )
-
-
-def validate_ranks(checkpoint: Path, config: Config, world_size: int) -> None:
-    """Check that as many ranks resume from a checkpoint of ZeRO as have saved it, unless it is a universal one.
-
-    Raises:
-        ValueError: They are fewer or more; the message has the command that converts the checkpoint.
-    """
-    options = config.get("checkpoint")
-    is_universal = isinstance(options, Mapping) and options.get("load_universal")
-    # One file per rank; ranks of stage 0 have none.
-    saved = len({path.name for path in checkpoint.glob("*/*zero_pp_rank_*_optim_states.pt")})
-    if not saved or saved == world_size or is_universal:
-        return
-    raise ValueError(
-        f"the checkpoint {str(checkpoint)!r} has the optimizer's partitions of {saved} cards, and this training has "
-        f"{world_size}: resume on {saved}, or convert it to a universal checkpoint, `python -m "
-        f"deepspeed.checkpoint.ds_to_universal --inject_missing_state --input_folder {checkpoint}/checkpoint "
-        '--output_folder NEW/checkpoint`, resume from NEW, and add `"checkpoint": {"load_universal": true}` to the '
-        "DeepSpeed config"
-    )
 
 
 def fill_defaults(config: Config) -> None:

@@ -30,6 +30,10 @@ BRIDGE_ENV: Final = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNA
 _MIN_VERSION: Final = Version("0.9.4")
 # First upstream release that supports Gaudi (DeepSpeed pull request 4912).
 _MIN_UPSTREAM_VERSION: Final = Version("0.13.0")
+_FORK: Final = (
+    'or on a Gaudi machine Intel\'s fork, pip install "git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with '
+    "your SynapseAI release"
+)
 
 
 @functools.cache
@@ -137,17 +141,11 @@ def check_version() -> None:
     except InvalidVersion:
         # A custom build.
         return
-    if parsed < _MIN_VERSION:
-        raise ImportError(
-            f"hpu-deepspeed needs DeepSpeed {_MIN_VERSION} or newer, found {found}: pip install -U deepspeed",
-            name="deepspeed",
-        )
     # A local version marks a build from source, which may be one of the fork.
-    if parsed.local is None and parsed < _MIN_UPSTREAM_VERSION:
+    minimum = _MIN_UPSTREAM_VERSION if parsed.local is None else _MIN_VERSION
+    if parsed < minimum:
         raise ImportError(
-            f"DeepSpeed {found} does not support Gaudi: upstream releases support it from {_MIN_UPSTREAM_VERSION} on: "
-            "pip install -U deepspeed, or install Intel's fork, pip install "
-            '"git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI release',
+            f"hpu-deepspeed needs DeepSpeed {minimum} or newer, found {found}: pip install -U deepspeed, {_FORK}",
             name="deepspeed",
         )
 
@@ -172,10 +170,7 @@ def version() -> str:
         return importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError as error:
         raise ModuleNotFoundError(
-            "hpu-deepspeed needs DeepSpeed, which is not installed: pip install deepspeed, or on a Gaudi machine "
-            'Intel\'s fork, pip install "git+https://github.com/HabanaAI/DeepSpeed.git@<release>" with your SynapseAI '
-            "release",
-            name="deepspeed",
+            f"hpu-deepspeed needs DeepSpeed, which is not installed: pip install deepspeed, {_FORK}", name="deepspeed"
         ) from error
 
 

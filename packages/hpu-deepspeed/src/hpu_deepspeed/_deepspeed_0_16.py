@@ -4,12 +4,9 @@ Where DeepSpeed has what is missing, each patch changes nothing.
 """
 
 import importlib
-import importlib.metadata
 import operator
 import os
 from typing import Any, Final
-
-from packaging.version import Version
 
 # Variables that lightning-habana set for Intel's fork. Its older releases read the first instead of DS_ACCELERATOR.
 _FORK_ENV: Final = {
@@ -17,8 +14,6 @@ _FORK_ENV: Final = {
     "PT_HPU_LAZY_ACC_PAR_MODE": "0",
     "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0",
 }
-_PYDANTIC_2: Final = Version("2.0.dev0")
-_PYDANTIC_2_3: Final = Version("2.3.dev0")
 
 
 def set_fork_env(version: str) -> None:
@@ -32,7 +27,6 @@ def patch(accelerator: Any) -> None:
     """Patch the imported DeepSpeed."""
     # DeepSpeed before 0.14.5 names rank 1's device "hpu:1", but each process has a single device with index 0.
     accelerator.device_name = _device_name
-    fix_pydantic_default(importlib.import_module("deepspeed.runtime.zero.config").DeepSpeedZeroConfig)
     _patch_bf16_optimizer()
 
 
@@ -55,20 +49,3 @@ def _patch_bf16_optimizer() -> None:
 def _zero_grad(optimizer: Any, set_to_none: bool = True) -> None:  # noqa: ARG001 - the signature of torch's optimizers.
     optimizer.clear_lp_grads()
     optimizer.clear_hp_grads()
-
-
-def fix_pydantic_default(model: Any) -> None:
-    """Convert a default of DeepSpeed's ZeRO options to a plain int for pydantic 2.0 to 2.2.
-
-    The default is `sys.maxsize` in a subclass of int, which these releases reject. `lightning` 2.0 requires pydantic
-    older than 2.2, DeepSpeed from 0.15 on accepts any pydantic 2.
-    """
-    if not _PYDANTIC_2 <= Version(importlib.metadata.version("pydantic")) < _PYDANTIC_2_3:
-        return
-    if not hasattr(model, "model_fields"):
-        # DeepSpeed before 0.15 uses the interface of pydantic 1, whichever is installed.
-        return
-    field = model.model_fields["model_persistence_threshold"]
-    if type(field.default) is not int:
-        field.default = int(field.default)
-        model.model_rebuild(force=True)

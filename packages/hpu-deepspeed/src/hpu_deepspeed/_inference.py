@@ -1,6 +1,7 @@
 """DeepSpeed's inference engine: its options, and checkpoints for it."""
 
 import importlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -36,9 +37,12 @@ def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[s
         Options for `deepspeed.init_inference`; empty if neither has any.
 
     Raises:
-        TypeError: `dtype` is neither a string nor a data type.
+        TypeError: An argument is none of the engine's options.
         ValueError: The configuration partitions the parameters, or DeepSpeed does not accept an option.
     """
+    # The signature has the short names of options that have two.
+    if unknown := arguments.keys() - {*OPTIONS, *inspect.signature(options_model()).parameters}:
+        raise TypeError(f"HPUDeepSpeedStrategy got unexpected arguments: {', '.join(sorted(unknown))}")
     trains_in_parallel = "tp_size" not in (config.get("tensor_parallel") or {})
     taken = [name for name in OPTIONS if name in config and not (name == "tensor_parallel" and trains_in_parallel)]
     options = {name: config.pop(name) for name in taken}

@@ -12,7 +12,6 @@ import importlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -138,12 +137,8 @@ def validate(config: dict[str, Any]) -> None:
 
     Raises:
         NotImplementedError: DeepSpeed has no async I/O operator for Gaudi and cannot use `AioHandle` either.
-        OSError: The directory does not exist or is not writable.
     """
-    offloads = _config.offloads(config, "nvme")
-    for options in offloads.values():
-        _validate_path(options.get("nvme_path"))
-    if not offloads or _deepspeed.has_op(_BUILDER):
+    if not _config.offloads(config, "nvme") or _deepspeed.has_op(_BUILDER):
         return
     # Without `purge_state`, DeepSpeed before 0.18 cannot offload the state of torch's optimizers.
     swappers = _swapper_modules()
@@ -200,18 +195,6 @@ def _patch_param_swapper() -> None:
     swapper = getattr(module, _PARAM_SWAPPER)
     if not issubclass(swapper, _DedupSwapIn):
         setattr(module, _PARAM_SWAPPER, type(_PARAM_SWAPPER, (_DedupSwapIn, swapper), {}))
-
-
-def _validate_path(path: object) -> None:
-    if not path:
-        raise FileNotFoundError("`nvme_path` must be a directory on a local disk, got none")
-    directory = Path(str(path))
-    if not directory.is_dir():
-        raise FileNotFoundError(
-            f"`nvme_path` must be an existing directory on a local disk, got {str(directory)!r}: create it first"
-        )
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise PermissionError(f"`nvme_path` must be a writable directory, got {str(directory)!r}")
 
 
 def _swapper_modules() -> list[Any]:

@@ -18,7 +18,6 @@ def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[...,
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: `timeout` is of the wrong type.
-        ValueError: An argument is invalid; the message names it.
     """
     _deepspeed.load()
     taken: dict[str, Any] = strategy.take_arguments(arguments)
@@ -28,7 +27,7 @@ def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[...,
 
 
 def finish(strategy: Any) -> None:
-    """Check the configuration that Lightning's constructor has read."""
+    """Complete what Lightning's constructor has set."""
     vars(strategy)["_timeout"] = strategy.process_groups.timeout
     # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
     strategy.config = copy.deepcopy(strategy.config)
@@ -37,7 +36,6 @@ def finish(strategy: Any) -> None:
             f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
             f"set: {', '.join(removed)}"
         )
-    _config.validate(strategy.config)
 
 
 def prepare_config(strategy: Any, precision: Any) -> None:
@@ -51,7 +49,7 @@ def prepare_config(strategy: Any, precision: Any) -> None:
 
 
 def set_up_distributed(strategy: Any) -> None:
-    """Validate the configuration as far as only ranks can, and pass the process group to DeepSpeed."""
+    """Prepare offloading to NVMe, and pass the process group to DeepSpeed."""
     reset_seed()
     _nvme.validate(strategy.config)
     # Removed with the strategy.

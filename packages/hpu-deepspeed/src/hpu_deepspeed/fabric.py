@@ -10,7 +10,7 @@ import torch
 
 from hpu_core.distributed.process_group import TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_deepspeed import _config, _deepspeed, _lightning_2_3, _nvme_checkpoint, _setup
+from hpu_deepspeed import _deepspeed, _lightning_2_3, _nvme_checkpoint, _setup
 from hpu_deepspeed._lightning import FabricDeepSpeedStrategy
 from hpu_deepspeed.precision import FabricHPUDeepSpeedPrecision
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lightning.fabric.plugins import Precision
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
     from lightning.fabric.utilities.types import _PATH
-    from typing_extensions import Self
 
 __all__ = ["FabricHPUDeepSpeedStrategy", "HPUDeepSpeedStrategy"]
 
@@ -96,13 +95,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
         super().__init__(**_setup.take_arguments(self, locals(), FabricDeepSpeedStrategy))
         _setup.finish(self)
 
-    @classmethod
-    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
-        """Return a strategy with the configuration of one of Lightning's, which has all other arguments."""
-        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
-        level = _deepspeed.load().utils.logging.logger.level
-        return super().from_lightning(strategy, logging_level=level, **others)
-
     def _set_up_by_lightning(self) -> None:
         # Not by its own method, which requires CUDA.
         super(FabricDeepSpeedStrategy, self).setup_environment()
@@ -112,8 +104,6 @@ class FabricHPUDeepSpeedStrategy(FabricHPUStrategy, FabricDeepSpeedStrategy):
     ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`."""
         checkpoint = self.locate_checkpoint(path)
-        if isinstance(state, dict) and self.is_training_state(state):
-            _config.validate_ranks(checkpoint, self.config, self.world_size)
         with _lightning_2_3.loading_optimizer(state, full_weights=self.load_full_weights and self.zero_stage_3):
             return super()._load(load_checkpoint, checkpoint, state, options)
 

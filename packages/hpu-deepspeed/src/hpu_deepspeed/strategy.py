@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision import Precision
     from torch.nn import Module
     from torch.optim import Optimizer
-    from typing_extensions import Self
 
 __all__ = ["HPUDeepSpeedStrategy"]
 
@@ -47,7 +46,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
       fewer than `accumulate_grad_batches`, as with other strategies.
     - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
     - Checkpoints are written atomically.
-    - Options of ZeRO that DeepSpeed does not accept are an error before ranks start.
     - `dtype`, `tensor_parallel` and the other options of `deepspeed.init_inference`, as arguments or in `config`, make
       `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains. Inputs are
       converted to its data type.
@@ -116,7 +114,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         ModuleNotFoundError: DeepSpeed or the Gaudi bridge is not installed.
         RuntimeError: DeepSpeed was imported for another accelerator.
         TypeError: An argument is of the wrong type, or unknown.
-        ValueError: An option of ZeRO or of the inference engine is unknown, or has an invalid value.
+        ValueError: An option of the inference engine has an invalid value.
     """
 
     # hpu-doctor verify: barrier-never-times-out
@@ -189,19 +187,12 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         self._inference_options = _inference.take_options(self.config, inference)
         _setup.finish(self)
 
-    @classmethod
-    def from_lightning(cls, strategy: Any, **others: Any) -> "Self":
-        """Return a strategy with the configuration of one of Lightning's, which has all other arguments."""
-        # Lightning has set the level of DeepSpeed's logger, which the constructor would reset.
-        level = _deepspeed.load().utils.logging.logger.level
-        return super().from_lightning(strategy, logging_level=level, **others)
-
     def _set_up_by_lightning(self) -> None:
         # Not by its own method, which requires CUDA.
         super(DeepSpeedStrategy, self).setup_environment()
 
     def setup_distributed(self) -> None:
-        """Validate the configuration as far as only ranks can, and pass the process group to DeepSpeed."""
+        """Prepare offloading to NVMe, and pass the process group to DeepSpeed."""
         _setup.set_up_distributed(self)
         # From Lightning 2.2 on, `setup` does this.
         if not hasattr(self, "_init_config_if_needed") and not self._config_initialized:
@@ -285,8 +276,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
             )
         if _inference.is_engine(self.model):
             return self._load_for_inference(checkpoint, options)
-        if self.lightning_module is not None and self.lightning_module.trainer.training:
-            _config.validate_ranks(checkpoint, self.config, self.world_size)
         _deepspeed.patch_weight_loading(self.model)
         return super()._load(load_checkpoint, checkpoint, state, options)
 
