@@ -1,4 +1,4 @@
-"""Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and materialized modules."""
+"""Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and units on the device."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -23,9 +23,6 @@ Policy: TypeAlias = set[type[Module]] | Callable[[Module, bool, int], bool] | Mo
 # The index that every tensor on the device has.
 DEVICE: Final = torch.device("hpu", 0)
 
-SHARDING_STRATEGIES: Final = tuple(strategy.name for strategy in ShardingStrategy)
-_STATE_DICT_TYPES: Final = ("full", "sharded")
-
 # Bytes that a card notices. Smaller modules gain nothing by units.
 _LARGE_UNIT: Final = 2**28
 
@@ -43,8 +40,6 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
     strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
-    if "sharding_strategy" in arguments:
-        _check_fsdp_arguments(arguments)
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)
@@ -54,20 +49,6 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
             "AsyncCheckpointIO"
         )
     return arguments
-
-
-def _check_fsdp_arguments(arguments: Mapping[str, Any]) -> None:
-    """Check the arguments of a strategy with FullyShardedDataParallel.
-
-    Raises:
-        ValueError: An argument is invalid; the message names it.
-    """
-    sharding = arguments["sharding_strategy"]
-    name = sharding.upper() if isinstance(sharding, str) else sharding
-    if not isinstance(name, ShardingStrategy) and name not in SHARDING_STRATEGIES:
-        raise ValueError(f"`sharding_strategy` must be {', '.join(map(repr, SHARDING_STRATEGIES))}, got {sharding!r}")
-    if arguments["state_dict_type"] not in _STATE_DICT_TYPES:
-        raise ValueError(f"`state_dict_type` must be 'full' or 'sharded', got {arguments['state_dict_type']!r}")
 
 
 def fsdp_arguments(strategy: Any) -> dict[str, Any]:
@@ -131,7 +112,7 @@ def sharding_setup(strategy: Any) -> Iterator[None]:
 
     Raises:
         RuntimeError: The bridge is in lazy mode.
-        ValueError: `context_parallel_size` does not divide the ranks, or the mesh is invalid.
+        ValueError: `context_parallel_size` does not divide the ranks.
     """
     check_mode(strategy)
     # Lightning would build a mesh of GPUs, and torch one of a device of its own choice in a process without one.
@@ -153,7 +134,11 @@ def _choose_sharding(strategy: Any, mesh: "tuple[int, int] | DeviceMesh | None" 
         mesh = (strategy.num_nodes, strategy.num_processes)
     if mesh is None:
         return
-    mesh = _make_hybrid_mesh(mesh, strategy.world_size)
+    if isinstance(mesh, tuple):
+        # From torch 2.2 on, as Lightning's argument.
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh("hpu", mesh)
     if "HYBRID" in strategy.sharding_strategy.name and mesh.size(mesh.ndim - 1) == 1:
         # torch would neither shard nor reduce gradients, because it looks at the group that shares a replica only.
         strategy.sharding_strategy = ShardingStrategy.NO_SHARD
@@ -208,8 +193,6 @@ def prepare_units(strategy: Any, module: Module) -> Iterator[None]:
             "`strategy='hpu_ddp'`"
         )
     arguments = fsdp_arguments(strategy)
-    if has_meta_tensors(module):
-        arguments.setdefault("param_init_fn", materialize)
     if any(isinstance(part, FullyShardedDataParallel) for part in module.modules()):
         # The program has wrapped parts of it, and Lightning does not wrap the rest.
         move_to_device(module)
@@ -236,11 +219,6 @@ def one_dtype() -> Iterator[None]:
         ) from error
 
 
-def has_meta_tensors(module: Module) -> bool:
-    """Return whether a parameter or buffer of a module is on the meta device."""
-    return any(tensor.is_meta for tensors in (module.parameters(), module.buffers()) for tensor in tensors)
-
-
 def move_to_device(module: Module) -> None:
     """Move the parameters and buffers of a module to the device, except those on the meta device.
 
@@ -258,46 +236,3 @@ def move_to_device(module: Module) -> None:
     own = type(module)._apply  # noqa: SLF001 - see above.
     apply: Any = own if "recurse" in inspect.signature(own).parameters else Module._apply  # noqa: SLF001 - see above.
     apply(module, move, recurse=False)
-
-
-def materialize(module: Module) -> None:
-    """Allocate the parameters and buffers of one module, without its children, and initialize them.
-
-    Raises:
-        TypeError: The module has no `reset_parameters`.
-    """
-    if not any(tensor.is_meta for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
-        return
-    reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)
-    if reset is None:
-        raise TypeError(
-            f"{type(module).__name__} must have a method `reset_parameters` to be created on the meta device: define "
-            "it, or pass `param_init_fn` to the strategy"
-        )
-    module.to_empty(device=DEVICE, recurse=False)
-    reset()
-
-
-def _make_hybrid_mesh(mesh: Any, world_size: int) -> "DeviceMesh":
-    """Return the device mesh of hybrid sharding.
-
-    Raises:
-        ValueError: The mesh has not as many devices as there are ranks, or is not one of HPUs.
-    """
-    # From torch 2.2 on, as Lightning's argument.
-    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-
-    if isinstance(mesh, DeviceMesh):
-        if mesh.device_type != "hpu":
-            raise ValueError(
-                f"`device_mesh` must be a mesh of 'hpu', got one of {mesh.device_type!r}: pass "
-                "`(replication size, sharding size)` instead"
-            )
-        return mesh
-    replicas, shards = mesh
-    if replicas * shards != world_size:
-        raise ValueError(
-            f"`device_mesh` must have as many devices as there are ranks ({world_size}), got "
-            f"{replicas} x {shards} = {replicas * shards}"
-        )
-    return init_device_mesh("hpu", (replicas, shards))
