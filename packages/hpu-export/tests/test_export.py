@@ -138,22 +138,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)  # noqa: S607 - as above
 
 
-def test_a_disk_that_fills_up_is_named(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_named(small_disk: Path, tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(2**19)}, tmp_path / "large.ckpt")
-    # As if another program had filled the disk after the check.
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 2**30}))
     with pytest.raises(OSError, match="cannot write the export, nothing has changed there: No space left on device"):
         export_checkpoint(tmp_path / "large.ckpt", small_disk / "out")
     assert list(small_disk.iterdir()) == []
-
-
-def test_an_export_that_does_not_fit_on_the_disk_is_not_started(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
-    with pytest.raises(OSError, match="bytes free, got 1,000: nothing was written"):
-        export_checkpoint(source, tmp_path / "out")
-    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path) -> None:

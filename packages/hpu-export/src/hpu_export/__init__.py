@@ -9,14 +9,12 @@ from hpu_core import lazy_exports as _lazy_exports
 
 if TYPE_CHECKING:
     from hpu_export.__about__ import __version__
-    from hpu_export.callback import ExportBestCheckpoint
     from hpu_export.export import export_checkpoint
     from hpu_export.live import export_model
     from hpu_export.names import StateDictMismatchError
     from hpu_export.options import ExportOptions
 
 __all__ = [
-    "ExportBestCheckpoint",
     "ExportOptions",
     "StateDictMismatchError",
     "__version__",
@@ -28,7 +26,6 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
     __name__,
     {
         "hpu_export.__about__": ["__version__"],
-        "hpu_export.callback": ["ExportBestCheckpoint"],
         "hpu_export.export": ["export_checkpoint"],
         "hpu_export.live": ["export_model"],
         "hpu_export.names": ["StateDictMismatchError"],

@@ -23,8 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from hpu_export.export import export_checkpoint
 
     # A terminal has the progress bar.
-    verbosity = options.pop("verbosity")
-    level = verbosity or (logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    level = logging.WARNING if sys.stderr.isatty() else logging.INFO
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("hpu_export").setLevel(level)
     try:
@@ -68,17 +67,6 @@ def _parser() -> argparse.ArgumentParser:
         dest="weights_only",
         action="store_false",
         help="unpickle any object, which can run code that the file contains: for files that you trust",
-    )
-    parser.add_argument(
-        "-q", "--quiet", dest="verbosity", action="store_const", const=logging.ERROR, help="print errors only"
-    )
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        dest="verbosity",
-        action="store_const",
-        const=logging.INFO,
-        help="print a line per file, as without a terminal",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s, version {__version__}")
     return parser

@@ -5,7 +5,6 @@ import logging
 import os
 import posixpath
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,7 @@ __all__ = ["check_target", "export_checkpoint"]
 _FILE: Final = ".safetensors"
 _FILES: Final = frozenset({CARD, CONFIG, _peft.CONFIG, INDEX})
 _WEIGHTS: Final = re.compile(r"(model|adapter_model)(-[0-9]{5,}-of-[0-9]{5,})?\.safetensors")
-# For header, index and texts, in bytes.
-_OVERHEAD: Final = 2**24
+
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +64,6 @@ def export_checkpoint(source: str | os.PathLike[str], to: str | os.PathLike[str]
         target = load_target(os.fspath(settings.model))
     with open_checkpoint(location, settings) as checkpoint:
         plan = _make_plan(checkpoint, settings, target, location)
-        _check_space(target_path, plan.weights)
         with _replacing(target_path) as partial:
             _write(plan, partial, target_path, posixpath.basename(location.rstrip("/")), settings)
     return target_path
@@ -190,16 +187,6 @@ def _write(plan: _Plan, partial: Path, to: Path, source: str, settings: ExportOp
         plan.target.write_files(partial, plan.dtype)
     library = "peft" if plan.adapter else "transformers" if plan.target else None
     write_card(partial, source, plan.weights, plan.run_info, library)
-
-
-def _check_space(to: Path, weights: Mapping[str, LazyTensor]) -> None:
-    needed = sum(weight.nbytes for weight in weights.values()) + _OVERHEAD
-    folder = next(parent for parent in to.absolute().parents if parent.is_dir())
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(
-            f"the file system of {str(to)!r} must have {needed:,} bytes free, got {free:,}: nothing was written"
-        )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from hpu_export.export import check_target, export_checkpoint
 from hpu_export.options import ExportOptions
 
-__all__ = ["export_model", "on_rank_zero"]
+__all__ = ["export_model"]
 
 
 def export_model(owner: Any, to: str | os.PathLike[str], *, module: Any = None, **options: Any) -> Path:
@@ -46,7 +46,7 @@ def export_model(owner: Any, to: str | os.PathLike[str], *, module: Any = None, 
         check_target(target, str(checkpoint), settings)
         _remove(checkpoint)
 
-    on_rank_zero(owner, prepare)
+    _on_rank_zero(owner, prepare)
     try:
         if is_trainer:
             owner.save_checkpoint(checkpoint, weights_only=True)
@@ -59,14 +59,14 @@ def export_model(owner: Any, to: str | os.PathLike[str], *, module: Any = None, 
         strategy.barrier()
         if settings.adapter and settings.adapter_config is None:
             options["adapter_config"] = _adapter_config(module if module is not None else owner.lightning_module)
-        on_rank_zero(owner, lambda: export_checkpoint(checkpoint, target, **options))
+        _on_rank_zero(owner, lambda: export_checkpoint(checkpoint, target, **options))
     finally:
         if owner.is_global_zero:
             _remove(checkpoint)
     return target
 
 
-def on_rank_zero(owner: Any, function: Callable[[], object]) -> None:
+def _on_rank_zero(owner: Any, function: Callable[[], object]) -> None:
     """Call a function on rank 0 while the others wait, and raise an error on all ranks if it fails.
 
     Raises:
