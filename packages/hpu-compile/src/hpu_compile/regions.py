@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Union
@@ -105,15 +104,11 @@ def _named(root: nn.Module, wanted: str | type[nn.Module]) -> dict[str, nn.Modul
             if wanted in {each.__name__ for each in type(module).__mro__}
         }
     if not found:
-        classes = {type(module).__name__ for module in modules.values()}
+        parts = [name for name, _ in root.named_children()]
         text = wanted if isinstance(wanted, str) else wanted.__name__
-        close = difflib.get_close_matches(text, [*modules, *classes], n=1)
-        hint = (
-            f"did you mean {close[0]!r}?"
-            if close
-            else f"its direct parts are {[name for name, _ in root.named_children()]}"
+        raise ValueError(
+            f"`regions` must name modules or classes of the model, got {text!r}: its direct parts are {parts}"
         )
-        raise ValueError(f"`regions` must name modules or classes of the model, got {text!r}: {hint}")
     return found
 
 
