@@ -7,7 +7,7 @@ import torch
 
 from hpu_core import SingleHPUStrategy
 from hpu_core._lightning import SingleDeviceStrategy
-from hpu_core._step_errors import explained
+from hpu_core._step_errors import explain_errors
 
 
 def _fail(error: Exception) -> None:
@@ -42,7 +42,7 @@ class _InductorError(RuntimeError):
 )
 def test_error_ends_with_what_to_write(error: Exception, sentence: str) -> None:
     text = str(error)
-    with pytest.raises(type(error)) as raised, explained():
+    with pytest.raises(type(error)) as raised, explain_errors():
         _fail(error)
 
     assert str(raised.value).startswith(text)
@@ -61,7 +61,7 @@ def test_error_of_a_callback_is_explained_once() -> None:
 @pytest.mark.parametrize("error", [ValueError("bad"), KeyError("hpu_id"), OSError(2, "no file")])
 def test_other_errors_stay(error: Exception) -> None:
     before = error.args
-    with pytest.raises(type(error)) as raised, explained():
+    with pytest.raises(type(error)) as raised, explain_errors():
         _fail(error)
 
     assert raised.value.args == before

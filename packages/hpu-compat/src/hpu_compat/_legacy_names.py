@@ -68,7 +68,7 @@ def patch(lightning: ModuleType) -> None:
         _originals[module] = originals
         getters = {name: functools.partial(_load, name, module, _ROOTS[root]) for name in replaced}
         other = originals["__getattr__"]
-        namespace["__getattr__"] = lazy_attributes(module, getters, otherwise=None if other is _MISSING else other)[0]
+        namespace["__getattr__"] = lazy_attributes(module, getters, fallback=None if other is _MISSING else other)[0]
 
 
 def unpatch() -> None:

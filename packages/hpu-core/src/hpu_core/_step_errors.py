@@ -34,7 +34,7 @@ _INDUCTOR: Final = (
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Return a context of a step, in which such an error ends with a sentence that says what to write."""
     try:
         yield

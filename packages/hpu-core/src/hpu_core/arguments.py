@@ -14,8 +14,8 @@ def constructor_arguments(cls: Any, strategy: Any) -> dict[str, Any]:
     """Return the arguments of a class that Lightning's strategy, not set up yet, has as attributes, private or not."""
     names, attributes = inspect.signature(cls).parameters.keys() - {"kwargs"}, vars(strategy)
     arguments = {name: attributes[key] for name in names for key in (f"_{name}", name) if key in attributes}
-    further: dict[str, Any] = attributes.get(cls.wrapper_arguments, {})
-    return arguments | further
+    keywords: dict[str, Any] = attributes.get(cls.wrapper_arguments, {})
+    return arguments | keywords
 
 
 def supported_arguments(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _BARRIER_WARNING: Final = (
 
 _NATIVE: Final = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 _OPERATIONS: Final = {**_NATIVE, "product": dist.ReduceOp.PRODUCT, "mean": dist.ReduceOp.AVG}
-_SYNONYMS: Final = {"avg": "mean", "prod": "product"}
+_ALIASES: Final = {"avg": "mean", "prod": "product"}
 
 # Reductions of the ranks' elements, of shape (ranks, elements). torch sums integers in 64 bits; truncating the sum to a
 # narrower type equals a sum in that type, because both are modulo a power of two.
@@ -128,7 +128,7 @@ def check_device(tensor: Tensor) -> None:
 def _operation(reduce_op: Any) -> str:
     if reduce_op is None:
         return "sum"
-    name = _SYNONYMS.get(reduce_op.lower(), reduce_op.lower()) if isinstance(reduce_op, str) else None
+    name = _ALIASES.get(reduce_op.lower(), reduce_op.lower()) if isinstance(reduce_op, str) else None
     for known, operation in _OPERATIONS.items():
         if known == name or reduce_op == operation:
             return known

@@ -11,7 +11,7 @@ import torch
 from hpu_core import _lightning_2_0, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
 from hpu_core._model_checks import check_model
-from hpu_core._step_errors import explained
+from hpu_core._step_errors import explain_errors
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher
@@ -58,7 +58,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     def _forward_step(self, precision: "Precision") -> Iterator[None]:
         """Run a forward pass as a part of a step; errors of programs for other devices end with what to write here."""
         name = "training step" if torch.is_grad_enabled() else "evaluation forward"
-        with self.process_groups.step(name), explained(), type(precision).forward_context(precision):
+        with self.process_groups.step(name), explain_errors(), type(precision).forward_context(precision):
             yield
 
     def module_to_device(self, module: "Module") -> None:

@@ -105,7 +105,7 @@ def select_device(world_size: int = 1, local_rank: int = 0, modules: Sequence[in
     if is_kept:
         return
     _visible_modules.select(modules)
-    _select(_module(world_size, local_rank, is_listed=modules is not None), local_rank)
+    _select(_module(world_size, local_rank, is_explicit=modules is not None), local_rank)
 
 
 def _check_rank(name: str, value: int, world_size: int) -> None:
@@ -113,9 +113,9 @@ def _check_rank(name: str, value: int, world_size: int) -> None:
         raise ValueError(f"`{name}` must be at least 0 and below `world_size`, which is {world_size}, got {value}")
 
 
-def _module(world_size: int, local_rank: int, *, is_listed: bool = False) -> str | None:
+def _module(world_size: int, local_rank: int, *, is_explicit: bool = False) -> str | None:
     """Return the module id of this rank's device, or None to leave the choice as it is."""
-    if os.environ.get(_MODULE) and not is_listed and (world_size == 1 or launcher_env.is_started_by_engine()):
+    if os.environ.get(_MODULE) and not is_explicit and (world_size == 1 or launcher_env.is_started_by_engine()):
         # The user set it, or a wrapper of the rank. Devices that the program lists take precedence.
         return None
     modules = _visible_modules.selected()
@@ -140,8 +140,8 @@ def _select(module: str | None, local_rank: int) -> None:
     global _selected  # noqa: PLW0603 - a process opens one device.
     chosen = os.environ.get(_MODULE)
     # The bridge has chosen the open card, and opens another one than HLS_MODULE_ID for a rank whose card is in use.
-    is_bridges_choice = bridge.is_open() and not (chosen or _selected or _visible_modules.selected())
-    if module is None or module == chosen or is_bridges_choice:
+    is_chosen_by_bridge = bridge.is_open() and not (chosen or _selected or _visible_modules.selected())
+    if module is None or module == chosen or is_chosen_by_bridge:
         return
     if bridge.is_open() and module != _selected:
         raise RuntimeError(

@@ -24,20 +24,20 @@ def lazy_exports(
 
 
 def lazy_attributes(
-    module: str, getters: Mapping[str, Callable[[], object]], otherwise: Callable[[str], object] | None = None
+    module: str, getters: Mapping[str, Callable[[], object]], fallback: Callable[[str], object] | None = None
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` for a module.
 
     Args:
         module: Name of the module in `sys.modules`.
         getters: Functions that return the value of a name, called when it is first used.
-        otherwise: The module's own `__getattr__`, called for other names.
+        fallback: The module's own `__getattr__`, called for other names.
     """
 
     def get(name: str) -> object:
         if name not in getters:
-            if otherwise is not None:
-                return otherwise(name)
+            if fallback is not None:
+                return fallback(name)
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getters[name]()
         # Python calls `__getattr__` only for names that are not in the module's namespace.

@@ -16,7 +16,7 @@ from hpu_core._lightning import (
     update_properties,
 )
 from hpu_core._model_checks import check_callbacks, check_model
-from hpu_core._step_errors import explain, explained
+from hpu_core._step_errors import explain, explain_errors
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
@@ -99,7 +99,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Run the optimizer step without casts, as `backward`, and its closure as it would run here."""
         if casts.are_enabled():
             closure = _within(self.precision_plugin.forward_context, closure)
-        with casts.disabled(), explained(), self._in_backward:
+        with casts.disabled(), explain_errors(), self._in_backward:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
 
     def post_backward(self, closure_loss: torch.Tensor) -> None:
@@ -113,7 +113,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
 
     def training_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
         """Run the module's `training_step`; errors of programs for other devices end with what to write here."""
-        with self.process_groups.step("training step"), explained(), self._in_backward:
+        with self.process_groups.step("training step"), explain_errors(), self._in_backward:
             return super().training_step(*args, **kwargs)
 
     def validation_step(self, *args: Any, **kwargs: Any) -> "STEP_OUTPUT":
@@ -139,7 +139,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
     @contextmanager
     def _evaluation_step(self) -> Iterator[None]:
         self._mark_step_if_lazy()
-        with self.process_groups.step("evaluation step"), explained():
+        with self.process_groups.step("evaluation step"), explain_errors():
             yield
 
     def lightning_module_state_dict(self) -> dict[str, Any]:

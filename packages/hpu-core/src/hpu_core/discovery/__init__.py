@@ -181,22 +181,22 @@ def select_modules(devices: object) -> tuple[int, ...] | None:
         ValueError: The list is invalid, or has an index without a device.
         VisibleModulesError: HABANA_VISIBLE_MODULES is invalid.
     """
-    listed = _parse_devices.parse_indices(devices)
-    number = _parse_devices.parse(devices) if listed is None else None
+    indices = _parse_devices.parse_indices(devices)
+    number = _parse_devices.parse(devices) if indices is None else None
     # One process opens any free card.
     found = scan().devices if number != 1 else ()
     if not found:
         return None
     modules = usable_modules(found)
-    if listed is None:
+    if indices is None:
         chosen = modules[:number]
         is_default = chosen == tuple(range(len(chosen))) or visible_modules_text() is not None
         return None if is_default else chosen
-    if max(listed) >= len(modules):
+    if max(indices) >= len(modules):
         raise ValueError(
             f"`devices` must list cards from 0 to {len(modules) - 1}, the ones that can be used here, got {devices!r}"
         )
-    return tuple(modules[index] for index in listed)
+    return tuple(modules[index] for index in indices)
 
 
 def check_devices(number: int) -> None:

@@ -36,9 +36,9 @@ def scan(find_counted: Find = _bridge.find, find_listed: Find = _sysfs.find) -> 
         # Details of real devices of this machine must not mix with simulated ones.
         devices, sources = counted.devices, [counted]
     else:
-        listed = _query("sysfs", find_listed)
-        sources = [counted, listed]
-        devices = _match(counted.devices, listed.devices) or counted.devices or listed.devices
+        details = _query("sysfs", find_listed)
+        sources = [counted, details]
+        devices = _match(counted.devices, details.devices) or counted.devices or details.devices
     try:
         devices = _visible_modules.number(devices, _visible_modules.from_environment())
     except _visible_modules.VisibleModulesError:

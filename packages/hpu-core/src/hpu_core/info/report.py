@@ -69,7 +69,7 @@ def to_text(system: SystemInfo, *, width: int = 80) -> str:
             line for source in system.sources for line in _wrap(f"{source.location}: {source.message}", width, "- ")
         ]
     lines.append("")
-    for name, value in _software(system):
+    for name, value in _versions(system):
         lines += _wrap(value, width, f"{name:<10}")
     lines += ["", *_wrap(_next_command(system), width, "Next: ")]
     return "\n".join(lines)
@@ -108,7 +108,7 @@ def _cells(device: HPUDevice) -> tuple[str, ...]:
     )
 
 
-def _software(system: SystemInfo) -> list[tuple[str, str]]:
+def _versions(system: SystemInfo) -> list[tuple[str, str]]:
     """Return names and versions."""
     return [
         ("Driver", ", ".join(system.driver_versions) or _UNKNOWN),
@@ -144,8 +144,8 @@ def _lightning(system: SystemInfo) -> str:
 
 def _next_command(system: SystemInfo) -> str:
     """Return the command that helps where there are cards, or the one that needs none."""
-    command, package, purpose = "hpu-sim run train.py", "hpu-sim", "needs no card; `hpu-doctor` says why none is found"
+    command, package, reason = "hpu-sim run train.py", "hpu-sim", "needs no card; `hpu-doctor` says why none is found"
     if system.devices:
-        command, package, purpose = "hpu-doctor", "hpu-doctor", "finds what prevents training"
+        command, package, reason = "hpu-doctor", "hpu-doctor", "finds what prevents training"
     is_installed = importlib.util.find_spec(package.replace("-", "_")) is not None
-    return f"`{command}`{'' if is_installed else f' ({install_command(package)})'} {purpose}."
+    return f"`{command}`{'' if is_installed else f' ({install_command(package)})'} {reason}."
