@@ -233,12 +233,14 @@ class _Fabric:
             last = (index + 1) % accumulate == 0
             with self.fabric.no_backward_sync(self.network, enabled=not last):
                 loss = torch.nn.functional.cross_entropy(self.network(images.to("hpu")), labels.to("hpu"))
+                if index % accumulate == 0:
+                    # After the forward pass, as many programs do it.
+                    self.optimizer.zero_grad()
                 self.fabric.backward(loss / accumulate)
             if last:
                 if clip:
                     self.fabric.clip_gradients(self.network, self.optimizer, max_norm=clip)
                 self.optimizer.step()
-                self.optimizer.zero_grad()
             losses.append(float(self.fabric.all_reduce(loss.detach())))
         return losses
 
