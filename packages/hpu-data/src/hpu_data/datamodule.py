@@ -27,8 +27,8 @@ class TorchvisionError(ModuleNotFoundError, ValueError):
 class ImageFolderDataModule(LightningDataModule):
     """Folders of images, one per class, decoded on the card if it can, and else on the host.
 
-    Training shuffles each epoch over all ranks, and checkpoints keep the position within it. Validation and test fill
-    their last batch with images whose label is `pad_label`.
+    Training shuffles each epoch over all ranks, and checkpoints of Lightning 2.2 or newer keep the position within it.
+    Validation and test fill their last batch with images whose label is `pad_label`.
 
     Args:
         train_dir: Folder with a folder of images per class, for training.
@@ -64,7 +64,6 @@ class ImageFolderDataModule(LightningDataModule):
         self.dataset_train: Dataset[Any] | None = None
         self.dataset_val: Dataset[Any] | None = None
         self._loaders: list[DataLoader] = []
-        self._train_state: dict[str, int] | None = None
 
     def setup(self, stage: str | None = None) -> None:  # noqa: ARG002 - Lightning passes it.
         """Find the images of both folders.
@@ -86,12 +85,7 @@ class ImageFolderDataModule(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """Return a loader of the images for training."""
-        loader = self._make_loader(self.dataset_train, "train", shuffle=True, drop_last=self.drop_last)
-        if self._train_state is not None:
-            loader.load_state_dict(self._train_state)
-            self._train_state = None
-        self._train_loader = loader
-        return loader
+        return self._make_loader(self.dataset_train, "train", shuffle=True, drop_last=self.drop_last)
 
     def val_dataloader(self) -> DataLoader:
         """Return a loader of the images for validation."""
@@ -100,16 +94,6 @@ class ImageFolderDataModule(LightningDataModule):
     def test_dataloader(self) -> DataLoader:
         """Return a loader of the images for test, which are those for validation."""
         return self.val_dataloader()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position in the training data. Lightning before 2.2 does not save it by itself."""
-        loader = vars(self).get("_train_loader")
-        return {**super().state_dict(), "train_loader": None if loader is None else loader.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the position in the training data."""
-        super().load_state_dict(state_dict)
-        self._train_state = state_dict["train_loader"]
 
     def _make_loader(self, dataset: Any, name: str, *, shuffle: bool, drop_last: bool) -> DataLoader:
         if dataset is None:
