@@ -111,21 +111,6 @@ def test_exit_code_and_output_are_those_of_the_program(run: Run) -> None:
     assert [third, fourth] == ["thread", "exit handler"]
 
 
-def test_a_signal_is_a_negative_exit_code(run: Run) -> None:
-    assert run("import os; os.kill(os.getpid(), 9)").code == -signal.SIGKILL
-
-
-def test_an_error_ends_the_program_with_its_traceback(run: Run) -> None:
-    done = run("1 / 0")
-
-    assert done.code == 1
-    assert done.output.endswith("ZeroDivisionError: division by zero\n")
-
-
-def test_a_subprocess_of_the_program_can_be_waited_for(run: Run) -> None:
-    assert run("import subprocess, sys; print(subprocess.call(['false']))").output.splitlines()[-1] == "1"
-
-
 def test_a_script_that_the_program_starts_is_a_fork_and_its_child(run: Run) -> None:
     """With the files, the environment, the session and the exit code that `subprocess` gives it."""
     done = run(_NESTED)
@@ -143,13 +128,6 @@ def test_a_program_ends_after_its_handlers_unless_it_asks_for_the_teardown(
     done = run(_HANDLERS, **more)
 
     assert (done.code, done.output.splitlines()) == (3, ["handled", *lines])
-
-
-def test_a_module_runs_as_under_python(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("import sys; print(__name__, sys.argv[1:])", encoding="utf-8")
-    command = [sys.executable, "-m", "module", "argument"]
-    with Program(command, _ENVIRONMENT, tmp_path, preloaded=True) as program:
-        assert program.wait(60).output.splitlines()[-1] == "__main__ ['argument']"
 
 
 def test_a_text_runs_with_warning_filters_and_files_of_its_own(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from hpu_testing import Program, free_port, machine_env, processes
+from hpu_testing import Program
 from hpu_testing.processes import wait_for_exit
 
 # Starts a process that never exits, prints its pid, and exits.
@@ -60,32 +59,3 @@ def test_a_missing_command_leaves_no_file_open() -> None:
     with pytest.raises(FileNotFoundError), Program(["no-such-command"], {}):
         pass
     gc.collect()
-
-
-def test_machine_env_has_no_variables_of_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    own = machine_env(2, tmp_path, EXTRA="1")
-
-    assert "LOCAL_RANK" not in own
-    assert (own["HPU_SIM_DEVICES"], own["HPU_SIM_RUNTIME_DIR"], own["EXTRA"]) == ("2", str(tmp_path), "1")
-
-
-@pytest.fixture
-def port_range(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Range of ports that the kernel chooses from."""
-    (tmp_path / "range").write_text(request.param, encoding="ascii")
-    monkeypatch.setattr(processes, "_PORT_RANGE", tmp_path / "range")
-
-
-@pytest.mark.usefixtures("port_range")
-@pytest.mark.parametrize("port_range", ["32768\t60999\n", "1024\t65535\n"], indirect=True)
-def test_free_port_can_be_bound() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
-
-
-@pytest.mark.usefixtures("port_range")
-@pytest.mark.parametrize("port_range", ["32768\t60999\n"], indirect=True)
-def test_free_port_is_none_that_the_kernel_chooses() -> None:
-    """The connection of another program could take such a port before the caller does."""
-    assert all(free_port() < 32768 for _ in range(20))
