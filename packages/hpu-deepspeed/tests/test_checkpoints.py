@@ -120,10 +120,9 @@ def _run_on_one(folder: str) -> dict[Any, Any]:
     for stage in _UNIVERSAL_STAGES:
         config = {"config": {**_UNIVERSAL, "zero_optimization": {"stage": int(stage)}}}
         found["resumed", stage] = _resume(str(Path(folder, f"{stage}-universal.ckpt")), config, 1)
-    try:
+    # DeepSpeed's own error, whose class is where DeepSpeed keeps it.
+    with pytest.raises(Exception, match="DP world size of 2 but the current world size is 1"):
         _resume(str(Path(folder, "2.ckpt")), STAGES["2"], 1)
-    except ValueError as error:
-        found["rejected"] = str(error)
     return found
 
 
@@ -219,12 +218,6 @@ def test_weights_load_on_fewer_devices(stage: str, one: dict[Any, Any], two: dic
 def test_training_resumes_on_fewer_devices(stage: str, one: dict[Any, Any], two: dict[Any, Any]) -> None:
     """Stage 0 resumes from the checkpoint itself, the other stages from a universal one."""
     assert one["resumed", stage]["losses"] == pytest.approx(two["saved", stage]["losses"][BATCHES:], abs=1e-5)
-
-
-def test_partitioned_optimizer_needs_the_same_number_of_devices(one: dict[Any, Any]) -> None:
-    """The error has the command that converts the checkpoint to a universal one."""
-    assert "partitions of 2 cards, and this training has 1" in one["rejected"]
-    assert "ds_to_universal" in one["rejected"]
 
 
 def _save_after_test(folder: str) -> str:
