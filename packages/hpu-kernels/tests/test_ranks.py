@@ -33,7 +33,10 @@ def _strategy(name: str) -> Any:
         return HPUDDPStrategy()
     if name == "fsdp2":
         return HPUModelParallelStrategy()
-    return HPUFSDPStrategy(auto_wrap_policy={Block}, use_orig_params=name == "fsdp")
+    if name == "fsdp":
+        return HPUFSDPStrategy(auto_wrap_policy={Block})
+    # Lightning cannot save their optimizer in one file.
+    return HPUFSDPStrategy(auto_wrap_policy={Block}, use_orig_params=False, state_dict_type="sharded")
 
 
 def _fit(strategy: str, *callbacks: Any, optimizer: Any, **options: Any) -> torch.Tensor:
@@ -69,9 +72,6 @@ def _compare(strategy: str, name: str, folder: str) -> list[bool]:
     kind, optimizing = OPTIMIZERS[name]
     common: dict[str, Any] = {"optimizer": kind, "optimizing": optimizing}
     kernels = HPUKernels()
-    if strategy == "fsdp, flat parameters":
-        # Lightning saves no optimizer of these.
-        return [torch.allclose(_fit(strategy, **common), _fit(strategy, kernels, **common), atol=2e-5)] * 3
     paths = [str(Path(folder) / each) for each in ("plain", "fused")]
     plain = _fit(strategy, save=paths[0], **common)
     fused = _fit(strategy, kernels, save=paths[1], **common)
@@ -80,7 +80,7 @@ def _compare(strategy: str, name: str, folder: str) -> list[bool]:
         for path, callbacks in ((paths[0], []), (paths[1], []), (paths[0], [kernels]))
     ]
     pairs = ((plain, fused), *((resumed[0], each) for each in resumed[1:]))
-    return [len(each) > 0 and torch.allclose(each, other, atol=2e-5) for each, other in pairs]
+    return [len(each) > 0 and torch.allclose(each, other, atol=1e-5) for each, other in pairs]
 
 
 _QUICK = {("ddp", "AdamW"), ("fsdp2", "SGD")}

@@ -72,21 +72,6 @@ def test_op_lists_decide_about_attention(lists: Any) -> None:
     assert (fused - full).abs().max() <= (plain - full).abs().max() + 1e-3
 
 
-def test_exported_weights_are_those_of_torch() -> None:
-    """Names and values, in the middle of a training."""
-    states: list[dict[str, torch.Tensor]] = []
-
-    class Saving(Classifier):
-        def on_train_end(self) -> None:
-            states.append({name: each.cpu() for name, each in self.state_dict().items()})
-
-    losses_of(Saving(**OPTIONS))
-    losses_of(Saving(**OPTIONS), HPUKernels())
-
-    assert states[0].keys() == states[1].keys()
-    assert all(torch.allclose(each, states[1][name], atol=1e-5) for name, each in states[0].items())
-
-
 class Reader(Classifier):
     """Classifier of texts of variable length, by their first token."""
 

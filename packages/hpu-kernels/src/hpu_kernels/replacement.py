@@ -64,8 +64,7 @@ def _is_of_another_model() -> bool:
         code = frame.f_code
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         if isinstance(owner, nn.Module):
-            compiled = getattr(owner, "_orig_mod", owner)
-            return not any(owner in each or compiled in each for each in _applied)
+            return not any(owner in each or _torch.original(owner) in each for each in _applied)
         frame = frame.f_back
     return False
 
