@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hpu_sim import plan
 from hpu_testing.fork_server import forks
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +94,16 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
     return counters
 
 
+def _plan(*options: str) -> list[dict[str, Any]]:
+    """Return the plans that the command prints."""
+    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--json", *options]
+    with forks():
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["strategies"]
+    return found
+
+
 _FSDP = _TRAINER.replace('devices="auto"', 'devices="auto", strategy="hpu_fsdp"')
 
 _DEEPSPEED = (
@@ -138,10 +147,9 @@ def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(program)
 
-    with forks():
-        (planned,) = plan.run(script, devices=devices).strategies
+    (planned,) = _plan("--devices", str(devices), str(script))
 
-    assert planned.memory.peak_bytes == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
+    assert planned["memory"]["peak_bytes"] == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
 
 
 def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
@@ -174,22 +182,16 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_planned_for_64_cards_and_two_strategies() -> None:
-    with forks():
-        result = plan.run(
-            ROOT / "docs" / "start" / "train.py",
-            devices=8,
-            nodes=8,
-            generations=("GAUDI2", "GAUDI3"),
-            strategies=("auto", "deepspeed_stage_3"),
-        )
+    cards = ("--nodes", "8", "--devices", "8", "--generation", "GAUDI2,GAUDI3")
+    plans = _plan(*cards, "--strategy", "auto,deepspeed_stage_3", str(ROOT / "docs" / "start" / "train.py"))
 
-    assert [(each.strategy, each.generation) for each in result.strategies] == [
+    assert [(each["strategy"], each["generation"]) for each in plans] == [
         (strategy, generation)
         for strategy in ("hpu_parallel", "deepspeed_stage_3")
         for generation in ("GAUDI2", "GAUDI3")
     ]
-    (reduction,) = result.strategies[0].collectives
-    assert (reduction.name, reduction.ranks, reduction.bytes) == ("allreduce", 64, 4 * 322)
+    (reduction,) = plans[0]["step"]["collectives"]
+    assert (reduction["name"], reduction["ranks"], reduction["bytes"]) == ("allreduce", 64, 4 * 322)
 
 
 _LLAMA = {
@@ -203,40 +205,57 @@ def _plan_of_model(folder: Path, config: dict[str, Any], *options: str) -> dict[
     pytest.importorskip("transformers")
     path = folder / "config.json"
     path.write_text(json.dumps(config))
-    more = ["--devices", "4", "--batch", "8", "--length", "128", "--json", *options]
-    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--model", str(path), *more]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    plan_of_model: dict[str, Any] = json.loads(done.stdout)
-    assert plan_of_model["command"][0] == "--model"
-    return dict(plan_of_model["strategies"][0])
+    more = ["--devices", "4", "--batch", "8", "--length", "128", *options]
+    (found,) = _plan("--model", str(path), *more)
+    return found
 
 
-_MIXTRAL = {**_LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 _LAYER = 4 * 128**2 + 3 * 128 * 256 + 2 * 128
 _EMBEDDING = 256 * 128
+_MOE = {"num_experts_per_tok": 2, "num_local_experts": 4}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "parameters"),
+    ("changes", "parameters", "size"),
     [
-        (_LLAMA, 2 * _LAYER + 2 * _EMBEDDING + 128),
-        ({**_LLAMA, "tie_word_embeddings": True, "torch_dtype": "bfloat16"}, 2 * _LAYER + _EMBEDDING + 128),
-        ({**_LLAMA, "num_key_value_heads": 1}, 2 * (_LAYER - 2 * 128 * 96) + 2 * _EMBEDDING + 128),
-        (_MIXTRAL, 2 * (_LAYER + 3 * 3 * 128 * 256 + 4 * 128) + 2 * _EMBEDDING + 128),
+        pytest.param({}, 2 * _LAYER + 2 * _EMBEDDING + 128, 4, id="gated fields"),
+        pytest.param({"dtype": "bfloat16"}, 2 * _LAYER + 2 * _EMBEDDING + 128, 2, id="bfloat16"),
+        pytest.param(
+            {"tie_word_embeddings": True, "torch_dtype": "float16"}, 2 * _LAYER + _EMBEDDING + 128, 2, id="tied heads"
+        ),
+        pytest.param(
+            {"num_key_value_heads": 1, "torch_dtype": "float32"},
+            2 * (_LAYER - 2 * 128 * 96) + 2 * _EMBEDDING + 128,
+            4,
+            id="grouped heads",
+        ),
+        pytest.param(
+            {"model_type": "mixtral", **_MOE},
+            2 * (_LAYER + 3 * 3 * 128 * 256 + 4 * 128) + 2 * _EMBEDDING + 128,
+            4,
+            id="experts",
+        ),
     ],
-    ids=["llama", "tied", "grouped heads", "experts"],
 )
-def test_blocks_of_a_model_are_units_of_fsdp(config: dict[str, Any], parameters: int, tmp_path: Path) -> None:
-    """A unit per block and one of the rest; states are float32, whatever the type in the configuration."""
-    planned = _plan_of_model(tmp_path, config, "--strategy", "hpu_fsdp")
+def test_a_model_has_the_weights_of_its_configuration(
+    changes: dict[str, Any], parameters: int, size: int, tmp_path: Path
+) -> None:
+    """FSDP has a unit per block and one of the rest, and no line is one of the planner's own program."""
+    planned = _plan_of_model(tmp_path, {**_LLAMA, **changes}, "--strategy", "hpu_fsdp")
 
     assert planned["parameters"] == planned["trainable"] == parameters
-    assert planned["memory"]["at_peak"]["optimizer state"] == pytest.approx(2 * 4 * parameters / 4, rel=0.01)
-    assert next(each["count"] for each in planned["collectives"] if each["phase"] == "forward") == 3
-    assert any("float32" in note for note in planned["notes"])
-    assert not any(each["location"] for each in planned["step"]["costs"])
+    assert planned["memory"]["at_peak"]["optimizer state"] == pytest.approx(2 * size * parameters / 4, rel=0.01)
+    assert next(each["count"] for each in planned["step"]["collectives"] if each["phase"] == "forward") == 3
+    assert any({2: "are bfloat16", 4: "are float32"}[size] in note for note in planned["notes"])
+    assert "model_program" not in json.dumps(planned)
+
+
+@pytest.mark.slow
+def test_a_precision_in_the_command_is_that_of_the_weights(tmp_path: Path) -> None:
+    planned = _plan_of_model(tmp_path, {**_LLAMA, "torch_dtype": "bfloat16"}, "--precision", "bf16-mixed")
+
+    assert planned["memory"]["at_peak"]["optimizer state"] == pytest.approx(8 * planned["parameters"], rel=0.01)
 
 
 @pytest.mark.slow
@@ -245,7 +264,7 @@ def test_a_model_is_planned_from_its_configuration_alone(tmp_path: Path) -> None
     planned = _plan_of_model(tmp_path, _LLAMA, "--tensor-parallel", "2")
 
     assert (planned["strategy"], planned["rate"]["tokens"]) == ("hpu_model_parallel", 2 * 8 * 128)
-    assert {each["ranks"] for each in planned["collectives"]} == {2}
+    assert {each["ranks"] for each in planned["step"]["collectives"]} == {2}
 
 
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from hpu_sim.report.step_clock import StepClock
+
 # Variables of the developer's shell, a launcher or the suite's own machine, which new interpreters must not inherit.
 # HPU_SIM_CACHE is kept: it is the folder of the compiled extension.
 _PREFIXES: Final = ("HABANA_", "HLS_", "HPU_SIM_", "OMPI_", "PT_HPU_")
@@ -315,3 +317,25 @@ def _output_of(
 
     assert result.returncode == 0, result.stderr
     return result.stdout.rstrip("\n")
+
+
+@pytest.fixture
+def clock() -> Iterator[StepClock]:
+    """Yield the clock of a run, which the optimizers of the test drive."""
+    from hpu_sim.common import frames
+    from hpu_sim.device import events
+    from hpu_sim.prediction.steps import StepTracker
+    from hpu_sim.report.step_clock import StepClock
+
+    def end_step() -> None:
+        made.on_step()
+
+    steps = StepTracker(end_step)
+    made = StepClock(runtime.active_config(), steps)
+    end = events.subscribe(
+        frozenset({"optimizer_end"}),
+        lambda event: steps.on_optimizer_step(event.arguments[0], frames.call_path(frames.event_frame())),
+    )
+    yield made
+    end()
+    made.close()

@@ -54,13 +54,9 @@ class Value:
     seconds: float
     predicted: dict[float, float]
 
-    def error(self, share: float) -> float:
-        """Return the relative error of the prediction."""
-        return self.predicted[share] / self.seconds - 1
-
-    def factor(self, share: float) -> float:
-        """Return the factor between prediction and truth, 1 or more."""
-        return math.exp(abs(math.log(self.predicted[share] / self.seconds)))
+    def ratio(self, share: float) -> float:
+        """Return the predicted time divided by the published one."""
+        return self.predicted[share] / self.seconds
 
 
 def values() -> list[Value]:
@@ -81,8 +77,8 @@ def values() -> list[Value]:
 
 def choose(known: Sequence[Value]) -> tuple[float, float]:
     """Return the share with which half of the values are too fast, and the factor that holds 8 in 10 and one more."""
-    share = min(SHARES, key=lambda share: abs(statistics.median(math.log1p(each.error(share)) for each in known)))
-    factors = sorted(each.factor(share) for each in known)
+    share = min(SHARES, key=lambda share: abs(statistics.median(math.log(each.ratio(share)) for each in known)))
+    factors = sorted(max(each.ratio(share), 1 / each.ratio(share)) for each in known)
     return share, math.ceil(100 * factors[math.ceil((len(factors) + 1) * _HELD) - 1]) / 100
 
 
@@ -105,24 +101,22 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def main() -> None:
     """Judge, print, and write with `--write`."""
-    known = values()
-    share, factor = choose(known)
+    share, factor = choose(known := values())
     rows, groups = [], dict[str, list[tuple[float, bool]]]()
     for model in dict.fromkeys(each.point["model"] for each in known):
         chosen, limit = choose([each for each in known if each.point["model"] != model])
         for each in (each for each in known if each.point["model"] == model):
-            error, is_inside = each.error(chosen), each.factor(chosen) <= limit
+            error, is_inside = each.ratio(chosen) - 1, 1 / limit <= each.ratio(chosen) <= limit
             for name in (each.generation, "all"):
                 groups.setdefault(name, []).append((error, is_inside))
-            name, shown = f"{each.point['id']}, {model}", f"{each.predicted[chosen]:.4g}"
-            cells = each.generation, f"{each.seconds:.4g}", shown, f"{error:+.0%}", "" if is_inside else "outside"
-            rows.append((name, *cells))
+            cells = each.generation, f"{each.seconds:.4g}", f"{each.predicted[chosen]:.4g}", f"{error:+.0%}"
+            rows.append((f"{each.point['id']}, {model}", *cells, "" if is_inside else "outside"))
     summary = []
     for name in sorted(groups):
         errors = [error for error, _ in groups[name]]
-        middle, worst = statistics.median(map(abs, errors)), max(map(abs, errors))
+        shown = f"{statistics.median(map(abs, errors)):.0%}", f"{max(map(abs, errors)):.0%}"
         inside = f"{sum(is_inside for _, is_inside in groups[name])} of {len(errors)}"
-        summary.append((name, f"{middle:.0%}", f"{worst:.0%}", f"{statistics.median(errors):+.0%}", inside))
+        summary.append((name, *shown, f"{statistics.median(errors):+.0%}", inside))
     pairs = ratios(known, share)
     near = sum(1 / _NEAR <= found / truth <= _NEAR for truth, found in pairs)
     ranked = sum(abs(math.log(truth)) < math.log(_EQUAL) or (truth < 1) == (found < 1) for truth, found in pairs)
@@ -136,8 +130,8 @@ def main() -> None:
     print(text)
     if "--write" in sys.argv:
         before = RECORD.read_text(encoding="utf-8")
-        pattern = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
-        RECORD.write_text(pattern.sub(lambda _: f"{_BEGIN}\n\n{text}\n{_END}", before), encoding="utf-8")
+        start, end = before.index(_BEGIN), before.index(_END)
+        RECORD.write_text(f"{before[:start]}{_BEGIN}\n\n{text}\n{before[end:]}", encoding="utf-8")
         figures = HARDWARE.read_text(encoding="utf-8")
         for name, number in (("roofline_share", share), ("spread", factor)):
             figures = re.sub(rf'("{name}": \{{"value": )[\d.]+', rf"\g<1>{number}", figures)

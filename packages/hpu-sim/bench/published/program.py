@@ -19,15 +19,12 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hpu_sim import plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-# optimum-habana's default, in MB.
-_BUCKET_MB: Final = 230
-_STEPS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -111,14 +108,10 @@ def make_model(kind: str, sizes: dict[str, Any], job: Job) -> nn.Module:
     import transformers
 
     config = getattr(transformers, f"{kind}Config")(**sizes)
-    # Under `_attention`, "sdpa" is one operator.
+    # Under torch's flash attention, "sdpa" is one operator, as the bridge's FusedSDPA.
     config._attn_implementation = "sdpa" if job.fused_attention else "eager"  # noqa: SLF001 - as `from_pretrained` does
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, job.weights))
-    try:
-        made: nn.Module = getattr(transformers, kind + _HEADS.get(kind, "ForCausalLM"))(config)
-    finally:
-        torch.set_default_dtype(before)
+    made: nn.Module = getattr(transformers, kind + _HEADS.get(kind, "ForCausalLM"))(config)
+    made.to(getattr(torch, job.weights))
     if job.recompute:
         made.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator] # transformers'
     trained = _choose_trained(made.train(), job)
@@ -147,8 +140,7 @@ def _choose_trained(model: nn.Module, job: Job) -> nn.Module:
         return get_peft_model(model, config)
     word = {"norms": "norm", "head": "classifier"}.get(job.train, "")
     for name, parameter in model.named_parameters():
-        # DDP refuses parameters without gradients, as one of masked training only.
-        parameter.requires_grad_(word in name and "masked_spec_embed" not in name and parameter.requires_grad)
+        parameter.requires_grad_(word in name and parameter.requires_grad)
     return model
 
 
@@ -158,15 +150,15 @@ def make_batch(kind: str, job: Job) -> dict[str, Tensor]:
     tokens, labels = (torch.zeros(*sizes, dtype=torch.int64) for sizes in ((size, job.length), (size,)))
     if kind in {"Swin", "ViT"}:
         return {"pixel_values": torch.zeros(size, 3, 224, 224, dtype=getattr(torch, job.weights)), "labels": labels}
-    text = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     if kind == "Roberta":
-        return {**text, "start_positions": labels, "end_positions": labels}
-    return {**text, "labels": labels if kind == "Esm" else tokens}
+        return {"input_ids": tokens, "start_positions": labels, "end_positions": labels}
+    return {"input_ids": tokens, "labels": labels if kind == "Esm" else tokens}
 
 
 def train(kind: str, sizes: dict[str, Any], job: Job) -> None:
     """Train as optimum-habana's Trainer does."""
     from habana_frameworks.torch import core
+    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
     from habana_frameworks.torch.hpex.normalization import FusedClipNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
@@ -176,17 +168,18 @@ def train(kind: str, sizes: dict[str, Any], job: Job) -> None:
     network, optimizer = _distribute(bare, FusedAdamW(trained, lr=1e-4), job)
     clip = FusedClipNorm(trained, 1.0)
 
-    for _ in range(_STEPS):
-        with plan.step(), _softmax(job), _attention(job), _kernels(kind):
+    for _ in range(3):
+        with plan.step(), _kernels(kind, job):
             for micro in range(job.accumulate):
                 batch = {name: each.to("hpu") for name, each in make_batch(kind, job).items()}
-                with _no_sync(network, job, micro):
-                    with torch.autocast("hpu", dtype=torch.bfloat16, enabled=job.autocast), _float8(job):
+                is_last = job.zero or job.cards == 1 or micro == job.accumulate - 1
+                # What is recomputed is in float8 too.
+                with contextlib.nullcontext() if is_last else network.no_sync(), te.fp8_autocast(enabled=job.float8):
+                    with torch.autocast("hpu", dtype=torch.bfloat16, enabled=job.autocast):
                         loss = network(**batch).loss
                     if job.splits_passes:
                         mark_step()
-                    with _float8(job):  # For what is recomputed.
-                        network.backward(loss) if job.zero else loss.backward()
+                    network.backward(loss) if job.zero else loss.backward()
                     mark_step()
             if not job.no_optimizer:
                 if not job.zero:
@@ -206,42 +199,29 @@ def _distribute(network: nn.Module, optimizer: Any, job: Job) -> tuple[Any, Any]
             return network, optimizer
         torch.distributed.init_process_group("hccl")
         wrapped = nn.parallel.DistributedDataParallel(
-            network, bucket_cap_mb=_BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=False
+            network, bucket_cap_mb=230, gradient_as_bucket_view=True, find_unused_parameters=False
         )
         return wrapped, optimizer
     import deepspeed
 
     zero = {"stage": job.zero, "overlap_comm": False, "contiguous_gradients": False, "reduce_scatter": False}
-    config = {
-        "train_micro_batch_size_per_gpu": job.batch, "gradient_accumulation_steps": job.accumulate,
-        "bf16": {"enabled": True}, "gradient_clipping": 1.0, "zero_optimization": zero,
-        "zero_allow_untested_optimizer": True,
-    }  # fmt: skip
+    batches = {"train_micro_batch_size_per_gpu": job.batch, "gradient_accumulation_steps": job.accumulate}
+    others = {"bf16": {"enabled": True}, "gradient_clipping": 1.0, "zero_allow_untested_optimizer": True}
+    config = {**batches, **others, "zero_optimization": zero}
     engine, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config, dist_init_required=False)
     return engine, engine
 
 
-def _float8(job: Job) -> contextlib.AbstractContextManager[None]:
-    """Compute layers of the transformer engine in float8, if the job asks."""
-    if not job.float8:
-        return contextlib.nullcontext()
-    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
-
-    return te.fp8_autocast(enabled=True)  # type: ignore[no-any-return] # without types
-
-
-def _attention(job: Job) -> contextlib.AbstractContextManager[None]:
-    """Take attention as one operator, as the bridge's FusedSDPA does, if the job asks."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    return sdpa_kernel(SDPBackend.FLASH_ATTENTION) if job.fused_attention else contextlib.nullcontext()
-
-
 @contextlib.contextmanager
-def _kernels(kind: str) -> Iterator[None]:
-    """Take norms and rotations as the bridge's kernels, as optimum-habana does in some models, and masks as given."""
+def _kernels(kind: str, job: Job) -> Iterator[None]:
+    """Take attention, softmax, norms and rotations as the job does: by the bridge's kernels, or by torch."""
     from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelperV2
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
+
+    plain = nn.functional.softmax
+
+    def softmax(inputs: Tensor, dim: int, **_: Any) -> Tensor:
+        return plain(inputs, dim=dim)
 
     def normalize(self: Any, states: Tensor) -> Tensor:
         inputs = states.to(self.weight.dtype)
@@ -252,31 +232,18 @@ def _kernels(kind: str) -> Iterator[None]:
         angles = cosine.unsqueeze(1), sine.unsqueeze(1)
         return tuple(RotaryPosEmbeddingHelperV2.apply(each, *angles, None) for each in (query, key))
 
-    masking = importlib.import_module("transformers.masking_utils")
-    with contextlib.ExitStack() as stack:
-        # transformers reads whether a mask is all ones from version 5 on, unless the program is traced.
-        stack.enter_context(mock.patch.object(masking, "is_tracing", return_value=True))
-        if kind in _WITH_KERNELS:
-            module = importlib.import_module(f"transformers.models.{kind.lower()}.modeling_{kind.lower()}")
-            norm = getattr(module, f"{kind}RMSNorm")
-            stack.enter_context(mock.patch.object(norm, "forward", normalize))
-            stack.enter_context(mock.patch.object(module, "apply_rotary_pos_emb", rotate))
+    attention = SDPBackend.FLASH_ATTENTION if job.fused_attention else SDPBackend.MATH
+    replaced: list[tuple[Any, str, Any]] = [(nn.functional, "softmax", softmax)] if job.softmax_bf16 else []
+    if kind in _WITH_KERNELS:
+        module = importlib.import_module(f"transformers.models.{kind.lower()}.modeling_{kind.lower()}")
+        replaced += [
+            (getattr(module, f"{kind}RMSNorm"), "forward", normalize),
+            (module, "apply_rotary_pos_emb", rotate),
+        ]
+    with sdpa_kernel(attention), contextlib.ExitStack() as stack:
+        for each in replaced:
+            stack.enter_context(mock.patch.object(*each))
         yield
-
-
-def _softmax(job: Job) -> contextlib.AbstractContextManager[Any]:
-    """Take every softmax in the type of its input, as optimum-habana's `attn_softmax_bf16` does, if the job asks."""
-    original = nn.functional.softmax
-
-    def softmax(inputs: Tensor, dim: int, **_: Any) -> Tensor:
-        return original(inputs, dim=dim)
-
-    return mock.patch.object(nn.functional, "softmax", softmax if job.softmax_bf16 else original)
-
-
-def _no_sync(network: Any, job: Job, micro: int) -> contextlib.AbstractContextManager[Any]:
-    is_reduced = not isinstance(network, nn.parallel.DistributedDataParallel) or micro == job.accumulate - 1
-    return contextlib.nullcontext() if is_reduced else network.no_sync()
 
 
 def main(name: str) -> None:

@@ -79,7 +79,7 @@ def test_ranks_that_divide_layers_share_batches(layers: int | str, replicas: int
     """The strategy has its size from the start of training on; before, it may be "auto"."""
     strategy = SimpleNamespace(_tensor_parallel_size=layers)
 
-    assert frameworks._replicas(strategy, Recording((), 0, 16, 8)) == replicas
+    assert frameworks._replicas(strategy, Recording(world_size=16, devices=8)) == replicas
 
 
 def test_a_logger_has_its_methods_and_writes_no_file(tmp_path: Path) -> None:

@@ -95,3 +95,37 @@ def test_storage_that_grows_later_belongs_to_the_module_that_grew_it() -> None:
     rows = memory_plan(record_call(program, Options())).modules
 
     assert sum(each.bytes for each in rows) >= 4096
+
+
+@pytest.mark.parametrize(("keeps", "copies"), [(False, 2), (True, 3)])
+def test_a_graph_has_no_memory_for_a_chain_of_element_wise_operators(keeps: bool, copies: int) -> None:
+    """Unless a value of it is still there after the graph: then it is beside the input and the result."""
+
+    def program() -> None:
+        values = torch.ones(1 << 20, device="hpu")
+        for _ in range(2):
+            with plan.step():
+                inner = values.exp().neg()
+                result = inner.abs()
+                if not keeps:
+                    del inner
+                core.mark_step()
+                values.add_(1)
+                del result
+
+    from habana_frameworks.torch import core
+
+    recording = record_call(program, Options(steps=2))
+
+    assert memory_plan(recording).peak_bytes == copies * 4 << 20
+
+
+@pytest.mark.usefixtures("eager")
+def test_in_eager_mode_each_result_takes_memory() -> None:
+    def program() -> None:
+        values = torch.ones(1 << 20, device="hpu")
+        for _ in range(2):
+            with plan.step():
+                values.exp().neg().abs()
+
+    assert memory_plan(record_call(program, Options(steps=2))).peak_bytes == 3 * 4 << 20

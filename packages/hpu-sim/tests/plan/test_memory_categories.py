@@ -33,6 +33,7 @@ def _train(*, autocast: bool = False, ddp: bool = False) -> None:
             optimizer.step()
 
 
+@pytest.mark.usefixtures("eager")
 def test_state_of_the_optimizer_is_counted_as_such_in_the_step_that_makes_it() -> None:
     recording = record_call(_train, Options())
 

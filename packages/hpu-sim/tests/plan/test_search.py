@@ -10,7 +10,7 @@ from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.options import Options
 from hpu_sim.plan.search import find_batch
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording
+from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording, TensorInfo
 from hpu_sim.prediction.reserve import fitting_bytes
 
 _GIB = 1 << 30
@@ -20,14 +20,14 @@ def _record(options: Options) -> Recording:
     """Return a recording of 8 GiB of states, and 3 GiB of activations per sample that checkpointing divides by 3."""
     size = options.batch_size or 64
     kept = 1 - min(options.checkpoint, 8) / 12
-    recording = Recording(("train.py",), 0, options.world_size, options.devices, strategy="hpu_parallel")
+    recording = Recording(world_size=options.world_size, devices=options.devices, strategy="hpu_parallel")
     recording.parameters = recording.trainable = _GIB // 2
     recording.blocks = ("Block", 8)
     activations = int(size * _GIB * 3 * kept)
     sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, activations, 0, 0, 0))
     flops = int(1e12) * size * (24 + min(options.checkpoint, 8))
     operation = Operation("aten.mm", "forward", "", "float32", flops, (), (), 0)
-    inputs = (("float32", (size, 4), 16 * size),)
+    inputs = (TensorInfo("float32", (size, 4), 16 * size),)
     recording.steps = [StepRecording([operation], samples=[sample], inputs=inputs)]
     return recording
 

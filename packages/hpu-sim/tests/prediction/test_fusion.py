@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpu_sim.prediction.fusion import Kernel, segments
+from hpu_sim.prediction.fusion import Kernel, inner_storages, segments
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
 
 _SIZE = 1 << 30
@@ -96,3 +96,16 @@ def test_a_transposed_operand_of_products_is_free() -> None:
 
     assert _accesses([copy, product]) == pytest.approx(3)
     assert _accesses([copy, product, _operation("softmax", (2,), (5,))]) == pytest.approx(7)
+
+
+def test_storages_of_a_chain_are_inner_but_its_result() -> None:
+    """One that is written twice, as by an operator in place, is inner if both values are."""
+    chain = [_operation("sqrt", (0,), (1,)), _operation("div", (1,), (2,)), _operation("add_", (2,), (2,)),
+             _operation("addcdiv_", (3, 2), (3,)), _operation("softmax", (3,), (4,))]  # fmt: skip
+    step = StepRecording(chain, graph_ends=[5])
+
+    assert inner_storages(step, is_lazy=True) == {1: 5, 2: 5}
+    assert inner_storages(StepRecording(chain, graph_ends=[2]), is_lazy=True) == {1: 2}
+    for each in chain:
+        each.phase = "optimizer"
+    assert inner_storages(step, is_lazy=False) == {}

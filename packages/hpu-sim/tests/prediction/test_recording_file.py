@@ -19,6 +19,7 @@ from hpu_sim.prediction.recording import (
     Operation,
     Recording,
     StepRecording,
+    TensorInfo,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +43,18 @@ def _recording() -> Recording:
         [Collective("allreduce", "backward", 4, 4, (0, 1), is_async=True, after=1)],
         [MemorySample(1, "backward", (1, 2, 3, 4, 5, 6, 7))],
         graph_ends=[1],
-        inputs=(("float32", (2, 1), 8),),
+        inputs=(TensorInfo("float32", (2, 1), 8),),
         peaks={"backward": (ModuleBytes("Model.head", 0, 28),)},
     )
     return Recording(
-        ("train.py", "--fast"), 1, 2, 2, steps=[step], lines={"Model.head": "train.py:3"}, blocks=("Block", 2),
+        command=("train.py", "--fast"),
+        world_size=2,
+        devices=2,
+        steps=[step],
+        lines={"Model.head": "train.py:3"},
+        blocks=("Block", 2),
         host_reads=[HostRead("train.py:4", "loss.item()", "_local_scalar_dense", "1.0", 1)],
-    )  # fmt: skip
+    )
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -15,57 +15,19 @@ from hpu_sim.prediction.hardware import give_figures, hardware, spread
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
 from hpu_sim.prediction.time_model import STARTS, Clock
 
-from .predicting import clock_of, predict
+from .predicting import SIZE, clock_of, make_operation, predict, random_operations
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.time_model import Mode, Timeline
-
-_SIZE = 1 << 30
-
-
-def _operation(
-    *,
-    name: str = "aten.op",
-    flops: int = 0,
-    reads: tuple[int, ...] = (),
-    writes: tuple[int, ...] = (),
-    size: int = _SIZE,
-    **kwargs: Any,
-) -> Operation:
-    return Operation(
-        name,
-        "forward",
-        "",
-        "bfloat16",
-        flops,
-        tuple((each, size) for each in reads),
-        tuple((each, size) for each in writes),
-        0,
-        **kwargs,
-    )
 
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
     return predict(StepRecording(operations), generation, "lazy" if fuse else "eager").seconds
 
 
-def _random_operations() -> st.SearchStrategy[list[Operation]]:
-    storages = st.integers(0, 12)
-
-    def make(name: str, flops: int, read: int, written: int, size: int) -> Operation:
-        return _operation(
-            name=name, flops=flops if name == "aten.mm" else 0, reads=(read,), writes=(written,), size=size,
-            host_sync=name == "host_read",
-        )  # fmt: skip
-
-    names = st.sampled_from(["aten.mm", "aten.add", "aten.mul", "aten._softmax", "aten.sum", "host_read"])
-    flops, sizes = st.integers(1, 1 << 44), st.integers(1, 1 << 32)
-    return st.lists(st.builds(make, names, flops, storages, storages, sizes), min_size=1, max_size=30)
-
-
 @settings(max_examples=100, deadline=None)
 @given(
-    operations=_random_operations(),
+    operations=random_operations(),
     generation=st.sampled_from(["GAUDI", "GAUDI2", "GAUDI3"]),
     mode=st.sampled_from(["eager", "lazy", "compile"]),
 )
@@ -90,7 +52,7 @@ def test_no_step_is_faster_than_the_roofline(operations: list[Operation], genera
 
 
 def test_a_product_with_few_operations_is_limited_by_memory() -> None:
-    (span,) = predict(StepRecording([_operation(flops=1, reads=(0,))]), "GAUDI3").spans[-1:]
+    (span,) = predict(StepRecording([make_operation(flops=1, reads=(0,))]), "GAUDI3").spans[-1:]
 
     assert (span.bound, span.is_product) == ("memory", True)
 
@@ -110,7 +72,7 @@ def test_many_small_operators_are_limited_by_their_starts() -> None:
 def test_the_device_starts_every_operator_in_eager_mode_and_a_graph_at_once_in_lazy_mode(
     mode: Mode, starts: int
 ) -> None:
-    step = StepRecording([_operation(reads=(number,), writes=(number + 1,)) for number in range(3)])
+    step = StepRecording([make_operation(reads=(number,), writes=(number + 1,)) for number in range(3)])
     seconds = []
     try:
         for each in (0.0, 1e-3):
@@ -123,7 +85,7 @@ def test_the_device_starts_every_operator_in_eager_mode_and_a_graph_at_once_in_l
 
 
 def test_memory_bandwidth_tells_generations_apart_where_memory_limits() -> None:
-    operations = [_operation(reads=(0,), writes=(1,), size=8 * _SIZE)]
+    operations = [make_operation(reads=(0,), writes=(1,), size=8 * SIZE)]
 
     ratio = _seconds(operations) / _seconds(operations, generation="GAUDI3")
     assert ratio == pytest.approx(3.67 / 2.46, rel=0.01)
@@ -136,7 +98,7 @@ def _waited(timeline: Timeline) -> float:
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
 def test_an_asynchronous_collective_runs_beside_computation(mode: Mode) -> None:
-    operation = _operation(reads=(0,), writes=(1,))
+    operation = make_operation(reads=(0,), writes=(1,))
     collective = Collective("allreduce", "backward", 1 << 20, 1 << 20, tuple(range(8)), is_async=True, after=0)
     step = StepRecording([operation], [collective])
 
@@ -150,13 +112,13 @@ def test_an_asynchronous_collective_runs_beside_computation(mode: Mode) -> None:
 
 def test_an_operator_waits_for_the_collective_that_it_reads() -> None:
     collective = Collective("allreduce", "backward", 1 << 30, 1 << 30, tuple(range(64)), is_async=True, after=0)
-    step = StepRecording([_operation(reads=(0,), writes=(1,), waits_for=(0,))], [collective])
+    step = StepRecording([make_operation(reads=(0,), writes=(1,), waits_for=(0,))], [collective])
 
     predicted = predict(step)
 
     seconds = collective_seconds(collective, 8, hardware("GAUDI2"))
     assert _waited(predicted) == pytest.approx(seconds, rel=0.01)
-    assert predicted.seconds >= seconds + 2 * _SIZE / hardware("GAUDI2").memory_rate
+    assert predicted.seconds >= seconds + 2 * SIZE / hardware("GAUDI2").memory_rate
 
 
 @pytest.mark.parametrize(("name", "passes"), [("broadcast", 2), ("reduce", 2), ("allreduce", 2), ("allgather_base", 1)])
@@ -189,7 +151,7 @@ def test_pcie_cards_are_linked_in_groups_of_four() -> None:
 
 
 def _small(count: int, **kwargs: Any) -> StepRecording:
-    operations = [_operation(reads=(each,), writes=(each + 1,), size=64) for each in range(count)]
+    operations = [make_operation(reads=(each,), writes=(each + 1,), size=64) for each in range(count)]
     return StepRecording(operations, **kwargs)
 
 
@@ -208,7 +170,7 @@ def test_the_host_runs_ahead_until_it_reads_a_value() -> None:
     """Without a read, the host traces the next step while the card works; with one, it traces while the card idles."""
     device = hardware("GAUDI2")
     step = _small(1000)
-    step.operations += [_operation(reads=(number,), writes=(number + 1,)) for number in range(1000, 1100)]
+    step.operations += [make_operation(reads=(number,), writes=(number + 1,)) for number in range(1000, 1100)]
     step.graph_ends = [len(step.operations)]
     before = predict(step)
     read = Operation("host_read", "forward", "", "", 0, (), (), 0, host_sync=True)
@@ -236,7 +198,7 @@ def test_a_slow_loader_limits_the_step() -> None:
 
 def test_graphs_are_counted() -> None:
     """Two steps of equal operators are one graph; under compile, each direction is one."""
-    forward = [_operation(reads=(0,), writes=(1,)), _operation(reads=(1,), writes=(2,))]
+    forward = [make_operation(reads=(0,), writes=(1,)), make_operation(reads=(1,), writes=(2,))]
     backward = [Operation("aten.op", "backward", "", "bfloat16", 0, (), (), 7)]
 
     assert count_graphs(StepRecording([*forward, *forward], graph_ends=[2]), is_lazy=True) == 1
@@ -245,7 +207,7 @@ def test_graphs_are_counted() -> None:
 
 
 def test_products_in_float8_have_their_own_peak() -> None:
-    product = _operation(flops=1 << 40, reads=(0,), writes=(1,), size=1024)
+    product = make_operation(flops=1 << 40, reads=(0,), writes=(1,), size=1024)
     half = _seconds([product])
     product.dtype = "float8"
 
@@ -253,7 +215,7 @@ def test_products_in_float8_have_their_own_peak() -> None:
 
 
 def test_a_host_sync_drains_the_queue() -> None:
-    work = _operation(reads=(0,), writes=(1,))
+    work = make_operation(reads=(0,), writes=(1,))
     sync = Operation("host_read", "forward", "", "", 0, (), (), 0, host_sync=True)
 
     timeline = predict(StepRecording([work, sync, work]), mode="eager")

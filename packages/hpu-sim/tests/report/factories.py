@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.common.frames import Frame
-from hpu_sim.prediction.summary import Cost, Step
-from hpu_sim.report.schema import Machine, PredictedStep, RankRecord, Report, Site
+from hpu_sim.prediction.step import Cost, Step
+from hpu_sim.report.schema import Machine, RankRecord, Report, Site
 
 MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
 
@@ -35,7 +35,7 @@ COSTS: Final = (
     Cost("/home/me/train.py:42", "memory", 0.0005, 0, 10 << 30, 2, "copy_"),
     Cost("", "memory", 0.000125, 0, 0, 1, ""),
 )
-PREDICTED: Final = PredictedStep(3, Step(0.001, 0.00125, 0.002, {"memory": 1.0}, 0, COSTS))
+PREDICTED: Final = Step(0.001, 0.00125, 0.002, {"memory": 1.0}, 0, COSTS, ())
 _TOTALS: Final = {
     "graphs": 20,
     "recompilations": 3,

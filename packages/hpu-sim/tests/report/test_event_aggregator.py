@@ -13,6 +13,7 @@ from torch import nn
 
 from hpu_sim.device import events
 from hpu_sim.device.events import Event
+from hpu_sim.prediction.steps import StepTracker
 from hpu_sim.report.event_aggregator import EventAggregator
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ class _Listener:
     """Aggregator of the events of the device."""
 
     def __init__(self) -> None:
-        self.aggregator = EventAggregator()
+        self.steps = StepTracker()
+        self.aggregator = EventAggregator(self.steps)
         htcore.mark_step()
         self.end = events.subscribe(events.DIAGNOSTICS, self._on_event)
 
@@ -184,7 +186,7 @@ def test_events_are_counted_per_training_step(listener: _Listener) -> None:
         loss.item()
     hook.remove()
 
-    assert listener.aggregator.steps == 4
+    assert listener.steps.finished == 4
     assert (listener.site("host_sync").steps, listener.site("host_sync").max_per_step) == (4, 1)
 
 
@@ -193,7 +195,7 @@ def _send(aggregator: EventAggregator, kind: str, op: str = "", detail: str = ""
 
 
 def test_collectives_are_counted_per_line() -> None:
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
     for _ in range(2):
         _send(aggregator, "collective", "allreduce", "BFloat16[8]", 16)
 
@@ -202,7 +204,7 @@ def test_collectives_are_counted_per_line() -> None:
 
 
 def test_unsupported_operation_keeps_its_error_message() -> None:
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
     _send(aggregator, "unsupported", "allreduce", "Unsupported ReduceOp for HCCL process group")
 
     (site,) = aggregator.sites()
@@ -211,7 +213,7 @@ def test_unsupported_operation_keeps_its_error_message() -> None:
 
 
 def test_unknown_kind_of_event_is_ignored() -> None:
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
     _send(aggregator, "unknown")
 
     assert aggregator.sites() == ()
@@ -219,7 +221,7 @@ def test_unknown_kind_of_event_is_ignored() -> None:
 
 
 def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
     _send(aggregator, "host_sync", "item")
     monkeypatch.setattr(aggregator, "_handle", lambda *_: 1 / 0)
     _send(aggregator, "host_sync", "item")
@@ -231,16 +233,17 @@ def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.Monke
 
 
 def test_optimizer_without_groups_stops_recording_and_not_the_program() -> None:
-    aggregator = EventAggregator()
+    steps = StepTracker()
+    aggregator = EventAggregator(steps)
     aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
     aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
 
     assert aggregator.recording_error == "AttributeError: 'object' object has no attribute 'param_groups'"
-    assert aggregator.steps == 0
+    assert steps.finished == 0
 
 
 def test_concurrent_events_are_all_counted() -> None:
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
 
     def count_events() -> None:
         for _ in range(500):
@@ -257,7 +260,7 @@ def test_concurrent_events_are_all_counted() -> None:
 
 def test_event_in_a_signal_handler_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler may run while another event is being counted."""
-    aggregator = EventAggregator()
+    aggregator = EventAggregator(StepTracker())
     take: Any = aggregator._handle
 
     def interrupted(event: Event, frame: Any) -> None:

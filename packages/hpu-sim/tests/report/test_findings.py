@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.schema import Replaceable, Site, UncaughtError
+from hpu_sim.report.schema import Site, UncaughtError
 
-from .factories import MACHINE, PREDICTED, make_frame, make_record, make_report, make_site
+from .factories import MACHINE, make_frame, make_record, make_report, make_site
 
 _UNSUPPORTED = "Unsupported operation"
 _COMPLEX = "Complex dtype"
@@ -141,23 +141,3 @@ def test_int64_in_lazy_mode_is_a_limitation() -> None:
     (limitation,) = limitations(make_report(make_record(sites=(make_site(kind="dtype", variant="int64"),))))
 
     assert "int32" in limitation
-
-
-@pytest.mark.parametrize(
-    ("kernel", "seconds", "text"),
-    [
-        ("FusedAdamW", 0.0005, "64 operators are launched in a step, and 2 with the kernel. The step is 40% shorter"),
-        ("FusedClipNorm", 0.0005, "`callbacks=HPUKernels(clip=True)` of hpu-kernels. train.py:42"),
-        ("FusedClipNorm", 0.00001, ""),
-        ("FusedSDPA", 0.0, "2 calls in a step, each of which is several operators on a card"),
-    ],
-)
-def test_operators_that_a_kernel_replaces_are_found(kernel: str, seconds: float, text: str) -> None:
-    """Unless the step takes as long."""
-    replaceable = Replaceable(kernel, 64, 2, ("/home/me/train.py:42",), seconds)
-    predicted = dataclasses.replace(PREDICTED, replaceable=(replaceable,))
-
-    found = findings(make_report(make_record(predicted=predicted)))
-
-    assert [text in each.text for each in found] == ([True] if text else [])
-    assert all(each.title.endswith(f", not {kernel}") for each in found)

@@ -44,7 +44,7 @@ def test_the_predicted_step_is_written(run_recorded: Callable[..., Any], tmp_pat
     step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
     lines = {event["name"] for event in trace["traceEvents"] if event.get("cat") == "python_function"}
     assert trace["deviceProperties"][0]["predicted"]
-    assert step["dur"] / 1e6 == pytest.approx(report.ranks[0].predicted.step.seconds, rel=1e-3)
+    assert step["dur"] / 1e6 == pytest.approx(report.ranks[0].predicted.seconds, rel=1e-3)
     assert lines == {f"{_PROGRAMS / 'dynamic_shapes.py'}(31): train"}
 
 
@@ -58,8 +58,8 @@ def test_dynamic_shapes_and_host_syncs_are_found(run_recorded: Callable[..., Any
 
     if torch_tools.is_supported():
         assert record.predicted is not None
-        assert record.predicted.step.fast_seconds < record.predicted.step.slow_seconds
-        assert any("dynamic_shapes.py:" in each.name for each in record.predicted.step.costs)
+        assert record.predicted.fast_seconds < record.predicted.slow_seconds
+        assert any("dynamic_shapes.py:" in each.name for each in record.predicted.costs)
 
     syncs = _sites(report, "host_sync")
     assert len(syncs) == 2

@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from hpu_sim.report import site_counter as module
-from hpu_sim.report.dynamic_shapes import add_shapes
 from hpu_sim.report.schema import MAX_EXAMPLES, Site
 from hpu_sim.report.site_counter import Origin, SiteTable
 
@@ -66,14 +65,6 @@ def test_loops_of_a_framework_above_a_line_share_a_site() -> None:
         framework[name](training_step)
 
     assert [site.count for site in sites.sites()] == [2]
-
-
-def test_varying_dimensions_have_all_their_sizes() -> None:
-    counter = Site("compilation", "aten::mm", "shapes", None)
-    for rows in (5, 7, 6):
-        add_shapes(counter, "float32[4, 3], float32[3, 8]", f"float32[{rows}, 3], float32[3, 8]")
-
-    assert counter.dimensions == {"self dimension 0": [4, 5, 7, 6]}
 
 
 def test_operators_of_a_line_have_separate_sites() -> None:

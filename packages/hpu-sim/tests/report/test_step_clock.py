@@ -10,21 +10,11 @@ import torch
 from torch import nn
 
 import hpu_sim
-from hpu_sim.device import runtime
-from hpu_sim.report.step_clock import StepClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from hpu_sim.report.step_clock import StepClock
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
-
-
-@pytest.fixture
-def clock() -> Iterator[StepClock]:
-    """Yield a clock that follows the optimizers of the test."""
-    clock = StepClock(runtime.active_config())
-    yield clock
-    clock.close()
 
 
 def _run(steps: int = 4) -> dict[str, int]:
@@ -44,23 +34,10 @@ def test_each_line_has_its_part_of_the_step(clock: StepClock) -> None:
     _run()
 
     assert clock.predicted is not None
-    assert any(each.name.startswith(f"{__file__}:") for each in clock.predicted.step.costs)
-    time = clock.predicted.step
+    assert any(each.name.startswith(f"{__file__}:") for each in clock.predicted.costs)
+    time = clock.predicted
     assert 0 < time.fast_seconds < time.seconds < time.slow_seconds
-    assert sum(each.seconds for each in clock.predicted.step.costs) == pytest.approx(time.seconds, rel=1e-6)
-
-
-def test_attention_that_a_card_decomposes_is_noted(clock: StepClock) -> None:
-    """The run itself takes the path of the CPU, whose numbers it keeps."""
-    weight = torch.ones(1, device="hpu", requires_grad=True)
-    optimizer = torch.optim.SGD([weight], 0.1)
-    for _ in range(4):
-        query = torch.ones(1, 1, 4, 8, device="hpu") * weight
-        nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
-        optimizer.step()
-
-    assert clock.predicted is not None
-    assert any("FusedSDPA" in each for each in clock.predicted.notes)
+    assert sum(each.seconds for each in clock.predicted.costs) == pytest.approx(time.seconds, rel=1e-6)
 
 
 def test_the_clock_replaces_no_function(clock: StepClock) -> None:
@@ -112,40 +89,28 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
     step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
     (frame,) = (event for event in trace["traceEvents"] if event.get("cat") == "python_function")
     assert trace["distributedInfo"]["rank"] == 1
-    assert step["dur"] / 1e6 == pytest.approx(clock.predicted.step.seconds, rel=1e-3)
+    assert step["dur"] / 1e6 == pytest.approx(clock.predicted.seconds, rel=1e-3)
     assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_what_kernels_of_the_bridge_could_replace_is_predicted(clock: StepClock, fused: bool) -> None:
-    """With the kernels, nothing is left to replace, and the step is as short as the finding says."""
+def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool) -> None:
     from habana_frameworks.torch.hpex.kernels import FusedSDPA
-    from habana_frameworks.torch.hpex.normalization import FusedClipNorm
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)).to("hpu")
+    model = nn.Linear(8, 8).to("hpu")
     optimizer = (FusedAdamW if fused else torch.optim.AdamW)(model.parameters(), lr=0.1)
-    fused_clip = FusedClipNorm(model.parameters(), 1.0)
     for _ in range(4):
         query = model(torch.ones(1, 1, 4, 8, device="hpu"))
         attend = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
         attend(query, query, query).sum().backward()
-        if fused:
-            fused_clip.clip_norm(model.parameters())
-        else:
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    assert clock.predicted is not None
-    found = {each.kernel: each for each in clock.predicted.replaceable}
-    if fused:
-        assert not found
-        return
-    assert list(found) == ["FusedAdamW", "FusedClipNorm", "FusedSDPA"]
-    assert all(each.calls == 1 and each.lines[0].startswith(f"{__file__}:") for each in found.values())
-    assert found["FusedAdamW"].operators > found["FusedClipNorm"].operators > 4
-    assert found["FusedAdamW"].seconds > found["FusedClipNorm"].seconds > found["FusedSDPA"].seconds == 0
-    assert found["FusedAdamW"].seconds + found["FusedClipNorm"].seconds < clock.predicted.step.seconds
+    (step,) = clock.recording.steps
+    assert {kernel for kernel in ("FusedSDPA", "FusedAdamW") if kernel in str(clock.notes)} == (
+        set() if fused else {"FusedSDPA", "FusedAdamW"}
+    )
+    assert any("scaled_dot_product" in each.name for each in step.operations) is fused
 
 
 def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -> None:
@@ -166,7 +131,7 @@ def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -
     for _ in range(4):
         optimizer.step(closure)
 
-    step = clock.recorded
+    (step,) = clock.recording.steps
     assert {each.phase for each in step.operations if each.flops} == {"forward", "backward"}
     assert sum(each.is_launched for each in step.operations if each.phase == "optimizer") == 1
     assert len(step.graph_ends) == 3  # The optimizer marks its beginning and its end.

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from hpu_sim.common.document import MAX_LINES
-from hpu_sim.prediction.summary import Cost
+from hpu_sim.prediction.step import CollectiveGroup
 from hpu_sim.report.schema import Report, UncaughtError
 from hpu_sim.report.view import MAX_FINDINGS, document
 
@@ -90,30 +90,19 @@ def test_program_without_a_device_gets_one_line() -> None:
     assert render(make_report()) == "hpu-sim: no process used a simulated card\n"
 
 
-def test_predicted_time_of_a_step_and_its_lines_is_beside_the_counters() -> None:
-    shown = render(make_report(make_record(predicted=PREDICTED)))
+def test_a_predicted_step_is_shown_as_in_a_plan() -> None:
+    collectives = (CollectiveGroup("allreduce", "backward", 2, 1 << 20, 2, 1),)
+    predicted = dataclasses.replace(PREDICTED, collectives=collectives)
 
-    step = "step 3 on GAUDI2: 1.25 ms, or 1 ms to 2 ms (predicted, not measured), limited by memory (100%)"
-    assert f"  {step}\n" in shown
-    assert re.search(r"  /home/me/train.py:42 +500 us +memory\n", shown)
-    assert re.search(r"  no line of the program +125 us +memory\n", shown)
+    shown = render(make_report(make_record(predicted=predicted, notes=("decomposed",))))
 
-
-def test_predicted_step_names_what_the_card_waits_for_and_omits_lines_without_weight() -> None:
-    costs = (
-        Cost("waiting for the host", "host", 6.25e-4, 0, 0, 0, ""),
-        Cost("/home/me/train.py:7", "memory", 1e-9, 0, 0, 0, ""),
-    )
-    step = dataclasses.replace(PREDICTED.step, costs=costs)
-    shown = render(make_report(make_record(predicted=dataclasses.replace(PREDICTED, step=step))))
-
-    assert re.search(r"  waiting for the host +625 us +host\n", shown)
-    assert "train.py:7" not in shown
-
-
-def test_attention_that_a_card_decomposes_is_a_note() -> None:
-    shown = render(make_report(make_record(predicted=dataclasses.replace(PREDICTED, notes=("decomposed",)))))
-
+    assert (
+        "  step 3 on GAUDI2, predicted, not measured: 1.25 ms (1 ms to 2 ms), limited by memory (100%); "
+        "2 collectives (1 MiB) per step\n"
+    ) in shown
+    assert re.search(r"  /home/me/train.py:42 +500 us, 40% +memory +10 GiB +2 +copy_\n", shown)
+    assert re.search(r"  no line of the program +125 us, 10% +memory +1\n", shown)
+    assert re.search(r"  allreduce +backward +2 +1 MiB +2 +1\n", shown)
     assert "  note: decomposed\n" in shown
 
 

@@ -25,7 +25,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _JSON: Final = "Print JSON instead of the table, or write it to FILE, which ends in .json."
 _OF_SCRIPTS: Final = (
-    "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel", "rank",
+    "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel",
     "compiled", "find_batch", "model",
 )  # fmt: skip
 
@@ -95,12 +95,6 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
 @_several("--batch-size", "--batch", help="Batch size per card instead of the script's.")
 @_several("--recompute", help="Recompute the activations of so many blocks.")
 @_several("--tensor-parallel", help="Cards that divide each layer, of a script with HPUModelParallelStrategy.")
-@click.option(
-    "--rank",
-    default=None,
-    type=click.IntRange(0),
-    help="Plan this rank.  [default: 0, whose shards are the largest]",
-)
 @click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option(
@@ -206,10 +200,6 @@ def plan(context: click.Context, /, **values: Any) -> None:
             "`--trace` writes one step: there must be one generation and one choice, "
             f"got {len(configs)} and {len(choices)}"
         )
-    if values["rank"] is not None and values["rank"] >= choices[0].world_size:
-        raise click.UsageError(
-            f"`--rank` must be below the number of ranks, {choices[0].world_size}, got {values['rank']}"
-        )
     arguments: Sequence[object] = values["arguments"]
     shown: tuple[str, ...] = ()
     if program is None:
@@ -248,7 +238,6 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
             precision,
             batch,
             recomputed,
-            values["rank"] or 0,
             compiled=values["compiled"],
             tensor_parallel=divided,
         )

@@ -6,9 +6,9 @@ A page is a self-contained file without scripts, fonts or links.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence  # noqa: TC003 - dataclasses have annotations
+from collections.abc import Callable, Iterable, Mapping, Sequence  # noqa: TC003 - dataclasses have annotations
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import jinja2
 
@@ -18,6 +18,8 @@ from hpu_sim.common.frames import Frame  # noqa: TC001 - as above
 #: Maximum number of lines of a finding in a terminal, and of lines in a list on a page.
 MAX_LINES: Final = 3
 MAX_ENTRIES: Final = 100
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class Part:
     kind: ClassVar[str]
     is_brief: bool = field(default=True, kw_only=True)
 
-    def lines(self) -> list[str]:
-        """Return what a terminal shows."""
+    def lines(self, width: int | None = None) -> list[str]:
+        """Return what a terminal of a width shows; None for any width."""
+        del width
         return []
 
 
@@ -52,8 +55,9 @@ class Text(Part):
     text: str
     style: str = ""
 
-    def lines(self) -> list[str]:
+    def lines(self, width: int | None = None) -> list[str]:
         """Return the line."""
+        del width
         return [f"  {self.text}"]
 
 
@@ -78,12 +82,31 @@ class Table(Part):
     good: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     is_left: bool = True
 
-    def lines(self) -> list[str]:
-        """Return the title and the aligned rows."""
+    def lines(self, width: int | None = None) -> list[str]:
+        """Return the title and the aligned rows; in a narrower terminal, the cells of each row with their columns."""
         title = [f"  {self.title}:"] if self.title else []
         justify = str.ljust if self.is_left else str.rjust
+        indent = 4 if self.title else 2
         shown = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in self.rows]
-        return title + align([tuple(self.columns), *shown], justify, 4 if self.title else 2)
+        aligned = align([tuple(self.columns), *shown], justify, indent)
+        if width is not None and max(map(len, aligned)) > width:
+            cells = ([f"{name} {cell}" for name, cell in zip(self.columns, row, strict=True) if cell] for row in shown)
+            aligned = [f"{' ' * indent}{'; '.join(row)}" for row in cells]
+        return title + aligned
+
+
+def table(columns: Mapping[str, Callable[[_T], str]], items: Iterable[_T], **options: Any) -> Table:
+    """Return a table with a row for each item, without the columns that would be empty.
+
+    Args:
+        columns: Name of each column, and the function that returns an item's cell.
+        items: Items.
+        options: Further attributes of the table.
+    """
+    items = list(items)
+    cells = {name: list(map(cell, items)) for name, cell in columns.items()}
+    shown = {name: found for name, found in cells.items() if any(found)}
+    return Table(tuple(shown), list(zip(*shown.values(), strict=True)), **options)
 
 
 @dataclass(frozen=True)
@@ -141,8 +164,9 @@ class Finding(Part):
     text: str = ""
     entries: Sequence[Entry] = ()
 
-    def lines(self) -> list[str]:
+    def lines(self, width: int | None = None) -> list[str]:
         """Return the title and the first lines, or what to do."""
+        del width
         shown = [f"  {self.category}: {self.title}", *(each.line for each in self.entries[:MAX_LINES])]
         if len(self.entries) > MAX_LINES:
             shown.append(f"    and {len(self.entries) - MAX_LINES} more lines")
@@ -189,7 +213,7 @@ class Document:
         Args:
             width: Columns, after which lines are broken between words; None for lines of any length.
         """
-        lines = [self.heading, *(line for part in self.parts if part.is_brief for line in part.lines())]
+        lines = [self.heading, *(line for part in self.parts if part.is_brief for line in part.lines(width))]
         if width is not None:
             lines = [_wrap(line, width) for line in lines]
         return "\n".join(lines) + "\n"

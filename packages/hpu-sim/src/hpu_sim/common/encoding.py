@@ -9,7 +9,7 @@ import typing
 from typing import Any, Final, Literal, TypeVar
 
 #: Version of the JSON of records, reports and plans, incremented when a reader has to change.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 _T = TypeVar("_T")
 
@@ -33,7 +33,11 @@ def _from_dict(kind: Any, data: Any) -> Any:  # noqa: PLR0911 - one return per k
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         return kind(
-            **{field.name: _from_dict(hints[field.name], data[field.name]) for field in dataclasses.fields(kind)}
+            **{
+                each.name: _from_dict(hints[each.name], data[each.name])
+                for each in dataclasses.fields(kind)
+                if each.name in data or each.default is each.default_factory is dataclasses.MISSING
+            }
         )
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return kind(*(_from_dict(hint, item) for hint, item in zip(_hints(kind).values(), data, strict=True)))

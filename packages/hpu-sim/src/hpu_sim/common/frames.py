@@ -53,7 +53,11 @@ _FRAMEWORKS: Final = frozenset(
         "transformers",
     }
 )
+#: Packages that act on behalf of their caller.
+TRANSPARENT: Final = frozenset({"torch", "habana_frameworks", "hpu_sim"})
 _INSTALLED: Final = ("site-packages", "dist-packages")
+_RUNNER: Final = "hpu_sim.plan.execution"
+_OWN: Final = f"{Path(__file__).parents[1]}/"
 # Code from a prompt or `python -c` has such a name instead of a path.
 _TYPED: Final = ("<string>", "<stdin>", "<ipython-input")
 
@@ -142,10 +146,11 @@ def call_path(frame: FrameType | None) -> CallPath:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the program.
 
-    Under ``python -m package`` there is none: then that of an installed package that is not a framework, if any.
+    Under ``python -m package`` there is none: then that of an installed package that is not a framework, if any. What
+    runs a program that is planned is no part of it.
     """
     installed = None
-    while frame is not None:
+    while frame is not None and frame.f_globals.get("__name__") != _RUNNER:
         origin = _origin(frame)
         if origin == "program":
             return frame
@@ -169,6 +174,15 @@ def program_line() -> str:
     """Return ``file:line`` of :func:`program_frame`, for every launch; empty without one."""
     frame = _program_frame()
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def library_frame() -> Frame | None:
+    """Return the innermost frame of a library, other than torch, that the program has called; None without one."""
+    innermost = backward_caller_frame() or sys._getframe(1)  # noqa: SLF001 - `inspect` is slow
+    program, frame = user_frame(innermost), cast("FrameType | None", innermost)
+    while frame is not None and frame is not program and package(frame) in TRANSPARENT:
+        frame = frame.f_back
+    return None if frame is None or frame is program else describe_frame(frame, frame.f_lineno)
 
 
 def innermost_program_line(places: Iterable[tuple[str, int | str]]) -> str:
@@ -228,7 +242,8 @@ def _origin(frame: FrameType) -> Literal["program", "installed", "framework"]:
 # Bounded, because a program may create code objects as long as it runs.
 @functools.lru_cache(maxsize=10_000)
 def _classify(file: str, package: str) -> Literal["program", "installed", "framework"]:
-    if package in _FRAMEWORKS:
+    # The program of `hpu-sim plan --model` is none of a user's.
+    if package in _FRAMEWORKS or file.startswith(_OWN):
         return "framework"
     if file.startswith("<"):
         return "program" if file.startswith(_TYPED) else "framework"

@@ -1,12 +1,7 @@
 """Plans: memory, collectives and step time of an unmodified training script, predicted without a card.
 
-One process runs the program as one rank of the job. Tensors on ``hpu`` have shapes and no data. On the command line
-this is ``hpu-sim plan``; from Python::
-
-    from hpu_sim import plan
-
-    result = plan.run("train.py", nodes=8, devices=8, generations=("GAUDI3",))
-    assert result.fits
+One process runs the program as the first rank of the job. Tensors on ``hpu`` have shapes and no data. The command is
+``hpu-sim plan``.
 
 A program without a Trainer marks its training step, which has no effect outside of a plan::
 
@@ -22,8 +17,7 @@ Importing this package imports neither torch nor Lightning.
 """
 
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.runner import run
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.session import step
 
-__all__ = ["Plan", "PlanError", "run", "step"]
+__all__ = ["Plan", "PlanError", "step"]

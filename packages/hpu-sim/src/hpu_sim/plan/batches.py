@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hpu_sim.plan.patches import replace
 from hpu_sim.prediction import torch_tools
-from hpu_sim.prediction.bridge_kernels import replace
+from hpu_sim.prediction.recording import TensorInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,14 +21,14 @@ class Batches:
     """Batches that a program draws from its DataLoaders in a step.
 
     Attributes:
-        inputs: Dtype, shape and bytes of each tensor of the first one.
+        inputs: Tensors of the first one.
         was_resized: Whether a batch has got another size.
     """
 
     def __init__(self) -> None:
         self._loaded: Counter[int] = Counter()
         self._trained = 0
-        self.inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+        self.inputs: tuple[TensorInfo, ...] = ()
         self.was_resized = False
 
     def add(self, iterator: Any, batch: Any) -> None:
@@ -66,9 +67,9 @@ class Batches:
         return resized
 
 
-def _describe(batch: Any) -> tuple[tuple[str, tuple[int, ...], int], ...]:
+def _describe(batch: Any) -> tuple[TensorInfo, ...]:
     return tuple(
-        (str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
+        TensorInfo(str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
         for each in torch_tools.tensors_in(batch)
     )
 

@@ -14,7 +14,6 @@ import click
 from hpu_sim.plan import compare, search, view
 from hpu_sim.plan.compare import Job
 from hpu_sim.plan.errors import PlanError, ProgramError
-from hpu_sim.plan.runner import CANNOT_PLAN, DOES_NOT_FIT
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction import chrome_trace, recording_file
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 
 #: Strategies of `--compare`; None is the program's own.
 COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
+#: Exit codes if no plan fits, and if the program cannot be planned.
+DOES_NOT_FIT: Final = 1
+CANNOT_PLAN: Final = 2
 #: File that stands for the standard output.
 STDOUT: Final = "-"
 # Recordings that are kept, of about 40 MB each for a model of a billion parameters.
@@ -165,14 +167,14 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
                 note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
                 chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
             plan = compare.strategy_plan(compare.clock_of(found, generation, request.job), request.job)
-            notes = (*plan.notes, *([note] if note else []))
+            notes = [*plan.notes, *([note] if note else [])]
             plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
             plans.append(plan)
             kept += [] if any(each is found for each in kept) else [found]
         if request.ranks_best:
             del kept[1:]
     if failed:
-        plans[0] = dataclasses.replace(plans[0], notes=(*plans[0].notes, *failed))
+        plans[0] = dataclasses.replace(plans[0], notes=[*plans[0].notes, *failed])
     return (sorted(plans, key=_rank) if request.ranks_best else plans), kept
 
 

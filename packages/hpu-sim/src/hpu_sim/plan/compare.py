@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.modules import rows
-from hpu_sim.plan.schema import CollectivePlan, InputPlan, RatePlan, StrategyPlan
-from hpu_sim.prediction import reserve, summary
+from hpu_sim.plan.schema import RatePlan, StrategyPlan
+from hpu_sim.prediction import reserve
 from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.recording import Program
+from hpu_sim.prediction.step import Step, summarize
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpu_sim.prediction.recording import Recording, StepRecording
+    from hpu_sim.prediction.recording import HostRead, Recording
 
 #: Name of the optimizer's cost, and maximum number of costs.
 OPTIMIZER: Final = "optimizer"
 MAX_COSTS: Final = 10
+# Reads of the host whose cost is predicted.
+_COSTED: Final = 5
 # A backward pass has the products of the forward pass twice.
 _PASSES: Final = 3
 _SHORTEST_SEQUENCE: Final = 8
@@ -52,37 +55,26 @@ def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
     computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
     if computes_float8 and "float8" not in hardware(generation).peaks:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    fed = recording.accumulate * batch_size(recording) / job.loader_rate if job.loader_rate else 0.0
+    fed = recording.accumulate * recording.batch_size / job.loader_rate if job.loader_rate else 0.0
     return Clock(recording, generation, fed)
 
 
 def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
     """Return the plan of a recording on a generation."""
-    recording, step, generation = clock.recording, clock.step, clock.generation
-    found = _step(clock)
-    memory = memory_plan(recording)
-    usable = usable_memory(generation)
+    recording, generation = clock.recording, clock.generation
+    found, memory, usable = _step(clock), memory_plan(recording), usable_memory(generation)
+    program = {each.name: getattr(recording, each.name) for each in dataclasses.fields(Program)}
+    program |= {"host_reads": _host_reads(clock), "notes": [*_notes(recording), *recording.notes]}
     return StrategyPlan(
-        strategy=recording.strategy,
+        **program,
         generation=generation,
-        devices=recording.devices,
-        nodes=recording.world_size // recording.devices,
-        rank=recording.rank,
-        precision=recording.precision,
-        lazy=recording.lazy,
-        parameters=recording.parameters,
-        trainable=recording.trainable,
-        inputs=tuple(InputPlan(*each) for each in step.inputs),
+        inputs=clock.step.inputs,
         usable_bytes=usable,
         verdict=reserve.verdict(memory.peak_bytes, usable),
         reserves=reserve.reserves(memory.peak_bytes),
         memory=memory,
-        collectives=_collectives(step, recording.devices),
         step=found,
         rate=_rate(recording, generation, found, job),
-        host_reads=tuple(recording.host_reads),
-        notes=(*_notes(recording), *recording.notes),
-        accumulate=recording.accumulate,
         fed_seconds=clock.fed_seconds,
         advice=advice(recording, memory, usable),
     )
@@ -95,13 +87,7 @@ def with_relative_times(plans: Sequence[StrategyPlan]) -> tuple[StrategyPlan, ..
     return tuple(dataclasses.replace(each, relative=ratio) for each, ratio in zip(plans, relative, strict=True))
 
 
-def batch_size(recording: Recording) -> int:
-    """Return the samples of a rank's batch; 0 if it is not known."""
-    shapes = [shape for _, shape, _ in recording.steady.inputs if shape]
-    return shapes[0][0] if shapes else 0
-
-
-def _step(clock: Clock) -> summary.Step:
+def _step(clock: Clock) -> Step:
     """Return the predicted step with the line of the program that runs each module."""
     lines = clock.recording.lines
     rows_of = rows({*lines, *(each.module for each in clock.step.operations)})
@@ -110,26 +96,26 @@ def _step(clock: Clock) -> summary.Step:
         return OPTIMIZER if phase == "optimizer" else rows_of.get(module, module)
 
     line_of = {rows_of[module]: line for module, line in reversed(lines.items())}
-    found = summary.summarize(clock, name_of, MAX_COSTS)
+    found = summarize(clock, name_of, MAX_COSTS)
     costs = tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in found.costs)
     return dataclasses.replace(found, costs=costs)
 
 
-def _collectives(step: StepRecording, devices: int) -> tuple[CollectivePlan, ...]:
-    groups: dict[tuple[str, str, tuple[int, ...]], list[int]] = defaultdict(list)
-    for each in step.collectives:
-        groups[each.name, each.phase, each.ranks].append(each.bytes)
-    return tuple(
-        CollectivePlan(name, phase, len(sizes), sum(sizes), len(ranks), len({rank // devices for rank in ranks}))
-        for (name, phase, ranks), sizes in groups.items()
-    )
+def _host_reads(clock: Clock) -> list[HostRead]:
+    """Return the lines that read values with what the first of them cost."""
+    found = list(clock.recording.host_reads)
+    for key, each in enumerate(found[:_COSTED]):
+        without = dataclasses.replace(clock.recording, steps=[clock.step.without_read(key)])
+        shorter = Clock(without, clock.generation, clock.fed_seconds).timeline.seconds
+        found[key] = dataclasses.replace(each, seconds=max(0.0, clock.timeline.seconds - shorter))
+    return found
 
 
-def _rate(recording: Recording, generation: str, found: summary.Step, job: Job) -> RatePlan:
+def _rate(recording: Recording, generation: str, found: Step, job: Job) -> RatePlan:
     """Return the speed of a recorded step."""
     ends = found.slow_seconds, found.fast_seconds
     batches = recording.accumulate * (recording.replicas or recording.world_size)
-    samples, tokens = batches * batch_size(recording), batches * _tokens(recording)
+    samples, tokens = batches * recording.batch_size, batches * _tokens(recording)
     price = dict(job.price).get(generation, dict(job.price).get("", 0.0))
 
     def per_second(number: float) -> tuple[float, float]:

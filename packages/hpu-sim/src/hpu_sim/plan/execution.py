@@ -38,11 +38,7 @@ def record(
         with _script_arguments(path, arguments):
             runpy.run_path(path, run_name="__main__")
 
-    recording = record_call(run, options, (path, *arguments))
-    if Path(path).is_relative_to(Path(__file__).parent):
-        # The lines of this package's own program are none of a user's.
-        recording.lines.clear()
-    return recording
+    return record_call(run, options, (path, *arguments))
 
 
 def record_call(
@@ -113,21 +109,20 @@ def _rank_variables(options: Options) -> Iterator[None]:
     There are no other ranks to watch either.
     """
     before = dict(os.environ)
-    node_rank, local_rank = divmod(options.rank, options.devices)
     os.environ.update(
-        LOCAL_RANK=str(local_rank),
+        LOCAL_RANK="0",
         LOCAL_WORLD_SIZE=str(options.devices),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT="29500",
-        NODE_RANK=str(node_rank),
-        GROUP_RANK=str(node_rank),
+        NODE_RANK="0",
+        GROUP_RANK="0",
         HPU_FAILURE_DETECTION="0",
-        RANK=str(options.rank),
+        RANK="0",
         WORLD_SIZE=str(options.world_size),
     )
     if options.world_size > 1:
         # As the bridge does when it is imported, which it was before.
-        os.environ["HLS_MODULE_ID"] = str(local_rank)
+        os.environ["HLS_MODULE_ID"] = "0"
     try:
         yield
     finally:

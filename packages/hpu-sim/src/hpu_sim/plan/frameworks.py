@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from hpu_sim.common import post_import
 from hpu_sim.plan import blocks, errors
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.patches import replace
 from hpu_sim.plan.recorder import is_compiled
-from hpu_sim.prediction import bridge_kernels, zero
+from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
         def take(module: str, name: str, **functions: Callable[..., Any]) -> None:
             """Call functions in place of a class's methods, with the recorder and the original method first."""
 
-            def replace() -> None:
+            def put() -> None:
                 owner = getattr(sys.modules[module], name)
                 for method, function in functions.items() if is_active else ():
-                    bridge_kernels.replace(stack, owner, method, _around(getattr(owner, method), function, recorder))
+                    replace(stack, owner, method, _around(getattr(owner, method), function, recorder))
 
-            post_import.after_import(module, replace)
+            post_import.after_import(module, put)
 
         take("deepspeed", "DeepSpeedEngine", backward=_as_part("backward"), step=_as_part("optimizer"))
         take("torchmetrics", "Metric", _wrap_update=_wrap_update)

@@ -2,7 +2,8 @@
 
 The device reports each allocation and release (``csrc/events.h``). What a storage holds is often known only later: a
 gradient is one once autograd keeps it, and the state of an optimizer is what it still holds after its step. The memory
-over a step is therefore added up when the step is complete, with the last that is known of each storage.
+over a step is therefore added up when the step is complete, with the last that is known of each storage. By then it is
+known too which values a graph's kernels keep to themselves: a card has no memory for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hpu_sim.plan.modules import ModuleTracker
 from hpu_sim.prediction.recording import CATEGORIES, MemorySample, ModuleBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -114,14 +115,20 @@ class MemoryRecorder:
         if number > 0:
             self._tags[number] = category, module
 
-    def take(self, step: StepRecording, phase: Phase) -> None:
-        """Take the changes since the last call as those of a part of the step."""
+    def take(self, step: StepRecording, phase: Phase, before: int | None = None) -> None:
+        """Take the changes since the last call as those of a part of the step.
+
+        Args:
+            step: Step.
+            phase: Part of the step.
+            before: Number of operators before the one that has just run, which followed what was freed.
+        """
         changes = self._native.take_memory_changes()
         if not changes:
             return
         after, module = len(step.operations), self.modules.current
         for number, change in changes:
-            self._changes.append((after, phase, number, change))
+            self._changes.append((before if change < 0 and before is not None else after, phase, number, change))
             if change > 0 and number not in self._tags:
                 self._tags[number] = _MADE[phase], module
 
@@ -136,8 +143,14 @@ class MemoryRecorder:
             totals[self._tags[number][0]] += size
         return totals
 
-    def finish(self, step: StepRecording) -> None:
-        """Add up the memory of a step, and its peaks by module."""
+    def finish(self, step: StepRecording, inner: Mapping[int, int]) -> None:
+        """Add up the memory of a step, and its peaks by module.
+
+        Args:
+            step: Step.
+            inner: Storages that a graph does without, if they are freed within so many operators.
+        """
+        self._forget(inner)
         totals = self._totals()
         highest: dict[Phase, tuple[int, int]] = {}
         for index, (after, phase, number, change) in enumerate(self._changes):
@@ -157,6 +170,17 @@ class MemoryRecorder:
                 step.peaks[moments[index]] = self._by_module()
         self._changes = []
         self._tags = {number: self._tags[number] for number in self._live}
+
+    def _forget(self, inner: Mapping[int, int]) -> None:
+        """Leave out the storages that a graph does without."""
+        sizes: Counter[int] = Counter()
+        last: dict[int, int] = {}
+        for after, _, number, change in self._changes:
+            if number in inner:
+                sizes[number] += change
+                last[number] = after
+        unused = {number for number in last if sizes[number] == 0 and last[number] <= inner[number]} - self._live.keys()
+        self._changes = [each for each in self._changes if each[2] not in unused]
 
     def _by_module(self) -> tuple[ModuleBytes, ...]:
         found: Counter[tuple[str, int]] = Counter()

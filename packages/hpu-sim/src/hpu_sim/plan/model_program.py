@@ -1,8 +1,8 @@
 """Program that `hpu-sim plan --model` plans: a language model of transformers, made of its configuration alone.
 
-The weights are never read. It trains with AdamW on samples of one length: weights in float32 under autocast to bfloat16
-("bf16-mixed"), whatever the type in the configuration, or all in bfloat16 where layers are divided or on request. With
-FSDP, each block is a unit.
+The weights are never read. It trains with AdamW on samples of one length: weights of two bytes and what AdamW keeps in
+bfloat16 ("bf16-true"), as transformers loads them, and others in float32 under autocast ("bf16-mixed"). All is in
+bfloat16 where layers are divided. With FSDP, each block is a unit.
 """
 
 from __future__ import annotations
@@ -78,17 +78,21 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
     options = current.options if current is not None else Options()
     is_divided = bool(options.tensor_parallel) or "model_parallel" in (options.strategy or "")
     strategy = "hpu_model_parallel" if is_divided else "auto"
-    trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_divided else "bf16-mixed", strategy=strategy)
+    # transformers 4 and 5 have different names for it.
+    stored = str(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None) or "float32")
+    is_small = is_divided or stored.endswith("16")
+    trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_small else "bf16-mixed", strategy=strategy)
     module = Model()
     if "fsdp" in type(trainer.strategy).__name__.lower():
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         strategy_of: Any = trainer.strategy
         strategy_of.kwargs["auto_wrap_policy"] = ModuleWrapPolicy({type(each) for each in blocks.repeated(module)})
-    if current is not None and str(trainer.precision).endswith("-mixed"):
+    if current is not None:
+        kept = "bfloat16" if str(trainer.precision) == "bf16-true" else "float32"
         current.notes.add(
-            f"Weights and the state of AdamW are float32 under {trainer.precision}, whatever the type in the "
-            "configuration; `--precision bf16-true` has both in bfloat16."
+            f"Weights and the state of AdamW are {kept} ({trainer.precision}), those of the configuration "
+            f"{stored.removeprefix('torch.')}; `--precision bf16-mixed` has them in float32, bf16-true in bfloat16."
         )
     trainer.fit(module, DataLoader(Samples(), batch_size=batch))
 

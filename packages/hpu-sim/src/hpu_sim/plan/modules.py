@@ -128,6 +128,15 @@ def rows(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def row_of(name: str) -> str:
+    """Return the row of a module whose siblings are not known: every number in its name is one of repeated blocks.
+
+    >>> row_of("Model.layers.3._fsdp_wrapped_module.mlp")
+    'layers.*.mlp'
+    """
+    return ".".join("*" if part.isdigit() else part for part in _in_program(name).split("."))
+
+
 def _in_program(module: str) -> str:
     """Return a name without the class of the model, and without what strategies put around modules."""
     return ".".join(part for part in module.split(".")[1:] if part not in _WRAPPERS)

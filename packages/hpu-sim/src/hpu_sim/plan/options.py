@@ -16,7 +16,6 @@ class Options:
         precision: Precision that replaces the program's; None for its own.
         batch_size: Batch size per rank that replaces the program's; None for its own.
         checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
-        rank: Rank to plan.
         compiled: Whether to plan the program as compiled by hpu_backend.
         steps: Steps to record; 0 for all of which the plan of a program needs to know.
         tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
@@ -28,7 +27,6 @@ class Options:
     precision: str | None = None
     batch_size: int | None = None
     checkpoint: int = 0
-    rank: int = 0
     compiled: bool = False
     steps: int = 0
     tensor_parallel: int = 0

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors, float8
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.prediction import torch_tools
-from hpu_sim.prediction.bridge_kernels import replace
+from hpu_sim.prediction import attention, torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpu_sim.plan.recorder import PlanRecorder
+
+# Index of the probability among the arguments of FusedSDPA.
+_DROPOUT: Final = 4
 
 
 @contextlib.contextmanager
@@ -23,6 +25,7 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
     import torch
     import torch.distributed as dist
     from habana_frameworks.torch import hpu
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     options = recorder.options
     had_group = dist.is_initialized()
@@ -30,7 +33,7 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
         torch_tools.init_process_group,
         recorder.native.make_planned_backend,
         dist.init_process_group,
-        options.rank,
+        0,
         options.world_size,
     )
     if options.world_size > 1:
@@ -47,12 +50,45 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
         # Each rank of the plan is the first to open its device.
         put(hpu, "is_initialized", bool)
         float8.replace_layers(put, recorder)
+        _decompose_attention(put, recorder)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             yield
         finally:
             if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
+
+
+def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until a stack is closed."""
+    # A static method of a class is restored as one.
+    stack.callback(setattr, owner, name, vars(owner).get(name, getattr(owner, name)))
+    setattr(owner, name, value)
+
+
+def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRecorder) -> None:
+    """Take attention of torch by the path of separate operators, and that of the bridge as one operator."""
+    from habana_frameworks.torch.hpex import kernels
+    from torch import nn
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    separate, fused = nn.functional.scaled_dot_product_attention, kernels.FusedSDPA.apply
+
+    @functools.wraps(separate)
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        recorder.notes.add(attention.DECOMPOSED)
+        return separate(*args, **kwargs)
+
+    @functools.wraps(fused)
+    def attend_as_one(*args: Any, **kwargs: Any) -> Any:
+        # The bridge's kernel has dropout (`sdpa_recomp_fwd_dropout`), the CPU's none; a plan needs no numbers.
+        args = tuple(0.0 if index == _DROPOUT else each for index, each in enumerate(args))
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+            return fused(*args, **kwargs)
+
+    put(nn.functional, "scaled_dot_product_attention", attend)
+    put(kernels.FusedSDPA, "apply", staticmethod(attend_as_one))
 
 
 def _true(original: Callable[..., Any], recorder: PlanRecorder) -> Callable[..., Any]:

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from hpu_sim.common import frames
-from hpu_sim.device import runtime
-from hpu_sim.plan import blocks
+from hpu_sim.device import events, runtime
+from hpu_sim.plan import blocks, modules
 from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.memory_recorder import MemoryRecorder
-from hpu_sim.prediction.operation_recorder import OperationRecorder
+from hpu_sim.prediction import fusion
+from hpu_sim.prediction.recorder import Recorder
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording, StepRecording
+from hpu_sim.prediction.steps import StepTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpu_sim.device.events import Event
     from hpu_sim.plan.options import Options
+    from hpu_sim.prediction.operators import Function
     from hpu_sim.prediction.recording import Access, Operation, Phase
 
 # A loop that waits for a value to change would never end, because the value is made up.
@@ -34,7 +37,7 @@ _UNPLANNABLE: Final = {
 }
 
 
-class PlanRecorder(OperationRecorder):
+class PlanRecorder(Recorder):
     """Recorder of one program, from its setup to the last planned step.
 
     Args:
@@ -53,10 +56,15 @@ class PlanRecorder(OperationRecorder):
     """
 
     def __init__(self, options: Options, command: Sequence[str] = ()) -> None:
-        super().__init__()
+        super().__init__(StepTracker(self.on_step))
         self.options = options
-        self.recording = Recording(tuple(command), options.rank, options.world_size, options.devices)
-        self.recording.compiled, self.recording.lazy = options.compiled, runtime.active_config().lazy
+        self.recording = Recording(
+            command=tuple(command),
+            devices=options.devices,
+            world_size=options.world_size,
+            lazy=runtime.active_config().lazy,
+            compiled=options.compiled,
+        )
         if options.compiled and self.recording.lazy:
             raise PlanError("`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0")
         self.step = self.recording.setup
@@ -69,17 +77,19 @@ class PlanRecorder(OperationRecorder):
         self._is_marked = False
         self._is_recording = False
         self._ended = 0
-        self._host_reads: dict[tuple[str, str], HostRead] = {}
+        self._host_reads: dict[tuple[str, str, str], HostRead] = {}
         self._optimizer_location = ""
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let no kernel run, and record."""
         self.native.set_planning(True, _is_large_on_host)
+        end = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
         try:
-            with self.listening(decomposes_attention=True), self.memory.modules.following():
+            with self.memory.modules.following():
                 yield
         finally:
+            end()
             self.native.set_planning(False, bool)
 
     def loader_batch_size(self) -> int | None:
@@ -104,7 +114,7 @@ class PlanRecorder(OperationRecorder):
         self.step = StepRecording()
         self.recording.steps.append(self.step)
         self.memory.begin(self.step)
-        self.forget_pending()
+        self.forget()
         self._is_recording = True
         self._host_reads.clear()
 
@@ -112,7 +122,9 @@ class PlanRecorder(OperationRecorder):
         """Record no step, and complete the memory of the last one."""
         self._take_memory()
         self._is_recording = False
-        self.memory.finish(self.step)
+        has_graphs = self.recording.lazy or self.recording.compiled
+        inner = fusion.inner_storages(self.step, is_lazy=self.recording.lazy) if has_graphs else {}
+        self.memory.finish(self.step, inner)
 
     def _end_step(self) -> None:
         self._take_memory()
@@ -170,8 +182,8 @@ class PlanRecorder(OperationRecorder):
         """Qualified name of the innermost module that runs."""
         return self.memory.modules.current
 
-    def _take_memory(self) -> None:
-        self.memory.take(self.step, self.phase)
+    def _take_memory(self, before: int | None = None) -> None:
+        self.memory.take(self.step, self.phase, before)
 
     def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the gradients that the optimizer reads as such."""
@@ -183,21 +195,27 @@ class PlanRecorder(OperationRecorder):
         self._optimizer_location = self._optimizer_location or frames.program_line()
         self.memory.take(self.step, "optimizer" if self._is_recording else "setup")
         self.memory.mark_states(optimizer)
+        self.steps.on_optimizer_step(optimizer, frames.call_path(frames.event_frame()))
 
-    def record_operation(self, function: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> Operation | None:
+    def append(self, operation: Operation) -> None:
         """Record an operator, and the line of the program that runs its module."""
-        operation = super().record_operation(function, values, results) if self._is_recording else None
-        if operation is not None:
-            if self.is_float8 and operation.flops:
-                operation.dtype = "float8"
-                # Both operands are recorded in the type that the cast reads.
-                operation.reads = (*operation.reads[:-2], *_as_bytes(operation.reads[-2:], values))
-            if operation.phase == "forward" and operation.module not in self.recording.lines:
-                self.recording.lines[operation.module] = frames.program_line()
-        self._take_memory()
+        super().append(operation)
+        if operation.phase == "forward" and operation.module not in self.recording.lines:
+            self.recording.lines[operation.module] = frames.program_line()
+
+    def record_operation(self, function: Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """Record an operator, and the memory that it takes or gives back."""
+        before = len(self.step.operations)
+        if self._is_recording:
+            super().record_operation(function, values, results)
+            for each in self.step.operations[before:]:
+                if self.is_float8 and each.flops:
+                    each.dtype = "float8"
+                    # Both operands are recorded in the type that the cast reads.
+                    each.reads = (*each.reads[:-2], *_as_bytes(each.reads[-2:], values))
+        self._take_memory(before)
         if function.name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
             self.memory.mark_copy(values[1], values[0])
-        return operation
 
     def on_event(self, event: Event) -> None:
         """Take an event.
@@ -209,7 +227,8 @@ class PlanRecorder(OperationRecorder):
             raise self._fail(_UNPLANNABLE[event.kind].format(self._function(*event.operator).text))
         if event.kind == "assumed":
             name = self._function(*event.operator).text
-            self.notes.add(f"{frames.program_line()}: {name} depends on data, and is planned {event.detail}.")
+            place = frames.program_line() or modules.row_of(self.module)
+            self.notes.add(f"{place}: {name} depends on data, and is planned {event.detail}.")
         super().on_event(event)
 
     def _fail(self, problem: str) -> PlanError:
@@ -225,16 +244,19 @@ class PlanRecorder(OperationRecorder):
         if not self._is_recording:
             return
         frame = frames.program_frame()
-        location, source = ("", "") if frame is None else (frame.location, frame.source)
+        library = frames.library_frame()
+        location = modules.row_of(self.module) if frame is None else frame.location
+        within, source = "" if library is None else library.location, getattr(library or frame, "source", "")
         assumed = "" if value is None else repr(value)
-        count = self._host_reads[location, name].count + 1 if (location, name) in self._host_reads else 1
-        self._host_reads[location, name] = HostRead(location, source, name, assumed, count)
+        key = location, within, name
+        count = self._host_reads[key].count + 1 if key in self._host_reads else 1
+        self._host_reads[key] = HostRead(location, source, name, assumed, count, within)
         if count > _MAX_READS_OF_A_LINE:
             raise self._fail(
                 f"the line reads a value more than {_MAX_READS_OF_A_LINE} times, and a plan has no values: it assumed "
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
-        self.record_sync("" if frame is None else frame.name_in_trace)
+        self.record_sync("" if frame is None else frame.name_in_trace, list(self._host_reads).index(key))
 
     def on_communication(self, tensor: torch.Tensor) -> None:
         """Count the memory of a collective's tensor as communication."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
-from hpu_sim.prediction.recording import PREDICTED, HostRead
-from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - decoding resolves annotations
-from hpu_sim.prediction.summary import Step  # noqa: TC001 - as above
+from hpu_sim.common.encoding import SCHEMA_VERSION
+from hpu_sim.prediction.recording import PREDICTED, Program, TensorInfo
+from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - dataclasses have annotations
+from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,6 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True)
-class CollectivePlan:
-    """Collectives of a step with the same name, group and phase.
-
-    Attributes:
-        name: Collective.
-        phase: Part of the step.
-        count: Calls per step.
-        bytes: Bytes per step that the rank contributes.
-        ranks: Ranks of the group.
-        boxes: Boxes that the group spans.
-    """
-
-    name: str
-    phase: str
-    count: int
-    bytes: int
-    ranks: int
-    boxes: int
-
-
-@dataclass(frozen=True)
 class RatePlan:
     """Speed of the whole job. Each pair is that of the slow and of the fast end of a step's range.
 
@@ -95,66 +74,33 @@ class RatePlan:
     cost: tuple[float, float] = (0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class InputPlan:
-    """Tensor of the batch that was drawn: its type, its shape on one rank, and its size."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int
-
-
-@dataclass(frozen=True)
-class StrategyPlan:
+@dataclass(kw_only=True)
+class StrategyPlan(Program):
     """Plan of one strategy on one generation.
 
     Attributes:
-        strategy: Name of the strategy.
         generation: Generation of the devices.
-        devices: Devices per box.
-        nodes: Number of boxes.
-        rank: Rank that was planned.
-        precision: Precision.
-        lazy: Whether the bridge is in lazy mode.
-        parameters: Number of parameters.
-        trainable: Number of those that are trained.
-        inputs: The batch.
+        inputs: Tensors of the batch that was drawn.
         usable_bytes: Memory of a device that a program can use.
         verdict: Whether the peak fits in it: "fits" with the whole reserve, "tight" with the least of it, or "no".
         reserves: Memory beside tensors.
         memory: Memory.
-        collectives: Collectives of a step.
         step: Predicted step.
         rate: Speed of the whole job.
-        host_reads: Lines that read a value in a step.
-        notes: Limits of this plan.
-        accumulate: Batches of a step of the optimizer.
         fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
         settings: What was changed of the program, such as its batch or the recomputed blocks.
         advice: What needs less memory; empty where the peak fits.
         relative: Time per sample, divided by that of the first plan; None for the first one.
     """
 
-    strategy: str
     generation: str
-    devices: int
-    nodes: int
-    rank: int
-    precision: str
-    lazy: bool
-    parameters: int
-    trainable: int
-    inputs: tuple[InputPlan, ...]
+    inputs: tuple[TensorInfo, ...]
     usable_bytes: int
     verdict: Verdict
     reserves: tuple[Reserve, ...]
     memory: MemoryPlan
-    collectives: tuple[CollectivePlan, ...]
     step: Step
     rate: RatePlan
-    host_reads: tuple[HostRead, ...]
-    notes: tuple[str, ...]
-    accumulate: int = 1
     fed_seconds: float = 0.0
     settings: str = ""
     advice: str = ""
@@ -197,15 +143,3 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON types."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Any) -> Plan:
-        """Return the plan that :meth:`to_dict` encoded.
-
-        Args:
-            data: Parsed JSON.
-
-        Raises:
-            ValueError: If ``data`` is not a plan of this schema version.
-        """
-        return from_dict(cls, data)

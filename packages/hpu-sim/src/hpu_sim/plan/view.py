@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common.document import Document, Heading, Part, Table, Text
+from hpu_sim.common.document import Document, Heading, Part, Table, Text, table
 from hpu_sim.common.formatting import (
-    format_bounds,
     format_bytes,
     format_int,
     format_range,
@@ -16,21 +15,18 @@ from hpu_sim.common.formatting import (
     format_shares,
     show_location,
 )
+from hpu_sim.prediction import view as step_view
 from hpu_sim.prediction.hardware import judged_ratios
-from hpu_sim.prediction.summary import TRUST
+from hpu_sim.prediction.step import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hpu_sim.plan.schema import Plan, StrategyPlan
+    from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
+    from hpu_sim.prediction.reserve import Reserve
 
 _VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
-_COSTS: Final = ("cost", "time", "limited by", "FLOP", "bytes", "operators", "mostly", "line")
-_MEMORY: Final = ("module", "modules", "bytes", "of which")
-_COLLECTIVES: Final = ("collective", "part of the step", "calls", "bytes of the rank", "ranks", "boxes")
-# Costs in a terminal.
-_BRIEF_COSTS: Final = 3
 
 
 def document(plan: Plan) -> Document:
@@ -51,7 +47,7 @@ def _parts(plan: Plan) -> Iterator[Part]:
     yield _table(plan)
     for each in plan.strategies:
         yield Heading(f"{each.strategy} on {each.generation}{each.settings and f', {each.settings}'}")
-        yield Text(_limits(each))
+        yield Text(f"{each.strategy} on {each.generation}: {step_view.limits(each.step)}")
         if each.advice:
             yield Text(each.advice)
         yield from (Text(line, is_brief=is_single) for line in _sentences(each))
@@ -72,9 +68,7 @@ def _table(plan: Plan) -> Table:
         "batch": lambda each: str(each.batch_size or "-"),
         "peak memory": lambda each: format_bytes(each.memory.peak_bytes),
         "fits": lambda each: _VERDICTS[each.verdict],
-        "step": lambda each: (
-            f"{format_seconds(each.step.seconds)} ({format_range(each.step.fast_seconds, each.step.slow_seconds)})"
-        ),
+        "step": lambda each: step_view.time_of(each.step),
         "samples/s": lambda each: format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
         "MFU": lambda each: format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
         "changed": lambda each: each.settings,
@@ -86,9 +80,7 @@ def _table(plan: Plan) -> Table:
             format_rates(each.rate.cost[::-1]) if each.rate.price else ""
         ),
     }
-    cells = {name: list(map(cell, plans)) for name, cell in columns.items()}
-    shown = {name: found for name, found in cells.items() if any(found)}
-    return Table(tuple(shown), list(zip(*shown.values(), strict=True)), good=_GOOD)
+    return table(columns, plans, good=_GOOD)
 
 
 def _boxes(each: StrategyPlan) -> str:
@@ -114,15 +106,6 @@ def _hours(each: StrategyPlan) -> str:
     return format_range(fast * 3600, slow * 3600) if each.rate.planned_samples and each.rate.samples else ""
 
 
-def _limits(each: StrategyPlan) -> str:
-    """Return what limits the step, and what it communicates."""
-    calls = sum(group.count for group in each.collectives)
-    size = sum(group.bytes for group in each.collectives)
-    word = "collective" if calls == 1 else "collectives"
-    collectives = f"{format_int(calls)} {word} ({format_bytes(size)})" if calls else "no collective"
-    return f"{each.strategy} on {each.generation}: limited by {format_bounds(each.step.bounds)}; {collectives} per step"
-
-
 def _sentences(each: StrategyPlan) -> Iterator[str]:
     """Yield what the table of all plans does not say."""
     rate = each.rate
@@ -132,16 +115,12 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
     batch = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in each.inputs) or "not known"
     yield (
         f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
-        f"{'lazy' if each.lazy else 'eager'} mode, rank {each.rank}; batch per rank: {batch}"
+        f"{'lazy' if each.lazy else 'eager'} mode; batch per rank: {batch}"
     )
     if each.fed_seconds:
         limits = "limits the step" if each.fed_seconds >= each.step.seconds else "is faster than the step"
         yield f"data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
-    graphs = "one per operator and shape (eager)"
-    if each.step.graphs is not None:
-        first = format_range(*each.step.first_steps_seconds)
-        graphs = f"{each.step.graphs}; the first steps of published runs took {first} longer than later ones"
-    yield f"{each.step.flops:.4g} floating-point operations per step and rank; graphs to compile: {graphs}"
+    yield step_view.work(each.step)
     peak = each.memory.peak_bytes
     parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)
     low, high = (peak + sum(ends) for ends in zip(*((part.low, part.high) for part in each.reserves), strict=True))
@@ -152,8 +131,15 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
     at_peak = {name: size for name, size in each.memory.at_peak.items() if size}
     yield f"memory at the peak ({each.memory.peak_phase}): {_sizes(at_peak)}"
     for read in each.host_reads:
+        what = "waits for the device" if "synchronize" in read.operator else "reads a value"
+        often = "once" if read.count == 1 else f"{read.count} times"
+        within = f" in {show_location(read.within)}" if read.within else ""
+        cost = f"; the step is {format_seconds(read.seconds)} longer for it" if read.seconds else ""
         assumed = f" (the plan assumed {read.assumed})" if read.assumed else ""
-        yield f"{show_location(read.location)} reads a value {read.count} times per step: `{read.source}`{assumed}"
+        yield (
+            f"{show_location(read.location) or 'the program'} {what} {often} per step{within}: "
+            f"`{read.source}`{assumed}{cost}"
+        )
 
 
 def _sizes(named: Mapping[str, int]) -> str:
@@ -164,44 +150,21 @@ def _between(low: int, high: int) -> str:
     return f"{format_bytes(low)} to {format_bytes(high)}"
 
 
-def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Table]:
-    rows = [
-        (
-            cost.name,
-            f"{format_seconds(cost.seconds)}, {cost.seconds / (each.step.seconds or 1.0):.0%}",
-            cost.bound,
-            f"{cost.flops:.3g}" if cost.flops else "",
-            format_bytes(cost.bytes) if cost.bytes else "",
-            format_int(cost.operators) if cost.operators else "",
-            cost.mostly,
-            show_location(cost.location),
-        )
-        for cost in each.step.costs
-    ]
-    title, words = "largest costs of a step", frozenset(_COSTS[6:])
-    if is_brief:
-        yield Table(_COSTS, rows[:_BRIEF_COSTS], title, words)
-    if not is_brief or len(rows) > _BRIEF_COSTS:
-        yield Table(_COSTS, rows, f"all {title}" if is_brief else title, words, is_brief=False)
-    modules = [
-        (row.name, format_int(row.count), format_bytes(row.bytes), _sizes(row.by_category))
-        for row in each.memory.modules
-    ]
-    if modules:
-        yield Table(_MEMORY, modules, "memory by module at the peak", frozenset(_MEMORY[3:]), is_brief=is_brief)
-    collectives = [
-        (
-            group.name,
-            group.phase,
-            format_int(group.count),
-            format_bytes(group.bytes),
-            str(group.ranks),
-            str(group.boxes),
-        )
-        for group in each.collectives
-    ]
-    if collectives:
-        yield Table(_COLLECTIVES, collectives, "collectives of a step", is_brief=is_brief)
-    columns = ("memory beside tensors", "at least", "at most", "source")
-    reserves = [(part.name, format_bytes(part.low), format_bytes(part.high), part.source) for part in each.reserves]
-    yield Table(columns, reserves, words=frozenset(columns[3:]), is_brief=False)
+def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Part]:
+    yield from step_view.tables(each.step, is_brief=is_brief)
+    modules: dict[str, Callable[[ModuleMemory], str]] = {
+        "module": lambda row: row.name,
+        "modules": lambda row: format_int(row.count),
+        "bytes": lambda row: format_bytes(row.bytes),
+        "of which": lambda row: _sizes(row.by_category),
+    }
+    if each.memory.modules:
+        title, words = "memory by module at the peak", frozenset(("of which",))
+        yield table(modules, each.memory.modules, title=title, words=words, is_brief=is_brief)
+    reserves: dict[str, Callable[[Reserve], str]] = {
+        "memory beside tensors": lambda part: part.name,
+        "at least": lambda part: format_bytes(part.low),
+        "at most": lambda part: format_bytes(part.high),
+        "source": lambda part: part.source,
+    }
+    yield table(reserves, each.reserves, words=frozenset(("source",)), is_brief=False)

@@ -62,7 +62,7 @@ class Worker:
             ProgramError: If it raises an error of its own.
         """
         changed = "".join(f", {each}" for each in (options.strategy, options.changes) if each)
-        sys.stderr.write(f"planning rank {options.rank} of {options.world_size}{changed}\n")
+        sys.stderr.write(f"planning rank 0 of {options.world_size}{changed}\n")
         sys.stderr.flush()
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)

@@ -10,6 +10,7 @@ A graph ends at ``mark_step``, a collective, a value that the host reads, and an
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -36,11 +37,13 @@ class Kernel:
         operations: Operators in order.
         bytes: Bytes that it reads from and writes to the card's memory.
         launches: Operators that the host launches.
+        inner: Storages of the values that it keeps to itself, once per value.
     """
 
     operations: tuple[Operation, ...]
     bytes: int
     launches: int
+    inner: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Segment:
 class _Value:
     """Contents of a storage between two writes, with the positions of the operators that write and read them."""
 
-    producer: int = -1
+    storage: int
+    producer: int
     consumers: list[int] = field(default_factory=list)
 
 
@@ -76,18 +80,18 @@ class _Values:
             reads = []
             for storage, size in each.reads:
                 if storage not in current:
-                    current[storage] = self._add(-1)
+                    current[storage] = self._add(storage, -1)
                 consumers = self.values[current[storage]].consumers
                 if index not in consumers[-1:]:
                     consumers.append(index)
                 reads.append((current[storage], size))
             self.reads.append(tuple(reads))
             for storage, _ in each.writes:
-                current[storage] = self._add(index)
+                current[storage] = self._add(storage, index)
             self.writes.append(tuple((current[storage], size) for storage, size in each.writes))
 
-    def _add(self, producer: int) -> int:
-        self.values.append(_Value(producer))
+    def _add(self, storage: int, producer: int) -> int:
+        self.values.append(_Value(storage, producer))
         return len(self.values) - 1
 
 
@@ -175,11 +179,13 @@ def _kernel(group: Sequence[int], operations: Sequence[Operation], values: _Valu
                 read[number] = max(size, read.get(number, 0))
         written.update(values.writes[index])
     inside = set(group)
-    kept = [size for number, size in written.items() if not inside.issuperset(values.values[number].consumers or (-1,))]
+    inner = {number for number in written if inside.issuperset(values.values[number].consumers or (-1,))}
+    kept = sum(size for number, size in written.items() if number not in inner)
     launches = sum(each.is_launched for each in members)
     if len(members) == len(written) == 1 and _is_operand(members[0], values.values[next(iter(written))], operations):
         return Kernel(members, 0, launches)
-    return Kernel(members, sum(read.values()) + sum(kept), launches)
+    storages = tuple(values.values[number].storage for number in inner)
+    return Kernel(members, sum(read.values()) + kept, launches, storages)
 
 
 def _is_operand(operation: Operation, result: _Value, operations: Sequence[Operation]) -> bool:
@@ -189,6 +195,24 @@ def _is_operand(operation: Operation, result: _Value, operations: Sequence[Opera
     ]:
         return False
     return bool(result.consumers) and all(operations[reader].flops for reader in result.consumers)
+
+
+def inner_storages(step: StepRecording, *, is_lazy: bool) -> dict[int, int]:
+    """Return the storages of which no value leaves its kernel, each with the number of operators before its graph ends.
+
+    A card has no memory for them, if the program frees them before that.
+    """
+    values = Counter(storage for each in step.operations for storage, _ in each.writes)
+    found: Counter[int] = Counter()
+    ends: dict[int, int] = {}
+    parts = segments(step, fuse=True, by_phase=not is_lazy)
+    for part, after in zip(parts, [*(each.first for each in parts[1:]), len(step.operations)], strict=False):
+        # Under `torch.compile`, the optimizer's operators are not compiled.
+        if is_lazy or step.operations[part.first].phase != "optimizer":
+            for kernel in part.kernels:
+                found.update(kernel.inner)
+                ends |= dict.fromkeys(kernel.inner, after)
+    return {storage: end for storage, end in ends.items() if found[storage] == values[storage]}
 
 
 def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:

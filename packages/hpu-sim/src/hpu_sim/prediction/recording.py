@@ -6,7 +6,8 @@ and time models read it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import bisect
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 #: Disclaimer in every output of a prediction.
@@ -48,7 +49,7 @@ class Operation:
         flops: Floating-point operations of matrix products, convolutions and attention; 0 for all others.
         reads: Storages read.
         writes: Storages written.
-        key: Hash of the operator, its shapes and dtypes.
+        key: Hash of the operator, its shapes and dtypes; of a read of the host, the number of its line.
         waits_for: Indices of the collectives whose results it reads first.
         host_sync: Whether the host waits for the result.
         frame: Line of the program that waits, as torch's profiler names frames: "train.py(12): training_step".
@@ -75,9 +76,9 @@ class Operation:
         return sum(size for _, size in self.reads) + sum(size for _, size in self.writes)
 
 
-def host_read(phase: Phase, module: str = "", frame: str = "") -> Operation:
+def host_read(phase: Phase, module: str = "", frame: str = "", key: int = 0) -> Operation:
     """Return the operation in which the host waits for a value of the device."""
-    return Operation(HOST_READ, phase, module, "", 0, (), (), 0, host_sync=True, frame=frame)
+    return Operation(HOST_READ, phase, module, "", 0, (), (), key, host_sync=True, frame=frame)
 
 
 @dataclass(slots=True)
@@ -118,6 +119,14 @@ class MemorySample:
     by_category: tuple[int, ...]
 
 
+class TensorInfo(NamedTuple):
+    """Tensor of the batch that was drawn: its type, its shape on one rank, and its size."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
 class ModuleBytes(NamedTuple):
     """Memory of a module: its qualified name, the number of a category, and bytes."""
 
@@ -132,10 +141,12 @@ class HostRead:
 
     Attributes:
         location: ``file:line`` of the program.
-        source: Text of the line.
+        source: Text of the line that reads.
         operator: Operator that reads.
         assumed: Value that the plan assumed; empty for a copy to the host.
         count: Number of reads in a step.
+        within: ``file:line`` of a library that the program calls, where that reads.
+        seconds: Time by which the step would be shorter without it.
     """
 
     location: str
@@ -143,6 +154,8 @@ class HostRead:
     operator: str
     assumed: str
     count: int
+    within: str = ""
+    seconds: float = 0.0
 
 
 @dataclass
@@ -154,7 +167,7 @@ class StepRecording:
         collectives: Collectives in order.
         samples: Memory over the step.
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
-        inputs: Dtype, shape and bytes of each tensor of the batch.
+        inputs: Tensors of the batch.
         peaks: Memory of modules where that of a part of the step is highest.
     """
 
@@ -162,7 +175,7 @@ class StepRecording:
     collectives: list[Collective] = field(default_factory=list)
     samples: list[MemorySample] = field(default_factory=list)
     graph_ends: list[int] = field(default_factory=list)
-    inputs: tuple[tuple[str, tuple[int, ...], int], ...] = ()
+    inputs: tuple[TensorInfo, ...] = ()
     peaks: dict[Phase, tuple[ModuleBytes, ...]] = field(default_factory=dict)
 
     @property
@@ -170,16 +183,28 @@ class StepRecording:
         """Floating-point operations of the step."""
         return sum(operation.flops for operation in self.operations)
 
+    def without_read(self, key: int) -> StepRecording:
+        """Return the step without the reads of a line."""
+        removed = [index for index, each in enumerate(self.operations) if each.host_sync and each.key == key]
 
-@dataclass
-class Recording:
-    """Recording of a program as one rank of a job.
+        def moved(position: int) -> int:
+            return position - bisect.bisect_left(removed, position)
+
+        return replace(
+            self,
+            operations=[each for each in self.operations if not (each.host_sync and each.key == key)],
+            collectives=[replace(each, after=moved(each.after)) for each in self.collectives],
+            graph_ends=list(map(moved, self.graph_ends)),
+        )
+
+
+@dataclass(kw_only=True)
+class Program:
+    """Program as one rank of a job.
 
     Attributes:
-        command: Program and arguments.
-        rank: Rank.
-        world_size: Number of ranks.
         devices: Ranks per box.
+        world_size: Number of ranks.
         strategy: Name of the strategy.
         precision: Precision of the Trainer or of the program.
         lazy: Whether the bridge is in lazy mode.
@@ -187,20 +212,12 @@ class Recording:
         accumulate: Micro-batches per step of the optimizer, of which the recorded step has all.
         parameters: Number of parameters of this rank's modules.
         trainable: Number of those that have gradients.
-        blocks: Class and number of the repeated blocks of the model, which can be recomputed.
-        setup: What happened before the first step.
-        steps: The planned steps.
         host_reads: Lines that read values.
-        notes: Limits of the plan for this program.
-        lines: ``file:line`` of the program by the module that it runs.
-        replicas: Ranks with batches of their own; 0 for all.
-        sequence_parts: Ranks that share each sequence, of which the recorded batch is a part.
+        notes: Limits of what is predicted of it.
     """
 
-    command: tuple[str, ...]
-    rank: int
-    world_size: int
-    devices: int
+    devices: int = 1
+    world_size: int = 1
     strategy: str = "single"
     precision: str = "32-true"
     lazy: bool = False
@@ -208,11 +225,33 @@ class Recording:
     accumulate: int = 1
     parameters: int = 0
     trainable: int = 0
+    host_reads: list[HostRead] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> int:
+        """Number of boxes."""
+        return self.world_size // self.devices
+
+
+@dataclass(kw_only=True)
+class Recording(Program):
+    """Recording of a program as the first rank of a job.
+
+    Attributes:
+        command: Program and arguments.
+        blocks: Class and number of the repeated blocks of the model, which can be recomputed.
+        setup: What happened before the first step.
+        steps: The planned steps.
+        lines: ``file:line`` of the program by the module that it runs.
+        replicas: Ranks with batches of their own; 0 for all.
+        sequence_parts: Ranks that share each sequence, of which the recorded batch is a part.
+    """
+
+    command: tuple[str, ...] = ()
     blocks: tuple[str, int] = ("", 0)
     setup: StepRecording = field(default_factory=StepRecording)
     steps: list[StepRecording] = field(default_factory=list)
-    host_reads: list[HostRead] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     lines: dict[str, str] = field(default_factory=dict)
     replicas: int = 0
     sequence_parts: int = 1
@@ -221,3 +260,8 @@ class Recording:
     def steady(self) -> StepRecording:
         """The last planned step, in which the optimizer has its state already."""
         return self.steps[-1]
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a rank's batch; 0 if it is not known."""
+        return next((each.shape[0] for each in self.steady.inputs if each.shape), 0)

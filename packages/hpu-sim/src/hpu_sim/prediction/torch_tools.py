@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -38,6 +38,22 @@ def tensors_in(value: object) -> list[torch.Tensor]:
 
     # torch 2.0 has no `tree_leaves`.
     return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Return a number of a tensor's storage, which no other one has while it is alive."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return int(StorageWeakRef(tensor.untyped_storage()).cdata)
+
+
+@functools.cache
+def separate_operators() -> Mapping[Any, Callable[..., Any]]:
+    """Return what the softmax of attention consists of, by its operator, which the meta device has as one."""
+    import torch
+    from torch._decomp import get_decompositions
+
+    return get_decompositions([torch.ops.aten._safe_softmax])  # noqa: SLF001 - attention's own
 
 
 def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.common.frames import is_program, package
+from hpu_sim.common.frames import TRANSPARENT, is_program, package
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from hpu_sim.report.schema import Phase
 
-# These packages act on behalf of their caller.
-_TRANSPARENT: Final = frozenset({"torch", "habana_frameworks", "hpu_sim"})
 _LIGHTNING: Final = ("lightning.", "pytorch_lightning.")
 # Modules and functions of validation loops in Lightning and transformers.
 _VALIDATION_MODULES: Final = (".loops.evaluation_loop", ".loops.prediction_loop")
@@ -32,7 +30,7 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
     """
     metrics = hook = method = function = ""
     while frame is not None and frame is not user:
-        if package(frame) not in _TRANSPARENT:
+        if package(frame) not in TRANSPARENT:
             metrics = metrics or _logged_metrics(frame)
             owner = frame.f_locals.get("self")
             name = frame.f_code.co_name

@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, cast
 
-from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
+from hpu_sim.common.formatting import backward_op_name, first_dtype, have_same_shapes
 from hpu_sim.common.frames import backward_caller_frame, call_path, user_frame
-from hpu_sim.prediction.steps import StepTracker
-from hpu_sim.report.dynamic_shapes import add_shapes
 from hpu_sim.report.site_counter import Origin, SiteTable
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from hpu_sim.device.events import Event
+    from hpu_sim.prediction.steps import StepTracker
     from hpu_sim.report.schema import Kind, Site
 
 # Kinds of events of which each site keeps the details.
@@ -26,15 +25,18 @@ class EventAggregator:
 
     No method raises: a bug in here must not stop the program. The first exception ends aggregation instead.
 
+    Args:
+        steps: Tracker of the program's steps, which this drives.
+
     Attributes:
         recording_error: Exception that ended aggregation, if any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, steps: StepTracker) -> None:
         self.recording_error: str | None = None
         # Reentrant, because a signal handler may run during an event and use the device.
         self._lock = threading.RLock()
-        self._step_tracker = StepTracker()
+        self._step_tracker = steps
         self._sites = SiteTable()
         self._pending_miss: tuple[Site, str] | None = None
 
@@ -95,13 +97,6 @@ class EventAggregator:
         counter, detail = self._pending_miss or (self._sites.get("compilation", "", "end", origin), "")
         self._pending_miss = None
         counter.add(self._step_tracker.step, 0, detail)
-        before, _, after = format_dtypes(detail).rpartition(" -> ")
-        add_shapes(counter, before, after)
-
-    @property
-    def steps(self) -> int:
-        """Number of completed training steps."""
-        return self._step_tracker.finished
 
     def sites(self) -> tuple[Site, ...]:
         """Return the event counters per stack and cause, most frequent first."""

@@ -6,7 +6,6 @@ numerics. Every statement about hardware is from Intel's documentation or publis
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from hpu_sim.common.document import Finding
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
 WARM_UP_STEPS: Final = 3
 #: Minimum number of recipe cache misses after warm-up for a finding.
 _MIN_REPEATED: Final = 2
-
-# Least share of a step that a kernel saves for a finding.
-_LEAST_SAVED: Final = 0.01
-# What the bridge's kernels stand for, and the argument of hpu-kernels' callback.
-_KERNELS: Final = {
-    "FusedAdamW": "AdamW of torch: optimizer",
-    "FusedClipNorm": "clip_grad_norm_ of torch: clip",
-    "FusedSDPA": "scaled_dot_product_attention of torch: attention",
-}
 
 # Reductions, and the dtypes that HCCL reduces without conversion.
 _REDUCTIONS: Final = frozenset({"allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"})
@@ -152,7 +142,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     lines = source_lines(report)
     by_rule = [(rule, [line.entry for line in lines if rule.applies(line)]) for rule in _RULES]
     found = [Finding(rule.category, rule.title, rule.text, entries) for rule, entries in by_rule if entries]
-    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found, *_missed_kernels(report))
+    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found)
 
 
 def summaries(report: Report) -> list[dict[str, Any]]:
@@ -194,26 +184,6 @@ def _high_memory(report: Report) -> Iterable[Finding]:
                 f"{_format_ranks(ranks)}. Workspaces of recipes and fragments need memory as well, "
                 "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
             )
-
-
-def _missed_kernels(report: Report) -> Iterable[Finding]:
-    """Yield what torch does in separate operators, of the first rank with a predicted step."""
-    predicted = next((each.predicted for each in report.ranks if each.predicted is not None), None)
-    for each in () if predicted is None else predicted.replaceable:
-        name, _, argument = _KERNELS[each.kernel].partition(": ")
-        share = each.seconds / predicted.step.seconds if predicted is not None else 0.0
-        if each.kernel != "FusedSDPA" and share < _LEAST_SAVED:
-            continue
-        places = ", ".join(f"{Path(file).name}:{line}" for file, _, line in (x.rpartition(":") for x in each.lines))
-        effect = (
-            f"{each.calls} calls in a step, each of which is several operators on a card and writes the scores to "
-            "memory; a run keeps the CPU's path and predicts each as one operator, `hpu-sim plan` as several"
-            if each.kernel == "FusedSDPA"
-            else f"{each.operators} operators are launched in a step, and {each.calls} with the kernel. The step is "
-            f"{share:.0%} shorter with it (predicted, not measured)"
-        )
-        text = f"{effect}. To have it, pass `callbacks=HPUKernels({argument}=True)` of hpu-kernels. {places}"
-        yield Finding("performance", f"{name}, not {each.kernel}", text)
 
 
 def _verdict(record: RankRecord) -> reserve.Verdict:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
-from hpu_sim.prediction.summary import Step  # noqa: TC001 - as above
+from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 
+#: Number of the step that is predicted, in which the optimizer has its state and DDP its buckets.
+RECORDED_STEP: Final = 3
 #: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
 #: Level of detail: totals only, or every event with its source line.
@@ -59,9 +61,6 @@ class Site:
         in_last_step: Number of events in that step.
         max_per_step: Most events in one step; the first step counts only if it is the only one.
         examples: A few distinct event details, such as dtype and shape.
-        dimensions: Sizes that differ from earlier graphs, ascending, by the tensor (its name in the operator's schema)
-            and dimension, such as "mat1 dimension 0"; only the first ones are kept. For "compilation" of variant
-            "shapes".
     """
 
     kind: Kind
@@ -81,7 +80,6 @@ class Site:
     in_last_step: int = 0
     max_per_step: int = 0
     examples: list[str] = field(default_factory=list)
-    dimensions: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def frame(self) -> Frame | None:
@@ -156,42 +154,6 @@ class UncaughtError:
 
 
 @dataclass(frozen=True)
-class Replaceable:
-    """Operators of a step that one of the bridge's kernels could replace.
-
-    Attributes:
-        kernel: Name of the kernel.
-        operators: Number of operators, as the host launches them.
-        calls: Number of kernels that would replace them.
-        lines: ``file:line`` of the program that call them.
-        seconds: Predicted seconds that the step would be shorter.
-    """
-
-    kernel: str
-    operators: int
-    calls: int
-    lines: tuple[str, ...]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class PredictedStep:
-    """Step of a run that was predicted, not measured; its costs are lines of the program (``file:line``).
-
-    Attributes:
-        number: Its number, from 1.
-        step: The step.
-        notes: What slows the program on a card.
-        replaceable: Operators that kernels of the bridge could replace.
-    """
-
-    number: int
-    step: Step
-    notes: tuple[str, ...] = ()
-    replaceable: tuple[Replaceable, ...] = ()
-
-
-@dataclass(frozen=True)
 class RankRecord:
     """Record of one process that acquired a device.
 
@@ -209,7 +171,9 @@ class RankRecord:
         sites: Event counters per source line, most frequent first.
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
-        predicted: Predicted step; None without one, or with detail "counts".
+        predicted: Step as in a plan, whose costs are lines of the program (``file:line``); None without one, or with
+            detail "counts".
+        notes: What slows the program on a card.
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
     """
 
@@ -226,7 +190,8 @@ class RankRecord:
     sites: tuple[Site, ...]
     dropped_events: int
     recording_error: str | None
-    predicted: PredictedStep | None = None
+    predicted: Step | None = None
+    notes: tuple[str, ...] = ()
     leniences: dict[str, int] = field(default_factory=dict)
 
 

@@ -21,6 +21,7 @@ from hpu_sim.common import frames
 from hpu_sim.device import events
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import leniences, lifetime_stats
+from hpu_sim.prediction.steps import StepTracker
 from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
 from hpu_sim.report.schema import Machine, RankRecord
@@ -85,7 +86,8 @@ class RecordingSession:
         self._rank_lookups = 0
         self._next_write = time.monotonic() + _WRITE_INTERVAL
         self._events = 0
-        self._aggregator = EventAggregator()
+        self._steps = StepTracker(self._on_step)
+        self._aggregator = EventAggregator(self._steps)
         self._clock = None
         self._has_clock = self._detail == "lines"
         kinds = frozenset({"optimizer_begin", "optimizer_end"})
@@ -122,10 +124,14 @@ class RecordingSession:
         if self._finished or self._module_id is None or os.getpid() != self._pid:
             return
         self._finished = True
-        if self._clock is not None:
-            self._clock.finish()
+        if self._steps.is_ending:
+            self._steps.end()
         self._stop_listening()
         self._write("exited")
+
+    def _on_step(self) -> None:
+        if self._clock is not None:
+            self._clock.on_step()
 
     def _on_event(self, event: Event) -> None:
         if event.kind == "optimizer_begin":
@@ -160,7 +166,7 @@ class RecordingSession:
         if torch_tools.is_supported():
             from hpu_sim.report import step_clock
 
-            self._clock = step_clock.StepClock(self._config, self._write_trace)
+            self._clock = step_clock.StepClock(self._config, self._steps, self._write_trace)
             self._clock.on_event(event)
 
     def _write_trace(self) -> None:
@@ -209,11 +215,12 @@ class RecordingSession:
             uncaught_error=get_uncaught_error() if state == "exited" else None,
             detail=self._detail,
             totals=lifetime_stats(),
-            steps=self._aggregator.steps,
+            steps=self._steps.finished,
             sites=self._aggregator.sites(),
             dropped_events=self._aggregator.dropped_events,
             recording_error=self._aggregator.recording_error,
             predicted=None if self._clock is None else self._clock.predicted,
+            notes=() if self._clock is None else tuple(sorted(self._clock.notes)),
             leniences=leniences(),
         )
 

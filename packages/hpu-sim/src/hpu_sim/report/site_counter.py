@@ -86,7 +86,6 @@ class SiteTable:
                 each,
                 max_per_step=each.max_per_step or each.in_first_step,
                 examples=[format_dtypes(example) for example in each.examples],
-                dimensions={name: sorted(sizes) for name, sizes in each.dimensions.items()},
             )
             for each in found
         )

@@ -16,7 +16,6 @@ MIN_STEPS: Final = 3
 
 #: Number of steps that may have set-up.
 START_UP_STEPS: Final = 2
-_MAX_SIZES: Final = 8
 
 _HOST_SYNCS: Final = {
     "aten::_local_scalar_dense": "scalar read: .item(), float(), a branch on a tensor, printing",
@@ -103,8 +102,8 @@ class SourceLine:
         elif site.kind == "cpu_fallback":
             text = f"no kernel on the card: {op}"
         elif site.kind == "compilation":
-            changes = "".join(f", {name}: {_format_sizes(sizes)}" for name, sizes in site.dimensions.items())
-            text = f"{_CACHE_MISSES[site.variant]}{op}{changes}"
+            shapes = site.examples[:1] if site.variant == "shapes" else []
+            text = ", ".join([f"{_CACHE_MISSES[site.variant]}{op}", *shapes])
         elif site.kind in {"dtype", "collective"}:
             text = f"{op}, {site.variant}"
         elif site.kind in {"h2d", "d2h"}:
@@ -129,12 +128,6 @@ class SourceLine:
             return "every step" if self.max_per_step == 1 else f"{self.max_per_step} per step"
         most = "" if self.max_per_step == 1 else f", at most {self.max_per_step} per step"
         return f"{times} in {site.steps} of {max(self.finished, self.last_step)} steps{most}"
-
-
-def _format_sizes(sizes: list[int]) -> str:
-    """Return the sizes of a dimension, such as ``16, 17, 18``."""
-    shown = [*map(str, sizes[: _MAX_SIZES - 1]), "...", str(sizes[-1])] if len(sizes) > _MAX_SIZES else map(str, sizes)
-    return ", ".join(shown)
 
 
 def rank_labels(report: Report) -> tuple[str, ...]:

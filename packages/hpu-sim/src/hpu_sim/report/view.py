@@ -9,17 +9,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.common.document import Document, Entries, Finding, Heading, Part, Table, Text
-from hpu_sim.common.formatting import (
-    format_bounds,
-    format_bytes,
-    format_int,
-    format_range,
-    format_seconds,
-    show_location,
-)
+from hpu_sim.common.formatting import format_bytes, format_int
+from hpu_sim.prediction import view as step_view
 from hpu_sim.prediction.recording import PREDICTED
-from hpu_sim.prediction.summary import TRUST
+from hpu_sim.prediction.step import TRUST
 from hpu_sim.report.findings import findings, limitations
+from hpu_sim.report.schema import RECORDED_STEP
 from hpu_sim.report.source_lines import OCCURRENCES, rank_labels, source_lines
 
 if TYPE_CHECKING:
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Maximum number of findings in a terminal.
 MAX_FINDINGS: Final = 5
-# Lines below this share of the predicted step are not shown.
-_MIN_SHARE: Final = 0.01
 _COLUMNS: Final = (
     "rank", "steps", "graphs", "recompiled", "host syncs", "H2D copies", "D2H copies", "collectives", "peak memory",
 )  # fmt: skip
@@ -148,22 +141,16 @@ def _compiled_graphs(record: RankRecord) -> Iterator[Text]:
 
 
 def _steps(report: Report) -> Iterator[Part]:
-    """Yield the slowest rank's predicted step, what limits it, and its lines with most time."""
-    known = [(each.predicted, each.machine) for each in report.ranks if each.predicted is not None]
+    """Yield the slowest rank's predicted step, as a plan shows it."""
+    known = [(each.predicted, each) for each in report.ranks if each.predicted is not None]
     if not known:
         return
-    predicted, machine = max(known, key=lambda pair: pair[0].step.seconds)
-    step = predicted.step
-    title = f"step {predicted.number} on {machine.generation}"
-    time = f"{format_seconds(step.seconds)}, or {format_range(step.fast_seconds, step.slow_seconds)}"
-    yield Text(f"{title}: {time} ({PREDICTED}), limited by {format_bounds(step.bounds)}")
-    shown = [
-        (show_location(each.name) or "no line of the program", format_seconds(each.seconds), each.bound)
-        for each in step.costs
-        if each.seconds >= _MIN_SHARE * step.seconds
-    ]
-    yield Table(("time on the card per step", PREDICTED, "limited by"), shown)
-    yield from (Text(f"note: {each}") for each in (TRUST, *predicted.notes))
+    step, record = max(known, key=lambda pair: pair[0].seconds)
+    title = f"step {RECORDED_STEP} on {record.machine.generation}, {PREDICTED}"
+    yield Text(f"{title}: {step_view.time_of(step)}, {step_view.limits(step)}")
+    yield Text(step_view.work(step), is_brief=False)
+    yield from step_view.tables(step)
+    yield from (Text(f"note: {each}") for each in (TRUST, *record.notes))
 
 
 def _leniences(report: Report) -> Iterator[Text]:

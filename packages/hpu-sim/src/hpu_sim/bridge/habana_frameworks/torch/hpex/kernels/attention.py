@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from habana_frameworks.torch._operators.attention import Inputs, padding_mask, repeat_heads
 from habana_frameworks.torch.hpu import recompute_sdp_enabled
-from hpu_sim.device.events import is_compiling
+from hpu_sim.device.events import is_compiling, one_kernel
 from hpu_sim.device.runtime import active_config, native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["FusedSDPA", "PySDPA"]
 
@@ -80,16 +84,20 @@ class FusedSDPA:
             query = query * factor
         if return_attn_probs:
             return _attention_with_probabilities(query, key, value, attn_mask, is_causal=is_causal)
-        is_fused = recomputes and not is_compiling()
-        if is_fused:
-            native().set_fused_attention(True)
-        try:
-            return scaled_dot_product_attention(
-                query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal
-            )
-        finally:
-            if is_fused:
-                native().set_fused_attention(False)
+        if is_compiling():
+            return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal)
+        with one_kernel(), _without_scores() if recomputes else contextlib.nullcontext():
+            return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal)
+
+
+@contextlib.contextmanager
+def _without_scores() -> Iterator[None]:
+    """Take attention as the kernel that keeps no scores."""
+    native().set_fused_attention(True)
+    try:
+        yield
+    finally:
+        native().set_fused_attention(False)
 
 
 def _check_combination(refused: dict[str, bool]) -> None:

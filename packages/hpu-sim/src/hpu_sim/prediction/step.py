@@ -53,6 +53,27 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class CollectiveGroup:
+    """Collectives of a step with the same name, group and phase.
+
+    Attributes:
+        name: Collective.
+        phase: Part of the step.
+        count: Calls per step.
+        bytes: Bytes per step that the rank contributes.
+        ranks: Ranks of the group.
+        boxes: Boxes that the group spans.
+    """
+
+    name: str
+    phase: str
+    count: int
+    bytes: int
+    ranks: int
+    boxes: int
+
+
+@dataclass(frozen=True)
 class Step:
     """Predicted step.
 
@@ -63,6 +84,7 @@ class Step:
         bounds: Share of the step by what limits it.
         flops: Floating-point operations.
         costs: Largest costs.
+        collectives: Collectives.
         graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
         first_steps_seconds: Fewest and most seconds that the first steps of published runs took beyond later ones.
     """
@@ -73,6 +95,7 @@ class Step:
     bounds: dict[str, float]
     flops: int
     costs: tuple[Cost, ...]
+    collectives: tuple[CollectiveGroup, ...]
     graphs: int | None = None
     first_steps_seconds: tuple[float, float] = (0.0, 0.0)
 
@@ -98,6 +121,7 @@ def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> St
         {name: seconds / (timeline.seconds or 1.0) for name, seconds in bounds.most_common() if seconds > 0},
         clock.step.flops,
         _costs(clock, parts, name_of, most),
+        _collectives(clock),
         clock.count_graphs(),
         first_steps_seconds(clock.generation),
     )
@@ -120,3 +144,14 @@ def _costs(
             flops, launched = sum(each.flops for each in own), sum(each.is_launched for each in own)
             found.append(Cost(name, bound, seconds.total(), flops, bytes_of.total(), launched, most_bytes))
     return tuple(found[:most])
+
+
+def _collectives(clock: Clock) -> tuple[CollectiveGroup, ...]:
+    devices = clock.recording.devices
+    groups: defaultdict[tuple[str, str, tuple[int, ...]], list[int]] = defaultdict(list)
+    for each in clock.step.collectives:
+        groups[each.name, each.phase, each.ranks].append(each.bytes)
+    return tuple(
+        CollectiveGroup(name, phase, len(sizes), sum(sizes), len(ranks), len({rank // devices for rank in ranks}))
+        for (name, phase, ranks), sizes in groups.items()
+    )
