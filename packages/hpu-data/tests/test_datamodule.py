@@ -9,6 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 
+from hpu_core import frameworks
 from hpu_data import ImageFolderDataModule
 
 from .modules import Classifier, evaluation, trainer, training, write_images
@@ -53,7 +54,9 @@ class _Interrupt(pl.Callback):
             trainer.should_stop = True
 
 
-@pytest.mark.skipif(Version(pl.__version__) < Version("2.2"), reason="Requires: Lightning 2.2, which saves loaders")
+@pytest.mark.skipif(
+    frameworks.current().version < Version("2.2"), reason="Requires: Lightning 2.2, which saves loaders"
+)
 def test_training_resumes_within_an_epoch(tmp_path: Path) -> None:
     """Batches and weights are those of the undisturbed training."""
     folder = write_images(tmp_path / "images", 16)
