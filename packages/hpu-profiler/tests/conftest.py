@@ -1,17 +1,14 @@
 """Fixtures for all tests: a clean environment and traces to read."""
 
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
 
 from hpu_profiler.analysis.job import JobAnalysis, analyze_job
 from hpu_profiler.trace.model import Trace
-from hpu_profiler.trace.reader import read_trace
 
 from .trace_builder import JsonEvent, TraceBuilder
 
@@ -37,32 +34,9 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture
-def builder() -> TraceBuilder:
-    """Builder for the events of a trace."""
-    return TraceBuilder()
-
-
-@pytest.fixture
-def write_trace(tmp_path: Path, builder: TraceBuilder) -> Callable[..., Path]:
-    """Return a function that writes a trace file from events and metadata."""
-
-    def write(*events: JsonEvent, name: str = "fit-0-training.1.pt.trace.json", **metadata: Any) -> Path:
-        path = tmp_path / name
-        content = {"schemaVersion": 1, **metadata, "traceEvents": [*builder.track_names(), *events]}
-        path.write_text(json.dumps(content))
-        return path
-
-    return write
-
-
-@pytest.fixture
-def make_trace(write_trace: Callable[..., Path]) -> Callable[..., Trace]:
-    """Return a function that returns the trace of events and metadata."""
-
-    def make(*events: JsonEvent, **options: Any) -> Trace:
-        return read_trace(write_trace(*events, **options))
-
-    return make
+def builder(tmp_path: Path) -> TraceBuilder:
+    """Builder for the events of a trace, and for its file."""
+    return TraceBuilder(tmp_path)
 
 
 def _rank_events(builder: TraceBuilder, loading: float) -> list[JsonEvent]:
@@ -85,9 +59,9 @@ def _rank_events(builder: TraceBuilder, loading: float) -> list[JsonEvent]:
 
 
 @pytest.fixture
-def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
+def fast_rank(builder: TraceBuilder) -> Trace:
     """Trace of rank 0, which loads data for 5 us per step."""
-    return make_trace(
+    return builder.trace(
         *_rank_events(builder, 5),
         name="fit-0-training.1.pt.trace.json",
         hpu_profiler={"rank": 0, "world_size": 2, "stage": "training", "host": "node-0"},
@@ -96,9 +70,9 @@ def fast_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
 
 
 @pytest.fixture
-def slow_rank(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
+def slow_rank(builder: TraceBuilder) -> Trace:
     """Trace of rank 1, which loads data for 60 us per step and compiles a graph for 10 us of the first step."""
-    return make_trace(
+    return builder.trace(
         *_rank_events(builder, 60),
         builder.host_call("synGraphCompile", 1010, 10),
         name="fit-1-training.1.pt.trace.json",

@@ -1,7 +1,6 @@
 """Command line of `hpu-profiler`."""
 
 import json
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ _RUNNER = CliRunner(**_SEPARATE)
 
 
 @pytest.fixture
-def traces(builder: TraceBuilder, write_trace: Callable[..., Path]) -> Path:
+def traces(builder: TraceBuilder) -> Path:
     """Directory with a trace of two steps."""
-    path = write_trace(
+    path = builder.write(
         builder.step(0, 0, 10),
         builder.step(1, 10, 10),
         builder.operator("aten::mm", 1, 3, 1),
@@ -87,8 +86,8 @@ def test_unwritable_page_is_named_in_the_error(traces: Path, tmp_path: Path) -> 
     assert "absent" in result.stderr
 
 
-def test_predicted_times_are_not_compared_with_measured_ranks(traces: Path, write_trace: Callable[..., Path]) -> None:
-    write_trace(name="plan.pt.trace.json", deviceProperties=[{"name": "GAUDI2", "predicted": True}])
+def test_predicted_times_are_not_compared_with_measured_ranks(traces: Path, builder: TraceBuilder) -> None:
+    builder.write(name="plan.pt.trace.json", deviceProperties=[{"name": "GAUDI2", "predicted": True}])
 
     result = _report(traces)
 

@@ -1,6 +1,11 @@
 """Builder for the JSON events of a trace."""
 
+import json
+from pathlib import Path
 from typing import Any, Final
+
+from hpu_profiler.trace.model import Trace
+from hpu_profiler.trace.reader import read_trace
 
 JsonEvent = dict[str, Any]
 
@@ -9,6 +14,9 @@ class TraceBuilder:
     """Makes JSON events as torch and the bridge write them. Times are microseconds.
 
     The lanes are those of `bridge_rules`. Ids of operators and launches are torch's; the bridge up to 1.19 writes none.
+
+    Args:
+        folder: Folder for trace files.
     """
 
     HOST_PID = 70
@@ -16,6 +24,19 @@ class TraceBuilder:
     #: Process and thread of SynapseAI's calls on the host.
     HOST_LANE = (2, 7345)
     TRACKS: Final = {"MME": 6000, "TPC": 7000, "DMA": 3000, "NIC": 14_000}
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, *events: JsonEvent, name: str = "fit-0-training.1.pt.trace.json", **metadata: Any) -> Path:
+        """Write a trace file with events and metadata."""
+        path = self._folder / name
+        path.write_text(json.dumps({"schemaVersion": 1, **metadata, "traceEvents": [*self.track_names(), *events]}))
+        return path
+
+    def trace(self, *events: JsonEvent, **options: Any) -> Trace:
+        """Return the trace of events and metadata, read from a file."""
+        return read_trace(self.write(*events, **options))
 
     def operator(  # noqa: PLR0913 - the fields of an event
         self, name: str, start: float, duration: float, external_id: int = 0, *, thread: int = 7, shapes: object = None

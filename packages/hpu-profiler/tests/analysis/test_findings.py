@@ -1,6 +1,5 @@
 """Findings."""
 
-from collections.abc import Callable
 
 import pytest
 
@@ -41,19 +40,17 @@ def test_straggler_is_compared_with_the_fastest_rank(job: JobAnalysis) -> None:
     assert straggler.cause == "The largest difference from rank 0 is data loading in `DataLoader`: 55 us more per step."
 
 
-def test_saving_is_limited_by_the_slowest_rank(
-    fast_rank: Trace, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_saving_is_limited_by_the_slowest_rank(fast_rank: Trace, builder: TraceBuilder) -> None:
     """Without data loading, rank 1 takes 30 us of work instead of 90 us, and rank 0 takes 30 us."""
-    busy = make_trace(
+    busy = builder.trace(
         *_steps(builder, kernel=(0, 100)), name="1.pt.trace.json", hpu_profiler={"rank": 1, "stage": "training"}
     )
 
     assert "data loading" not in _find(fast_rank, busy)
 
 
-def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         *_steps(
             builder,
             builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 0, 50),
@@ -68,9 +65,9 @@ def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder, make_tr
     assert "num_workers" in finding.cure
 
 
-def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder) -> None:
     """The idle time after the call belongs to it, until the next kernel starts."""
-    trace = make_trace(
+    trace = builder.trace(
         *_steps(
             builder,
             *(builder.frame("train.py(7): training_step", start, 30) for start in (20, 120)),
@@ -91,9 +88,9 @@ def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder, make_trace:
     assert finding.saving == 49
 
 
-def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder) -> None:
     """An optimizer reads its step counts. The trace shows copies of other operators."""
-    trace = make_trace(
+    trace = builder.trace(
         *_steps(
             builder,
             builder.operator("aten::copy_", 5, 10, 5),
@@ -106,12 +103,10 @@ def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder, make_
 
 
 @pytest.mark.parametrize(("lengths", "has_finding"), [((4, 4), False), ((4, 5), True)])
-def test_changing_shapes_are_a_finding(
-    lengths: tuple[int, int], has_finding: bool, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_changing_shapes_are_a_finding(lengths: tuple[int, int], has_finding: bool, builder: TraceBuilder) -> None:
     operators = [builder.operator("aten::mm", 100 * step + 9, 9, shapes=[[each]]) for step, each in enumerate(lengths)]
 
-    assert ("changing shapes" in _find(make_trace(*_steps(builder, *operators)))) is has_finding
+    assert ("changing shapes" in _find(builder.trace(*_steps(builder, *operators)))) is has_finding
 
 
 @pytest.mark.parametrize(
@@ -121,26 +116,22 @@ def test_changing_shapes_are_a_finding(
         ("augment", "user code", "augment"),
     ],
 )
-def test_host_work_is_named(
-    action: str, kind: str, subject: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(*_steps(builder, builder.annotation(f"[pl][profile]{action}", 0, 60)))
+def test_host_work_is_named(action: str, kind: str, subject: str, builder: TraceBuilder) -> None:
+    trace = builder.trace(*_steps(builder, builder.annotation(f"[pl][profile]{action}", 0, 60)))
 
     finding = _find(trace)[kind]
 
     assert (finding.subject, finding.saving) == (subject, 30)
 
 
-def test_logger_is_named(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_logger_is_named(builder: TraceBuilder) -> None:
     frame = builder.frame("lightning/pytorch/loggers/csv_logs.py(150): log_metrics", 0, 60)
 
-    assert _find(make_trace(*_steps(builder, frame)))["logger"].saving == 30
+    assert _find(builder.trace(*_steps(builder, frame)))["logger"].saving == 30
 
 
-def test_work_that_makes_a_rank_slow_is_named_once(
-    fast_rank: Trace, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    slow = make_trace(
+def test_work_that_makes_a_rank_slow_is_named_once(fast_rank: Trace, builder: TraceBuilder) -> None:
+    slow = builder.trace(
         *_steps(builder, *(builder.annotation("[pl][profile]augment", start, 70) for start in (0, 100))),
         name="1.pt.trace.json",
         hpu_profiler={"rank": 1, "stage": "training"},
@@ -174,11 +165,9 @@ def test_predicted_times_give_all_findings_and_mark_them(fast_rank: Trace, slow_
     assert all(each.predicted and not each.simulated for each in findings)
 
 
-def test_slow_operators_of_a_simulated_rank_are_not_a_finding(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_slow_operators_of_a_simulated_rank_are_not_a_finding(builder: TraceBuilder) -> None:
     traces = [
-        make_trace(
+        builder.trace(
             builder.step(0, 0, 100),
             builder.operator("aten::mm", 0, 10 + 70 * rank),
             builder.device_event("k", 90, 10),
@@ -193,12 +182,10 @@ def test_slow_operators_of_a_simulated_rank_are_not_a_finding(
     assert _find(*traces) == {}
 
 
-def test_saving_of_a_straggler_is_limited_by_the_next_slowest_rank(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_saving_of_a_straggler_is_limited_by_the_next_slowest_rank(builder: TraceBuilder) -> None:
     """The ranks work for 20, 20, 60 and 90 us."""
     traces = [
-        make_trace(
+        builder.trace(
             *_steps(
                 builder,
                 *(builder.annotation("[pl][profile]work", 100 * step, busy) for step in range(2)),
@@ -217,10 +204,10 @@ def test_saving_of_a_straggler_is_limited_by_the_next_slowest_rank(
     assert straggler.saving == 30
 
 
-def test_host_trace_has_no_findings_about_a_card(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_host_trace_has_no_findings_about_a_card(builder: TraceBuilder) -> None:
     events = [builder.operator("aten::item", 10 * index, 9, shapes=[[index]]) for index in range(20)]
 
-    assert _find(make_trace(builder.step(0, 0, 100), builder.step(1, 100, 100), *events)) == {}
+    assert _find(builder.trace(builder.step(0, 0, 100), builder.step(1, 100, 100), *events)) == {}
 
 
 def test_small_savings_are_left_out(fast_rank: Trace) -> None:

@@ -1,6 +1,5 @@
 """Attribution of host work."""
 
-from collections.abc import Callable
 
 import pytest
 
@@ -14,8 +13,8 @@ def _times(trace: Trace) -> dict[Owner, float]:
     return {row.owner: row.time for row in host_work(trace, []) if row.time}
 
 
-def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 100),
         builder.annotation("[pl][profile]run_training_batch", 10, 80),
         builder.annotation("[pl][profile][LightningModule]Net.training_step", 20, 50),
@@ -36,26 +35,24 @@ def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder, make_trace: 
     }
 
 
-def test_idle_time_is_a_part_of_the_time(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.step(0, 0, 100), builder.annotation("[pl][profile]augment", 0, 60))
+def test_idle_time_is_a_part_of_the_time(builder: TraceBuilder) -> None:
+    trace = builder.trace(builder.step(0, 0, 100), builder.annotation("[pl][profile]augment", 0, 60))
 
     rows = host_work(trace, [(40, 70)])
 
     assert [(row.owner.name, row.time, row.idle) for row in rows] == [("augment", 60, 20), ("", 40, 10)]
 
 
-def test_hook_that_the_user_did_not_write_is_lightnings(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(
+def test_hook_that_the_user_did_not_write_is_lightnings(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 10), builder.annotation("[pl][profile][LightningModule]Net.optimizer_step", 0, 10)
     )
 
     assert _times(trace) == {Owner("Lightning", "Net.optimizer_step"): 10}
 
 
-def test_functions_of_a_callback_belong_to_it(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_functions_of_a_callback_belong_to_it(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 10),
         builder.annotation("[pl][profile][Callback]Sampler.on_train_batch_end", 0, 10),
         builder.frame("sampler.py(3): draw", 1, 8),
@@ -67,10 +64,8 @@ def test_functions_of_a_callback_belong_to_it(builder: TraceBuilder, make_trace:
     }
 
 
-def test_program_around_all_steps_and_other_threads_are_left_out(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(
+def test_program_around_all_steps_and_other_threads_are_left_out(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.frame("train.py(1): main", 0, 100),
         builder.step(0, 10, 50),
         builder.operator("aten::mm", 10, 10, thread=8),
@@ -97,10 +92,8 @@ def test_functions_of_libraries_are_not_the_users(frame: str, location: str) -> 
     assert user_location(frame, frozenset({"installed"})) == location
 
 
-def test_location_is_the_innermost_function_of_the_user(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(
+def test_location_is_the_innermost_function_of_the_user(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 100),
         builder.frame("train.py(5): training_step", 10, 80),
         builder.frame("torch/nn/modules/module.py(1): __call__", 20, 60),
@@ -110,8 +103,8 @@ def test_location_is_the_innermost_function_of_the_user(
     assert locations(trace, [(7, 5), (7, 30)]) == ["", "train.py:5 training_step"]
 
 
-def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 100),
         builder.annotation("[pl][profile][Strategy]S.training_step", 10, 80),
         hpu_profiler={"sources": {"[Strategy]S.training_step": "train.py:5 training_step"}},

@@ -1,6 +1,5 @@
 """Analysis of several ranks together."""
 
-from collections.abc import Callable
 
 import pytest
 
@@ -38,22 +37,22 @@ def test_equal_ranks_and_a_single_one_have_no_straggler(fast_rank: Trace, slow_r
     assert analyze_job([fast_rank]).stages[0].straggler is None
 
 
-def test_traces_of_one_rank_and_stage_have_unique_names(fast_rank: Trace, make_trace: Callable[..., Trace]) -> None:
-    other = make_trace(name="fit-0-training.2.pt.trace.json", hpu_profiler={"rank": 0, "stage": "training"})
+def test_traces_of_one_rank_and_stage_have_unique_names(fast_rank: Trace, builder: TraceBuilder) -> None:
+    other = builder.trace(name="fit-0-training.2.pt.trace.json", hpu_profiler={"rank": 0, "stage": "training"})
 
     (stage,) = analyze_job([other, fast_rank]).stages
     assert [each.name for each in stage.traces] == ["rank 0, trace 1", "rank 0, trace 2"]
 
 
-def test_trace_without_a_rank_is_named_after_its_file(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(builder.operator("aten::mm", 0, 5), name="mine.1.pt.trace.json")
+def test_trace_without_a_rank_is_named_after_its_file(builder: TraceBuilder) -> None:
+    trace = builder.trace(builder.operator("aten::mm", 0, 5), name="mine.1.pt.trace.json")
 
     assert [each.name for each in analyze_job([trace]).stages[0].traces] == ["mine"]
 
 
-def test_stages_are_in_lightnings_order(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_stages_are_in_lightnings_order(builder: TraceBuilder) -> None:
     traces = [
-        make_trace(builder.step(0, 0, 10), name=f"{stage}.pt.trace.json", hpu_profiler={"rank": 0, "stage": stage})
+        builder.trace(builder.step(0, 0, 10), name=f"{stage}.pt.trace.json", hpu_profiler={"rank": 0, "stage": stage})
         for stage in ("", "test", "validation", "training")
     ]
 
@@ -68,10 +67,8 @@ def test_operator_shares_are_of_device_time(train: StageAnalysis) -> None:
     }
 
 
-def test_operator_shares_without_a_device_are_of_self_cpu_time(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(builder.operator("aten::linear", 0, 8), builder.operator("aten::addmm", 1, 6))
+def test_operator_shares_without_a_device_are_of_self_cpu_time(builder: TraceBuilder) -> None:
+    trace = builder.trace(builder.operator("aten::linear", 0, 8), builder.operator("aten::addmm", 1, 6))
 
     assert [(row.name, share) for row, share in operator_shares(analyze_job([trace]).stages[0].operators)] == [
         ("aten::addmm", 0.75),

@@ -1,17 +1,15 @@
 """Totals by operator."""
 
-from collections.abc import Callable
 
 import pytest
 
 from hpu_profiler.analysis.operators import operator_stats
-from hpu_profiler.trace.model import Trace
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 
-def test_calls_of_an_operator_are_added_up(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_calls_of_an_operator_are_added_up(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.operator("aten::mm", 0, 4, 1),
         builder.operator("aten::mm", 10, 6, 2),
         builder.device_event("gemm", 1, 2, external_id=1),
@@ -24,9 +22,9 @@ def test_calls_of_an_operator_are_added_up(builder: TraceBuilder, make_trace: Ca
     assert (row.device_time, row.device_events) == (5, 2)
 
 
-def test_each_device_event_counts_once(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_each_device_event_counts_once(builder: TraceBuilder) -> None:
     """The device time of all rows is that of all device events, linked or not."""
-    trace = make_trace(
+    trace = builder.trace(
         builder.operator("aten::matmul", 0, 9, 1),
         builder.operator("aten::mm", 1, 7, 2),
         builder.device_event("gemm", 2, 2, external_id=2),
@@ -40,11 +38,9 @@ def test_each_device_event_counts_once(builder: TraceBuilder, make_trace: Callab
     assert sum(time for _, time in rows.values()) == sum(event.duration for event in trace.device_events)
 
 
-def test_a_kernel_with_the_name_of_an_operator_is_no_further_call(
-    builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_a_kernel_with_the_name_of_an_operator_is_no_further_call(builder: TraceBuilder) -> None:
     """The simulated bridge names kernels so, without a link."""
-    trace = make_trace(builder.operator("aten::mm", 0, 9, 1), builder.device_event("aten::mm", 2, 5))
+    trace = builder.trace(builder.operator("aten::mm", 0, 9, 1), builder.device_event("aten::mm", 2, 5))
 
     (row,) = operator_stats(trace)
 
@@ -52,9 +48,7 @@ def test_a_kernel_with_the_name_of_an_operator_is_no_further_call(
 
 
 @pytest.mark.parametrize(("group_by_shapes", "rows"), [(False, 1), (True, 2)])
-def test_calls_can_be_grouped_by_shapes(
-    group_by_shapes: bool, rows: int, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
-    trace = make_trace(*(builder.operator("aten::mm", 10 * i, 4, i, shapes=[[i, 2]]) for i in (1, 2)))
+def test_calls_can_be_grouped_by_shapes(group_by_shapes: bool, rows: int, builder: TraceBuilder) -> None:
+    trace = builder.trace(*(builder.operator("aten::mm", 10 * i, 4, i, shapes=[[i, 2]]) for i in (1, 2)))
 
     assert len(operator_stats(trace, group_by_shapes=group_by_shapes)) == rows

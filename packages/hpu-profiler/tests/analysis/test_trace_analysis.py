@@ -1,6 +1,5 @@
 """Analysis of one trace."""
 
-from collections.abc import Callable
 
 import pytest
 
@@ -54,14 +53,14 @@ def test_larger_count_of_compilations_is_taken(slow_rank: Trace) -> None:
     assert compilations.count == 3
 
 
-def test_host_trace_has_no_idle_time(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    analysis = analyze_trace(make_trace(builder.operator("aten::mm", 0, 5)), "host")
+def test_host_trace_has_no_idle_time(builder: TraceBuilder) -> None:
+    analysis = analyze_trace(builder.trace(builder.operator("aten::mm", 0, 5)), "host")
 
     assert (analysis.has_device, analysis.idle.by_cause, analysis.duration) == (False, {}, 5)
 
 
-def test_empty_trace_has_zeros(make_trace: Callable[..., Trace]) -> None:
-    analysis = analyze_trace(make_trace(), "empty")
+def test_empty_trace_has_zeros(builder: TraceBuilder) -> None:
+    analysis = analyze_trace(builder.trace(), "empty")
 
     assert (analysis.duration, analysis.step_time, analysis.idle_fraction) == (0, 0, 0)
 

@@ -1,7 +1,6 @@
 """Text report."""
 
 import io
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -67,11 +66,11 @@ def test_host_work_has_times_per_step(output: str) -> None:
 
 
 @pytest.fixture
-def large_job(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> JobAnalysis:
+def large_job(builder: TraceBuilder) -> JobAnalysis:
     """64 ranks on 8 machines, of which rank 40 takes longest and rank 7 shortest."""
     times = {rank: 50 + rank % 8 for rank in range(64)} | {40: 90, 7: 20}
     return analyze_job(
-        make_trace(
+        builder.trace(
             builder.step(0, 0, 100),
             builder.device_event("toy_gemm", 0, time),
             builder.device_event("nic_toy_send", time, 100 - time, "NIC"),
@@ -98,8 +97,10 @@ def test_details_of_64_ranks_are_those_of_three(large_job: JobAnalysis) -> None:
     assert {line.split()[1] for line in engines.splitlines() if line.startswith("rank ")} == {"40", "3", "7"}
 
 
-def test_equal_notes_are_printed_once(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    traces = [make_trace(builder.step(0, 0, 9), name=f"{rank}.json", hpu_profiler={"rank": rank}) for rank in range(3)]
+def test_equal_notes_are_printed_once(builder: TraceBuilder) -> None:
+    traces = [
+        builder.trace(builder.step(0, 0, 9), name=f"{rank}.json", hpu_profiler={"rank": rank}) for rank in range(3)
+    ]
     for trace in traces:
         trace.notes = ("the file is cut",)
 

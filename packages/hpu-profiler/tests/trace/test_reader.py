@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import TraceError, find_traces, read_trace
 
 from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
@@ -28,18 +27,16 @@ from ..trace_builder import JsonEvent, TraceBuilder  # noqa: TID252 - pytest giv
         ("kernel", "NIC", "collective"),
     ],
 )
-def test_device_events_of_both_writers_are_read(
-    cat: str, track: str, kind: str, builder: TraceBuilder, make_trace: Callable[..., Trace]
-) -> None:
+def test_device_events_of_both_writers_are_read(cat: str, track: str, kind: str, builder: TraceBuilder) -> None:
     """The bridge has its own categories up to SynapseAI 1.19; torch has others."""
-    (event,) = make_trace(builder.device_event("gemm", 5, 2, track, cat)).device_events
+    (event,) = builder.trace(builder.device_event("gemm", 5, 2, track, cat)).device_events
 
     assert (event.name, event.kind, event.engine, event.start, event.end) == ("gemm", kind, track, 5, 7)
 
 
-def test_python_functions_are_frames(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_python_functions_are_frames(builder: TraceBuilder) -> None:
     """Short calls and functions in C are left out."""
-    trace = make_trace(
+    trace = builder.trace(
         builder.frame("train.py(5): training_step", 0, 50),
         builder.frame("train.py(9): helper", 10, 4),
         builder.frame("<built-in method sum>", 20, 9),
@@ -48,9 +45,9 @@ def test_python_functions_are_frames(builder: TraceBuilder, make_trace: Callable
     assert [frame.name for frame in trace.frames] == ["train.py(5): training_step"]
 
 
-def test_events_may_lack_process_thread_and_arguments(make_trace: Callable[..., Trace]) -> None:
+def test_events_may_lack_process_thread_and_arguments(builder: TraceBuilder) -> None:
     """Servers such as vllm-gaudi write their own events."""
-    trace = make_trace(
+    trace = builder.trace(
         {"ph": "X", "name": "prefill", "ts": 5, "dur": 10},
         {"ph": "X", "cat": "kernel", "ts": 7, "dur": 2},
         {"ph": "C", "name": "padding", "ts": 6, "args": {"share": 0.25}},
@@ -63,8 +60,8 @@ def test_events_may_lack_process_thread_and_arguments(make_trace: Callable[..., 
     assert len(trace.device_events) == 1
 
 
-def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_metadata_of_the_trainer_is_read(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         hpu_profiler={
             "stage": "validation",
             "libraries": ["torch"],
@@ -77,9 +74,9 @@ def test_metadata_of_the_trainer_is_read(make_trace: Callable[..., Trace]) -> No
     assert trace.sources == {"[LightningModule]M.training_step": "train.py:5 training_step"}
 
 
-def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_self_time_excludes_callees(builder: TraceBuilder) -> None:
     """An operator of another thread is not a callee."""
-    trace = make_trace(
+    trace = builder.trace(
         builder.operator("aten::linear", 0, 10),
         builder.operator("aten::addmm", 1, 6),
         builder.operator("aten::copy_", 2, 1),
@@ -94,9 +91,9 @@ def test_self_time_excludes_callees(builder: TraceBuilder, make_trace: Callable[
     }
 
 
-def test_allocations_belong_to_the_innermost_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_allocations_belong_to_the_innermost_operator(builder: TraceBuilder) -> None:
     """An allocation outside of any operator belongs to none."""
-    trace = make_trace(
+    trace = builder.trace(
         builder.operator("aten::linear", 0, 10),
         builder.operator("aten::addmm", 1, 6),
         builder.allocation(2, 64),
@@ -135,30 +132,29 @@ def test_device_event_is_linked_to_its_operator(
     operator: str | None,
     ids: dict[str, Any],
     builder: TraceBuilder,
-    make_trace: Callable[..., Trace],
 ) -> None:
     """A launch is not an annotation."""
     events = [*links(builder), builder.device_event("gemm", 20, 1, **ids)]
-    trace = make_trace(builder.operator("aten::mm", 0, 3, 5), *events)
+    trace = builder.trace(builder.operator("aten::mm", 0, 3, 5), *events)
 
     (event,) = trace.device_events
     assert (event.operator.name if event.operator else None) == operator
     assert trace.spans == []
 
 
-def test_incomplete_step_is_left_out(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_incomplete_step_is_left_out(builder: TraceBuilder) -> None:
     """HPUProfiler writes the number of complete steps."""
     steps = [builder.step(3, 0, 5), builder.step(4, 5, 5), builder.step(5, 10, 1)]
 
-    trace = make_trace(*steps, hpu_profiler={"steps": 2})
+    trace = builder.trace(*steps, hpu_profiler={"steps": 2})
 
     assert [step.name for step in trace.steps] == ["ProfilerStep#3", "ProfilerStep#4"]
     assert trace.window == (0, 10)
 
 
-def test_annotation_is_not_an_operator(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
+def test_annotation_is_not_an_operator(builder: TraceBuilder) -> None:
     """Some torch releases write Lightning's actions with the category of operators."""
-    trace = make_trace(builder.operator("[pl][profile]run_training_batch", 0, 5))
+    trace = builder.trace(builder.operator("[pl][profile]run_training_batch", 0, 5))
 
     assert trace.operators == []
     assert [span.name for span in trace.spans] == ["[pl][profile]run_training_batch"]
@@ -174,27 +170,27 @@ def test_annotation_is_not_an_operator(builder: TraceBuilder, make_trace: Callab
     ids=["HPUProfiler", "torch", "none"],
 )
 def test_rank_is_read_from_metadata(
-    metadata: dict[str, Any], rank_and_world_size: object, make_trace: Callable[..., Trace]
+    metadata: dict[str, Any], rank_and_world_size: object, builder: TraceBuilder
 ) -> None:
-    trace = make_trace(**metadata)
+    trace = builder.trace(**metadata)
 
     assert (trace.rank, trace.world_size) == rank_and_world_size
 
 
-def test_device_properties_are_read(make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(deviceProperties=[{"name": "GAUDI2", "simulated": True, "droppedEvents": 2}])
+def test_device_properties_are_read(builder: TraceBuilder) -> None:
+    trace = builder.trace(deviceProperties=[{"name": "GAUDI2", "simulated": True, "droppedEvents": 2}])
 
     assert (trace.device_name, trace.simulated, trace.dropped_events) == ("GAUDI2", True, 2)
 
 
-def test_predicted_times_are_marked(make_trace: Callable[..., Trace]) -> None:
+def test_predicted_times_are_marked(builder: TraceBuilder) -> None:
     """The planner of hpu-sim says so in the properties of the device."""
-    assert make_trace(deviceProperties=[{"name": "GAUDI3", "predicted": True}]).predicted
-    assert not make_trace(deviceProperties=[{"name": "GAUDI3"}]).predicted
+    assert builder.trace(deviceProperties=[{"name": "GAUDI3", "predicted": True}]).predicted
+    assert not builder.trace(deviceProperties=[{"name": "GAUDI3"}]).predicted
 
 
-def test_compressed_trace_is_read(write_trace: Callable[..., Path], builder: TraceBuilder, tmp_path: Path) -> None:
-    plain = write_trace(builder.step(0, 0, 1))
+def test_compressed_trace_is_read(builder: TraceBuilder, tmp_path: Path) -> None:
+    plain = builder.write(builder.step(0, 0, 1))
     path = tmp_path / "a.pt.trace.json.gz"
     path.write_bytes(gzip.compress(plain.read_bytes()))
 
@@ -218,10 +214,10 @@ def test_list_of_events_is_a_trace(tmp_path: Path, builder: TraceBuilder) -> Non
     assert len(read_trace(path).steps) == 1
 
 
-def test_traces_are_found_in_directories(write_trace: Callable[..., Path], tmp_path: Path) -> None:
+def test_traces_are_found_in_directories(builder: TraceBuilder, tmp_path: Path) -> None:
     """A file is taken as it is. The partial file of a killed process is ignored."""
-    second, first = write_trace(name="b.2.pt.trace.json"), write_trace(name="a.1.pt.trace.json")
-    write_trace(name=".c.3.pt.trace.json.part.json")
+    second, first = builder.write(name="b.2.pt.trace.json"), builder.write(name="a.1.pt.trace.json")
+    builder.write(name=".c.3.pt.trace.json.part.json")
 
     assert find_traces([tmp_path, second]) == [first, second, second]
 
@@ -234,10 +230,10 @@ def test_path_without_traces_is_named_in_the_error(name: str, tmp_path: Path) ->
         find_traces([tmp_path / name])
 
 
-def test_a_trace_that_torch_writes_for_a_device_is_read(make_trace: Callable[..., Trace]) -> None:
+def test_a_trace_that_torch_writes_for_a_device_is_read(builder: TraceBuilder) -> None:
     """As Kineto writes one of CUDA: a process for each device, a thread for each stream, and copies of annotations."""
     host, stream = {"ph": "X", "pid": 4242, "tid": 4242}, {"ph": "X", "pid": 0, "tid": 7}
-    trace = make_trace(
+    trace = builder.trace(
         {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}},
         {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "stream 7 "}},
         {"cat": "user_annotation", "name": "ProfilerStep#3", **host, "ts": 0, "dur": 100},

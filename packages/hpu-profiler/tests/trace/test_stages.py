@@ -1,6 +1,5 @@
 """Stages of a trace."""
 
-from collections.abc import Callable
 
 import pytest
 
@@ -11,13 +10,13 @@ from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the fold
 
 
 @pytest.fixture
-def mixed(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> Trace:
+def mixed(builder: TraceBuilder) -> Trace:
     """Trace of two training steps of 100 us, with two validation steps of 20 us in the second one."""
 
     def action(name: str, start: float, duration: float) -> dict[str, object]:
         return builder.annotation(f"[pl][profile]{name}", start, duration)
 
-    return make_trace(
+    return builder.trace(
         builder.step(0, 0, 100),
         builder.step(1, 100, 100),
         action("[_TrainingEpochLoop].train_dataloader_next", 0, 10),
@@ -73,8 +72,8 @@ def test_functions_around_a_stage_are_clipped(mixed: Trace) -> None:
     assert [frame.interval for frame in validate.frames] == [(100, 140)]
 
 
-def test_trace_of_one_stage_is_not_split(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(
+def test_trace_of_one_stage_is_not_split(builder: TraceBuilder) -> None:
+    trace = builder.trace(
         builder.step(0, 0, 100),
         builder.annotation("[pl][profile][Strategy]S.test_step", 10, 20),
         builder.operator("aten::mm", 20, 5),
@@ -85,7 +84,7 @@ def test_trace_of_one_stage_is_not_split(builder: TraceBuilder, make_trace: Call
     assert (part.stage, part.windows, part.operators) == ("test", [(0, 100)], trace.operators)
 
 
-def test_trace_without_actions_has_no_stage(builder: TraceBuilder, make_trace: Callable[..., Trace]) -> None:
-    (part,) = split_stages(make_trace(builder.operator("aten::mm", 20, 5)))
+def test_trace_without_actions_has_no_stage(builder: TraceBuilder) -> None:
+    (part,) = split_stages(builder.trace(builder.operator("aten::mm", 20, 5)))
 
     assert part.stage == ""
