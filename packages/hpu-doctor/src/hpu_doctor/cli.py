@@ -121,10 +121,11 @@ def check_collectives(mib: int, timeout: int, json_to: str | None) -> None:
     --no-python hpu-doctor check-collectives`. It opens the cards, so they must be free. The exit code is 1 if values
     are wrong or a rank does not finish, and 0 otherwise.
     """
-    from hpu_doctor.collectives import check
-
     env = _find_launcher_env()
     with _report_internal_error(), _stdout_on_stderr():
+        # Here, because torch may fail or print while it is imported.
+        from hpu_doctor.collectives import check
+
         report = check.run_rank(env, mib=mib, timeout=timedelta(seconds=timeout))
     if report is not None:
         _print(report, json_to, text_report.format_collectives)
