@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hpu_profiler.analysis.job import analyze_job
+from hpu_profiler.report import tables
 from hpu_profiler.trace.reader import read_trace
 
 from .bridge_rules import LANES, Lane
@@ -65,10 +66,10 @@ def test_kernels_of_a_graph_add_up_with_flows_and_without(flow_events: bool, tmp
         trace.enqueue(11, start, 2)
         trace.engine("*TPC ", "toy_add", start + 10, 4, recipe=11)
 
-    analysis = _analyze(trace, tmp_path)
+    (stage,) = analyze_job([_read(trace, tmp_path)]).stages
     assert [event["ph"] for event in trace.added].count("s") == (2 if flow_events else 0)
-    (recipe,) = analysis.recipes
-    assert (recipe.recipe, recipe.name, recipe.events, recipe.busy_time) == (11, "r_11", 2, 8)
+    (graphs,) = [each for each in tables.details(stage, max_operators=1) if each.title == "Graphs (recipes)"]
+    assert graphs.rows == [("fit", "11", "r_11", "toy_add", "2", "8 us")]
 
 
 def test_ports_are_communication_and_a_node_of_the_same_name_is_not(trace: BridgeTrace, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Findings."""
 
-
 import pytest
 
 from hpu_profiler.analysis.findings import Finding

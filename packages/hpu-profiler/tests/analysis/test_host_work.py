@@ -1,6 +1,5 @@
 """Attribution of host work."""
 
-
 import pytest
 
 from hpu_profiler.analysis.host_work import Owner, host_work, locations, user_location

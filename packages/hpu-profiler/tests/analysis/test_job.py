@@ -1,6 +1,5 @@
 """Analysis of several ranks together."""
 
-
 import pytest
 
 from hpu_profiler.analysis.job import JobAnalysis, StageAnalysis, analyze_job

@@ -1,6 +1,5 @@
 """Totals by operator."""
 
-
 import pytest
 
 from hpu_profiler.analysis.operators import operator_stats

@@ -1,6 +1,5 @@
 """Steps with new shapes."""
 
-
 from hpu_profiler.analysis.recompilation import new_shapes
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name

@@ -1,6 +1,5 @@
 """Analysis of one trace."""
 
-
 import pytest
 
 from hpu_profiler.analysis.device_events import copy_direction

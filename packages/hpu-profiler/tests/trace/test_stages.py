@@ -1,6 +1,5 @@
 """Stages of a trace."""
 
-
 import pytest
 
 from hpu_profiler.trace.model import Trace
