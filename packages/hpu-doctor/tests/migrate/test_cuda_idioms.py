@@ -86,6 +86,7 @@ _NOT_CUDA = [
     "Trainer(accelerator='auto', precision='bf16-mixed')",
     "x = torch.half",
     "import application",
+    "from .apex import amp",
 ]
 
 
