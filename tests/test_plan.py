@@ -94,13 +94,14 @@ def _run(script: Path, devices: int, folder: Path) -> dict[str, int]:
     return counters
 
 
-def _plan(*options: str) -> list[dict[str, Any]]:
-    """Return the plans that the command prints."""
-    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", "--json", *options]
+def _plan(folder: Path, *options: str) -> list[dict[str, Any]]:
+    """Return the plans that the command writes."""
+    path = folder / "plan.json"
+    command = [str(Path(sys.executable).with_name("hpu-sim")), "plan", f"--json={path}", *options]
     with forks():
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)["strategies"]
+    found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["strategies"]
     return found
 
 
@@ -147,7 +148,7 @@ def test_peak_memory_is_that_of_a_run(program: str, devices: int, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(program)
 
-    (planned,) = _plan("--devices", str(devices), str(script))
+    (planned,) = _plan(tmp_path, "--devices", str(devices), str(script))
 
     assert planned["memory"]["peak_bytes"] == pytest.approx(_run(script, devices, tmp_path)["peak_bytes"], rel=0.01)
 
@@ -181,9 +182,9 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
     assert findings["launch bound"]["predicted"]
 
 
-def test_the_demo_is_planned_for_64_cards_and_two_strategies() -> None:
+def test_the_demo_is_planned_for_64_cards_and_two_strategies(tmp_path: Path) -> None:
     cards = ("--nodes", "8", "--devices", "8", "--generation", "GAUDI2,GAUDI3")
-    plans = _plan(*cards, "--strategy", "auto,deepspeed_stage_3", str(ROOT / "docs" / "start" / "train.py"))
+    plans = _plan(tmp_path, *cards, "--strategy", "auto,deepspeed_stage_3", str(ROOT / "docs" / "start" / "train.py"))
 
     assert [(each["strategy"], each["generation"]) for each in plans] == [
         (strategy, generation)
@@ -206,7 +207,7 @@ def _plan_of_model(folder: Path, config: dict[str, Any], *options: str) -> dict[
     path = folder / "config.json"
     path.write_text(json.dumps(config))
     more = ["--devices", "4", "--batch", "8", "--length", "128", *options]
-    (found,) = _plan("--model", str(path), *more)
+    (found,) = _plan(folder, "--model", str(path), *more)
     return found
 
 
