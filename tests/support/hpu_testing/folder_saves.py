@@ -1,33 +1,64 @@
 """What happens to a checkpoint that is a folder, by whatever saves it: the rows of a table."""
 
 import contextlib
-import resource
-import signal
+import itertools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+
+from hpu_core.checkpoints import saves
+from hpu_testing.kills import limited_files
 
 Save = Callable[["Path | str"], object]
 
 
-def outcomes(save: Save, shard: str, folder: Path) -> dict[str, str]:
-    """Save into a folder of its own for each situation, and return what has become of it.
+TABLE = {
+    "memory": ("a local folder of this name", "ValueError"),
+    "file": ("a local folder of this name", "written"),
+    "a link to elsewhere": ("followed", "followed"),
+    "a link to the best": ("the best is written to", "replaced"),
+    "a file in the way": ("replaced", "replaced"),
+    "more ranks before": ("its shards stay", "its shards are removed"),
+    "files of others": ("stay", "stay"),
+    "a full disk": ("an error, the old one is lost", "an error, the old one stays"),
+}
+"""What is right: by Lightning's method, and here."""
+
+
+def outcomes(lightnings: Save, here: Save, shard: str, folder: Path) -> dict[str, tuple[str, str]]:
+    """Save into a folder of its own for each situation of `TABLE`, and return what has become of it.
 
     Args:
-        save: Function that saves a checkpoint of several files.
+        lightnings: Function that saves a checkpoint of several files by Lightning's method.
+        here: The same, by ours.
         shard: Name of a file that an earlier save with more ranks has left.
         folder: An empty folder.
     """
-    found = {}
-    for name, happen in _SITUATIONS.items():
-        root = folder / name
-        root.mkdir()
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(_SITUATIONS, ())
+    for save, (name, happen) in itertools.product((lightnings, here), _SITUATIONS.items()):
+        root = folder / str(len(found[name])) / name
+        root.mkdir(parents=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(root)
-            found[name] = happen(save, root / "run", shard)
-    return found
+            found[name] += (happen(save, root / "run", shard),)
+    return found  # type: ignore[return-value] # Two each.
+
+
+@contextlib.contextmanager
+def held_writes() -> Iterator[threading.Event]:
+    """Let asynchronous saves write once the event is set."""
+    event, write = threading.Event(), saves.write_and_commit
+
+    def write_later(*args: Any) -> None:
+        assert event.wait(60)
+        write(*args)
+
+    with mock.patch.object(saves, "write_and_commit", write_later):
+        yield event
 
 
 def _attempt(save: Save, path: "Path | str") -> str:
@@ -88,26 +119,13 @@ def _others(save: Save, path: Path, _: str) -> str:
 def _full_disk(save: Save, path: Path, _: str) -> str:
     save(path)
     before = _content(path)
-    with _limit(max(map(len, before.values())) // 2):
+    with limited_files(max(map(len, before.values())) // 2):
         error = _attempt(save, path)
     return f"{'an error' if error else 'silent'}, the old one {'stays' if _content(path) == before else 'is lost'}"
 
 
 def _content(folder: Path) -> dict[str, Any]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@contextlib.contextmanager
-def _limit(size: int) -> Iterator[None]:
-    """Limit files to some bytes; writing more fails as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 _SITUATIONS: dict[str, Callable[[Save, Path, str], str]] = {

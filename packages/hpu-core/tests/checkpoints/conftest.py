@@ -1,18 +1,14 @@
-"""Fixtures of file systems."""
+"""Fixture of a file system."""
 
-import resource
-import signal
 from collections.abc import Iterator
 
 import pytest
 
+from hpu_testing.kills import limited_files
+
 
 @pytest.fixture
 def full_disk() -> Iterator[None]:
-    """Limit files to 64 KiB; writing more fails as on a full disk."""
-    size = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, size[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, size)
-    signal.signal(signal.SIGXFSZ, handler)
+    """Limit files to 64 KiB."""
+    with limited_files(1 << 16):
+        yield

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from fsspec import filesystem
 from packaging.version import Version
 
 from hpu_core import HPUCheckpointIO, frameworks
 from hpu_core._lightning import TorchCheckpointIO
-
-# The rows are of this Lightning; earlier ones differ.
-IS_CURRENT = frameworks.current().version >= Version("2.6")
+from hpu_testing.kills import limited_files
 
 
 def _save(plugin: Any, path: "Path | str", step: int = 1) -> None:
@@ -26,7 +25,7 @@ def _load(plugin: Any, path: "Path | str") -> int:
 def _at(path: str) -> Callable[[Any, Path], object]:
     def save_and_load(plugin: Any, folder: Path) -> object:
         _save(plugin, path.format(folder))
-        return _load(plugin, path.format(folder))
+        return _load(plugin, path.format(folder)), [file.name for file in folder.rglob("*.ckpt")]
 
     return save_and_load
 
@@ -50,46 +49,50 @@ def _over_a_folder(plugin: Any, folder: Path) -> object:
     return "silently inside of it" if any((folder / "last.ckpt").iterdir()) else "lost"
 
 
+def _on_a_full_disk(plugin: Any, folder: Path) -> object:
+    _save(plugin, folder / "last.ckpt")
+    with pytest.raises(OSError, match="File too large"), limited_files(1 << 16):
+        _save(plugin, folder / "last.ckpt", 2)
+    return _load(plugin, folder / "last.ckpt"), [file.name for file in folder.iterdir()]
+
+
+_THE_FILE = (1, ["last.ckpt"])
+
+
 @pytest.mark.parametrize(
     ("scenario", "with_lightning", "here"),
     [
-        (_at("{}/new/last.ckpt"), 1, 1),
-        (_at("file://{}/last.ckpt"), 1, 1),
-        (_at("memory://run/last.ckpt"), 1, 1),
+        *(
+            (_at(path), _THE_FILE, _THE_FILE)
+            for path in ("{}/new/last.ckpt", "file://{}/last.ckpt", "local://{}/last.ckpt", "~/last.ckpt", "last.ckpt")
+        ),
+        (_at("memory://run/last.ckpt"), (1, []), (1, [])),
         (_of_two_runs, 2, 2),
         (_over_a_link, (1, 2), (1, 2)),
         (_over_a_folder, "silently inside of it", IsADirectoryError),
+        (_on_a_full_disk, _THE_FILE, _THE_FILE),
     ],
 )
-def test_saves(scenario: Callable[[Any, Path], object], with_lightning: object, here: object, tmp_path: Path) -> None:
-    found = []
-    for plugin in (TorchCheckpointIO(), HPUCheckpointIO()):
+def test_saves(
+    scenario: Callable[[Any, Path], object],
+    with_lightning: object,
+    here: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[object] = []
+    for plugin in (HPUCheckpointIO(), TorchCheckpointIO()):
         folder = tmp_path / type(plugin).__name__
         folder.mkdir()
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.chdir(folder)
         try:
             found.append(scenario(plugin, folder))
         except OSError as error:
             found.append(type(error))
+    filesystem("memory").store.clear()
 
-    assert found[1] == here
-    if IS_CURRENT:
-        assert found[0] == with_lightning
-
-
-@pytest.mark.usefixtures("full_disk")
-@pytest.mark.parametrize(
-    "plugin",
-    [
-        pytest.param(
-            TorchCheckpointIO(), id="Lightning", marks=pytest.mark.skipif(not IS_CURRENT, reason="Lightning 2.6")
-        ),
-        pytest.param(HPUCheckpointIO(), id="here"),
-    ],
-)
-def test_a_full_disk_keeps_the_old_checkpoint(plugin: Any, tmp_path: Path) -> None:
-    _save(plugin, tmp_path / "last.ckpt")
-    with pytest.raises(OSError, match="File too large"):
-        _save(plugin, tmp_path / "last.ckpt", 2)
-
-    assert _load(plugin, tmp_path / "last.ckpt") == 1
-    assert list(tmp_path.iterdir()) == [tmp_path / "last.ckpt"]
+    assert found[0] == here
+    # Earlier Lightnings differ.
+    if frameworks.current().version >= Version("2.6"):
+        assert found[1] == with_lightning

@@ -4,8 +4,8 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -18,14 +18,6 @@ def target(tmp_path: Path) -> Path:
     target = tmp_path / "last.ckpt"
     target.write_text("old")
     return target
-
-
-@pytest.fixture
-def umask() -> Iterator[int]:
-    """An unusual umask."""
-    before = os.umask(0o026)
-    yield 0o026
-    os.umask(before)
 
 
 def _save(path: Path, content: bytes, error: BaseException | None = None) -> None:
@@ -58,36 +50,14 @@ def test_exception_leaves_old_content(error: BaseException, target: Path) -> Non
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_full_disk_leaves_old_content(target: Path) -> None:
+@pytest.mark.parametrize("size", [1 << 22, 100_000], ids=["while it is written", "at the last flush"])
+def test_full_disk_leaves_old_content(size: int, target: Path) -> None:
     """The error has errno and path."""
     with pytest.raises(OSError, match="cannot save the checkpoint, the old one is unchanged") as raised:
-        _save(target, bytes(1 << 22))
+        _save(target, bytes(size))
 
     assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(target))
     assert (target.read_text(), _files(target.parent)) == ("old", ["last.ckpt"])
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_replaced_exception_does_not_hide_the_reason(target: Path) -> None:
-    """Torch's writer raises another exception instead."""
-
-    def save() -> None:
-        with atomic_write(target) as file:
-            try:
-                file.write(bytes(1 << 22))
-            except OSError:
-                raise RuntimeError("unexpected pos") from None
-
-    with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-        save()
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_failure_of_last_flush_is_an_error(target: Path) -> None:
-    with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-        _save(target, bytes(100_000))
-
-    assert target.read_text() == "old"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="Requires: a user without root permissions")
@@ -104,18 +74,15 @@ def test_missing_folder_or_sharded_checkpoint_is_an_error(name: str, error: type
         _save(tmp_path / name, b"new")
 
 
-def test_new_file_follows_umask(tmp_path: Path, umask: int) -> None:
-    _save(tmp_path / "new.ckpt", b"new")
+@pytest.mark.parametrize("name", ["new.ckpt", "last.ckpt"])
+def test_mode_follows_umask(name: str, target: Path) -> None:
+    """As with Lightning, also where a file is replaced."""
+    target.chmod(0o600)
+    before = os.umask(0o026)
+    _save(target.with_name(name), b"new")
+    os.umask(before)
 
-    assert stat.S_IMODE((tmp_path / "new.ckpt").stat().st_mode) == 0o666 & ~umask
-
-
-def test_replaced_file_keeps_its_mode(target: Path) -> None:
-    target.chmod(0o664)
-
-    _save(target, b"new")
-
-    assert stat.S_IMODE(target.stat().st_mode) == 0o664
+    assert stat.S_IMODE(target.with_name(name).stat().st_mode) == 0o666 & ~0o026
 
 
 @pytest.mark.parametrize("to", ["last.ckpt", "removed.ckpt"])
@@ -142,14 +109,18 @@ def test_pipe_is_written_to(tmp_path: Path) -> None:
     assert (content, stat.S_ISFIFO(pipe.stat().st_mode)) == (b"new", True)
 
 
-def test_stale_files_are_removed(target: Path) -> None:
-    """A killed process leaves its temporary file unlocked; other hidden files stay."""
-    for name in (".hpu-core-0123456789abcdef.partial", ".keep.partial"):
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_stale_files_are_removed(has_locks: bool, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their process has exited, which nothing tells without locks; other hidden files stay."""
+    names = [".hpu-core-0123456789abcdef.partial", ".keep.partial"]
+    for name in names:
         (target.parent / name).touch()
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
 
     _save(target, b"new")
 
-    assert _files(target.parent) == [".keep.partial", "last.ckpt"]
+    assert (target.read_text(), _files(target.parent)) == ("new", [*names[has_locks:], "last.ckpt"])
 
 
 def test_last_of_two_writers_wins(target: Path) -> None:
@@ -180,37 +151,18 @@ def test_file_removed_before_lock_is_recreated(target: Path, monkeypatch: pytest
     assert (len(locked), target.read_text(), _files(target.parent)) == (2, "new", ["last.ckpt"])
 
 
-def test_file_system_without_locks(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stale files stay, because an active writer cannot be detected."""
-
-    def no_locks(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    stale = target.parent / ".hpu-core-0123456789abcdef.partial"
-    stale.touch()
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-
-    _save(target, b"new")
-
-    assert (target.read_text(), _files(target.parent)) == ("new", [stale.name, "last.ckpt"])
-
-
 def test_order_of_sync_and_rename(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A power failure leaves the old file or the new one."""
+    """A power failure leaves the old file or the new one: the file is flushed first, and the folder last."""
     operations: list[str] = []
-    sync, rename = os.fsync, Path.replace
-
-    def fsync(descriptor: int) -> None:
-        operations.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
-        sync(descriptor)
+    rename = Path.replace
 
     def replace(self: Path, to: Path) -> Path:
         operations.append("rename")
         return rename(self, to)
 
-    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", lambda number: operations.append(str(stat.S_ISDIR(os.fstat(number).st_mode))))
     monkeypatch.setattr(Path, "replace", replace)
 
     _save(target, b"new")
 
-    assert operations == ["sync file", "rename", "sync folder"]
+    assert operations == ["False", "rename", "True"]

@@ -3,10 +3,10 @@
 import contextlib
 import errno
 import fcntl
-import itertools
 import os
-import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 
 from hpu_core.checkpoints import folders
-from hpu_core.checkpoints.files import PREFIX
+from hpu_core.checkpoints.files import PREFIX, locked
+from hpu_testing.kills import end_before_change, is_killed, kills
 
 TORCH = (".metadata", "meta.pt", "__0_0.distcp", "__1_0.distcp", ".hpu-core-save")
 # Of a save with fewer ranks.
@@ -46,11 +47,9 @@ def _content(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture(params=["exchange", "no exchange"])
-def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A path on a file system that can exchange two names, and on one that cannot, such as NFS."""
-    if request.param == "no exchange":
-        monkeypatch.setattr(folders, "_exchange", lambda *_: False)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Path of a checkpoint."""
     return tmp_path / "last.ckpt"
 
 
@@ -134,33 +133,6 @@ def test_links_to_another_folder_are_followed(link: str, target: str, tmp_path: 
     assert folders.follow(path) == tmp_path / target
 
 
-def _kill_at(number: int, function: Callable[[], None]) -> bool:
-    """Call a function in a child that dies before its n-th change of a folder, and return whether it has died."""
-    child = os.fork()
-    if not child:
-        changes = itertools.count()
-
-        def count(event: str, _: tuple[Any, ...]) -> None:
-            if event in {"os.rename", "os.remove", "os.rmdir", "os.mkdir"} and next(changes) == number:
-                os._exit(9)
-
-        sys.addaudithook(count)
-        try:
-            function()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-
-
-def _kills(prepare: Callable[[], None], function: Callable[[], None]) -> Iterator[int]:
-    """Yield the number of each change of a folder before which a child has died."""
-    for number in itertools.count():
-        prepare()
-        if not _kill_at(number, function):
-            return
-        yield number
-
-
 @pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(
     ("old", "new"),
@@ -186,19 +158,19 @@ def test_kills_leave_one_checkpoint(
     def save() -> None:
         folders.commit(folders.stage(path, SAVE_ID), path)
 
-    kills = 0
-    for number in _kills(prepare, save):
+    count = 0
+    for number in kills(prepare, save):
         in_place = {text for name, text in _content(path).items() if not name.startswith(PREFIX)}
         assert in_place != {"old", "new", "mine"}
         # Each second kill is while what the first has left is taken up.
-        kills += 1 + _kill_at(number // 2, lambda: folders.take_up(path))
+        count += 1 + is_killed(partial(end_before_change, number // 2), lambda: folders.take_up(path))
         folders.take_up(path)
         folders.remove(folders.stage(path, SAVE_ID))
         content = _content(path)
         assert {name: content.pop(name) for name in OTHERS} == dict.fromkeys(OTHERS, "mine")
         assert content in (dict.fromkeys(sorted(old), "old"), dict.fromkeys(sorted(new), "new"))
-    assert kills >= len(old) + len(new)
-    record_property("kills", kills)
+    assert count >= len(old) + len(new)
+    record_property("kills", count)
 
 
 @pytest.mark.usefixtures("forks")
@@ -221,14 +193,15 @@ def test_a_kill_between_two_renames_does_not_hide_the_last_checkpoint(
     def text(found: Path) -> str:
         return found.read_text() if found.is_file() else (found / ".metadata").read_text()
 
-    kills = 0
-    for _ in _kills(prepare, lambda: folders.commit(folders.stage(path.parent, SAVE_ID), path)):
+    count = 0
+    for _ in kills(prepare, lambda: folders.commit(folders.stage(path.parent, SAVE_ID), path)):
         last = max(path.parent.glob("last*.ckpt"), key=lambda found: found.lstat().st_mtime_ns)
         assert text(last) in {"old", "new"}
         folders.take_up(path)
         assert text(path) in {"old", "new"}
-        kills += 1
-    record_property("kills", kills)
+        count += 1
+    assert count > 2
+    record_property("kills", count)
 
 
 @pytest.mark.usefixtures("forks")
@@ -241,10 +214,16 @@ def test_a_stage_is_removed_once_its_writer_has_exited(tmp_path: Path) -> None:
     assert [stage.exists() for stage in stages] == [False, True, True]
 
 
-def test_a_stage_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without locks."""
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_a_stage_without_locks_is_named(tmp_path: Path) -> None:
     """Its writer may be alive."""
     stage = _stage(tmp_path, TORCH, "")
-    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
 
     with pytest.warns(UserWarning, match=f"'{stage}' may be of a killed save: this file system has no locks"):
         folders.remove_stale_stages(tmp_path, keep=tmp_path)
@@ -252,15 +231,27 @@ def test_a_stage_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert stage.exists()
 
 
-def test_a_commit_without_locks_is_completed_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process may be at it."""
-    _write(tmp_path / ".hpu-core-ready", TORCH, "new")
-    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+@pytest.mark.usefixtures("no_locks")
+def test_a_commit_without_locks_is_completed_once_nothing_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as files move, another process is at it."""
+    ready = _write(tmp_path / ".hpu-core-ready", TORCH, "new")
+    _write(tmp_path, TORCH[:2], "old")
+    others = iter(TORCH[:2])
 
-    with pytest.raises(OSError, match="no locks to tell whether its process is alive"):
+    def move(seconds: float) -> None:
+        assert seconds > 60
+        assert ready.is_dir()
+        if name := next(others, None):
+            (tmp_path / ".hpu-core-old").mkdir(exist_ok=True)
+            (tmp_path / name).rename(tmp_path / ".hpu-core-old" / name)
+
+    monkeypatch.setattr(time, "sleep", move)
+    with pytest.warns(UserWarning, match="interrupted in .* completed once nothing has moved there for 120 s"):
         folders.take_up(tmp_path)
-    folders.take_up(tmp_path, force=True)
 
+    assert next(others, None) is None
     assert _content(tmp_path) == dict.fromkeys(sorted(TORCH), "new")
 
 
@@ -280,6 +271,24 @@ def test_a_commit_of_a_live_process_is_waited_for(tmp_path: Path) -> None:
     os.waitpid(child, 0)
 
     assert _content(tmp_path) == dict.fromkeys(sorted(TORCH), "new")
+
+
+@pytest.mark.usefixtures("forks")
+def test_a_replacement_of_a_live_process_is_waited_for(path: Path) -> None:
+    path.write_text("old")
+    _write(path.parent / "ready", TORCH, "new").rename(folders._ready_beside(path))
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    with locked(descriptor):
+        child = os.fork()
+        if not child:
+            os.close(descriptor)
+            folders.take_up(path)
+            os._exit(0)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        assert path.read_text() == "old"
+    os.waitpid(child, 0)
+
+    assert _content(path) == dict.fromkeys(sorted(TORCH), "new")
 
 
 def test_machines_that_share_a_file_system_commit_once(path: Path) -> None:

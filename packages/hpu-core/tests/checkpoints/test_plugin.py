@@ -1,14 +1,10 @@
-"""Tests of HPUCheckpointIO on the CPU: paths, errors, loading, and killed processes."""
+"""Tests of HPUCheckpointIO on the CPU: errors, loading, and killed processes; test_against_lightning.py has paths."""
 
 import contextlib
+import functools
 import inspect
 import io
-import os
 import pickle
-import random
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +21,7 @@ from packaging.version import Version
 from hpu_core import HPUCheckpointIO, frameworks
 from hpu_core._lightning import CheckpointIO, TorchCheckpointIO
 from hpu_core.checkpoints import plugin as plugin_module
-
-pytestmark = pytest.mark.usefixtures("forks")
+from hpu_testing.kills import end_before_change, end_beyond, is_killed
 
 _lightning = frameworks.current()
 _needs_weights_only = pytest.mark.skipif(_lightning.version < Version("2.6"), reason="Requires: Lightning 2.6")
@@ -49,16 +44,6 @@ def memory() -> Iterator[None]:
     filesystem("memory").store.clear()
 
 
-def test_round_trip(plugin: HPUCheckpointIO, tmp_path: Path) -> None:
-    checkpoint = {"epoch": 3, "state_dict": {"weight": torch.arange(3.0)}}
-    plugin.save_checkpoint(checkpoint, tmp_path / "last.ckpt")
-
-    loaded = plugin.load_checkpoint(tmp_path / "last.ckpt")
-
-    assert loaded["epoch"] == 3
-    assert loaded["state_dict"]["weight"].tolist() == [0, 1, 2]
-
-
 def test_derives_from_plugin_of_lightning(plugin: HPUCheckpointIO) -> None:
     assert isinstance(plugin, TorchCheckpointIO)
 
@@ -69,29 +54,6 @@ def test_signatures_match_lightning(name: str) -> None:
     theirs = list(inspect.signature(getattr(CheckpointIO, name)).parameters)
 
     assert ours[: len(theirs)] == theirs
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["{}/version_0/checkpoints/last.ckpt", "file://{}/last.ckpt", "local://{}/last.ckpt", "~/last.ckpt", "last.ckpt"],
-)
-def test_local_paths(path: str, plugin: HPUCheckpointIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing folders, which ModelCheckpoint does not create, URLs, the home folder and the working directory."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    path = path.format(tmp_path)
-
-    plugin.save_checkpoint({"epoch": 1}, path)
-
-    [saved] = tmp_path.rglob("*.ckpt")
-    assert plugin.load_checkpoint(saved) == plugin.load_checkpoint(path) == {"epoch": 1}
-
-
-@pytest.mark.usefixtures("memory")
-def test_remote_path(plugin: HPUCheckpointIO) -> None:
-    plugin.save_checkpoint({"epoch": 1}, "memory://runs/7/last.ckpt")
-
-    assert plugin.load_checkpoint("memory://runs/7/last.ckpt") == {"epoch": 1}
 
 
 @pytest.mark.usefixtures("memory")
@@ -252,48 +214,26 @@ def test_repr_names_framework(plugin: HPUCheckpointIO) -> None:
     assert repr(plugin).startswith(f"<HPUCheckpointIO of {_lightning.name} ")
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_process_leaves_complete_checkpoint(
-    kills: int, plugin: HPUCheckpointIO, tmp_path: Path, record_property: Callable[[str, int], None]
+@pytest.mark.usefixtures("forks")
+def test_kills_leave_one_checkpoint(
+    plugin: HPUCheckpointIO, tmp_path: Path, record_property: Callable[[str, int], None]
 ) -> None:
+    """Before each change of the folder, and at moments of the writing, all over the file."""
     path = tmp_path / "last.ckpt"
-    steps = []
-    script = Path(__file__).with_name("kill_during_save.py")
-    command = [sys.executable, str(script), str(path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as saver:
-        for _ in range(kills):
-            _kill_at_random(saver)
-            steps.append(_step(plugin, path))
-        saver.communicate()
 
-    assert steps == sorted(set(steps)), "each child saves at least one newer checkpoint"
-    assert len(list(tmp_path.iterdir())) <= 2, "more than one stale file is left"
-    record_property("kills", kills)
+    def save(step: int) -> None:
+        plugin.save_checkpoint({"step": step, "weights": torch.full((1 << 14,), float(step))}, path)
 
-
-def _kill_at_random(saver: "subprocess.Popen[bytes]") -> None:
-    """Start a child, and kill it at a random moment of its second or third save."""
-    assert saver.stdin is not None
-    assert saver.stdout is not None
-    saver.stdin.write(b"\n")
-    saver.stdin.flush()
-    child, events = map(int, saver.stdout.readline().split())
-    saver.stdout.read(random.randrange(2 * events))  # noqa: S311 - no secret.
-    os.kill(child, signal.SIGKILL)
-    # The rest of its output; its parent ends the line.
-    saver.stdout.readline()
-
-
-def _step(plugin: HPUCheckpointIO, path: Path) -> int:
-    """Load the checkpoint, check that all of it is from one save, and return the step of that save."""
-    checkpoint = plugin.load_checkpoint(path)
-    step = int(checkpoint["step"])
-    weights = checkpoint["state_dict"]["weights"]
-
-    assert torch.equal(weights, torch.full_like(weights, step))
-    return step
+    save(1)
+    size = path.stat().st_size
+    moments = [functools.partial(end_beyond, part * size // 40) for part in range(40)]
+    moments += [functools.partial(end_before_change, number) for number in range(2)]
+    for moment in moments:
+        assert is_killed(moment, lambda: save(2))
+        checkpoint = plugin.load_checkpoint(path)
+        assert checkpoint["weights"].unique().tolist() == [checkpoint["step"]]
+        assert len(list(tmp_path.iterdir())) <= 2, "more than one stale file is left"
+    record_property("kills", len(moments))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import itertools
 import multiprocessing
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from hpu_core.checkpoints import folders, saves
 from hpu_core.checkpoints.files import PREFIX
+from hpu_testing.kills import end_before_change
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -66,13 +66,8 @@ class _Job:
         def all_gather_object(into: list[Any], value: Any, group: object) -> None:
             into[:] = exchange(value)
 
-        changes = itertools.count()
-
-        def die(event: str, _: Any) -> None:
-            if event in {"os.rename", "os.remove", "os.rmdir", "os.mkdir"} and next(changes) == change:
-                os._exit(9)
-
-        sys.addaudithook(die)
+        if change is not None:
+            end_before_change(change)
         report = ""
         try:
             with (
@@ -83,7 +78,6 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 - the process must not run the rest of the tests.
             report = f"{type(error).__name__}: {error}"
         finally:
-            change = None
             self._report(rank).write_text(report)
             os._exit(0)
 

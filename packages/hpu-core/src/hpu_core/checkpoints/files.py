@@ -9,7 +9,6 @@ import errno
 import fcntl
 import os
 import secrets
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,9 +70,9 @@ def save_errors(path: Path, folder: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block ends, and is discarded if the block raises.
 
-    A new file gets the mode that `open` would give it; a replaced file keeps its mode. A symlink at `path` is replaced,
-    not followed, because Lightning links `last.ckpt` to another checkpoint. A path that is neither a file nor a folder,
-    such as a pipe or /dev/null, is written to directly.
+    It gets the mode that `open` would give a new one. A symlink at `path` is replaced, not followed, because Lightning
+    links `last.ckpt` to another checkpoint. A path that is neither a file nor a folder, such as a pipe or /dev/null, is
+    written to directly.
 
     Yields:
         The file to write to.
@@ -82,8 +81,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         OSError: Writing failed, for example because the disk is full. The old file is unchanged.
     """
     with contextlib.ExitStack() as cleanup, save_errors(path, path.parent):
-        mode = path.stat().st_mode if path.exists() else None
-        if mode is not None and not stat.S_ISREG(mode):
+        if path.exists() and not path.is_file():
             # `open` rejects a folder, such as a sharded checkpoint.
             with path.open("wb", buffering=_BUFFER_SIZE) as file:
                 yield file
@@ -94,8 +92,6 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb", buffering=_BUFFER_SIZE) as file:
             yield file
             file.flush()
-            if mode is not None:
-                os.fchmod(descriptor, stat.S_IMODE(mode))
             with _without_refusals():
                 os.fsync(descriptor)
             # A file system without `fsync` reports a full disk when a descriptor is closed.
@@ -118,17 +114,12 @@ def lock(descriptor: int, *, wait: bool) -> bool | None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, flags: int = os.O_RDONLY) -> Iterator[bool | None]:
-    """Wait until no other process has locked a file or folder, and keep the lock until the block ends.
-
-    Args:
-        path: The file or folder.
-        flags: How to open it.
+def locked(descriptor: int) -> Iterator[bool | None]:
+    """Wait until no other process has locked an open file or folder, and keep the lock until the block ends.
 
     Yields:
         True, or None if the file system has no locks.
     """
-    descriptor = os.open(path, flags, 0o666)
     try:
         yield lock(descriptor, wait=True)
     finally:

@@ -12,12 +12,12 @@ the new one or missing files, and never a mixture.
 """
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,8 +27,6 @@ from hpu_core.checkpoints.files import PARTIAL, PREFIX, flush, lock, locked
 
 RECORD: Final = f"{PREFIX}save"
 """File of a checkpoint with the id of the save that wrote it, the same on all machines; it is locked by who commits."""
-
-_OPEN_RECORD: Final = os.O_RDWR | os.O_CREAT
 
 _READY: Final = f"{PREFIX}ready"
 _MOVING: Final = f"{PREFIX}moving"
@@ -40,12 +38,11 @@ _INDEX: Final = ".metadata"
 _TAG: Final = "checkpoint"
 # What saves write: torch 2.0 to 2.15 with Lightning's `meta.pt`, and DeepSpeed.
 _WRITTEN: Final = re.compile(
-    rf"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp|latest|zero_to_fp32\.py|{_TAG}/[^/]*_states\.pt"
+    rf"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp|latest|zero_to_\w+\.py|{_TAG}/[^/]*_states\.pt"
 )
 
-# Constants of renameat2(2), Linux 3.15 and newer.
-_AT_FDCWD: Final = -100
-_RENAME_EXCHANGE: Final = 2
+# In seconds. Clients of a network file system may see a folder as it was a minute ago.
+_STILL: Final = 120.0
 
 
 def is_folder(path: Path) -> bool:
@@ -64,6 +61,11 @@ def follow(path: Path) -> Path:
 def stage(folder: Path, save_id: str) -> Path:
     """Return the path of a save's stage in a folder."""
     return folder / f"{PREFIX}{save_id}{PARTIAL}"
+
+
+def open_record(folder: Path) -> int:
+    """Open the record of a checkpoint or a stage, which is created if missing."""
+    return os.open(folder / RECORD, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def save_id_of(path: Path) -> str | None:
@@ -107,23 +109,15 @@ def commit(new: Path, path: Path) -> None:
     remove(_previous(path))
 
 
-def take_up(path: Path, *, force: bool = False) -> None:
-    """Complete a commit that a kill has interrupted, after another process that is alive has completed it.
-
-    Raises:
-        OSError: There is one, and the file system has no locks to tell whether that process is alive; unless `force`.
-    """
+def take_up(path: Path) -> None:
+    """Complete a commit that a kill has interrupted, after another process that is alive has completed it."""
     ready = _ready_beside(path)
     if os.path.lexists(ready):
         _finish_replacement(ready, path)
     elif is_folder(path) and ((path / _READY).is_dir() or (path / _MOVING).is_dir()):
-        with locked(path / RECORD, _OPEN_RECORD) as is_locked:
-            if is_locked is None and not force:
-                message = (
-                    "a save is incomplete, and this file system has no locks to tell whether its process is alive: if "
-                    "not, call hpu_core.checkpoints.folders.take_up(pathlib.Path(...), force=True)"
-                )
-                raise OSError(errno.ENOLCK, message, str(path))
+        with locked(open_record(path)) as is_locked:
+            if not is_locked:
+                _wait_until_still(path)
             _finish_merge(path)
 
 
@@ -139,23 +133,20 @@ def take_up_as(path: Path, save_id: str | None) -> None:
 
 
 def replace(new: Path, path: Path) -> None:
-    """Replace a file, folder or link as a whole, in one step where the file system can exchange two names.
+    """Replace a file, folder or link as a whole, in one step unless a folder is one of the two.
 
-    Others, such as NFS, take two renames. After a kill between them, the previous content has a name beside it that
-    Lightning's `ckpt_path="last"` finds. Raises a FileNotFoundError if there is no `new`.
+    After a kill between two steps, the previous content has a name beside it that Lightning's `ckpt_path="last"` finds.
+    Raises a FileNotFoundError if there is no `new`.
     """
     if not os.path.lexists(path) or not (is_folder(path) or new.is_dir()):
         new.replace(path)
         flush(path.parent)
-    elif _exchange(new, path):
-        flush(path.parent)
-        remove(new)
-    else:
-        ready = _ready_beside(path)
-        # Another replacement, which was killed.
-        take_up(path)
-        new.rename(ready)
-        _finish_replacement(ready, path)
+        return
+    # Another replacement, which was killed.
+    take_up(path)
+    ready = _ready_beside(path)
+    new.rename(ready)
+    _finish_replacement(ready, path)
 
 
 def flush_tree(path: Path) -> None:
@@ -183,7 +174,7 @@ def _merge(new: Path, path: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, "a file of the checkpoint has the name of a folder", str(path / name))
     # Another save, which was killed.
     take_up(path)
-    with locked(path / RECORD, _OPEN_RECORD):
+    with locked(open_record(path)):
         new.rename(path / _READY)
         flush(path)
         _finish_merge(path)
@@ -234,20 +225,28 @@ def _written_files(folder: Path) -> set[str]:
 def _finish_replacement(ready: Path, path: Path) -> None:
     """Move complete content to a path, whose previous content is kept until then."""
     previous = _previous(path)
-    if os.path.lexists(path):
-        remove(previous)
-        path.rename(previous)
-    ready.rename(path)
-    flush(path.parent)
-    remove(previous)
+    with locked(os.open(path.parent, os.O_RDONLY)):
+        # Unless another process has completed it.
+        if os.path.lexists(ready):
+            if os.path.lexists(path):
+                remove(previous)
+                path.rename(previous)
+            ready.rename(path)
+            flush(path.parent)
+            remove(previous)
 
 
-def _exchange(first: Path, second: Path) -> bool:
-    """Exchange two names atomically and return whether the system, its C library included, supports it."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
-    return rename is not None and not rename(
-        _AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE
+def _wait_until_still(folder: Path) -> None:
+    """Wait until nothing moves in a folder: without locks, this tells that no process commits there."""
+    warnings.warn(
+        f"a save was interrupted in {str(folder)!r}, and this file system has no locks to tell whether its process is "
+        f"alive: it is completed once nothing has moved there for {_STILL:.0f} s",
+        stacklevel=2,
     )
+    before: set[str] = set()
+    while (names := _files(folder)) != before:
+        before = names
+        time.sleep(_STILL)
 
 
 def _previous(path: Path) -> Path:

@@ -81,10 +81,10 @@ class HPUCheckpointIO(TorchCheckpointIO):
             return super().load_checkpoint(path, map_location=map_location, **options)
         except IsADirectoryError as error:
             is_deepspeed = next(Path(path).glob("**/*mp_rank_*"), None) is not None
-            strategy = "hpu_deepspeed" if is_deepspeed else "hpu_fsdp"
+            strategy = "`strategy='hpu_deepspeed'`" if is_deepspeed else "`strategy='hpu_fsdp'` or FSDP2's"
             message = (
                 "cannot load the checkpoint, which is a folder of sharded files: pass the strategy that saved it, "
-                f"`strategy={strategy!r}`, or convert it to one file with `hpu-export`"
+                f"{strategy}, or export the weights to one file with `hpu-export`"
             )
             raise IsADirectoryError(error.errno, message, str(path)) from error
         # What torch raises for damaged files, without their path.

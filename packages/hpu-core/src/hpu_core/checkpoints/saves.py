@@ -105,7 +105,7 @@ class SharedSave:
                 folders.remove_stale_stages(folder, keep=self._stage)
             with save_errors(path, path):
                 self._stage.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(self._stage / folders.RECORD, os.O_RDWR | os.O_CREAT, 0o666)
+                descriptor = folders.open_record(self._stage)
                 self._record.callback(os.close, descriptor)
                 os.write(descriptor, self._save_id.encode())
                 lock(descriptor, wait=False)
