@@ -1,5 +1,6 @@
 """Tests of checkpoints of several ranks: saving, resuming, loading elsewhere and converting."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpu_core import frameworks
-from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_core import HPUAccelerator, frameworks
+from hpu_core.checkpoints import folders
+from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
 from hpu_testing.fork_server import forks
 from hpu_testing.modules import to_floats
 
@@ -21,6 +23,7 @@ from .modules import (
     SUPPORTS_UNIVERSAL,
     Classifier,
     loader,
+    mlp,
     no_min_aio_size,
     nvme_options,
     trainer,
@@ -62,6 +65,8 @@ def _save(folder: str, stage: str) -> dict[str, Any]:
     run = _trainer(2, **options, max_epochs=1)
     run.fit(module, _data(run))
     run.save_checkpoint(path)
+    foreign = folders.foreign_file(path)
+    dist.barrier()
     (path / "tokenizer.json").touch()
     # Replaces the first, as ModelCheckpoint does at the end of each epoch.
     run.save_checkpoint(path)
@@ -69,7 +74,7 @@ def _save(folder: str, stage: str) -> dict[str, Any]:
     uninterrupted = Classifier()
     run = _trainer(2, **options)
     run.fit(uninterrupted, _data(run))
-    return {"losses": to_floats(uninterrupted.losses), "steps": run.global_step, "tested": tested}
+    return {"losses": to_floats(uninterrupted.losses), "steps": run.global_step, "tested": tested, "foreign": foreign}
 
 
 def _resume(path: str, options: dict[str, Any], ranks: int) -> dict[str, Any]:
@@ -220,19 +225,32 @@ def test_training_resumes_on_fewer_devices(stage: str, one: dict[Any, Any], two:
     assert one["resumed", stage]["losses"] == pytest.approx(two["saved", stage]["losses"][BATCHES:], abs=1e-5)
 
 
-def _save_after_test(folder: str) -> str:
+@pytest.mark.parametrize("stage", STAGES)
+def test_names_of_all_files_are_known(stage: str, two: dict[Any, Any]) -> None:
+    """Others would stay when the next save has fewer of them."""
+    assert two["saved", stage]["foreign"] is None
+
+
+def _save_without_optimizer(folder: str) -> list[str]:
+    """Return the errors of the Trainer, after `test`, and of Fabric."""
     run = _trainer(1, stage=3)
     run.test(Classifier(), _data(run))
-    with pytest.raises(RuntimeError) as error:
-        run.save_checkpoint(Path(folder, "tested.ckpt"))
-    return str(error.value)
+    strategy = FabricHPUDeepSpeedStrategy(stage=3)
+    fabric = frameworks.current().fabric().Fabric(accelerator=HPUAccelerator(), devices=1, strategy=strategy)
+    fabric.launch()
+    messages = []
+    for save in (run.save_checkpoint, functools.partial(fabric.save, state={"model": fabric.setup(mlp())})):
+        with pytest.raises(RuntimeError) as error:
+            save(Path(folder, "run.ckpt"))
+        messages.append(str(error.value))
+    return messages
 
 
-def test_stage_3_is_saved_after_fit_only(on_ranks: OnRanks, tmp_path: Path) -> None:
+def test_stage_3_is_saved_with_an_optimizer_only(on_ranks: OnRanks, tmp_path: Path) -> None:
     """DeepSpeed itself raises an AttributeError of None."""
-    [message] = on_ranks(_save_after_test, str(tmp_path), count=1)
+    [messages] = on_ranks(_save_without_optimizer, str(tmp_path), count=1)
 
-    assert message.startswith("a checkpoint of ZeRO stage 3 or of DeepSpeed's inference engine can be saved after")
+    assert all(message.startswith("ZeRO stage 3 and DeepSpeed's inference engine save no") for message in messages)
     assert not list(tmp_path.iterdir())
 
 

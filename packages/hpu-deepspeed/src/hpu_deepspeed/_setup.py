@@ -72,12 +72,14 @@ def save(
     Raises:
         RuntimeError: The engine is not one for training.
     """
-    # Fabric has no such engines.
-    engine = getattr(strategy, "deepspeed_engine", None)
-    if engine is not None and getattr(engine, "checkpoint_engine", None) is None:
+    deepspeed = _deepspeed.load()
+    engines = [value for value in state.values() if isinstance(value, deepspeed.DeepSpeedEngine)]  # Fabric's.
+    if getattr(strategy, "deepspeed_engine", None) is not None:
+        engines.append(strategy.deepspeed_engine)
+    if any(getattr(engine, "checkpoint_engine", None) is None for engine in engines):
         raise RuntimeError(
-            "a checkpoint of ZeRO stage 3 or of DeepSpeed's inference engine can be saved after `fit` only: "
-            "DeepSpeed's engine for `validate`, `test` and `predict` has nothing that saves. Save before calling these"
+            "ZeRO stage 3 and DeepSpeed's inference engine save no module that was set up without an optimizer: save "
+            "after `fit` and before `validate`, `test` and `predict`; with Fabric, pass the optimizer to `setup`, too"
         )
     with strategy.replacing(path, _deepspeed.buffered_saves) as folder:
         save_checkpoint(folder, state)
