@@ -10,7 +10,6 @@ import torch
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
-from hpu_core import frameworks
 from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_fsdp._lightning import sharded_saves
 from hpu_fsdp._setup import DEVICE
@@ -149,8 +148,8 @@ def _check_checkpoint(path: Path, strategy: str, weights_key: str | None, *, tra
         found = sorted({key.partition(".")[0] for key in keys})
         raise ValueError(
             f"the checkpoint must have weights under {weights_key!r}, got {str(path)!r} with "
-            f"{', '.join(map(repr, found))}, of another strategy: convert it with `python -m "
-            f"{frameworks.current().fabric().__name__}.utilities.consolidate_checkpoint {path}`"
+            f"{', '.join(map(repr, found))}, of another strategy: load it with that one and save one file, with "
+            "`state_dict_type='full'` or `save_distributed_checkpoint=False`"
         )
     if trains and not any(key.startswith("optimizer") for key in keys):
         raise ValueError(
