@@ -3,12 +3,11 @@
 import threading
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from hpu_core.checkpoints import saves
 from hpu_deepspeed import HPUDeepSpeedStrategy
+from hpu_testing.folder_saves import held_writes
 from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
@@ -42,17 +41,10 @@ def _train(module: Classifier, stage: int, ckpt_path: Path | None = None) -> lis
 
 
 def _save_and_resume(folder: Path, stage: int) -> dict[str, Any]:
-    may_write = threading.Event()
-    original = saves.write_and_commit
-
-    def write_later(*args: Any, **options: Any) -> None:
-        assert may_write.wait(60)
-        original(*args, **options)
-
     (folder / "saved").mkdir(exist_ok=True)
     (folder / "saved" / "tokenizer.json").touch()
-    module = _SavingClassifier(folder / "saved", may_write)
-    with mock.patch.object(saves, "write_and_commit", write_later):
+    with held_writes() as may_write:
+        module = _SavingClassifier(folder / "saved", may_write)
         losses = _train(module, stage)
     files = sorted(path.name for path in folder.glob("*")) + [path.name for path in folder.glob("*/*.json")]
     resumed = _train(Classifier(), stage, folder / "saved")

@@ -1,9 +1,7 @@
 """Asynchronous saves with Fabric on two simulated devices; the helper functions run on both ranks."""
 
-import threading
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, frameworks
 from hpu_core.checkpoints import saves
 from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy, _checkpoint
+from hpu_testing.folder_saves import held_writes
 
 from .conftest import OnRanks
 from .modules import UNITS, make_network
@@ -58,18 +57,11 @@ class _Run:
 
 def _save_and_load(folder: Path, kind: str) -> dict[str, Any]:
     """Return losses after two steps and after loading, and whether the checkpoint was there before it could."""
-    may_write = threading.Event()
-    original = saves.write_and_commit
-
-    def write_later(*args: Any, **options: Any) -> None:
-        assert may_write.wait(60)
-        original(*args, **options)
-
     run = _Run(kind)
     run.step(), run.step()
     (folder / "saved").mkdir(exist_ok=True)
     (folder / "saved" / "tokenizer.json").touch()
-    with mock.patch.object(saves, "write_and_commit", write_later):
+    with held_writes() as may_write:
         run.fabric.save(folder / "saved", run.state())
         losses = [run.step(), run.step()]
         existed = (folder / "saved" / "meta.pt").exists()

@@ -81,7 +81,9 @@ def test_saves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found: list[object] = []
-    for plugin in (HPUCheckpointIO(), TorchCheckpointIO()):
+    # Earlier Lightnings differ.
+    is_current = frameworks.current().version >= Version("2.6")
+    for plugin in (HPUCheckpointIO(), TorchCheckpointIO())[: 1 + is_current]:
         folder = tmp_path / type(plugin).__name__
         folder.mkdir()
         monkeypatch.setenv("HOME", str(folder))
@@ -92,7 +94,4 @@ def test_saves(
             found.append(type(error))
     filesystem("memory").store.clear()
 
-    assert found[0] == here
-    # Earlier Lightnings differ.
-    if frameworks.current().version >= Version("2.6"):
-        assert found[1] == with_lightning
+    assert found == [here, with_lightning][: 1 + is_current]
