@@ -11,7 +11,7 @@ from hpu_core import bridge
 from hpu_core.hmp import casts, load_hmp
 from hpu_precision import _hmp, _kernels
 from hpu_precision._kernels import Policy, Rules
-from hpu_precision.op_lists import OpLists, default_op_lists
+from hpu_precision.op_lists import OpLists, default_op_lists, unlisted_op_lists
 
 
 class AutocastPolicy:
@@ -29,8 +29,8 @@ class AutocastPolicy:
         self.dtype = dtype
         self._verbose = verbose
         self._log = log
-        # HMP, if the release has it, and the rules of this package's kernels, if they complement HMP or replace the
-        # bridge's. Chosen by each process.
+        # HMP, if the release has it, and the rules of this package's kernels, which complement HMP, or complement or
+        # replace the bridge's; None if neither is possible. Chosen by each process.
         self._backend: tuple[ModuleType | None, Rules | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,9 +63,14 @@ class AutocastPolicy:
             _hmp.convert(hmp, self.lists)
             # HMP casts only calls through the Python names that it has replaced. The kernels cast all others.
             return hmp, self._make_rules() if _kernels.is_supported() else None
-        is_bridges = self.lists == default_op_lists() and not self._verbose
-        return None, None if is_bridges else self._make_rules()
+        return None, self._make_rules(replaces_bridge=self.lists != default_op_lists() or self._verbose)
 
-    def _make_rules(self) -> Rules:
-        policies = ((name, policy) for policy in get_args(Policy) for name in getattr(self.lists, policy))
-        return Rules(frozenset(policies), verbose=self._verbose)
+    def _make_rules(self, *, replaces_bridge: bool = True) -> Rules:
+        unlisted = unlisted_op_lists(self.lists)
+        policies = (
+            (name, policy)
+            for lists in ([self.lists, unlisted] if replaces_bridge else [unlisted])
+            for policy in get_args(Policy)
+            for name in getattr(lists, policy)
+        )
+        return Rules(frozenset(policies), replaces_bridge=replaces_bridge, verbose=self._verbose)

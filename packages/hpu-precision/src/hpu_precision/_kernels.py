@@ -1,4 +1,4 @@
-"""Autocast kernels for the dispatch key AutocastHPU, used where the bridge's own do not follow the op lists.
+"""Autocast kernels for the dispatch key AutocastHPU, for operators that the bridge casts otherwise or not at all.
 
 Under `torch.autocast("hpu")`, torch dispatches an operator to this key first. The bridge registers its kernels once,
 when it is loaded. Kernels registered later override them until they are removed. They apply to every caller (functions,
@@ -37,14 +37,16 @@ _Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Casts of operators under autocast; all others cast nothing.
+    """Casts of operators under autocast.
 
     Attributes:
         policies: Pairs of a name in an op list and its policy.
+        replaces_bridge: Whether other operators cast nothing; False to keep the bridge's casts, also of named ones.
         verbose: Whether to log each operator's dtype when it first runs.
     """
 
     policies: frozenset[tuple[str, Policy]]
+    replaces_bridge: bool = True
     verbose: bool = False
 
 
@@ -80,7 +82,8 @@ def is_supported() -> bool:
 
 def _register(rules: Rules, log: _Log) -> torch.library.Library:
     library = torch.library.Library("aten", "IMPL", _KEY_NAME)
-    registered = set()
+    bridges = {overload.name(): overload for overload in _bridge_overloads()}
+    registered = set() if rules.replaces_bridge else set(bridges)
     with warnings.catch_warnings():
         # torch warns about overriding a kernel, which is intended here.
         warnings.simplefilter("ignore")
@@ -89,8 +92,8 @@ def _register(rules: Rules, log: _Log) -> torch.library.Library:
                 if overload.name() not in registered:
                     registered.add(overload.name())
                     library.impl(overload, _make_kernel(overload, name, policy, log if rules.verbose else None))
-        for overload in _bridge_overloads():
-            if overload.name() not in registered:
+        for name, overload in bridges.items():
+            if name not in registered:
                 library.impl(overload, _torch_2_3.fallthrough_kernel(overload, functools.partial(_exclude_key, _KEY)))
     return library
 

@@ -90,6 +90,15 @@ def default_op_lists() -> OpLists:
     return OpLists(lower, fp32 - lower, promote - lower - fp32)
 
 
+def unlisted_op_lists(lists: OpLists) -> OpLists:
+    """Return the casts of operators that fail in mixed precision without one, and that op lists do not have.
+
+    CUDA's autocast or the CPU's casts each of these, and the bridge's lists name none.
+    """
+    named = lists.lower | lists.fp32 | lists.promote
+    return OpLists(*(_exclude(names_of(f"unlisted_{policy}"), named) for policy in ("lower", "fp32", "promote")))
+
+
 def level_op_lists(level: str) -> OpLists:
     """Return the op lists of one of HMP's optimization levels.
 

@@ -36,9 +36,11 @@ def _linear_dtype(data: torch.Tensor) -> torch.dtype:
 def test_default_lists_need_no_kernels_without_hmp(plugin: HPUPrecisionPlugin, has_hmp: bool) -> None:
     """The bridge has the default lists itself."""
     with plugin.forward_context():
-        kernels = _kernels._State.rules
+        rules = _kernels._State.rules
 
-    assert (kernels is None) is not has_hmp
+    assert rules is not None
+    assert rules.replaces_bridge is has_hmp
+    assert (("linear", "lower") in rules.policies) is has_hmp
 
 
 def test_steps_can_be_nested(plugin: HPUPrecisionPlugin, data: torch.Tensor) -> None:

@@ -1,7 +1,10 @@
 """Tests of every op in the default lists."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch.nn import functional
 
 from hpu_precision import HPUPrecisionPlugin, default_op_lists
 
@@ -37,3 +40,55 @@ def test_op_is_not_cast_outside_a_step(kind: str, name: str) -> None:
         pass
 
     assert CALLS[kind][name](torch.float32).dtype == torch.float32
+
+
+_INDEX = torch.tensor([2, 0, 1])
+
+
+def _spectral_norm(data: torch.Tensor) -> torch.Tensor:
+    torch.manual_seed(0)
+    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3)).to(data.device)
+    weight: torch.Tensor = layer.weight
+    return weight @ data
+
+
+# By name: a call with a matrix of three rows and columns in bfloat16, and with tensors in float32.
+_UNLISTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "addmv": lambda data: torch.addmv(data[0], data.float(), data[1]),
+    "multi_dot": lambda data: torch.linalg.multi_dot([data, data.float(), data]),
+    "prelu": lambda data: functional.prelu(data - 0.5, torch.full((1,), 0.25, device=data.device)),
+    "vecdot": lambda data: torch.linalg.vecdot(data, data.float()),
+    "cross": lambda data: torch.cross(data, data.float().flip(0), 1),
+    "grid_sample": lambda data: functional.grid_sample(
+        data[None, None], data.float()[None, :, :2, None].expand(1, 3, 2, 2), align_corners=False
+    ),
+    "index_copy": lambda data: data.float().index_copy(0, _INDEX.to(data.device), data),
+    "index_put": lambda data: data.float().index_put((_INDEX.to(data.device),), data),
+    "scatter_add": lambda data: data.float().scatter_add(0, _INDEX.to(data.device)[:, None].expand(3, 3), data),
+    "spectral_norm": _spectral_norm,
+    "tensordot": lambda data: torch.tensordot(data, data.float(), 1),
+    "ctc_loss": lambda data: functional.ctc_loss(
+        data[:, None].log_softmax(-1), torch.tensor([[1, 2]], device=data.device), torch.tensor([3]), torch.tensor([2])
+    ),
+    "inv": lambda data: torch.linalg.inv(data + torch.eye(3, device=data.device).to(data.dtype)),
+    "quantile": lambda data: data.quantile(0.3),
+    "solve": lambda data: torch.linalg.solve(data.float() + torch.eye(3, device=data.device), data),
+}
+
+
+@pytest.mark.parametrize("call", _UNLISTED.values(), ids=_UNLISTED)
+def test_op_that_fails_without_a_cast_computes(
+    call: Callable[[torch.Tensor], torch.Tensor], plugin: HPUPrecisionPlugin
+) -> None:
+    """The bridge casts none of these, and torch refuses inputs of two dtypes or bfloat16."""
+    data = torch.linspace(0.1, 0.9, 9).reshape(3, 3).sin()
+    given = data.to("hpu", torch.bfloat16).requires_grad_()
+    with plugin.forward_context():
+        result = call(given)
+    result.float().sum().backward()
+
+    expected = data.requires_grad_()
+    call(expected).sum().backward()
+    torch.testing.assert_close(result.float().cpu(), call(expected), rtol=2e-2, atol=2e-2)
+    assert given.grad is not None
+    torch.testing.assert_close(given.grad.float().cpu(), expected.grad, rtol=5e-2, atol=5e-2)
