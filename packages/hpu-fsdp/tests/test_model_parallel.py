@@ -148,6 +148,37 @@ def test_training_resumes(kind: str, trained: list[dict[str, Any]]) -> None:
         assert rank[f"{kind} files"] == ["step=4.ckpt"]
 
 
+class Evaluated(Sharded):
+    """Classifier that can be tested."""
+
+    def test_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:
+        """Log the loss."""
+        self.log("loss", self.training_step(batch, index), sync_dist=True)
+
+
+def _test_weights_after_fit(path: Path, options: dict[str, Any]) -> tuple[float, float, int]:
+    """Save the weights of a training; return its loss, that of the loaded weights, and the number of its optimizers."""
+    module = Evaluated(optimizer="adamw")
+    _, trainer = _fit(module, _strategy(2, **options), steps=2)
+    trainer.save_checkpoint(path, weights_only=True)
+    loader = make_loader(trainer.global_rank, 2)
+    [trained] = trainer.test(module, loader)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    [loaded] = trainer.test(module, loader, ckpt_path=path)
+    return trained["loss"], loaded["loss"], len(trainer.strategy.optimizers)
+
+
+@pytest.mark.parametrize("options", [{}, {"save_distributed_checkpoint": False}], ids=["distributed", "one file"])
+def test_weights_without_optimizer_states_are_tested_after_fit(
+    options: dict[str, Any], tmp_path: Path, on_ranks: OnRanks
+) -> None:
+    for trained, loaded, optimizers in on_ranks(_test_weights_after_fit, tmp_path / "weights", options, seconds=100):
+        assert loaded == pytest.approx(trained, abs=1e-6)
+        assert optimizers == 1
+
+
 def _count_collectives() -> tuple[list[dict[str, int]], list[bool]]:
     """Return the device's counters of each step, and the reductions of the parameter groups."""
     seen: list[dict[str, int]] = []

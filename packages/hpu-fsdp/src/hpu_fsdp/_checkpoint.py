@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,7 +102,9 @@ def load(
     trains = module is not None and module.trainer.training
     _check_checkpoint(source, type(strategy).__name__, key, trains=trains)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
-    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states:
+    evaluates = module is not None and not trains
+    hidden = _hidden_optimizers(strategy) if evaluates else nullcontext()
+    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states, hidden:
         loaded: dict[str, Any] = load_checkpoint(source, **options)
     return loaded
 
@@ -156,6 +158,20 @@ def _check_checkpoint(path: Path, strategy: str, weights_key: str | None, *, tra
             f"the checkpoint must have states of the optimizers to continue a training, got {str(path)!r} with weights "
             "only: pass one that was saved without `save_weights_only=True`; `test` and `predict` take this one"
         )
+
+
+@contextmanager
+def _hidden_optimizers(strategy: Any) -> Iterator[None]:
+    """Return a context in which a strategy has no optimizers.
+
+    Lightning's FSDP2 loads their states whenever it has some, so after `fit` in `test` as well, where a checkpoint of
+    weights has none.
+    """
+    optimizers, strategy.optimizers = strategy.optimizers, []
+    try:
+        yield
+    finally:
+        strategy.optimizers = optimizers
 
 
 @contextmanager
