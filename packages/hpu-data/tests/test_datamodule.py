@@ -1,5 +1,6 @@
 """The data module, alone and in a Trainer on a simulated card."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from .modules import Classifier, evaluation, trainer, training, write_images
 def _module(folder: Path, **options: Any) -> ImageFolderDataModule:
     defaults: dict[str, Any] = {"train_transforms": training(), "val_transforms": evaluation(), "num_workers": 0}
     return ImageFolderDataModule(folder, folder, 4, **{**defaults, **options})
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(2, 2), (160, 8)])
+def test_a_worker_per_cpu_is_the_default(cpus: int, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)))
+
+    assert ImageFolderDataModule().num_workers == workers
 
 
 @pytest.mark.parametrize("decode", ["card", "host"])

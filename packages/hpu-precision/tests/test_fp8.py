@@ -239,6 +239,7 @@ def test_layers_that_do_not_fit_stay_and_are_named(
         plugin.convert_modules(module, replace_layers=True)
 
     assert [type(body[0]), type(body[1]), type(module["head"])] == [engine, engine, nn.Linear]
+    assert "2 layers compute in fp8" in caplog.text
     assert "head stay in bf16: sizes of a layer in fp8 are multiples of 16" in caplog.text
 
 

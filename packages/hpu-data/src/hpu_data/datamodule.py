@@ -36,7 +36,8 @@ class ImageFolderDataModule(LightningDataModule):
         batch_size: Images per batch of one rank.
         train_transforms: Transforms of torchvision, or a function of an image, for training.
         val_transforms: The same for validation and test.
-        num_workers: Processes per rank that decode on the host; none are started where the card decodes.
+        num_workers: Processes per rank that decode on the host; None for one per CPU of this process, and 8 at most. None
+            are started where the card decodes.
         drop_last: Whether training leaves out images that fill no batch on all ranks, or repeats some.
         **options: Further arguments of `hpu_data.DataLoader`, such as `decode`, `pad_label` and `seed`, or of torch's.
     """
@@ -51,13 +52,14 @@ class ImageFolderDataModule(LightningDataModule):
         *,
         train_transforms: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None = None,
         val_transforms: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] | None = None,
-        num_workers: int = 8,
+        num_workers: int | None = None,
         drop_last: bool = True,
         **options: Any,
     ) -> None:
         super().__init__()
         self.train_dir, self.val_dir = train_dir, val_dir
-        self.batch_size, self.num_workers = batch_size, num_workers
+        self.batch_size = batch_size
+        self.num_workers = min(8, len(os.sched_getaffinity(0))) if num_workers is None else num_workers
         self.train_transforms, self.val_transforms = train_transforms, val_transforms
         self.drop_last = drop_last
         self.options = options  # By itself, so that LightningCLI finds the arguments of `DataLoader`.

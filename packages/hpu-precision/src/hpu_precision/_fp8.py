@@ -51,6 +51,8 @@ class FP8Converter:
             return module
         unfit: list[str] = []
         converted = _replace_linear(module, engine, {}, "", unfit)
+        num_layers = sum(isinstance(layer, engine.Linear) for layer in converted.modules())
+        self._log(f"{num_layers} {'layer computes' if num_layers == 1 else 'layers compute'} in fp8")
         if unfit:
             self._log(
                 f"{', '.join(unfit)} stay in bf16: sizes of a layer in fp8 are multiples of {_MULTIPLE}, and it is "

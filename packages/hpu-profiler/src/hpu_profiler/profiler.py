@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 import sys
+import uuid
 import warnings
 import weakref
 from pathlib import Path
@@ -141,6 +142,7 @@ class HPUProfiler(PyTorchProfiler):
         self._writer: TraceWriter | None = None
         self._last_summary = ""
         self._metadata: dict[str, Any] = {}
+        self._run = uuid.uuid4().hex
         self._handled_error: BaseException | None = None
 
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
@@ -297,6 +299,7 @@ class HPUProfiler(PyTorchProfiler):
             ),
             metadata={
                 **self._metadata,
+                "run": self._run,
                 "on_device": on_device,
                 "stage": kind,
                 "sources": _source_lines.hook_lines(_lightning.hook_owners(self._trainer)),

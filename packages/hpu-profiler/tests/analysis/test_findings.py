@@ -145,13 +145,13 @@ def test_work_that_makes_a_rank_slow_is_named_once(fast_rank: Trace, builder: Tr
 def test_simulated_device_gives_no_findings_about_its_own_time(
     fast_rank: Trace, slow_rank: Trace, job: JobAnalysis
 ) -> None:
-    """A simulated device computes on the host, so launches and collectives are as slow as the host."""
+    """A simulated device computes on the host, so launches and collectives are as slow as the host; torch compiles."""
     fast_rank.simulated = slow_rank.simulated = True
 
     findings = analyze_job([fast_rank, slow_rank]).stages[0].findings
 
     assert "exposed communication" in {each.kind for each in job.stages[0].findings}
-    assert [each.kind for each in findings] == ["straggler", "data loading", "host sync"]
+    assert [each.kind for each in findings] == ["straggler", "data loading", "compilation", "host sync"]
     assert all(each.simulated for each in findings)
 
 

@@ -43,6 +43,15 @@ def test_traces_of_one_rank_and_stage_have_unique_names(fast_rank: Trace, builde
     assert [each.name for each in stage.traces] == ["rank 0, trace 1", "rank 0, trace 2"]
 
 
+def test_traces_of_several_runs_are_noted(fast_rank: Trace, slow_rank: Trace, builder: TraceBuilder) -> None:
+    """Each rank of a run has a profiler of its own."""
+    fast_rank.run, slow_rank.run = "a", "b"
+    other = builder.trace(hpu_profiler={"rank": 0, "stage": "training", "run": "c"})
+
+    assert analyze_job([fast_rank, slow_rank]).notes == []
+    assert "traces of 2 runs are taken as one" in analyze_job([fast_rank, slow_rank, other]).notes[-1]
+
+
 def test_trace_without_a_rank_is_named_after_its_file(builder: TraceBuilder) -> None:
     trace = builder.trace(builder.operator("aten::mm", 0, 5), name="mine.1.pt.trace.json")
 

@@ -107,7 +107,13 @@ class JobAnalysis:
         for trace in self.traces:
             for note in trace.notes:
                 names.setdefault(note, []).append(trace.path.name)
-        return [f"{of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}" for note, of in names.items()]
+        notes = [f"{of[0]}{f' and {len(of) - 1} more' if len(of) > 1 else ''}: {note}" for note, of in names.items()]
+        runs: dict[int | None, set[str]] = {}
+        for trace in self.traces:
+            runs.setdefault(trace.rank, set()).update({trace.run} - {""})
+        if (most := max(map(len, runs.values()), default=0)) > 1:
+            notes.append(f"traces of {most} runs are taken as one: report on the files of each, whose names have the time")
+        return notes
 
     @property
     def device_names(self) -> list[str]:

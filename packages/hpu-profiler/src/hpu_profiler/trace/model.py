@@ -116,6 +116,7 @@ class TraceInfo:
         rank: Global rank; None if the trace does not have it.
         world_size: Number of ranks; 1 if the trace does not have it.
         host: Host name; empty if the trace does not have it.
+        run: Identifies the profiler that recorded it; empty if the trace does not have it.
         stage: Stage of the recorded steps.
         device_name: Name of the device; empty if the trace has no device.
         simulated: Whether the device was simulated.
@@ -133,6 +134,7 @@ class TraceInfo:
     rank: int | None = None
     world_size: int = 1
     host: str = ""
+    run: str = ""
     stage: Stage = ""
     device_name: str = ""
     simulated: bool = False

@@ -141,6 +141,7 @@ def _add_metadata(trace: Trace, content: dict[str, Any], metadata: dict[str, Any
     trace.rank = metadata.get("rank", distributed.get("rank"))
     trace.world_size = int(metadata.get("world_size", distributed.get("world_size", 1)))
     trace.host = str(metadata.get("host") or content.get("host_name") or "")
+    trace.run = str(metadata.get("run") or "")
     trace.stage = STAGES.get(str(metadata.get("stage")), "")
     trace.bridge_metrics = metadata.get("bridge_metrics") or {}
     trace.libraries = frozenset(metadata.get("libraries") or ())
