@@ -102,18 +102,10 @@ def find(traces: Sequence[TraceAnalysis], slow_ranks: Sequence[TraceAnalysis]) -
     found = [_straggler(slow_ranks, ranks)] if slow_ranks else []
     found += _host_work(ranks)
     if all(rank.has_device for rank in ranks):
-<<<<<<< HEAD
         found += [_host_sync(ranks), _changing_shapes(ranks)]
-    if not simulated:
-        found += [_compilation(ranks), _exposed_comm(slow_ranks, ranks), _launch_bound(ranks), _data_movement(ranks)]
-=======
-        found.append(_host_sync(ranks))
-    if all(_compiles_graphs(rank) for rank in ranks):
-        found.append(_changing_shapes(ranks))
     found.append(_compilation(ranks))
     if not simulated:
-        found += [_exposed_comm(stragglers, ranks), _launch_bound(ranks), _data_movement(ranks)]
->>>>>>> a7d601e1 (Reported faults: one table; log the number of fp8 layers, a worker per CPU, traces of several runs)
+        found += [_exposed_comm(slow_ranks, ranks), _launch_bound(ranks), _data_movement(ranks)]
     kept = _without_repetitions(finding for finding in found if finding is not None)
     marked = (replace(each, simulated=simulated, predicted=predicted) for each in kept)
     return tuple(sorted(marked, key=lambda each: -each.saving))
