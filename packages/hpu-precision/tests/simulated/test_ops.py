@@ -47,9 +47,8 @@ _INDEX = torch.tensor([2, 0, 1])
 
 def _spectral_norm(data: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(0)
-    layer = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3)).to(data.device)
-    weight: torch.Tensor = layer.weight
-    return weight @ data
+    layer: torch.nn.Linear = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3)).to(data.device)
+    return layer.weight @ data
 
 
 # By name: a call with a matrix of three rows and columns in bfloat16, and with tensors in float32.
