@@ -47,7 +47,8 @@ _INDEX = torch.tensor([2, 0, 1])
 
 def _spectral_norm(data: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(0)
-    layer: torch.nn.Linear = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(3, 3)).to(data.device)
+    layer = torch.nn.Linear(3, 3).to(data.device)
+    torch.nn.utils.parametrizations.spectral_norm(layer)
     return layer.weight @ data
 
 
