@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from hpu_data.loader import DataLoader
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
     from lightning.pytorch import LightningDataModule
@@ -36,8 +36,8 @@ class ImageFolderDataModule(LightningDataModule):
         batch_size: Images per batch of one rank.
         train_transforms: Transforms of torchvision, or a function of an image, for training.
         val_transforms: The same for validation and test.
-        num_workers: Processes per rank that decode on the host; None for one per CPU of this process, and 8 at most. None
-            are started where the card decodes.
+        num_workers: Processes per rank that decode on the host, by default one per CPU and 8 at most; none are started
+            where the card decodes.
         drop_last: Whether training leaves out images that fill no batch on all ranks, or repeats some.
         **options: Further arguments of `hpu_data.DataLoader`, such as `decode`, `pad_label` and `seed`, or of torch's.
     """
