@@ -112,9 +112,7 @@ class JobAnalysis:
         for trace in self.traces:
             runs.setdefault(trace.rank, set()).update({trace.run} - {""})
         if (most := max(map(len, runs.values()), default=0)) > 1:
-            notes.append(
-                f"traces of {most} runs are taken as one: report on each, by the times in the names of the files"
-            )
+            notes.append(f"traces of {most} runs are taken as one: report on each, by the times in the files' names")
         return notes
 
     @property
