@@ -102,7 +102,7 @@ def test_the_use_of_the_engines_leaves_out_recomputation(recording: Recording) -
 
 
 def test_each_column_follows_from_the_others(recording: Recording) -> None:
-    """Of the table of all plans, and of those of costs and of memory."""
+    """Of the table of all plans, and of that of memory."""
     recording = copy.deepcopy(recording)
     recording.steady.inputs = (TensorInfo("int64", (4, 10), 320),)
     job = Job(64_000, price=(("", 2.0),))
@@ -118,12 +118,6 @@ def test_each_column_follows_from_the_others(recording: Recording) -> None:
         assert rate.card_hours == pytest.approx([each.nodes * each.devices * hours for hours in rate.hours])
         assert rate.cost == pytest.approx([rate.price * hours for hours in rate.card_hours])
         assert each.relative in {None, step.seconds / rate.samples / (plans[0].step.seconds / plans[0].rate.samples)}
-        assert sum(step.bounds.values()) == pytest.approx(1.0)
-        assert sum(cost.seconds for cost in step.costs) == pytest.approx(step.seconds)
-        assert sum(cost.flops for cost in step.costs) == step.flops
-        assert sum(cost.bytes for cost in step.costs) == sum(
-            operation.bytes for operation in recording.steady.operations
-        )
         assert sum(row.bytes for row in each.memory.modules) == each.memory.peak_bytes
         assert sum(each.memory.at_peak.values()) == each.memory.peak_bytes
 
