@@ -37,11 +37,29 @@ def test_ops_of_a_given_fp32_list_are_removed_from_the_default_bf16_list() -> No
     assert lists.lower == default_op_lists().lower - {"softmax"}
 
 
-def test_file_equals_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"linear\nrelu\n",
+        b"linear\nrelu",
+        b"linear\r\nrelu\r\n",
+        b"linear\rrelu\r",
+        b"\n\n  linear\t\n\nrelu\n\n",
+        b"# matrices\nlinear # and vectors\nrelu\n",
+        b"\xef\xbb\xbflinear\nrelu\n",
+    ],
+    ids=["plain", "no newline at end", "CRLF", "CR", "blanks", "comments", "byte order mark"],
+)
+def test_file_equals_names(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "ops.txt"
-    path.write_text("linear\nrelu\n")
+    path.write_bytes(content)
 
-    assert OpLists.create(fp32_file_path=path) == OpLists.create(fp32_ops=["relu", "linear"])
+    assert OpLists.create(fp32_file_path=path) == OpLists.create(fp32_ops=iter(("relu", "linear")))
+
+
+def test_a_single_string_is_not_split_into_characters() -> None:
+    with pytest.raises(TypeError, match=r"`bf16_ops` must be a collection of op names such as .*, got 'linear'$"):
+        OpLists.create(bf16_ops="linear")
 
 
 def test_file_and_names_for_one_list_are_rejected() -> None:
@@ -52,20 +70,16 @@ def test_file_and_names_for_one_list_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bf16_file_path": "linear\nsoftmx\n"}, r"ops\.txt, line 2: .* an op of torch, .*, got 'softmx'"),
-        (
-            {"bf16_file_path": "relu\nlinear\n", "fp32_ops": ["linear"]},
-            r"in one list only, got 'linear' in .*line 2 \(bf16\) and `fp32_ops` \(fp32",
-        ),
-        (
-            {"bf16_ops": ["div"], "fp32_ops": ["truediv"]},
-            "'div' and 'truediv', which are the same operator in torch",
-        ),
+        ({"bf16_file_path": "linear\nsoftmx\n"}, r"`bf16_file_path` must have names of ops .*, got \['softmx'\]"),
+        ({"bf16_file_path": "relu\nlinear\n", "fp32_ops": ["linear"]}, "in one list only, got 'linear' in both"),
+        ({"bf16_ops": ["div"], "fp32_ops": ["truediv"]}, "in one list only, got 'div', 'truediv' in both"),
+        ({"bf16_file_path": "# nothing\n"}, "`bf16_file_path` must name at least one op: leave the argument out"),
+        ({"bf16_ops": []}, "`bf16_ops` must name at least one op"),
     ],
-    ids=["unknown name", "in both lists", "in both under two names"],
+    ids=["unknown name", "in both lists", "in both under two names", "a file without a name", "no name"],
 )
 def test_invalid_names_are_rejected(options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """The error has the place of each name; a path is given by the content of the file."""
+    """A path is given by the content of the file."""
     if "bf16_file_path" in options:
         (tmp_path / "ops.txt").write_text(options["bf16_file_path"])
         options = {**options, "bf16_file_path": tmp_path / "ops.txt"}

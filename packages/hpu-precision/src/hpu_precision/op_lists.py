@@ -5,13 +5,13 @@ They are those of Intel's bridge 1.19.0, the only release whose lists were publi
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
+from pathlib import Path
 
-from hpu_precision import _op_list_parser, _op_names
-from hpu_precision._op_list_parser import Entry, OpListError
+from hpu_precision import _op_names
 
 __all__ = [
     "OpListError",
@@ -20,6 +20,10 @@ __all__ = [
     "level_op_lists",
     "names_of",
 ]
+
+
+class OpListError(ValueError):
+    """Invalid op list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,12 @@ class OpLists:
         """
         lower = _parse("bf16", bf16_ops, bf16_file_path)
         fp32 = _parse("fp32", fp32_ops, fp32_file_path)
-        _validate_names([*lower, *fp32])
-        _validate_disjoint(lower, fp32)
+        if both := _op_names.operators_of(lower) & _op_names.operators_of(fp32):
+            names = sorted(name for name in lower | fp32 if _op_names.operators(name) & both)
+            raise OpListError(f"an op must be in one list only, got {', '.join(map(repr, names))} in both")
         default = default_op_lists()
-        given_lower, given_fp32 = (frozenset(entry.name for entry in entries) for entries in (lower, fp32))
-        lower_names = given_lower or _exclude(default.lower, given_fp32)
-        fp32_names = given_fp32 or _exclude(default.fp32, given_lower)
+        lower_names = lower or _exclude(default.lower, fp32)
+        fp32_names = fp32 or _exclude(default.fp32, lower)
         return cls(lower_names, fp32_names, _exclude(names_of("promote"), lower_names | fp32_names))
 
 
@@ -128,38 +132,27 @@ def names_of(name: str) -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def _parse(kind: str, names: Iterable[str] | None, path: str | PathLike[str] | None) -> Sequence[Entry]:
+def _parse(kind: str, names: Iterable[str] | None, path: str | PathLike[str] | None) -> frozenset[str]:
+    """Return the names of a list, or of a file with one name per line; none without a list."""
+    argument = f"{kind}_ops"
     # HMP's default for a path is an empty string.
     if path is not None and str(path):
         if names is not None:
-            raise ValueError(
-                f"`{kind}_ops` and `{kind}_file_path` must not be given together, got {names!r} and {path!r}"
-            )
-        return _op_list_parser.parse_file(path, f"{kind}_file_path")
-    return [] if names is None else _op_list_parser.parse_names(names, f"{kind}_ops")
-
-
-def _validate_names(entries: Iterable[Entry]) -> None:
-    """Raise if a name has no operator."""
-    for entry in entries:
-        if not _op_names.operators(entry.name):
-            raise OpListError(
-                f"{entry.location}: an op list must have the name of an op of torch, such as linear, got {entry.name!r}"
-            )
-
-
-def _validate_disjoint(lower: Iterable[Entry], fp32: Iterable[Entry]) -> None:
-    """Raise if an operator is in both lists, possibly under different names."""
-    lower_by_operator = {operator: entry for entry in lower for operator in _op_names.operators(entry.name)}
-    for entry in fp32:
-        for operator in sorted(_op_names.operators(entry.name)):
-            if other := lower_by_operator.get(operator):
-                what = repr(entry.name)
-                if other.name != entry.name:
-                    what = f"{other.name!r} and {entry.name!r}, which are the same operator in torch,"
-                raise OpListError(
-                    f"an op must be in one list only, got {what} in {other.location} (bf16) and {entry.location} (fp32)"
-                )
+            raise ValueError(f"`{argument}` and `{kind}_file_path` must not be given together, got {names!r}, {path!r}")
+        argument = f"{kind}_file_path"
+        # Some editors start a file with a byte order mark. A name that is not UTF-8 is an unknown one.
+        lines = Path(path).read_text(encoding="utf-8-sig", errors="replace").split("\n")
+        names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    if names is None:
+        return frozenset()
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"`{argument}` must be a collection of op names such as ['linear', 'conv2d'], got {names!r}")
+    found = frozenset(names)
+    if not found:
+        raise OpListError(f"`{argument}` must name at least one op: leave the argument out for the default list")
+    if unknown := sorted(name for name in found if not _op_names.operators(name)):
+        raise OpListError(f"`{argument}` must have names of ops of torch, such as linear, got {unknown}")
+    return found
 
 
 def _exclude(names: frozenset[str], excluded: frozenset[str]) -> frozenset[str]:
