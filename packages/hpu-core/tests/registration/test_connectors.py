@@ -139,6 +139,15 @@ def test_error_without_device_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch
         trainer(accelerator=HPUAccelerator(), devices=1, logger=False)
 
 
+def test_strategy_of_gaudi_without_device_points_to_hpu_info(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning would choose the CPU."""
+    monkeypatch.setattr(discovery, "is_available", lambda: False)
+    connector = _trainer_connector(_connector(*HPUConnectorMixin.REQUIRED), frameworks.current().name)()
+
+    with pytest.raises(MisconfigurationException, match=r"needs a Gaudi card, and none was found\. `hpu-info` lists"):
+        connector._check_config_and_set_final_flags(accelerator="auto", strategy="hpu_single", precision=None)
+
+
 class _CodedError(Exception):
     """Exception that cannot be constructed from a message."""
 
