@@ -137,7 +137,7 @@ def _between_steps(work: str, module: Any) -> None:
         reading, writing = os.pipe()
         threading.Timer(WORK, os.write, (writing, b"continue\n")).start()
         with os.fdopen(reading) as typed:
-            pdb.Pdb(stdin=typed).set_trace()
+            pdb.Pdb(stdin=typed, stdout=sys.stdout).set_trace()
     end = time.monotonic() + WORK * (work == "one rank computes in a callback" and is_first)
     while time.monotonic() < end:
         sorted(range(1000), key=lambda number: -number)
