@@ -57,48 +57,39 @@ def _barrier_calls(strategy: HPUDDPStrategy) -> list[str]:
     return calls
 
 
-_CALLS: dict[str, Callable[[HPUDDPStrategy], Any]] = {
-    "the default reduction is the mean": lambda strategy: strategy.reduce(_of_rank(strategy)).tolist(),
-    "integers are exact": lambda strategy: strategy.reduce(
-        torch.tensor(INEXACT_AS_FLOAT32, device="hpu"), reduce_op="sum"
-    ).item(),
-    "other objects are unchanged": lambda strategy: strategy.reduce("text"),
-    "decisions of all ranks, of any": _decide,
-    "tensors are stacked by rank": lambda strategy: strategy.all_gather(_of_rank(strategy)).tolist(),
-    "gradients are summed on the source": _gradient_of_gather,
-    "a tensor of the CPU is an error": _gather_on_cpu,
-    "one with gradients as well": partial(_gather_on_cpu, sync_grads=True),
-    "tensors are moved to the device": _broadcast,
+# Each call with its results on the two ranks.
+_CALLS: dict[str, tuple[Callable[[HPUDDPStrategy], Any], list[Any]]] = {
+    "the default reduction is the mean": (lambda each: each.reduce(_of_rank(each)).tolist(), [[0.5, 0.5]] * 2),
+    "integers are exact": (
+        lambda each: each.reduce(torch.tensor(INEXACT_AS_FLOAT32, device="hpu"), reduce_op="sum").item(),
+        [2 * INEXACT_AS_FLOAT32] * 2,
+    ),
+    "other objects are unchanged": (lambda each: each.reduce("text"), ["text"] * 2),
+    "decisions of all ranks, of any": (_decide, [[False, True, True, True]] * 2),
+    "tensors are stacked by rank": (
+        lambda each: each.all_gather(_of_rank(each)).tolist(),
+        [[[0.0, 0.0], [1.0, 1.0]]] * 2,
+    ),
+    "gradients are summed on the source": (_gradient_of_gather, [[2.0, 4.0], [20.0, 40.0]]),
+    "a tensor of the CPU is an error": (_gather_on_cpu, [_GATHER_ERROR] * 2),
+    "one with gradients as well": (partial(_gather_on_cpu, sync_grads=True), [_GATHER_ERROR] * 2),
+    "tensors are moved to the device": (_broadcast, [(1, [1.0, 1.0], "hpu")] * 2),
     # HCCL's own barrier synchronizes only the hosts.
-    "a barrier waits for devices": _barrier_calls,
+    "a barrier waits for devices": (_barrier_calls, [["wait", "barrier", "wait"]] * 2),
 }
-
-
-_EXPECTED = (
-    [[0.5, 0.5]] * 2,
-    [2 * INEXACT_AS_FLOAT32] * 2,
-    ["text"] * 2,
-    [[False, True, True, True]] * 2,
-    [[[0.0, 0.0], [1.0, 1.0]]] * 2,
-    [[2.0, 4.0], [20.0, 40.0]],
-    [_GATHER_ERROR] * 2,
-    [_GATHER_ERROR] * 2,
-    [(1, [1.0, 1.0], "hpu")] * 2,
-    [["wait", "barrier", "wait"]] * 2,
-)
 
 
 def _results() -> dict[str, Any]:
     """Return the results of all calls after rendezvous."""
     strategy: HPUDDPStrategy = make_trainer().strategy
     strategy.setup_environment()
-    return {name: call(strategy) for name, call in _CALLS.items()}
+    return {name: call(strategy) for name, (call, _) in _CALLS.items()}
 
 
 def test_results_on_each_rank(on_ranks: OnRanks) -> None:
     first, second = on_ranks(_results)
 
-    assert {name: [first[name], second[name]] for name in _CALLS} == dict(zip(_CALLS, _EXPECTED, strict=True))
+    assert {name: [first[name], second[name]] for name in _CALLS} == {name: each for name, (_, each) in _CALLS.items()}
 
 
 @pytest.mark.parametrize("kind", [HPUDDPStrategy, FabricHPUDDPStrategy])

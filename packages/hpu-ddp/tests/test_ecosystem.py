@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torchmetrics
 
@@ -16,25 +15,6 @@ from .modules import make_loader, make_trainer
 
 _lightning = frameworks.current()
 _callbacks = _lightning.pytorch("callbacks")
-
-
-def _save_asynchronously(folder: str) -> bool:
-    """Train with checkpoints that another thread writes; return whether the last one has this rank's weights."""
-    run = make_trainer(
-        plugins=[_lightning.pytorch("plugins.io").AsyncCheckpointIO()],
-        callbacks=[_callbacks.ModelCheckpoint(folder, save_last=True)],
-        enable_checkpointing=True,
-        max_epochs=2,
-    )
-    module = Classifier()
-    run.fit(module, make_loader())
-    run.strategy.barrier()
-    saved = torch.load(Path(folder, "last.ckpt"), map_location="cpu", weights_only=False)["state_dict"]
-    return all(torch.equal(saved[name], value.cpu()) for name, value in module.state_dict().items())
-
-
-def test_asynchronous_checkpoint_has_the_weights_of_all_ranks(on_ranks: OnRanks, tmp_path: Path) -> None:
-    assert on_ranks(_save_asynchronously, str(tmp_path)) == [True, True]
 
 
 class _Measured(Classifier):
@@ -73,21 +53,6 @@ def test_metrics_are_computed_over_all_ranks(on_ranks: OnRanks) -> None:
     assert first[1].keys() == {"accuracy", "f1"}
     assert first[0][0] > 0
     assert first[0][1:] == [0] * (BATCHES - 1)
-
-
-def _train_compiled() -> tuple[bytes, bytes]:
-    """Train a module that is compiled before the Trainer sees it, and one that is not."""
-    plain = Classifier()
-    make_trainer().fit(plain, make_loader())
-    module = Classifier()
-    make_trainer().fit(torch.compile(module, backend="hpu_backend"), make_loader())
-    return parameter_bytes(module), parameter_bytes(plain)
-
-
-@pytest.mark.slow
-def test_compiled_module_trains_as_the_plain_one(on_ranks: OnRanks) -> None:
-    for compiled, plain in on_ranks(_train_compiled):
-        assert compiled == plain
 
 
 class _DropoutClassifier(Classifier):

@@ -81,34 +81,6 @@ def test_no_backward_sync_runs_no_collectives(on_ranks: OnRanks) -> None:
     assert [counts[4:] for counts in on_ranks(_collectives_per_batch)] == [[0, 1, 0, 0, 1, 0, 0]] * 2
 
 
-def _run_collectives() -> tuple[float, int, list[float], str]:
-    fabric = _fabric()
-    rank = fabric.global_rank
-    mean = fabric.all_reduce(torch.tensor(1.0 + rank, device="hpu"))
-    total = fabric.all_reduce(torch.tensor(2**24 + 1, device="hpu"), reduce_op="sum")
-    gathered = fabric.all_gather(torch.tensor(float(rank), device="hpu"))
-    fabric.barrier()
-    return float(mean), int(total), gathered.tolist(), fabric.broadcast(f"from {rank}", 1)
-
-
-def test_collectives(on_ranks: OnRanks) -> None:
-    assert on_ranks(_run_collectives) == [(1.5, 2**25 + 2, [0.0, 1.0], "from 1")] * 2
-
-
-def _device_types() -> tuple[str, str, str]:
-    fabric = _fabric()
-    with fabric.init_module():
-        network = _network()
-    with fabric.init_tensor():
-        tensor = torch.zeros(1)
-    return next(network.parameters()).device.type, tensor.device.type, str(fabric.device)
-
-
-@pytest.mark.skipif(not hasattr(_lightning.fabric().Fabric, "init_tensor"), reason="Requires: Lightning 2.1")
-def test_init_module_and_init_tensor_create_on_the_device(on_ranks: OnRanks) -> None:
-    assert on_ranks(_device_types) == [("hpu", "hpu", "hpu:0")] * 2
-
-
 def _checkpoint(folder: str) -> tuple[bool, str]:
     fabric = _fabric()
     network = fabric.setup(_network())

@@ -38,18 +38,11 @@ def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> No
 
 
 @pytest.mark.slow
-def test_master_port_is_used(run: Run) -> None:
+def test_master_port_and_visible_modules_are_used(run: Run) -> None:
     port = str(free_port())
-    reports = reports_of(run("train.py", MASTER_PORT=port))
+    reports = reports_of(run("train.py", devices=4, MASTER_PORT=port, HABANA_VISIBLE_MODULES="3,1"))
 
-    assert [report["port"] for report in reports] == [port, port]
-
-
-@pytest.mark.slow
-def test_visible_modules_select_devices(run: Run) -> None:
-    reports = reports_of(run("train.py", devices=4, HABANA_VISIBLE_MODULES="3,1"))
-
-    assert [report["module_id"] for report in reports] == ["3", "1"]
+    assert [(report["port"], report["module_id"]) for report in reports] == [(port, "3"), (port, "1")]
 
 
 def test_spawn(run: Run, launched_reports: list[dict[str, Any]]) -> None:
@@ -63,15 +56,6 @@ def test_spawn(run: Run, launched_reports: list[dict[str, Any]]) -> None:
     # The simulator prints a line for each device that a process of rank 0 opens. The strategy sets the rank before.
     assert re.findall(r"simulated card (\d) of 2", done.output) == ["0"]
     assert report["weights"] == launched_reports[0]["weights"]
-
-
-@pytest.mark.slow
-def test_spawn_in_a_notebook(run: Run) -> None:
-    """An interactive interpreter, as in a notebook, allows "spawn"."""
-    done = run("train.py", "--start-method", "spawn", interpreter=(sys.executable, "-i"))
-
-    assert done.code == 0, done.output
-    assert '"open": false' in done.output
 
 
 # A cell that defines its module, as notebooks do; its class cannot be imported by a new process. torch < 2.5 loads no
@@ -137,18 +121,6 @@ def test_listed_cards_are_used(tmp_path: Path) -> None:
         *["rank 0 uses module 1"] * 2,
         *["rank 1 uses module 3"] * 2,
     ]
-
-
-# `test_fabric` has the error of the launcher.
-@pytest.mark.slow
-@pytest.mark.parametrize("start_method", ["spawn", "fork"])
-def test_launch_with_an_open_device_raises_an_error(start_method: str, run: Run) -> None:
-    done = run("train.py", "--start-method", start_method, "--open-early")
-
-    assert done.code == 1
-    assert (
-        "RuntimeError: this process has opened a card and would keep it from the ranks that it launches" in done.output
-    )
 
 
 @pytest.mark.slow

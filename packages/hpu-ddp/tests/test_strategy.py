@@ -108,7 +108,7 @@ def test_default_launcher_is_the_subprocess_launcher(detects: bool) -> None:
     assert strategy.root_device == torch.device("hpu")
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize(
     ("kind", "launcher_class"),
     [(HPUDDPStrategy, HPUMultiProcessingLauncher), (FabricHPUDDPStrategy, FabricHPUMultiProcessingLauncher)],

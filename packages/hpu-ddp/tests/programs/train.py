@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -116,7 +115,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--fail", default="", help="kind of failure")
     parser.add_argument("--rank", type=int, default=1, help="rank that fails; -1 for all")
     parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
-    parser.add_argument("--open-early", action="store_true", help="open a device before the launch")
     parser.add_argument("--before", default="loss", choices=["loss", "forward", "metric"], help="where it fails")
     parser.add_argument("--held", action="store_true", help="block the others, as HCCL does")
     return parser.parse_args()
@@ -125,8 +123,6 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Train and print the result."""
     options = parse_args()
-    if options.open_early:
-        bridge.open_device()
     callbacks = []
     if options.checkpoints:
         checkpoint_class = frameworks.current().pytorch("callbacks").ModelCheckpoint
@@ -150,13 +146,9 @@ def main() -> None:
     trainer.fit(module, make_loader(ranks=ranks), [], ckpt_path=resumed)
     report = {
         "rank": trainer.global_rank,
-        "local_rank": trainer.local_rank,
         "open": bridge.is_open(),
         "module_id": module.module_id,
-        "variables_left": [name for name in ("HLS_MODULE_ID", "ID") if name in os.environ],
-        "threads_left": [thread.name for thread in threading.enumerate() if thread.name.startswith("hpu-")],
         "port": os.environ.get("MASTER_PORT"),
-        "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "first_step": module.first_step,
         "losses": to_floats(module.losses),
