@@ -1,6 +1,5 @@
 """Features of Lightning and torchmetrics that users combine with two cards, each on both ranks."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,7 +7,7 @@ import torchmetrics
 
 import hpu_sim
 from hpu_core import frameworks
-from hpu_testing.modules import BATCHES, Classifier, parameter_bytes, to_floats
+from hpu_testing.modules import BATCHES, Classifier
 
 from .conftest import OnRanks
 from .modules import make_loader, make_trainer
@@ -53,33 +52,3 @@ def test_metrics_are_computed_over_all_ranks(on_ranks: OnRanks) -> None:
     assert first[1].keys() == {"accuracy", "f1"}
     assert first[0][0] > 0
     assert first[0][1:] == [0] * (BATCHES - 1)
-
-
-class _DropoutClassifier(Classifier):
-    """Classifier whose losses depend on the generator of each rank's device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net.append(torch.nn.Dropout(0.5))
-
-
-def _resume_with_dropout(folder: str) -> tuple[Any, Any]:
-    """Return the losses of the second epoch of this rank and the weights, without and with an interruption before."""
-    results = []
-    for seed, checkpoint in ((5, None), (6, f"{folder}/epoch=0.ckpt")):
-        module = _DropoutClassifier()
-        saving = _callbacks.ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1)
-        run = make_trainer(callbacks=[saving], enable_checkpointing=True, max_epochs=2)
-        torch.manual_seed(seed + run.global_rank)
-        run.fit(module, make_loader(), ckpt_path=checkpoint)
-        assert len(module.losses) == BATCHES * (2 if checkpoint is None else 1)
-        results.append((to_floats(module.losses[-BATCHES:]), parameter_bytes(module)))
-    return results[0], results[1]
-
-
-def test_resumed_dropout_draws_the_numbers_of_an_uninterrupted_training(on_ranks: OnRanks, tmp_path: Path) -> None:
-    (expected, resumed), (other_expected, other_resumed) = on_ranks(_resume_with_dropout, str(tmp_path))
-
-    assert resumed == expected
-    assert other_resumed == other_expected
-    assert expected[0] != other_expected[0]

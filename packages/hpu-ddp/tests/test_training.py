@@ -73,7 +73,7 @@ def _collectives_while_accumulating() -> list[int]:
     return _collectives_per_batch(accumulate_grad_batches=3)
 
 
-def _train_with_hook() -> tuple[list[object], bytes]:
+def _train_with_hook(wrapped: bool) -> tuple[list[object], bytes]:
     """Train with a user's strategy, hook and wrapper that note their calls; return these and the weights."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -95,7 +95,8 @@ def _train_with_hook() -> tuple[list[object], bytes]:
             calls.append("teardown")
             super().teardown()
 
-    strategy = UsersStrategy(ddp_comm_state="state", ddp_comm_hook=hook, ddp_comm_wrapper=wrapper)
+    more = {"ddp_comm_wrapper": wrapper} if wrapped else {}
+    strategy = UsersStrategy(ddp_comm_state="state", ddp_comm_hook=hook, **more)
     module = _fit(Classifier(), strategy=strategy)
     return calls, parameter_bytes(module)
 
@@ -104,11 +105,14 @@ def _weights_after_one_epoch() -> bytes:
     return parameter_bytes(_fit(Classifier()))
 
 
-def test_ddp_comm_hook_and_its_wrapper_replace_all_reduce(on_ranks: OnRanks) -> None:
+@pytest.mark.parametrize(("wrapped", "calls_of_a_step"), [(True, ["wrapper", "state"]), (False, ["state"])])
+def test_ddp_comm_hook_and_its_wrapper_replace_all_reduce(
+    wrapped: bool, calls_of_a_step: list[str], on_ranks: OnRanks
+) -> None:
     plain = on_ranks(_weights_after_one_epoch)
-    results = on_ranks(_train_with_hook)
+    results = on_ranks(_train_with_hook, wrapped)
 
-    assert [calls for calls, _ in results] == [[*["wrapper", "state"] * BATCHES, "teardown"]] * 2
+    assert [calls for calls, _ in results] == [[*calls_of_a_step * BATCHES, "teardown"]] * 2
     assert [trained for _, trained in results] == plain
 
 
