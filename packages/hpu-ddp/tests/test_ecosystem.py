@@ -6,14 +6,10 @@ import torch
 import torchmetrics
 
 import hpu_sim
-from hpu_core import frameworks
 from hpu_testing.modules import BATCHES, Classifier
 
 from .conftest import OnRanks
 from .modules import make_loader, make_trainer
-
-_lightning = frameworks.current()
-_callbacks = _lightning.pytorch("callbacks")
 
 
 class _Measured(Classifier):
