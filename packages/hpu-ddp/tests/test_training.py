@@ -95,7 +95,7 @@ def _train_with_hook(wrapped: bool) -> tuple[list[object], bytes]:
             calls.append("teardown")
             super().teardown()
 
-    more = {"ddp_comm_wrapper": wrapper} if wrapped else {}
+    more: dict[str, Any] = {"ddp_comm_wrapper": wrapper} if wrapped else {}
     strategy = UsersStrategy(ddp_comm_state="state", ddp_comm_hook=hook, **more)
     module = _fit(Classifier(), strategy=strategy)
     return calls, parameter_bytes(module)
