@@ -73,8 +73,8 @@ def _collectives_while_accumulating() -> list[int]:
     return _collectives_per_batch(accumulate_grad_batches=3)
 
 
-def _train_with_hook(wrapped: bool) -> tuple[list[object], bytes]:
-    """Train with a user's strategy, hook and wrapper that note their calls; return these and the weights."""
+def _train_with_hook() -> tuple[list[object], bytes]:
+    """Train with a hook and a wrapper that note their calls; return these of a step, and the weights."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
     calls: list[object] = []
@@ -90,29 +90,39 @@ def _train_with_hook(wrapped: bool) -> tuple[list[object], bytes]:
 
         return outer
 
-    class UsersStrategy(HPUDDPStrategy):
-        def teardown(self) -> None:
-            calls.append("teardown")
-            super().teardown()
-
-    more: dict[str, Any] = {"ddp_comm_wrapper": wrapper} if wrapped else {}
-    strategy = UsersStrategy(ddp_comm_state="state", ddp_comm_hook=hook, **more)
+    strategy = HPUDDPStrategy(ddp_comm_state="state", ddp_comm_hook=hook, ddp_comm_wrapper=wrapper)
     module = _fit(Classifier(), strategy=strategy)
     return calls, parameter_bytes(module)
+
+
+class _UsersStrategy(HPUDDPStrategy):
+    def __init__(self, seen: list[Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.seen = seen
+
+    def teardown(self) -> None:
+        wrapped: Any = self.model
+        self.seen += [wrapped._get_ddp_logging_data()["comm_hook"], int(wrapped.bucket_bytes_cap) >> 20]
+        super().teardown()
+
+
+def _train_with_users_strategy() -> list[Any]:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    strategy = _UsersStrategy([], ddp_comm_hook=allreduce_hook)
+    make_trainer(strategy=strategy).fit(Classifier(), make_loader())
+    return strategy.seen
 
 
 def _weights_after_one_epoch() -> bytes:
     return parameter_bytes(_fit(Classifier()))
 
 
-@pytest.mark.parametrize(("wrapped", "calls_of_a_step"), [(True, ["wrapper", "state"]), (False, ["state"])])
-def test_ddp_comm_hook_and_its_wrapper_replace_all_reduce(
-    wrapped: bool, calls_of_a_step: list[str], on_ranks: OnRanks
-) -> None:
+def test_ddp_comm_hook_and_its_wrapper_replace_all_reduce(on_ranks: OnRanks) -> None:
     plain = on_ranks(_weights_after_one_epoch)
-    results = on_ranks(_train_with_hook, wrapped)
+    results = on_ranks(_train_with_hook)
 
-    assert [calls for calls, _ in results] == [[*calls_of_a_step * BATCHES, "teardown"]] * 2
+    assert [calls for calls, _ in results] == [["wrapper", "state"] * BATCHES] * 2
     assert [trained for _, trained in results] == plain
 
 
@@ -235,6 +245,9 @@ def _has_sigterm_replacements() -> list[bool]:
     ("function", "expected"),
     [
         pytest.param(_collectives_while_accumulating, [0, 0, 1] * 2, id="accumulation skips all-reduce"),
+        pytest.param(
+            _train_with_users_strategy, ["allreduce_hook", 230], id="a user's subclass has its hook and methods"
+        ),
         pytest.param(_ddp_options, (230, True, False), id="defaults of DDP"),
         pytest.param(_custom_options, (10, False, True), id="options override the defaults"),
         pytest.param(_memory_after_training, (0, {"cpu"}), id="teardown frees the memory"),
