@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 PACKAGES = Path(__file__).parent.parent / "packages"
-# The modules that may name vendor modules, relative to packages/: the one that imports them, and what looks for them at
-# `import torch`, when importing the first takes too long.
-MODULES = {Path("hpu-core/src") / name for name in ("hpu_core/bridge.py", "_hpu_core_probe.py")}
+# The modules that may name vendor modules, relative to packages/: the one that imports them, and one that it imports,
+# which undoes a side effect of that import.
+MODULES = {Path("hpu-core/src/hpu_core") / name for name in ("bridge.py", "_rendezvous_env.py")}
 # The simulator defines these modules.
 SIMULATOR = "hpu-sim"
 HABANA_MODULES = {"habana_frameworks"}

@@ -170,8 +170,8 @@ def test_conflict_with_the_real_package_raises() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_autoload_installs_hooks_only_if_wanted(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an HPU, or with HPU_CORE_AUTOLOAD=0, there is no hook."""
-    monkeypatch.setattr(registration, "should_autoload", lambda: wanted)
+    """With HPU_CORE_AUTOLOAD=0 there is no hook."""
+    monkeypatch.setattr(registration, "is_autoload_enabled", lambda: wanted)
     hpu_compat.autoload()
 
     assert (_legacy_names.hook.is_installed, _finder.finder in sys.meta_path) == (wanted, wanted)
@@ -183,7 +183,7 @@ def test_autoload_never_raises(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     def fail() -> bool:
         raise RuntimeError("no such machine")
 
-    monkeypatch.setattr(registration, "should_autoload", fail)
+    monkeypatch.setattr(registration, "is_autoload_enabled", fail)
     with caplog.at_level(logging.WARNING):
         hpu_compat.autoload()
 

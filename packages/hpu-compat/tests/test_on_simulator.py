@@ -6,7 +6,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import frameworks, registration
+from hpu_core import frameworks
 
 from .conftest import Run
 
@@ -117,16 +117,3 @@ def test_lightning_cli_finds_classes_by_either_path(run: Run, tmp_path: Path) ->
     lines = run(_MODULE + _COMMAND_LINE, HPU_CORE_FRAMEWORK=_framework.name, **_MACHINE)
 
     assert lines[-1] == "hpu_core.strategy bf16-mixed"
-
-
-@pytest.mark.skipif(registration.should_autoload(), reason="Requires: a machine without a card")
-def test_without_an_hpu_no_import_path_is_added(run: Run) -> None:
-    """The hook of hpu-core stays, for the error of `accelerator="hpu"`."""
-    program = f"""
-import sys, torch, {_ROOT}
-from hpu_compat import _finder
-print(_finder.finder in sys.meta_path)
-print({_ROOT}.plugins.HPUCheckpointIO.__module__.startswith("{_ROOT}"))
-"""
-
-    assert run(program) == ["False", "True"]

@@ -131,7 +131,7 @@ def import_gates(_: str) -> list[gates.Gate]:
         output = subprocess.check_output(command, env=environment, text=True)  # noqa: S603 - our own interpreter.
         return float(output) / seconds
 
-    hook = "from _hpu_core_autoload import autoload; autoload()"
+    hook = "from hpu_core.registration import autoload; autoload()"
     return [
         gates.measure("import hpu_core after torch, of 5 ms", 1, lambda: sample("import hpu_core", 0.005), most=16),
         gates.measure("hook at `import torch`, of 0.5 ms", 1, lambda: sample(hook, 0.0005), most=16),

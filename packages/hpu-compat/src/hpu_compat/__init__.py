@@ -12,7 +12,7 @@ __all__ = ["__version__", "autoload", "install", "remove"]
 
 
 def autoload() -> None:
-    """Call `install` if this machine has an HPU or the simulator and HPU_CORE_AUTOLOAD is not "0".
+    """Call `install` unless HPU_CORE_AUTOLOAD is "0".
 
     `import lightning_habana` calls this function. torch 2.5 and newer call it at the end of `import torch` (entry point
     `torch.backends`), where an exception would break torch, so it never raises.
@@ -20,7 +20,7 @@ def autoload() -> None:
     try:
         from hpu_core import registration
 
-        if registration.should_autoload():
+        if registration.is_autoload_enabled():
             install()
     except Exception:
         import logging

@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-import _hpu_core_probe
 from hpu_core import _rendezvous_env
 
 if TYPE_CHECKING:
     import torch
 
-_BRIDGE: Final = _hpu_core_probe.BRIDGE
+_BRIDGE: Final = "habana_frameworks.torch"
 
 PACKAGE: Final = "habana_frameworks"
 """Top-level package of the bridge, for code that classifies modules by name."""
@@ -50,7 +49,13 @@ def is_loaded() -> bool:
 
 def is_installed() -> bool:
     """Return whether the bridge can be imported. Does not import it, and never raises."""
-    return _hpu_core_probe.has_bridge()
+    if is_loaded():
+        return True
+    try:
+        return importlib.util.find_spec(_BRIDGE) is not None
+    except ImportError:
+        # The parent package does not exist.
+        return False
 
 
 def load() -> ModuleType:

@@ -12,29 +12,30 @@ Importing this package imports neither torch nor Lightning.
 """
 
 import logging
+import os
+from typing import Final
 
-import _hpu_core_probe
 from hpu_core.registration import _import_hook
+
+AUTOLOAD: Final = "HPU_CORE_AUTOLOAD"
+"""Environment variable that disables implicit registration when it is "0"."""
 
 
 def autoload() -> None:
-    """Call `register` if `should_autoload` is true. Never raises.
+    """Call `register_if_enabled`, and log its errors: an exception would make torch unusable.
 
-    Runs on `import hpu_core`, and for programs that do not import it on `import torch`; see `_hpu_core_autoload`.
+    Runs on `import hpu_core`, and at the end of `import torch` from torch 2.5 on (entry point `torch.backends`). A
+    machine without a card registers, too: `accelerator="hpu"` then fails with an error that says what to run.
     """
     try:
-        if should_autoload():
-            register()
+        register_if_enabled()
     except Exception:
         logging.getLogger(__name__).warning("cannot register HPU with Lightning", exc_info=True)
 
 
-def should_autoload() -> bool:
-    """Return whether `autoload` registers: it is enabled and this machine may have a device or the simulator.
-
-    Takes microseconds and may report a device where there is none; use `hpu_core.is_available` for an exact answer.
-    """
-    return _hpu_core_probe.is_autoload_enabled() and _hpu_core_probe.maybe_has_hpu()
+def is_autoload_enabled() -> bool:
+    """Return whether implicit registration is allowed, that is HPU_CORE_AUTOLOAD is not "0"."""
+    return os.environ.get(AUTOLOAD) != "0"
 
 
 def register() -> None:
@@ -47,7 +48,7 @@ def register_if_enabled() -> None:
 
     For constructors of accelerators and strategies: Lightning would choose a CPU strategy for them.
     """
-    if _hpu_core_probe.is_autoload_enabled():
+    if is_autoload_enabled():
         register()
 
 
