@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from hpu_fsdp import HPUFSDPStrategy
 
@@ -72,3 +73,38 @@ def test_single_rank_does_not_shard(on_ranks: OnRanks) -> None:
 
     assert losses == pytest.approx(expected, abs=1e-6)
     assert strategy == "NO_SHARD"
+
+
+class _ManualClassifier(ImageClassifier):
+    """Classifier that steps by itself, and clears gradients before the backward pass or after the step."""
+
+    def __init__(self, *, clears_first: bool) -> None:
+        super().__init__()
+        self.automatic_optimization, self._clears_first = False, clears_first
+
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:  # type: ignore[override]
+        optimizer = self.optimizers()
+        loss = super().training_step(batch, index)
+        if self._clears_first:
+            optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        if not self._clears_first:
+            optimizer.zero_grad()
+
+
+def _train_manually() -> list[list[float]]:
+    losses = []
+    for units in (set(UNITS), None):
+        for sharding in ("FULL_SHARD", "SHARD_GRAD_OP"):
+            for clears_first in (True, False):
+                strategy = HPUFSDPStrategy(auto_wrap_policy=units, sharding_strategy=sharding)
+                module = _ManualClassifier(clears_first=clears_first)
+                losses.append(train(module, make_trainer(strategy=strategy)))
+    return losses
+
+
+def test_manual_optimization_trains_like_one_device(on_ranks: OnRanks, expected: list[float]) -> None:
+    """Its backward pass runs inside of the forward pass of the sharded module."""
+    for losses in on_ranks(_train_manually)[0]:
+        assert losses == pytest.approx(expected, abs=1e-5)

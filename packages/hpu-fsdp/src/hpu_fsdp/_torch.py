@@ -11,7 +11,13 @@ from typing import Any, Final
 
 import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor as ShardedTensor  # noqa: PLC0414 - re-exported.
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_sharded_data_parallel
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    ShardingStrategy,
+    _runtime_utils,
+    fully_sharded_data_parallel,
+)
+from torch.distributed.fsdp._common_utils import HandleTrainingState, TrainingState
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import Module
 from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
@@ -48,6 +54,22 @@ def drop_stale_gradients(module: Module) -> None:
         handle: Any = part._handle  # noqa: SLF001 - torch has no public name for it.
         if handle is not None and part.sharding_strategy.name in _UNSHARDED_AFTER_FORWARD:
             handle._reset_flat_param_grad_info_if_needed()  # noqa: SLF001 - as above.
+
+
+def watch_loss(module: Module, loss: torch.Tensor) -> None:
+    """Have torch begin and end a backward pass that runs inside of the root's forward pass, as manual optimization does.
+
+    torch does so by hooks on the outputs of the forward pass, which does not have any yet. Without this, torch 2.3 to
+    2.13 add the gradients of all steps.
+    """
+    if not isinstance(module, FullyShardedDataParallel) or module.training_state is TrainingState.IDLE:
+        return
+    # As torch does at the end of a forward pass.
+    handle: Any = module._handle  # noqa: SLF001 - as above.
+    _runtime_utils._register_pre_backward_hooks(module, module, loss, handle)  # noqa: SLF001 - as above.
+    module.training_state = TrainingState.IDLE
+    if handle is not None:
+        handle._training_state = HandleTrainingState.IDLE  # noqa: SLF001 - as above.
 
 
 def reject_double_backward(module: Module) -> None:

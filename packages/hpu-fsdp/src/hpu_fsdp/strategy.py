@@ -150,9 +150,10 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         return _setup.wrapping(self)
 
     def pre_backward(self, closure_loss: "Tensor") -> None:
-        """Drop gradients that the optimizer has cleared since the forward pass."""
+        """Drop gradients that the optimizer has cleared since the forward pass, and prepare manual optimization."""
         super().pre_backward(closure_loss)
         if self.model is not None:
+            _torch.watch_loss(self.model, closure_loss)
             _torch.drop_stale_gradients(self.model)
 
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
