@@ -57,7 +57,7 @@ def drop_stale_gradients(module: Module) -> None:
 
 
 def watch_loss(module: Module, loss: torch.Tensor) -> None:
-    """Have torch begin and end a backward pass that runs inside of the root's forward pass, as manual optimization does.
+    """Have torch begin and end a backward pass inside of the root's forward pass, where manual optimization has it.
 
     torch does so by hooks on the outputs of the forward pass, which does not have any yet. Without this, torch 2.3 to
     2.13 add the gradients of all steps.

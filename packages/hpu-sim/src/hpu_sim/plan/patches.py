@@ -7,6 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors, float8
+from hpu_sim.plan.attributes import replace
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import attention, torch_tools
 
@@ -58,13 +59,6 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
         finally:
             if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
-
-
-def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
-    """Set an attribute until a stack is closed."""
-    # A static method of a class is restored as one.
-    stack.callback(setattr, owner, name, vars(owner).get(name, getattr(owner, name)))
-    setattr(owner, name, value)
 
 
 def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRecorder) -> None:
