@@ -26,6 +26,7 @@ class _InductorError(RuntimeError):
     ("error", "sentence"),
     [
         (AssertionError("Torch not compiled with CUDA enabled"), "pass `device=self.device`"),
+        (RuntimeError("Found no NVIDIA driver on your system."), "pass `device=self.device`"),
         (
             RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, hpu:0 and cpu!"

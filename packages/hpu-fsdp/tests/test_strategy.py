@@ -111,10 +111,11 @@ def test_class_whose_base_lightning_lacks_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_torch_has_the_private_names() -> None:
     """The handle of a sharded module, its method that drops gradients, and the hooks on outputs."""
+    from torch.distributed.fsdp import _runtime_utils
     from torch.distributed.fsdp._flat_param import FlatParamHandle
 
     assert callable(FlatParamHandle._reset_flat_param_grad_info_if_needed)
-    hooks = inspect.signature(_torch._runtime_utils._register_pre_backward_hooks)
+    hooks = inspect.signature(_runtime_utils._register_pre_backward_hooks)
     assert list(hooks.parameters) == ["state", "module", "outputs", "handle"]
     assert {name for name in _torch._UNSHARDED_AFTER_FORWARD if name in ShardingStrategy.__members__}
 

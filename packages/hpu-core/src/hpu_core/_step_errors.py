@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
+_NO_CUDA: Final = "there is no CUDA beside Gaudi: in place of `.cuda()` and 'cuda', pass `device=self.device`"
 # Parts of a message, and the sentence for it.
 _SENTENCES: Final[Mapping[str, str]] = {
-    "Torch not compiled with CUDA enabled": (
-        "there is no CUDA beside Gaudi: in place of `.cuda()` and 'cuda', pass `device=self.device`"
-    ),
+    "Torch not compiled with CUDA enabled": _NO_CUDA,
+    # pip's default torch for Linux is compiled with CUDA.
+    "Found no NVIDIA driver on your system": _NO_CUDA,
     "Expected all tensors to be on the same device": (
         "create the tensor with `device=self.device`, or register it as a buffer, which the strategy moves to hpu"
     ),

@@ -180,7 +180,9 @@ class Monitor:
             self.is_off, self._report.state = True, "off"
             warn_off(self.job.rank, error)
             with contextlib.suppress(Exception):
-                self.job.store(self.job.runs).set(_key(self.job.rank), self._report.to_json())
+                # Over the connection of earlier reports, behind which another could come first.
+                store = self._store or self.job.store(self.job.runs)
+                store.set(_key(self.job.rank), self._report.to_json())
 
     def _look(self, now: float) -> None:
         """Report what the host does, and what is seen of the processes around it."""
