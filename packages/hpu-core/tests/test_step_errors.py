@@ -39,7 +39,7 @@ class _InductorError(RuntimeError):
         (RuntimeError("expected scalar type BFloat16 but found Float"), "in `fp32_ops`"),
         (_InductorError(), '`backend="hpu_backend"'),
     ],
-    ids=["cuda", "devices", "sparse", "complex", "promoted", "scalar type", "inductor"],
+    ids=["cuda", "a build for CUDA", "devices", "sparse", "complex", "promoted", "scalar type", "inductor"],
 )
 def test_error_ends_with_what_to_write(error: Exception, sentence: str) -> None:
     text = str(error)
