@@ -148,3 +148,12 @@ def test_spawned_ranks_use_the_framework_of_the_program(monkeypatch: pytest.Monk
 
     assert launcher.launch(print) == frameworks.current().name
     assert frameworks.OVERRIDE not in os.environ
+
+
+def test_a_barrier_that_another_rank_does_not_enter_ends_the_job(run: Run) -> None:
+    """Asynchronously, the host of the other rank ends its program, whose exit the bridge's barrier would take for it."""
+    done = run("fabric.py", "popen", "apart", HPU_SIM_ASYNC="1")
+
+    assert (done.code, done.leaked_pids) == (1, ())
+    assert has_rank_error(done.output, 1, "has ended its program; rank 0"), done.output
+    assert "passed the barrier" not in done.output

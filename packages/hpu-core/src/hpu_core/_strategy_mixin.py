@@ -18,6 +18,7 @@ from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
 from hpu_core.distributed.environment import validate_environment
 from hpu_core.distributed.launcher import LAUNCHED
 from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
+from hpu_core.distributed.progress import BARRIER
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins import CheckpointIO
@@ -295,7 +296,7 @@ class HPUStrategyMixin(_Strategy):
         """
         is_last = self.saves_alone and name == _LAST_BARRIER and self.process_groups.error is not None
         if self.process_groups.is_joined and not is_last:
-            with self.process_groups.wait("barrier"):
+            with self.process_groups.wait(BARRIER):
                 collectives.barrier(self.process_groups.check)
 
     def reduce_over_ranks(self, tensor: Any, group: Any | None = None, reduce_op: Any = "mean") -> Any:

@@ -15,11 +15,12 @@ from unittest import mock
 
 import pytest
 
+from hpu_core import bridge
 from hpu_core.distributed import _torch_2_0, rendezvous
 from hpu_core.distributed import monitor as module
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.monitor import Monitor
-from hpu_core.distributed.progress import Progress
+from hpu_core.distributed.progress import END_OF_PROGRAM, Progress
 from hpu_core.distributed.verdict import Report, Verdict
 from hpu_testing import free_port
 
@@ -271,6 +272,33 @@ def test_a_rank_leaves_at_the_end_of_its_program(start: Callable[..., Monitor]) 
 
     report = _read(monitor, 1)
     assert (report.state, report.error) == ("left", None)
+
+
+def test_a_rank_leaves_once_its_device_has_finished(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+    """The bridge's exit would meet a barrier of another rank, which then goes on."""
+    monitor, seen = start(1), []
+
+    def synchronize(check: Callable[[], None]) -> None:
+        monitor._beat()
+        seen.append(_read(monitor, 1))
+
+    monkeypatch.setattr(bridge, "is_open", lambda: True)
+    monkeypatch.setattr(bridge, "synchronize", synchronize)
+    monitor._at_exit()
+
+    assert [(report.state, report.wait) for report in seen] == [("training", END_OF_PROGRAM)]
+    assert _read(monitor, 1).state == "left"
+
+
+def test_an_error_of_the_device_after_the_program_is_published(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+    monitor = start(1)
+    monkeypatch.setattr(bridge, "is_open", lambda: True)
+    monkeypatch.setattr(bridge, "synchronize", mock.Mock(side_effect=RuntimeError("graph launch failed")))
+    monkeypatch.setattr(monitor, "is_off", True)  # It waits for no verdict.
+    monkeypatch.setattr(monitor, "_beat", mock.Mock())
+    monitor._at_exit()
+
+    assert monitor._report.error == "RuntimeError: graph launch failed"
 
 
 def test_an_error_that_ends_a_program_of_fabric_is_published(

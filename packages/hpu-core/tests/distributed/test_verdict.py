@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from hpu_core.distributed.progress import END_OF_EPOCH
+from hpu_core.distributed.progress import BARRIER, END_OF_EPOCH, END_OF_PROGRAM
 from hpu_core.distributed.verdict import Report, Verdict, doubt, find_verdict
 
 LIMIT, MOMENT = 100.0, 3.0
 STEP: dict[str, Any] = {"in_step": True, "scope": "backward"}
-BARRIER: dict[str, Any] = {"wait": "barrier", "waits": 4}
+IN_BARRIER: dict[str, Any] = {"wait": BARRIER, "waits": 4}
+ENDED: dict[str, Any] = {"wait": END_OF_PROGRAM, "still": 5.0}
 
 
 def _name(rank: int) -> str:
@@ -32,8 +33,8 @@ def _find(*ranks: Report) -> Verdict | None:
         [_rank(0, **STEP), _rank(1, **STEP)],
         [_rank(0, **STEP), _rank(1, in_step=True, scope="training step")],
         [_rank(0, **STEP), _rank(1, in_step=True)],
-        [_rank(0, **BARRIER), _rank(1)],
-        [_rank(0, **BARRIER), _rank(1, **BARRIER)],
+        [_rank(0, **IN_BARRIER), _rank(1)],
+        [_rank(0, **IN_BARRIER), _rank(1, **IN_BARRIER)],
         [_rank(0), _rank(1)],
         [_rank(0, **STEP), _rank(1, still=LIMIT - 1)],
         [_rank(0, still=1.0, **STEP), _rank(1)],
@@ -52,6 +53,9 @@ def _find(*ranks: Report) -> Verdict | None:
         [_rank(0, 11, wait=END_OF_EPOCH), _rank(1, wait=END_OF_EPOCH)],
         [_rank(0, in_step=True), _rank(1, 11, wait=END_OF_EPOCH)],
         [_rank(0, wait="barrier"), _rank(1, wait="broadcast")],
+        [_rank(0, wait=BARRIER, still=4.0, silent=2.0), _rank(1, **ENDED)],
+        [_rank(0, wait=BARRIER, still=2.0), _rank(1, **ENDED)],
+        [_rank(0, wait="all-gather"), _rank(1, **ENDED)],
     ],
     ids=[
         "all compile in one step",
@@ -77,6 +81,9 @@ def _find(*ranks: Report) -> Verdict | None:
         "all end an epoch with different numbers of steps",
         "different numbers of batches, and equal steps",
         "calls of different names",
+        "all have passed the last barrier since one reported, and one's device works on",
+        "one came to the last barrier a moment ago",
+        "all wait for a device",
     ],
 )
 def test_a_healthy_job_is_not_ended(ranks: list[Report]) -> None:
@@ -98,10 +105,14 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_LEFT}; {_name(0)} waits for it during backward",
         ),
         ([_rank(0, 12, still=4.0), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it"),
-        ([_rank(0, still=4.0, **BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
+        ([_rank(0, still=4.0, **IN_BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
         (
             [_rank(0, still=4.0, wait=END_OF_EPOCH, waits=4), _rank(1, state="left")],
             f"{_LEFT}; {_name(0)} waits for it during {END_OF_EPOCH}",
+        ),
+        (
+            [_rank(0, wait=BARRIER, still=4.0, silent=1.0), _rank(1, **ENDED)],
+            f"has ended its program; {_name(0)} waits for it during barrier",
         ),
         (
             [_rank(0, still=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, still=4.0)],
@@ -113,7 +124,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         ),
         ([_rank(0, 12), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, 12, silent=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
-        ([_rank(0, **STEP), _rank(1, **BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
+        ([_rank(0, **STEP), _rank(1, **IN_BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
         ([_rank(0, 11), _rank(1, 9), _rank(2, 10)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, 40, wait=END_OF_EPOCH), _rank(1)], f"{_STILL}; {_name(0)} waits for it during {END_OF_EPOCH}"),
         (
@@ -137,6 +148,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         "left, and the host of the other ran ahead",
         "left before a barrier",
         "left before the end of an epoch",
+        "ended its program with a collective that the other has not entered",
         "fewer batches",
         "hangs before a step that the other has entered",
         "hangs, and the hosts of the others ran ahead",
@@ -154,7 +166,7 @@ def test_a_failed_rank_is_named(ranks: list[Report], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **BARRIER), _rank(1)]], ids=["one step", "a barrier"]
+    "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **IN_BARRIER), _rank(1)]], ids=["one step", "a barrier"]
 )
 def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> None:
     ranks[1].line = "train.py:7 in load"

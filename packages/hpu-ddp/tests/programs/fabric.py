@@ -1,4 +1,4 @@
-"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail | terminated]`."""
+"""Training of a layer on two devices with Fabric: `fabric.py START_METHOD [fail | terminated | apart]`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def main() -> None:
     if sys.argv[1] == "popen":
         fabric.launch()
         train(fabric)
+        if "apart" in sys.argv and fabric.global_rank == 0:
+            fabric.barrier()
+            os.write(1, b"passed the barrier\n")
+        elif "apart" in sys.argv:
+            fabric.all_reduce(torch.ones(1, device=fabric.device))
     else:
         fabric.launch(train)
 

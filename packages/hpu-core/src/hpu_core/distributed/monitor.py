@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from hpu_core import bridge
 from hpu_core.distributed import _torch_2_0, progress, rendezvous, verdict
 from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, print_line
 from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
@@ -111,13 +112,15 @@ class Monitor:
         self._finalizer.cancel()
 
     def _at_exit(self) -> None:
-        error, start = getattr(sys, "last_value", None), time.monotonic()
+        start = time.monotonic()
         if os.getpid() != self._pid:
             return
-        if not self._is_closed and isinstance(error, BaseException):
+        if not self._is_closed:
             # Fabric has no hook for exceptions.
+            error = getattr(sys, "last_value", None) or self._finish_device()
             try:
-                self.fail(error)
+                if isinstance(error, BaseException):
+                    self.fail(error)
             except RankFailedError as failure:
                 print_line(f"[rank {self.job.rank}] aborting: {failure}")
         self.close()
@@ -131,6 +134,21 @@ class Monitor:
             # At exit the bridge waits for dead peers. This timer does not need Python's lock.
             devnull = os.open(os.devnull, os.O_WRONLY)
             faulthandler.dump_traceback_later(2 * self._exit_period, exit=True, file=devnull)
+
+    def _finish_device(self) -> Exception | None:
+        """Wait for the device, and return its error, if any.
+
+        The bridge's exit would meet another rank's barrier, and then wait for a collective that this one misses.
+        """
+        if not bridge.is_open():
+            return None
+        self._host.wait, self._host.moves = progress.END_OF_PROGRAM, self._host.moves + 1
+        try:
+            # A verdict ends this process, which stands still.
+            bridge.synchronize(lambda: None)
+        except RuntimeError as error:
+            return error
+        return None
 
     def _is_needed(self, seconds: float, *, has_failed: bool) -> bool:
         """Return whether others need this process, some seconds after its end."""

@@ -14,6 +14,10 @@ from typing import Final
 
 END_OF_EPOCH: Final = "the end of an epoch"
 """Name of the wait in which the ranks end an epoch of training together."""
+BARRIER: Final = "barrier"
+"""Name of the wait in which the host of a rank waits for those of all others."""
+END_OF_PROGRAM: Final = "the end of its program"
+"""Name of the wait in which a rank that has ended its program waits for its device."""
 
 _LIBRARIES: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "pydevd", "_pydevd_bundle", "debugpy"})

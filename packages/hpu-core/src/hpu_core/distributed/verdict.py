@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from hpu_core.distributed.progress import END_OF_EPOCH
+from hpu_core.distributed.progress import BARRIER, END_OF_EPOCH, END_OF_PROGRAM
 
 _MAX_LINES = 8
 
@@ -101,7 +101,8 @@ def find_verdict(ranks: Sequence[Report], limit: float, moment: float) -> Verdic
         limit: Seconds without a sign of work after which a rank hangs.
         moment: Seconds after which a rank waits in vain for one that has left.
     """
-    return _failed(ranks) or _missed(ranks, moment) or _stalled([each for each in ranks if each.is_active], limit)
+    active = [each for each in ranks if each.is_active]
+    return _failed(ranks) or _missed(ranks, moment) or _ended(active, moment) or _stalled(active, limit)
 
 
 def doubt(ranks: Sequence[Report], limit: float) -> str | None:
@@ -134,6 +135,17 @@ def _missed(ranks: Sequence[Report], moment: float) -> Verdict | None:
             # Ranks that end an epoch with different numbers of steps end it together.
             if each.needs(gone) and (has_left or each.wait != END_OF_EPOCH):
                 return Verdict(f"{gone.name} {cause}; {each.name} waits for it{each.where}", gone.rank)
+    return None
+
+
+def _ended(active: Sequence[Report], moment: float) -> Verdict | None:
+    """Return the failure of a rank that has ended its program while another one stands in a barrier."""
+    standing = [each for each in active if each.wait == BARRIER and each.still > moment]
+    for gone in active:
+        for each in standing if gone.wait == END_OF_PROGRAM else ():
+            # All pass a barrier at once: one that was in it a moment after the end of the other's program stays there.
+            if gone.still + gone.silent > each.silent + moment:
+                return Verdict(f"{gone.name} has ended its program; {each.name} waits for it{each.where}", gone.rank)
     return None
 
 
