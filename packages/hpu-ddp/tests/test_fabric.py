@@ -151,7 +151,7 @@ def test_spawned_ranks_use_the_framework_of_the_program(monkeypatch: pytest.Monk
 
 
 def test_a_barrier_that_another_rank_does_not_enter_ends_the_job(run: Run) -> None:
-    """Asynchronously, the host of the other rank ends its program, whose exit the bridge's barrier would take for it."""
+    """Asynchronously, the other rank ends its program, whose exit the bridge's barrier would take for it."""
     done = run("fabric.py", "popen", "apart", HPU_SIM_ASYNC="1")
 
     assert (done.code, done.leaked_pids) == (1, ())

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from hpu_core.distributed.progress import BARRIER, END_OF_EPOCH, END_OF_PROGRAM
+from hpu_core.distributed.progress import END_OF_EPOCH, END_OF_PROGRAM
 from hpu_core.distributed.verdict import Report, Verdict, doubt, find_verdict
 
 LIMIT, MOMENT = 100.0, 3.0
 STEP: dict[str, Any] = {"in_step": True, "scope": "backward"}
-IN_BARRIER: dict[str, Any] = {"wait": BARRIER, "waits": 4}
+BARRIER: dict[str, Any] = {"wait": "barrier", "waits": 4}
 ENDED: dict[str, Any] = {"wait": END_OF_PROGRAM, "still": 5.0}
 
 
@@ -33,8 +33,8 @@ def _find(*ranks: Report) -> Verdict | None:
         [_rank(0, **STEP), _rank(1, **STEP)],
         [_rank(0, **STEP), _rank(1, in_step=True, scope="training step")],
         [_rank(0, **STEP), _rank(1, in_step=True)],
-        [_rank(0, **IN_BARRIER), _rank(1)],
-        [_rank(0, **IN_BARRIER), _rank(1, **IN_BARRIER)],
+        [_rank(0, **BARRIER), _rank(1)],
+        [_rank(0, **BARRIER), _rank(1, **BARRIER)],
         [_rank(0), _rank(1)],
         [_rank(0, **STEP), _rank(1, still=LIMIT - 1)],
         [_rank(0, still=1.0, **STEP), _rank(1)],
@@ -53,8 +53,8 @@ def _find(*ranks: Report) -> Verdict | None:
         [_rank(0, 11, wait=END_OF_EPOCH), _rank(1, wait=END_OF_EPOCH)],
         [_rank(0, in_step=True), _rank(1, 11, wait=END_OF_EPOCH)],
         [_rank(0, wait="barrier"), _rank(1, wait="broadcast")],
-        [_rank(0, wait=BARRIER, still=4.0, silent=2.0), _rank(1, **ENDED)],
-        [_rank(0, wait=BARRIER, still=2.0), _rank(1, **ENDED)],
+        [_rank(0, wait="barrier", still=4.0, silent=2.0), _rank(1, **ENDED)],
+        [_rank(0, wait="barrier", still=2.0), _rank(1, **ENDED)],
         [_rank(0, wait="all-gather"), _rank(1, **ENDED)],
     ],
     ids=[
@@ -105,13 +105,13 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_LEFT}; {_name(0)} waits for it during backward",
         ),
         ([_rank(0, 12, still=4.0), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it"),
-        ([_rank(0, still=4.0, **IN_BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
+        ([_rank(0, still=4.0, **BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
         (
             [_rank(0, still=4.0, wait=END_OF_EPOCH, waits=4), _rank(1, state="left")],
             f"{_LEFT}; {_name(0)} waits for it during {END_OF_EPOCH}",
         ),
         (
-            [_rank(0, wait=BARRIER, still=4.0, silent=1.0), _rank(1, **ENDED)],
+            [_rank(0, wait="barrier", still=4.0, silent=1.0), _rank(1, **ENDED)],
             f"has ended its program; {_name(0)} waits for it during barrier",
         ),
         (
@@ -124,7 +124,7 @@ _LEFT = "left the job (its data may have ended earlier)"
         ),
         ([_rank(0, 12), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, 12, silent=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
-        ([_rank(0, **STEP), _rank(1, **IN_BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
+        ([_rank(0, **STEP), _rank(1, **BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
         ([_rank(0, 11), _rank(1, 9), _rank(2, 10)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, 40, wait=END_OF_EPOCH), _rank(1)], f"{_STILL}; {_name(0)} waits for it during {END_OF_EPOCH}"),
         (
@@ -166,7 +166,7 @@ def test_a_failed_rank_is_named(ranks: list[Report], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **IN_BARRIER), _rank(1)]], ids=["one step", "a barrier"]
+    "ranks", [[_rank(0, **STEP), _rank(1, **STEP)], [_rank(0, **BARRIER), _rank(1)]], ids=["one step", "a barrier"]
 )
 def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> None:
     ranks[1].line = "train.py:7 in load"
