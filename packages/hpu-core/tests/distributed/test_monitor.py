@@ -318,3 +318,49 @@ def test_an_exit_after_a_failure_is_limited(start: Callable[..., Monitor]) -> No
     monitor._at_exit()
 
     faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A mock.
+
+
+@pytest.mark.parametrize(("state", "is_killed"), [("ended", False), ("left", True)])
+def test_a_launched_rank_that_has_not_ended_is_killed_at_exit(
+    state: str, is_killed: bool, start: Callable[..., Monitor]
+) -> None:
+    """At exit the bridge of one that has waits for this rank."""
+    monitor = start(seconds=1.2)
+    monitor._set_verdict(KILLED, 0.0)
+    LAUNCHED[1] = launched_process()
+    _send(monitor.job, 1, beat=2, state=state)
+    monitor._at_exit()
+
+    assert LAUNCHED[1].kill.called is is_killed
+
+
+def test_a_rank_exits_after_the_program_that_launched_it(
+    start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That program may handle the error and go on; the timer would end the wait of the bridge for it."""
+    monitor = start(1)
+    monitor._report.error = "KeyError: 'a missing column'"
+    _send(monitor.job, 0, beat=2, state="left")
+    monitor.close()
+    states = ["left", "ended"]
+
+    def sleep(_: float) -> None:
+        _send(monitor.job, 0, beat=5 - len(states), state=states.pop(0))
+
+    monkeypatch.setattr(module, "launcher_pid", os.getppid)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monitor._at_exit()
+
+    assert (states, _read(monitor, 1).state) == ([], "ended")
+    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A mock.
+
+
+def test_a_rank_that_has_failed_remembers_it_until_its_exit(start: Callable[..., Monitor]) -> None:
+    """It may leave before it has read the verdict."""
+    monitor = start(1)
+    monitor._report.error = "KeyError: 'a missing column'"
+    with mock.patch.object(Monitor, "forget") as forget:
+        monitor.close()
+
+    assert monitor.verdict is None
+    forget.assert_not_called()

@@ -103,7 +103,7 @@ class Monitor:
         self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join(self._exit_period)
-        if self.verdict is None and not self.job.hosts_store:
+        if self.verdict is None and self._report.error is None and not self.job.hosts_store:
             self.forget()
 
     def forget(self) -> None:
@@ -124,13 +124,17 @@ class Monitor:
             except RankFailedError as failure:
                 print_line(f"[rank {self.job.rank}] aborting: {failure}")
         self.close()
-        has_failed = self.verdict is not None or self._report.error is not None
-        while self._is_needed(time.monotonic() - start, has_failed=has_failed):
+        is_judged = self.verdict is not None
+        if has_failed := is_judged or self._report.error is not None:
+            self._report.state = "ended"
+            self._beat()
+        while self._is_needed(time.monotonic() - start, has_failed=has_failed, is_judged=is_judged):
             time.sleep(self.interval / 5)
             self._beat()
         if has_failed:
-            for process in LAUNCHED.values():
-                process.kill()
+            for rank, process in LAUNCHED.items():
+                if self._ranks[rank].state != "ended":
+                    process.kill()
             # At exit the bridge waits for dead peers. This timer does not need Python's lock.
             devnull = os.open(os.devnull, os.O_WRONLY)
             faulthandler.dump_traceback_later(2 * self._exit_period, exit=True, file=devnull)
@@ -150,7 +154,7 @@ class Monitor:
             return error
         return None
 
-    def _is_needed(self, seconds: float, *, has_failed: bool) -> bool:
+    def _is_needed(self, seconds: float, *, has_failed: bool, is_judged: bool) -> bool:
         """Return whether others need this process, some seconds after its end."""
         if self.is_off or seconds > 3 * self._exit_period:
             return False
@@ -158,7 +162,16 @@ class Monitor:
         is_read = seconds > (2 if has_failed else 6) * self.interval
         if self.job.hosts_store and not is_read and any(rank.is_active for rank in self._ranks):
             return True
-        return has_failed and any(rank in LAUNCHED or self._is_training(rank) for rank in self._around())
+        return has_failed and any(self._awaits(rank, is_judged=is_judged) for rank in self._around())
+
+    def _awaits(self, rank: int, *, is_judged: bool) -> bool:
+        """Return whether this process ends after the program of a rank around it, which may go on after the error."""
+        state = self._ranks[rank].state
+        if rank in LAUNCHED:
+            # The bridge may wait there for this process; otherwise, it exits now.
+            return state != "ended" or time.monotonic() - self._seen[rank] < self._exit_period
+        # One that does not know of the error may be in a collective until this process ends.
+        return state == "left" or (state == "training" and is_judged)
 
     def _watch(self) -> None:
         with self._guarded():

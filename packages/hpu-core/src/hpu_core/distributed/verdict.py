@@ -34,7 +34,8 @@ class Report:
         name: What messages call the rank: "rank 3 (pid 4711 on node-1)".
         host: The first rank of its machine: machines may have one name.
         beat: Number of its reports so far; 0 before its training begins.
-        state: "training", "left", or "off" where failure detection has failed.
+        state: "training", "left", "ended" at the end of a program whose training has failed, or "off" where failure
+            detection has failed.
         error: The error with which it has left, in words.
         line: The program's line where its host is, once that stands still.
         still: Seconds for which its host has shown no sign of work.
@@ -129,7 +130,7 @@ def _missed(ranks: Sequence[Report], moment: float) -> Verdict | None:
     """Return the failure of a rank that has left, or ended its epoch, while another stands where it does not come."""
     standing = [each for each in ranks if each.is_active and each.still + each.silent > moment]
     for gone in ranks:
-        has_left, ends_epoch = gone.state == "left", gone.is_active and gone.wait == END_OF_EPOCH
+        has_left, ends_epoch = gone.state in {"left", "ended"}, gone.is_active and gone.wait == END_OF_EPOCH
         cause = "left the job (its data may have ended earlier)" if has_left else "had fewer batches in this epoch"
         for each in standing if has_left or ends_epoch else ():
             # Ranks that end an epoch with different numbers of steps end it together.
