@@ -93,17 +93,25 @@ def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_val
     assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool) -> None:
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("fused", [False, True], ids=["torch", "fused"])
+def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool, compiled: bool) -> None:
+    from habana_frameworks.torch.dynamo.compile_backend.backends import hpu_backend
     from habana_frameworks.torch.hpex.kernels import FusedSDPA
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
     model = nn.Linear(8, 8).to("hpu")
     optimizer = (FusedAdamW if fused else torch.optim.AdamW)(model.parameters(), lr=0.1)
+
+    def attend(inputs: torch.Tensor) -> torch.Tensor:
+        query = model(inputs)
+        function = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
+        result: torch.Tensor = function(query, query, query)
+        return result.sum()
+
+    forward = torch.compile(attend, backend=hpu_backend) if compiled else attend
     for _ in range(4):
-        query = model(torch.ones(1, 1, 4, 8, device="hpu"))
-        attend = FusedSDPA.apply if fused else nn.functional.scaled_dot_product_attention
-        attend(query, query, query).sum().backward()
+        forward(torch.ones(1, 1, 4, 8, device="hpu")).backward()
         optimizer.step()
 
     (step,) = clock.recording.steps
@@ -111,6 +119,24 @@ def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool
         set() if fused else {"FusedSDPA", "FusedAdamW"}
     )
     assert any("scaled_dot_product" in each.name for each in step.operations) is fused
+
+
+def test_an_optimizer_that_another_one_steps_for_is_not_noted(clock: StepClock) -> None:
+    """So do hpu-kernels, from a hook."""
+    from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+
+    model = nn.Linear(8, 8).to("hpu")
+    optimizer, fused = torch.optim.AdamW(model.parameters()), FusedAdamW(model.parameters())
+
+    def step(*_: object) -> None:
+        fused.step()
+        optimizer.zero_grad()
+
+    optimizer.register_step_pre_hook(step)
+    model(torch.ones(4, 8, device="hpu")).sum().backward()
+    optimizer.step()
+
+    assert clock.notes == set()
 
 
 def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -> None:

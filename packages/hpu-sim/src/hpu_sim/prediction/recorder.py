@@ -55,6 +55,8 @@ class Recorder:
         self._attention = attention.Decomposition()
         self._newest = 0
         self._optimizers = 0
+        # The last one that has begun a step: one that another steps by, as hpu-kernels does, is within that one's.
+        self._begun: torch.optim.Optimizer | None = None
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
@@ -135,12 +137,14 @@ class Recorder:
 
     def _on_optimizer(self, kind: str, optimizer: torch.optim.Optimizer) -> None:
         if kind == "optimizer_begin":
+            self._begun = optimizer
             self.before_optimizer(optimizer)
         self._optimizers += 1 if kind in {"optimizer_begin", "closure_end"} else -1
         if kind == "closure_end":
             self.before_optimizer(optimizer)
         elif kind == "optimizer_end":
-            self.notes |= {_ADAMW} if type(optimizer) is torch.optim.AdamW else set()
+            is_torchs = self._begun is optimizer and type(optimizer) is torch.optim.AdamW
+            self.notes |= {_ADAMW} if is_torchs else set()
             self.after_optimizer(optimizer)
 
     def record_operation(self, function: Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:

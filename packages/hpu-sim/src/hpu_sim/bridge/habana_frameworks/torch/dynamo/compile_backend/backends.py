@@ -32,6 +32,8 @@ def _compile_graph(
     with frames.attributed_to(caller):
         graph = _partition(graph)
         num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
+        for _, partition in graph.named_children():
+            partitioner.keep_fused_attention(partition)
         emit(Event("compiled_graph", part, f"{num_partitions} recipe{'' if num_partitions == 1 else 's'}"))
     recipes = Recipes(examples, is_static=is_static)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from habana_frameworks.torch.dynamo.compile_backend.shared_layer import is_eager
 from hpu_sim.common import frames
+from hpu_sim.device.events import one_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -32,6 +33,22 @@ def partition(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     partitioner = CapabilityBasedPartitioner(graph, Compiled(), allows_single_node_partition=True)
     partitioned: torch.fx.GraphModule = partitioner.fuse_partitions(partitioner.propose_partitions())
     return partitioned
+
+
+def keep_fused_attention(graph: torch.fx.GraphModule) -> None:
+    """Have the attention that FusedSDPA has traced run as one kernel; torch's has the same operator."""
+    from habana_frameworks.torch.hpex.kernels import attention
+
+    for node in graph.graph.nodes:
+        files = {file for file, _ in _FRAME.findall(node.meta.get("stack_trace") or "")}
+        if "scaled_dot_product" in str(node.target) and attention.__file__ in files:
+            node.args, node.target = (node.target, *node.args), _run_as_one_kernel
+    graph.recompile()
+
+
+def _run_as_one_kernel(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with one_kernel():
+        return function(*args, **kwargs)
 
 
 def eager_nodes(partitioned: torch.fx.GraphModule) -> list[torch.fx.Node]:
