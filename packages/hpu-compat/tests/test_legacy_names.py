@@ -32,18 +32,24 @@ _DOCUMENTED = [
 ]
 
 
-# With `monkeypatch`, whose changes are undone after this fixture's.
-@pytest.fixture(autouse=True)
-def lightning(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the unpatched Lightning; restore the previous state afterwards."""
-    del monkeypatch
-    module = importlib.import_module(_ROOT)
+@pytest.fixture
+def hooks() -> Iterator[None]:
+    """Remove the hooks, which the first import of torch installs, for a test."""
+    importlib.import_module(_ROOT)
     installed = [hook for hook in (_legacy_names.hook, _finder.finder) if hook.is_installed]
     hpu_compat.remove()
-    yield module
-    hpu_compat.remove()
+    yield
     for hook in installed:
         hook.install()
+
+
+# The changes of `monkeypatch` are undone after this fixture's, and before the hooks are installed again.
+@pytest.fixture(autouse=True)
+def lightning(hooks: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Return the unpatched Lightning."""
+    del monkeypatch
+    yield sys.modules[_ROOT]
+    hpu_compat.remove()
 
 
 def _state() -> dict[str, Any]:

@@ -309,8 +309,8 @@ def test_a_plan_may_follow_another() -> None:
     """Each opens its own device, as if it were the first in the process."""
 
     def program() -> None:
-        hpu_core = pytest.importorskip("hpu_core")
-        hpu_core.hccl.select_device(2, int(os.environ["LOCAL_RANK"]))
+        hccl = pytest.importorskip("hpu_core.hccl")
+        hccl.select_device(2, int(os.environ["LOCAL_RANK"]))
         with plan.step():
             torch.ones(2, device="hpu").relu()
 

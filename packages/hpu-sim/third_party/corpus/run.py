@@ -26,7 +26,6 @@ else:
     import tomli as tomllib
 
 from hpu_sim.common.formatting import format_bytes, format_range
-from hpu_sim.plan import Plan
 
 _FOLDER: Final = Path(__file__).parent
 # Processor time, which a busy machine does not change.
@@ -41,13 +40,13 @@ class Result:
 
     Attributes:
         title: Title of the program.
-        plan: Its plan; None if it could not be planned.
+        plan: Its plan as JSON; None if it could not be planned.
         message: Why not.
         seconds: Processor time.
     """
 
     title: str
-    plan: Plan | None
+    plan: dict[str, Any] | None
     message: str
     seconds: float
 
@@ -71,7 +70,7 @@ def make(entry: dict[str, Any]) -> Result:
         done = subprocess.run(
             command, cwd=folder, env=variables, preexec_fn=_limit, capture_output=True, text=True, check=False
         )
-        plan = Plan.from_dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        plan = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Result(entry["title"], plan, "" if plan is not None else _message(done.stderr), seconds)
@@ -112,10 +111,10 @@ processor time of the plan here, imports included.
 def _row(result: Result) -> str:
     if result.plan is None:
         return f"| {result.title} | - | not planned: {result.message} | - | {result.seconds:.0f} s |"
-    (each,) = result.plan.strategies
-    step = format_range(each.step.fast_seconds, each.step.slow_seconds)
-    cards = each.nodes * each.devices
-    return f"| {result.title} | {cards} | {format_bytes(each.memory.peak_bytes)} | {step} | {result.seconds:.0f} s |"
+    (each,) = result.plan["strategies"]
+    step = format_range(each["step"]["fast_seconds"], each["step"]["slow_seconds"])
+    cards, peak = each["nodes"] * each["devices"], format_bytes(each["memory"]["peak_bytes"])
+    return f"| {result.title} | {cards} | {peak} | {step} | {result.seconds:.0f} s |"
 
 
 def main() -> int:
