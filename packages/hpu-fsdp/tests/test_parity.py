@@ -108,3 +108,20 @@ def test_manual_optimization_trains_like_one_device(on_ranks: OnRanks, expected:
     """Its backward pass runs inside of the forward pass of the sharded module."""
     for losses in on_ranks(_train_manually)[0]:
         assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def _train_twice_with_batch_norm() -> list[float]:
+    module = ImageClassifier()
+    module.net = torch.nn.Sequential(module.net, torch.nn.BatchNorm1d(10))
+    for _ in range(2):
+        strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS))
+        losses = train(module, make_trainer(strategy=strategy, max_steps=3, sync_batchnorm=True))
+    return losses
+
+
+def test_synchronized_batch_norm_trains_again(on_ranks: OnRanks) -> None:
+    """Lightning would replace it by one without the sharded parameters."""
+    losses = on_ranks(_train_twice_with_batch_norm)[0]
+
+    assert len(losses) == 6
+    assert losses[-1] < losses[0]

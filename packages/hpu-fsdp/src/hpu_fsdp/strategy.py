@@ -1,6 +1,7 @@
 """FSDP strategy for the Trainer."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,10 +141,16 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
 
     def setup(self, trainer: "Trainer") -> None:
         """Move the module to the device, shard it, and set it up for training or evaluation."""
-        super().setup(trainer)
+        with self._layers_kept():
+            super().setup(trainer)
         if self.model is not None:
             _setup.share_attention(self, self.model)
         self.precision_plugin.root_module = self.model
+
+    def teardown(self) -> None:
+        """Leave the training; batch norms that `sync_batchnorm` has synchronized stay so in a sharded module."""
+        with self._layers_kept():
+            super().teardown()
 
     def model_sharded_context(self) -> AbstractContextManager[Any]:  # type: ignore[override] # Lightning decorates it.
         """Return a context in which torch's `wrap` shards modules, for `configure_model`."""
@@ -159,6 +166,17 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
     def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
         return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
+
+    @contextmanager
+    def _layers_kept(self) -> Iterator[None]:
+        """Return a context in which Lightning replaces no batch norm of a sharded module, which has its parameters."""
+        layer_sync, module = self._layer_sync, self.lightning_module
+        if module is not None and sharded_modules.find(module) is not None:
+            self._layer_sync = None
+        try:
+            yield
+        finally:
+            self._layer_sync = layer_sync
 
     def _setup_model(self, model: "Module") -> "Module":
         kept = sharded_modules.find(model)
