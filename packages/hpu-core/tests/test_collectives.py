@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import hpu_sim
 from hpu_core import bridge, collectives, initialize_hccl
+from hpu_testing import free_port
 
 # Not representable in float32, in which the bridge reduces integers.
 INEXACT = 2**24 + 1
@@ -23,14 +24,16 @@ OnRanks = Callable[..., list[Any]]
 @pytest.fixture(name="on_ranks")
 def _on_ranks(on_ranks: OnRanks) -> OnRanks:
     """Return a function that calls a function of this module on two ranks with a process group."""
-    on_ranks(_init_process_group)
+    on_ranks(_init_process_group, free_port())
     return on_ranks
 
 
-def _init_process_group() -> None:
+def _init_process_group(port: int) -> None:
     if not dist.is_initialized():
-        initialize_hccl(2, int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("hccl")
+        rank = int(os.environ["RANK"])
+        initialize_hccl(2, rank, int(os.environ["LOCAL_RANK"]))
+        # The store at MASTER_PORT may have served the strategies of other tests.
+        dist.init_process_group("hccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
 
 
 def _reduce(values: list[list[Any]], dtype: str, reduce_op: str) -> tuple[list[Any], str, bool]:
