@@ -84,7 +84,7 @@ class Owner(nn.Module):
             "function": lambda each: functional.scaled_dot_product_attention(each, each, each),
         }
         if use_reentrant is None:
-            return calls[way](inputs)  # type: ignore[no-any-return]
+            return calls[way](inputs)  # type: ignore[no-any-return] # A module returns Any.
         result: torch.Tensor = checkpoint(calls[way], inputs, use_reentrant=use_reentrant)
         return result
 

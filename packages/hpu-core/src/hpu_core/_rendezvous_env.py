@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_BRIDGE: Final = "habana_frameworks.torch"
+BRIDGE: Final = "habana_frameworks.torch"
+"""Package of the bridge."""
+
 _DEFAULTS: Final = {"MASTER_ADDR": "localhost", "MASTER_PORT": "12345"}
 # The bridge's import sets this variable as well.
 _MARKER: Final = "TORCHINDUCTOR_COMPILE_THREADS"
@@ -28,7 +30,7 @@ def clear() -> None:
         and _DEFAULTS.items() <= os.environ.items()
         and os.environ.keys().isdisjoint(_RANKS)
     )
-    is_loaded = sys.modules.get(_BRIDGE) is not None
+    is_loaded = sys.modules.get(BRIDGE) is not None
     for name, value in _DEFAULTS.items():
         if os.environ.get(name) == value and (is_of_parent or (is_loaded and name not in inherited)):
             del os.environ[name]

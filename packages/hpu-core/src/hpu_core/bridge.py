@@ -25,7 +25,7 @@ from hpu_core import _rendezvous_env
 if TYPE_CHECKING:
     import torch
 
-_BRIDGE: Final = "habana_frameworks.torch"
+_BRIDGE: Final = _rendezvous_env.BRIDGE
 
 PACKAGE: Final = "habana_frameworks"
 """Top-level package of the bridge, for code that classifies modules by name."""
