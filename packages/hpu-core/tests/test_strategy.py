@@ -205,12 +205,6 @@ def test_wrapper_keeps_its_plugin() -> None:
     assert used is wrapper
 
 
-def test_several_devices_raise_an_error() -> None:
-    """Lightning's own strategy would train on one of them without a warning."""
-    with pytest.raises(MisconfigurationException, match="trains on one card, and the Trainer was asked for 8"):
-        SingleHPUStrategy().parallel_devices = [torch.device("hpu")] * 8
-
-
 def test_repr_names_the_framework() -> None:
     """Lightning prints the repr when it rejects a strategy of the other framework."""
     assert repr(SingleHPUStrategy()).startswith(f"<SingleHPUStrategy of {_lightning.name} ")

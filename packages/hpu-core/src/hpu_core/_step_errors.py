@@ -14,7 +14,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "Expected all tensors to be on the same device": (
         "create the tensor with `device=self.device`, or register it as a buffer, which the strategy moves to hpu"
     ),
-    "SparseHPU": "a card has no sparse tensors: pass `sparse=False`, and use `Adam` instead of `SparseAdam`",
+    "Sparse": "a card has no sparse tensors: pass `sparse=False`, and use `Adam` instead of `SparseAdam`",
     "Complex datatype is not supported on HPU": (
         "a card has no complex types: compute with real and imaginary parts, for rotary embeddings with cos and sin"
     ),

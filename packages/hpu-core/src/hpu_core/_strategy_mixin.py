@@ -1,7 +1,7 @@
 """Part that all strategies share, the Trainer's and Fabric's, on one device and on several."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         _checkpoint_io: CheckpointIO | None
         _launcher: Any
         _start_method: Any
-        _parallel_devices: list[torch.device] | None
 
         # The two have different signatures.
         def _any(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -62,10 +61,6 @@ _SYNAPSE_TIMEOUT = 600.0
 _SYNAPSE_FACTOR = 2.0
 # Lightning's own, after the checkpoint that a callback of it saves while it ends a training that has failed.
 _LAST_BARRIER = "Trainer.save_checkpoint"
-
-
-class _AcceleratorError(MisconfigurationException, AssertionError):
-    """The accelerator is not an HPUAccelerator. `lightning-habana` raised an AssertionError."""
 
 
 class HPUStrategyMixin(_Strategy):
@@ -146,25 +141,6 @@ class HPUStrategyMixin(_Strategy):
         return device
 
     @property
-    def parallel_devices(self) -> list[torch.device] | None:
-        """One `torch.device("hpu")` per device of this machine.
-
-        Raises:
-            ValueError: On assigning, a device is not an HPU, or has an index other than 0.
-        """
-        return self._parallel_devices
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        try:
-            self._parallel_devices = None if devices is None else [validate_device(device) for device in devices]
-        except ValueError as error:
-            raise ValueError(
-                f"{type(self).__name__} trains on HPUs only: {error}. Pass `accelerator=hpu_core.HPUAccelerator()` as "
-                "well, and name cards with HABANA_VISIBLE_MODULES"
-            ) from error
-
-    @property
     def checkpoint_io(self) -> "CheckpointIO":
         """Plugin that writes and reads checkpoints; `HPUCheckpointIO` unless the user sets another one.
 
@@ -210,7 +186,7 @@ class HPUStrategyMixin(_Strategy):
     def check_accelerator(self) -> None:
         """Raise an error for another accelerator, such as the CPU's, which Lightning selects by default."""
         if not isinstance(self.accelerator, HPUAccelerator):
-            raise _AcceleratorError(
+            raise MisconfigurationException(
                 f"{type(self).__name__} needs an HPUAccelerator, got {type(self.accelerator).__name__}: pass "
                 "`accelerator=hpu_core.HPUAccelerator()` as well"
             )

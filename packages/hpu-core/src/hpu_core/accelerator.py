@@ -9,12 +9,7 @@ from hpu_core import bridge, discovery, frameworks, launcher_env, registration
 from hpu_core._lightning import Accelerator, MisconfigurationException
 
 if TYPE_CHECKING:
-    from lightning.fabric.accelerators.registry import _AcceleratorRegistry
     from lightning.fabric.utilities.types import _DEVICE
-
-
-class _NotAnHPUError(MisconfigurationException, ValueError):
-    """The strategy's device is not an HPU. Users of the Trainer and of Fabric catch different base classes."""
 
 
 class HPUAccelerator(Accelerator):
@@ -32,12 +27,12 @@ class HPUAccelerator(Accelerator):
         """Open the device for this process.
 
         Raises:
-            MisconfigurationException: `device` is not an HPU. The error is a ValueError, too.
+            MisconfigurationException: `device` is not an HPU.
             ModuleNotFoundError: The Gaudi bridge is not installed.
             RuntimeError: The device cannot be opened.
         """
         if device.type != "hpu":
-            raise _NotAnHPUError(
+            raise MisconfigurationException(
                 f"Device should be HPU, got {device} instead: pass `strategy=hpu_core.SingleHPUStrategy()` to the "
                 "Trainer"
             )
@@ -105,11 +100,6 @@ class HPUAccelerator(Accelerator):
     def is_lazy() -> bool:
         """Return `hpu_core.is_lazy`: whether the bridge is in lazy mode."""
         return bridge.is_lazy()
-
-    @classmethod
-    def register_accelerators(cls, accelerator_registry: "_AcceleratorRegistry") -> None:
-        """Register the accelerator as "hpu" with Lightning's registry, replacing that of Lightning 2.0."""
-        accelerator_registry.register(cls.name(), cls, description=cls.__name__, override=True)
 
     def __repr__(self) -> str:
         return frameworks.describe(self)

@@ -20,10 +20,6 @@ from hpu_core import bridge
 T = TypeVar("T")
 
 
-class _ReduceOpError(ValueError, TypeError):
-    """An unknown reduce operation. `lightning-habana` raised a TypeError."""
-
-
 # The second text is torch 2.7's.
 _BARRIER_WARNING: Final = (
     r"barrier\(\): using the device under current context|No device id is provided via `init_process_group` or `barrier"
@@ -58,7 +54,7 @@ def all_reduce(tensor: Tensor, group: Any | None, reduce_op: Any) -> Tensor:
         reduce_op: "mean", "sum", "min", "max" or "product", or the ReduceOp of that name; None is "sum".
 
     Raises:
-        ValueError: The tensor is on another device, or the operation is unknown; the latter is also a TypeError.
+        ValueError: The tensor is on another device, or the operation is unknown.
     """
     # hpu-doctor verify: collective-results
     operation = _operation(reduce_op)
@@ -132,7 +128,7 @@ def _operation(reduce_op: Any) -> str:
     for known, operation in _OPERATIONS.items():
         if known == name or reduce_op == operation:
             return known
-    raise _ReduceOpError(
+    raise ValueError(
         f"`reduce_op` must be {', '.join(map(repr, _OPERATIONS))} or the ReduceOp of that name, got {reduce_op!r}: "
         "HCCL has no other"
     )

@@ -10,7 +10,6 @@ import torch
 
 from hpu_core import _lightning_2_0, _rendezvous_env, frameworks
 from hpu_core._lightning import FabricSingleDeviceStrategy, FabricStrategy
-from hpu_core._model_checks import check_model
 from hpu_core._step_errors import explain_errors
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
@@ -62,14 +61,10 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
             yield
 
     def module_to_device(self, module: "Module") -> None:
-        """Move a module to the device. Fabric may do so on a single device before it is launched.
-
-        Raises:
-            ValueError: A parameter or buffer is complex, or an embedding's gradients are sparse; the message names it.
-        """
-        check_model(module)
+        """Move a module to the device. Fabric may do so on a single device before it is launched."""
         self.prepare_device()
-        super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
+        with explain_errors():
+            super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
         """Return Lightning's context that creates a module on the device, for `Fabric.init_module`."""
@@ -78,7 +73,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     def backward(self, tensor: "Tensor", module: "Module | None", *args: Any, **kwargs: Any) -> None:
         """Compute the gradients of a loss, then launch the graph of the forward and backward pass (lazy mode)."""
-        with self.process_groups.step("backward"):
+        with self.process_groups.step("backward"), explain_errors():
             super().backward(tensor, module, *args, **kwargs)
             self._mark_step_if_lazy()
 

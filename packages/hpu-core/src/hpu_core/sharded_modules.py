@@ -1,13 +1,18 @@
 """Modules that a strategy has sharded: their parameters stay parts, so they go on with the same strategy."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import nn
 
+from hpu_core._lightning import MisconfigurationException
+
 # In a module's `__dict__`, beside its parameters and submodules.
 _KEY: Final = "_hpu_sharding"
+
+# Callbacks of Lightning that read or replace whole parameters; a subclass is one as well.
+_NEED_WHOLE_PARAMETERS: Final = frozenset({"ModelPruning", "StochasticWeightAveraging", "WeightAveraging"})
 
 
 @dataclass(frozen=True)
@@ -49,4 +54,19 @@ def check(module: nn.Module, arguments: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"`{name}` must be {value!r}, with which this module was sharded, got {other!r}: use the same, or save "
                 "a checkpoint with the first Trainer and load it into a new module"
+            )
+
+
+def check_callbacks(callbacks: Iterable[object]) -> None:
+    """Check callbacks for those that need whole parameters, where each card has a part of them.
+
+    Raises:
+        MisconfigurationException: There is one; it would compute with one card's parts, silently where the shapes fit.
+    """
+    for callback in callbacks:
+        names = [base.__name__ for base in type(callback).__mro__ if base.__name__ in _NEED_WHOLE_PARAMETERS]
+        if names:
+            raise MisconfigurationException(
+                f"{type(callback).__name__} needs whole parameters, and this strategy shards them over the cards: use "
+                "`strategy='hpu_ddp'`, or DeepSpeed in stage 1 or 2, or leave the callback out"
             )

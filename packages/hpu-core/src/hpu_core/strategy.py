@@ -1,7 +1,7 @@
 """Base of the Trainer's strategies on HPU, and that for one device."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +9,11 @@ import torch
 
 from hpu_core import _rendezvous_env, casts, sharded_modules
 from hpu_core._lightning import (
-    MisconfigurationException,
     SingleDeviceStrategy,
     Strategy,
     load_late_loader_states,
     update_properties,
 )
-from hpu_core._model_checks import check_callbacks, check_model
 from hpu_core._step_errors import explain, explain_errors
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
@@ -68,15 +66,12 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """Set the module up.
 
         Raises:
-            ValueError: A parameter or buffer is complex, or an embedding's gradients are sparse; the message names it.
-                Or another strategy has sharded it.
+            ValueError: Another strategy has sharded it.
             MisconfigurationException: A callback needs whole parameters, and the strategy shards them.
         """
-        # Not when it is attached: `configure_model` follows that.
-        check_model(trainer.lightning_module, trains=trainer.training)
         sharded_modules.check(trainer.lightning_module, self.sharding_arguments)
         if self.shards_parameters and trainer.world_size > 1:
-            check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
+            sharded_modules.check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         with self.process_groups.step("setup"):
             super().setup(trainer)
         if self.process_groups.control_store is not None and trainer.training:
@@ -236,24 +231,6 @@ class SingleHPUStrategy(HPUStrategy, SingleDeviceStrategy):
         precision_plugin: "Precision | None" = None,
     ) -> None:
         super().__init__(validate_device(device), accelerator, checkpoint_io, precision_plugin)
-
-    @property
-    def parallel_devices(self) -> list[torch.device]:
-        """Always empty, so the Trainer assigns the requested devices; more than one raises an error.
-
-        Raises:
-            MisconfigurationException: On assigning, several devices. Lightning's own strategy would train on one of
-                them without a warning.
-        """
-        return []
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: Sequence[torch.device] | None) -> None:
-        if devices is not None and len(devices) > 1:
-            raise MisconfigurationException(
-                f"SingleHPUStrategy trains on one card, and the Trainer was asked for {len(devices)}: pass "
-                "`devices=1`, or a strategy for several cards"
-            )
 
 
 def _within(context: Callable[[], AbstractContextManager[Any]], function: Callable[[], Any]) -> Callable[[], Any]:

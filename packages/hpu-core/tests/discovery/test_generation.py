@@ -1,4 +1,4 @@
-"""Tests of reading the generation from names and ids."""
+"""Tests of reading the generation."""
 
 import pytest
 
@@ -31,26 +31,3 @@ from hpu_core.discovery import _generation
 )
 def test_device_type(device_type: str, expected: str | None) -> None:
     assert _generation.from_device_type(device_type) == expected
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        (0x1000, "GAUDI"),
-        (0x1010, "GAUDI"),
-        (0x1001, "GAUDI"),
-        (0x1DA31001, "GAUDI"),
-        (0x1011, "GAUDI"),
-        (0x1020, "GAUDI2"),
-        (0x1021, "GAUDI2"),
-        (0x1060, "GAUDI3"),
-        (0x1063, "GAUDI3"),
-        (0x1DA31020, "GAUDI2"),
-        (0x80861020, None),
-        (0x1040, None),
-        (0, None),
-    ],
-)
-def test_pci_id(number: int, expected: str | None) -> None:
-    """The id is valid alone and with Habana's vendor id, but not with that of another vendor."""
-    assert _generation.from_pci_id(number) == expected

@@ -55,14 +55,8 @@ def test_other_generations(find: Find, add_gaudi: Add, device: str, device_type:
     assert find().devices[0].generation == generation
 
 
-def test_unknown_device_type_falls_back_to_pci_id(find: Find, add_gaudi: Add) -> None:
-    add_gaudi(0, "0000:43:00.0", device_type="GAUDI NEXT", device="0x1021")
-
-    assert find().devices[0].generation == "GAUDI2"
-
-
 def test_unknown_generation(find: Find, add_gaudi: Add) -> None:
-    add_gaudi(0, "0000:43:00.0", device_type="GAUDI9", device="0x9999")
+    add_gaudi(0, "0000:43:00.0", device_type="GAUDI9")
     device = find().devices[0]
 
     assert (device.generation, device.memory_bytes) == (None, None)

@@ -1,6 +1,5 @@
 """Tests of the command `hpu-info`."""
 
-import json
 import os
 import subprocess
 import sys
@@ -30,7 +29,7 @@ On = Callable[..., _Result]
 
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> On:
-    """Run hpu-info on a machine: `on(make_system, "--json")`."""
+    """Run hpu-info on a machine: `on(make_system, "--version")`."""
 
     def run(collect: Callable[[], SystemInfo], *arguments: str) -> _Result:
         monkeypatch.setattr(info, "collect", collect)
@@ -44,12 +43,8 @@ def on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> O
 
 
 @pytest.mark.parametrize(("usable", "code"), [(8, 0), (0, 1), (None, 1)])
-@pytest.mark.parametrize("arguments", [(), ("--json",)])
-def test_exit_code(on: On, make_system: MakeSystem, arguments: tuple[str, ...], usable: int | None, code: int) -> None:
-    result = on(lambda: make_system(usable=usable), *arguments)
-
-    assert result.code == code
-    assert not arguments or json.loads(result.stdout)["usable_cards"] == usable
+def test_exit_code(on: On, make_system: MakeSystem, usable: int | None, code: int) -> None:
+    assert on(lambda: make_system(usable=usable)).code == code
 
 
 @pytest.mark.parametrize("option", ["--jsn", "--device=1", "extra"])
@@ -68,7 +63,7 @@ def test_internal_error_has_no_traceback(on: On) -> None:
     def fail() -> SystemInfo:
         raise KeyError("cards")
 
-    result = on(fail, "--json")
+    result = on(fail)
 
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr.startswith("hpu-info: internal error: KeyError: 'cards'.")
@@ -79,9 +74,9 @@ def test_output_of_libraries_goes_to_stderr(on: On, make_system: MakeSystem) -> 
         print("HABANA PT BRIDGE CONFIGURATION")  # noqa: T201 - as a library does.
         return make_system()
 
-    result = on(noisy, "--json")
+    result = on(noisy)
 
-    assert json.loads(result.stdout)["schema_version"] == 1
+    assert result.stdout.startswith("Gaudi cards: 8 found")
     assert result.stderr == "HABANA PT BRIDGE CONFIGURATION\n"
 
 
@@ -115,11 +110,12 @@ def broken_torch(tmp_path: Path) -> Path:
 
 
 def test_broken_torch(broken_torch: Path) -> None:
-    done = _run("--json", PYTHONPATH=os.pathsep.join([str(broken_torch), *sys.path]))
-    report = json.loads(done.stdout)
+    done = _run(PYTHONPATH=os.pathsep.join([str(broken_torch), *sys.path]))
 
     assert done.returncode == 1
-    assert report["torch"]["error"] == "RuntimeError: Failed to load the backend extension: broken"
+    assert "cannot be imported: RuntimeError: Failed to load the backend extension: broken" in " ".join(
+        done.stdout.split()
+    )
     assert "Traceback" not in done.stderr
 
 

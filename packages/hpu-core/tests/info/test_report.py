@@ -1,16 +1,14 @@
-"""Tests of the text and the JSON report."""
+"""Tests of the report."""
 
-import dataclasses
 import importlib.util
-import json
 import re
 from collections.abc import Callable
 
 import pytest
 
 from hpu_core.discovery import HPUDevice
-from hpu_core.info import BridgeInfo, LightningInfo, SystemInfo, report
-from hpu_core.info.report import to_json, to_text
+from hpu_core.info import BridgeInfo, LightningInfo, SystemInfo
+from hpu_core.info.report import to_text
 
 MakeSystem = Callable[..., SystemInfo]
 MakeCard = Callable[..., HPUDevice]
@@ -123,38 +121,3 @@ def test_missing_lightning_and_torch(make_system: MakeSystem) -> None:
     words = _words(_screen(make_system(torch=None, lightning=LightningInfo(error="pip install lightning"))))
 
     assert "torch not installed Lightning not installed" in words
-
-
-def test_docstring_lists_every_key(make_system: MakeSystem) -> None:
-    documented = {
-        key for line in (report.__doc__ or "").splitlines() for key in re.findall(r"`(\w+)`", line.partition(" | ")[0])
-    }
-    keys = set(to_json(make_system()))
-
-    assert documented == keys
-
-
-def test_report_is_json(make_system: MakeSystem, bare_system: SystemInfo, simulated_system: SystemInfo) -> None:
-    for machine in (make_system(), bare_system, simulated_system):
-        text = json.dumps(to_json(machine))
-
-        assert json.loads(text)["usable_cards"] == machine.usable
-
-
-def test_card_has_every_field(make_system: MakeSystem) -> None:
-    cards = to_json(make_system())["cards"]
-
-    assert [set(card) for card in cards] == [{field.name for field in dataclasses.fields(HPUDevice)}] * 8
-
-
-def test_simulated_machine_and_cards_are_marked(simulated_system: SystemInfo) -> None:
-    values = to_json(simulated_system)
-
-    assert values["simulated"] is True
-    assert all(card["simulated"] for card in values["cards"])
-
-
-def test_unknown_values_are_null(bare_system: SystemInfo) -> None:
-    values = to_json(bare_system)
-
-    assert (values["cards"], values["synapse"]) == ([], {"version": None, "source": None})

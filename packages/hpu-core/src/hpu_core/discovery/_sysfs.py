@@ -82,8 +82,7 @@ def _read_device(entry: Path, index: int, nodes: Path) -> HPUDevice:
         # In a real sysfs, the address is also the name that the link leads to. Path.resolve raises for a loop of links.
         pci_address=parse_pci_address(read_attribute(entry, "pci_addr"))
         or parse_pci_address(Path(os.path.realpath(entry / "device")).name),
-        generation=_generation.from_device_type(read_attribute(entry, "device_type"))
-        or _generation.from_pci_id(_read_hex(entry / "device" / "device") or 0),
+        generation=_generation.from_device_type(read_attribute(entry, "device_type")),
         status=status,
         driver_version=printable(read_attribute(entry, "driver_ver")) or None,
         source="sysfs",

@@ -6,8 +6,8 @@ import shutil
 import sys
 
 from hpu_core.__about__ import __version__
-from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS, mark_json, write_json
-from hpu_core.info.report import to_json, to_text
+from hpu_core.command_line import COULD_NOT_RUN, FOUND, SUCCESS
+from hpu_core.info.report import to_text
 from hpu_core.info.system import BridgeInfo, LightningInfo, SystemInfo, collect
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "SystemInfo",
     "collect",
     "main",
-    "to_json",
 ]
 
 
@@ -28,11 +27,8 @@ def main() -> None:
         epilog="It opens no card, so it can run during training. The exit code is 0 if there is a usable card, 1 if "
         "there is none, and 2 if that could not be found out. hpu-doctor finds what prevents training.",
     )
-    parser.add_argument(
-        "--json", metavar="[=FILE]", help="print the report as JSON, or write it to a file (--json=FILE)"
-    )
     parser.add_argument("--version", action="version", version=f"hpu-info, version {__version__}")
-    options = parser.parse_args(mark_json(sys.argv[1:]))
+    parser.parse_args()
     try:
         # torch and the bridge may print while they are imported.
         with contextlib.redirect_stdout(sys.stderr):
@@ -43,11 +39,5 @@ def main() -> None:
             f"hpu-info: internal error: {type(error).__name__}: {error}. Please report it with the output of `hl-smi` "
             "and `pip list`.\n",
         )
-    if options.json:
-        try:
-            write_json(to_json(system), options.json)
-        except OSError as error:
-            parser.exit(COULD_NOT_RUN, f"hpu-info: {options.json}: {error.strerror}\n")
-    else:
-        sys.stdout.write(f"{to_text(system, width=shutil.get_terminal_size().columns)}\n")
+    sys.stdout.write(f"{to_text(system, width=shutil.get_terminal_size().columns)}\n")
     sys.exit(SUCCESS if system.usable else FOUND)

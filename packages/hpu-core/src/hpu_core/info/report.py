@@ -1,28 +1,9 @@
-"""Reports of `hpu-info`: plain ASCII text, and JSON.
+"""Report of `hpu-info`, plain ASCII text."""
 
-The keys of the JSON report are stable: new keys may be added, and none is removed or redefined.
-
-| key | value |
-|---|---|
-| `schema_version` | 1; raised if a key has to change |
-| `simulated` | whether the cards are simulated |
-| `hpu_core`, `python` | versions |
-| `cards` | list of cards, with the fields of `hpu_core.discovery.HPUDevice`; memory in bytes |
-| `usable_cards` | number of usable cards (exit code 0, or 1 without one); null if HABANA_VISIBLE_MODULES is invalid |
-| `visible_modules` | value of HABANA_VISIBLE_MODULES; null if it is not set |
-| `sources` | result of each source of discovery: `source`, `location`, `message` |
-| `driver_versions` | different driver versions of the cards |
-| `synapse` | `version` and `source`; both null if unknown |
-| `torch` | `version`, and `error` if it cannot be imported |
-| `lightning` | `used` (import name), `installed` (versions by import name), `error` |
-| `bridge` | `installed`, `loaded`, `simulated`, `version`, `mode` ("lazy", "eager" or null) |
-"""
-
-import dataclasses
 import importlib.util
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from hpu_core.discovery import HPUDevice, printable
 from hpu_core.info.system import SystemInfo
@@ -31,31 +12,6 @@ from hpu_core.install_hints import install_command
 _GIB: Final = 1024**3
 _UNKNOWN: Final = "-"
 _TITLES: Final = ("devices=", "Module", "PCI address", "Generation", "Memory", "Status", "Source")
-
-
-def to_json(system: SystemInfo) -> dict[str, Any]:
-    """Return the report as plain data that `json` can serialize."""
-    return {
-        "schema_version": 1,
-        "simulated": system.bridge.simulated,
-        "hpu_core": system.hpu_core,
-        "python": system.python,
-        "cards": [dataclasses.asdict(device) for device in system.devices],
-        "usable_cards": system.usable,
-        "visible_modules": system.visible_modules,
-        "sources": [
-            {"source": source.source, "location": source.location, "message": source.message}
-            for source in system.sources
-        ],
-        "driver_versions": list(system.driver_versions),
-        "synapse": {
-            "version": str(system.synapse.version) if system.synapse else None,
-            "source": system.synapse.source if system.synapse else None,
-        },
-        "torch": {"version": system.torch, "error": system.torch_error},
-        "lightning": dataclasses.asdict(system.lightning),
-        "bridge": dataclasses.asdict(system.bridge),
-    }
 
 
 def to_text(system: SystemInfo, *, width: int = 80) -> str:

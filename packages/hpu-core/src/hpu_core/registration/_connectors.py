@@ -87,8 +87,6 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
 
     def _set_parallel_devices_and_init_accelerator(self) -> None:
         is_hpu = self._accelerator_flag == "hpu" or self._is_hpu(self._accelerator_flag)
-        if is_hpu and self._devices_flag == "auto" and self._is_single_device_strategy():
-            self._devices_flag = 1
         devices = self._devices_flag
         try:
             super()._set_parallel_devices_and_init_accelerator()
@@ -150,10 +148,6 @@ class HPUConnectorMixin(_Connector):  # type: ignore[misc] # see `_Connector`
     def _may_choose_hpu(self, accelerator: object) -> bool:
         """Return whether the `accelerator` argument selects HPU by an instance, or may do so by default."""
         return self._is_hpu(accelerator) or _may_be_hpu(accelerator)
-
-    def _is_single_device_strategy(self) -> bool:
-        path = plugins.strategies()["hpu_single"].of(self._api)
-        return self._strategy_flag == "hpu_single" or isinstance(self._strategy_flag, plugins.load(str(path)))
 
     def _is_hpu(self, accelerator: object) -> bool:
         """Return whether an accelerator is an HPUAccelerator of this connector's framework."""
