@@ -47,8 +47,9 @@ _INDEX = torch.tensor([2, 0, 1])
 
 def _spectral_norm(data: torch.Tensor) -> torch.Tensor:
     torch.manual_seed(0)
-    layer = torch.nn.Linear(3, 3).to(data.device)
+    layer = torch.nn.Linear(3, 3)
     torch.nn.utils.parametrizations.spectral_norm(layer)
+    layer.to(data.device)
     return layer.weight @ data
 
 
