@@ -41,6 +41,23 @@ def test_padding_share_is_that_of_the_samples(lengths: list[int], align: int, bu
     assert all(limit % align == 0 for limit in plan.boundaries)
 
 
+@pytest.mark.filterwarnings("ignore:.*alone makes:UserWarning")
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=60), st.integers(1, 8), st.integers(1, 5))
+def test_each_column_follows_from_the_others(lengths: list[int], ranks: int, epochs: int) -> None:
+    """Of the curve, whose last column is the time of the training."""
+    plan = BucketPlan.from_lengths(
+        lengths, 4, max_buckets=4, ranks=ranks, epochs=epochs, seconds_per_compilation=5.0, tokens_per_second=100.0
+    )
+
+    for point in plan.curve:
+        padded = sum(lengths) / (1 - point.padding_share)
+        training = epochs * padded / (ranks * 100.0)
+        assert point.compilations == len({BucketPlan(point.boundaries).fit(each) for each in lengths})
+        assert point.seconds == pytest.approx(training + 5.0 * point.compilations)
+    assert plan.chosen == min(plan.curve, key=lambda point: point.seconds or 0.0)
+
+
 def test_known_speed_decides_by_time(lengths: np.ndarray[Any, Any]) -> None:
     """Fewer buckets pay in a short training than in a long one."""
     short = BucketPlan.from_lengths(lengths, 8, align=64, tokens_per_second=10_000.0)

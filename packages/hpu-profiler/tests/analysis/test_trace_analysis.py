@@ -3,6 +3,7 @@
 import pytest
 
 from hpu_profiler.analysis.device_events import copy_direction
+from hpu_profiler.analysis.operators import operator_shares, operator_stats
 from hpu_profiler.analysis.recompilation import CompilationStats
 from hpu_profiler.analysis.trace_analysis import analyze_trace
 from hpu_profiler.trace.model import Trace
@@ -32,6 +33,25 @@ def test_idle_time_is_attributed_to_causes(slow_rank: Trace) -> None:
         "unrecorded": 2 * 5,
     }
     assert analysis.busy_time + analysis.idle.total == analysis.duration
+
+
+@pytest.mark.parametrize("rank", ["fast_rank", "slow_rank"])
+def test_each_column_follows_from_the_others(rank: str, request: pytest.FixtureRequest) -> None:
+    """Of the tables of ranks, of idle time, of host work, of engines and of operators."""
+    trace: Trace = request.getfixturevalue(rank)
+    found, events = analyze_trace(trace, rank), trace.device_events
+    operators = operator_shares(operator_stats(trace))
+
+    assert found.step_time * found.steps == pytest.approx(found.duration)
+    assert found.busy_time + found.idle.total == pytest.approx(found.duration)
+    assert found.idle_fraction == pytest.approx(1 - found.busy_time / found.duration)
+    assert found.step_time_excl_comm_wait * found.steps == pytest.approx(found.duration - found.exposed_comm)
+    assert found.exposed_comm <= found.comm_time <= sum(each.time for each in found.collectives)
+    not_compiling = found.idle.total - found.idle.by_cause["compilation"]
+    assert sum(row.idle for row in found.idle.host_work) == pytest.approx(not_compiling)
+    assert sum(row.events for row in found.engines) == sum(row.device_events for row, _ in operators) == len(events)
+    assert sum(row.time for row in found.engines) == pytest.approx(sum(row.device_time for row, _ in operators))
+    assert sum(share for _, share in operators) == pytest.approx(1)
 
 
 def test_exposed_communication_is_that_without_kernels(fast_rank: Trace) -> None:
