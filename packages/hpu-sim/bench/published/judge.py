@@ -67,10 +67,10 @@ def values() -> list[Value]:
         # One worker of each card prepares images while the card works.
         seconds = point.get("loader_seconds", 0.0) * point["job"]["batch"]
         for generation, truth in point["seconds"].items():
-            clock, predicted = Clock(recording, generation, seconds), {}
+            clock, predicted = Clock(recording, generation), {}
             for share in SHARES:
                 give_figures([f"roofline_share={share}"])
-                predicted[share] = copy.copy(clock).timeline.seconds
+                predicted[share] = max(copy.copy(clock).timeline.seconds, seconds)
             found.append(Value(point, generation, truth, predicted))
     return found
 

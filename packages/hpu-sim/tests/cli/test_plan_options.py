@@ -77,7 +77,7 @@ def test_all_combinations_are_planned_and_several_batches_ranked(
         (strategy, batch, blocks) for strategy in ("auto", "hpu_fsdp") for batch in (4, 8) for blocks in (0, 2)
     ]
     assert (request.generations, request.ranks_best) == (("GAUDI2", "GAUDI3"), True)
-    assert dict(request.job.price) == {"GAUDI3": 3.0, "": 2.0}
+    assert request.prices == {"GAUDI3": 3.0, "": 2.0}
 
 
 @pytest.mark.parametrize(("options", "file"), [(["--json"], "-"), (["--json", "out.json"], "out.json")])

@@ -209,7 +209,6 @@ def run_on_device(make: Callable[[], tuple[nn.Module, Tensor]]) -> int:
     return train(make)[-1]["peak_bytes"] - before
 
 
-def planned(recording: Recording, generation: str, job: compare.Job | None = None) -> StrategyPlan:
+def planned(recording: Recording, generation: str, prices: dict[str, float] | None = None) -> StrategyPlan:
     """Return the plan of a recording on a generation."""
-    job = job or compare.Job()
-    return compare.strategy_plan(compare.clock_of(recording, generation, job), job)
+    return compare.strategy_plan(compare.clock_of(recording, generation), prices)

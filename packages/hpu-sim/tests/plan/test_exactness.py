@@ -66,7 +66,7 @@ def _traced(trace: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("model", ["mlp", "attention"])
-def test_a_plan_a_run_and_their_traces_have_one_time(model: str, request: pytest.FixtureRequest) -> None:
+def test_a_plan_its_trace_and_a_run_have_one_time(model: str, request: pytest.FixtureRequest) -> None:
     """The recorded step has the operators of the planned one, also where a card decomposes attention.
 
     The CPU's attention has its result in another layout, which saves the program a copy in each direction.
@@ -78,8 +78,7 @@ def test_a_plan_a_run_and_their_traces_have_one_time(model: str, request: pytest
 
     assert clock.predicted is not None
     planned = Clock(recording, generation)
-    traces = [_traced(trace) for trace in (clock.trace(0, 1), trace_of(planned))]
-    assert traces == pytest.approx([clock.predicted.seconds, planned.timeline.seconds], rel=1e-3)
+    assert _traced(trace_of(planned)) == pytest.approx(planned.timeline.seconds, rel=1e-3)
     rounding = 0.012 if model == "attention" else 1e-3
     assert clock.predicted.seconds == pytest.approx(planned.timeline.seconds, rel=rounding)
     assert clock.predicted.flops == recording.steady.flops

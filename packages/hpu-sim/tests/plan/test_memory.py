@@ -129,3 +129,21 @@ def test_in_eager_mode_each_result_takes_memory() -> None:
                 values.exp().neg().abs()
 
     assert memory_plan(record_call(program, Options(steps=2))).peak_bytes == 3 * 4 << 20
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("is_fused", "tensors"), [(True, 4), (False, 6)], ids=["fused", "torch"])
+def test_a_kernel_of_the_bridge_keeps_its_intermediates(is_fused: bool, tensors: int) -> None:
+    """torch's AdamW holds two beside the parameter, its gradient and its two moments (torch 2.13, one by one)."""
+    from habana_frameworks.torch.hpex.optimizers import FusedAdamW
+
+    def program() -> None:
+        parameter = nn.Parameter(torch.zeros(1 << 20, device="hpu"))
+        parameter.grad = torch.zeros_like(parameter)
+        optimizer = (FusedAdamW if is_fused else torch.optim.AdamW)([parameter])
+        for _ in range(2):
+            with plan.step():
+                optimizer.step()
+
+    samples = record_call(program, Options()).steady.samples
+    assert max(sum(each.by_category) for each in samples) >> 20 == 4 * tensors

@@ -83,6 +83,16 @@ def test_what_does_not_fit_is_told_what_needs_less(strategy: str, words: tuple[s
     assert all(each in text for each in words)
 
 
+def test_a_peak_of_the_optimizer_is_told_which_one_needs_less() -> None:
+    recording = _record(Options(devices=8, batch_size=64))
+    memory = dataclasses.replace(memory_plan(recording), peak_phase="optimizer")
+
+    text = advice(recording, memory, usable_memory("GAUDI2"))
+
+    assert "What the optimizer's operators hold between them is 192 GiB: `FusedAdamW` of the bridge is one kernel" in text
+    assert "--recompute" not in text
+
+
 def test_what_fits_needs_no_advice() -> None:
     recording = _record(Options(batch_size=8))
 

@@ -11,7 +11,8 @@ from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import StepRecording
-    from hpu_sim.prediction.time_model import Mode, Timeline
+    from hpu_sim.prediction.recording import Mode
+    from hpu_sim.prediction.time_model import Timeline
 
 
 def clock_of(step: StepRecording, generation: str = "GAUDI2", mode: Mode = "lazy") -> Clock:

@@ -20,7 +20,7 @@ def _operation(
 
 
 def _kernels(operations: list[Operation], **kwargs: Any) -> list[Kernel]:
-    found = segments(StepRecording(operations, **kwargs), fuse=True, by_phase=False)
+    found = segments(StepRecording(operations, **kwargs), "lazy")
     return [kernel for segment in found for kernel in segment.kernels]
 
 
@@ -38,7 +38,7 @@ def test_a_chain_of_elementwise_operators_reads_and_writes_once() -> None:
 
 def test_in_eager_mode_every_operator_reads_and_writes() -> None:
     step = StepRecording([_operation("add", (number,), (number + 1,)) for number in range(4)])
-    (segment,) = segments(step, fuse=False, by_phase=False)
+    (segment,) = segments(step, "eager")
 
     assert sum(each.bytes for each in segment.kernels) == pytest.approx(8 * _SIZE)
 
@@ -99,13 +99,17 @@ def test_a_transposed_operand_of_products_is_free() -> None:
 
 
 def test_storages_of_a_chain_are_inner_but_its_result() -> None:
-    """One that is written twice, as by an operator in place, is inner if both values are."""
+    """One that is written twice, as by an operator in place, is inner if both values are. In eager mode, those of a fused
+    kernel of the bridge are."""
     chain = [_operation("sqrt", (0,), (1,)), _operation("div", (1,), (2,)), _operation("add_", (2,), (2,)),
              _operation("addcdiv_", (3, 2), (3,)), _operation("softmax", (3,), (4,))]  # fmt: skip
     step = StepRecording(chain, graph_ends=[5])
 
-    assert inner_storages(step, is_lazy=True) == {1: 5, 2: 5}
-    assert inner_storages(StepRecording(chain, graph_ends=[2]), is_lazy=True) == {1: 2}
+    assert inner_storages(step, "lazy") == {1: 5, 2: 5}
+    assert inner_storages(StepRecording(chain, graph_ends=[2]), "lazy") == {1: 2}
     for each in chain:
         each.phase = "optimizer"
-    assert inner_storages(step, is_lazy=False) == {}
+    assert inner_storages(step, "compile") == {}
+    for each in chain[1:4]:
+        each.is_launched = False
+    assert inner_storages(step, "eager") == {1: 5, 2: 5}

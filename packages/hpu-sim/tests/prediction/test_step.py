@@ -17,7 +17,7 @@ from .predicting import clock_of, make_operation, random_operations
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Operation
-    from hpu_sim.prediction.time_model import Mode
+    from hpu_sim.prediction.recording import Mode
 
 
 @settings(max_examples=50, deadline=None)

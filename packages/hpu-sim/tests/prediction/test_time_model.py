@@ -18,7 +18,8 @@ from hpu_sim.prediction.time_model import STARTS, Clock
 from .predicting import SIZE, clock_of, make_operation, predict, random_operations
 
 if TYPE_CHECKING:
-    from hpu_sim.prediction.time_model import Mode, Timeline
+    from hpu_sim.prediction.recording import Mode
+    from hpu_sim.prediction.time_model import Timeline
 
 
 def _seconds(operations: list[Operation], *, fuse: bool = True, generation: str = "GAUDI2") -> float:
@@ -191,19 +192,14 @@ def test_a_fused_kernel_of_the_bridge_is_one_launch() -> None:
     assert seconds < 100 * hardware("GAUDI2").trace_seconds
 
 
-def test_a_slow_loader_limits_the_step() -> None:
-    step = _small(10, graph_ends=[10])
-    assert Clock(clock_of(step).recording, "GAUDI2", 2.0).timeline.seconds == pytest.approx(2.0, rel=0.01)
-
-
 def test_graphs_are_counted() -> None:
     """Two steps of equal operators are one graph; under compile, each direction is one."""
     forward = [make_operation(reads=(0,), writes=(1,)), make_operation(reads=(1,), writes=(2,))]
     backward = [Operation("aten.op", "backward", "", "bfloat16", 0, (), (), 7)]
 
-    assert count_graphs(StepRecording([*forward, *forward], graph_ends=[2]), is_lazy=True) == 1
-    assert count_graphs(StepRecording([*forward, *backward]), is_lazy=False) == 2
-    assert count_graphs(StepRecording([*forward, *backward, *forward]), is_lazy=False) == 2
+    assert count_graphs(StepRecording([*forward, *forward], graph_ends=[2]), "lazy") == 1
+    assert count_graphs(StepRecording([*forward, *backward]), "compile") == 2
+    assert count_graphs(StepRecording([*forward, *backward, *forward]), "compile") == 2
 
 
 def test_products_in_float8_have_their_own_peak() -> None:
@@ -238,9 +234,3 @@ def test_a_range_is_the_time_with_what_published_steps_differ_by() -> None:
 
     assert clock.timeline.seconds == pytest.approx(seconds, rel=0.01)
     assert clock.range() == pytest.approx((clock.timeline.seconds / spread(), clock.timeline.seconds * spread()))
-
-
-def test_a_loader_of_a_given_rate_is_no_faster_at_either_end() -> None:
-    clock = Clock(clock_of(_small(10)).recording, "GAUDI2", fed_seconds=2.0)
-
-    assert (clock.timeline.seconds, clock.range()[0]) == (2.0, 2.0)

@@ -57,7 +57,6 @@ _RECORD: Final = RankRecord(
     module_id=0,
     machine=MACHINE,
     state="exited",
-    uncaught_error=None,
     detail="lines",
     totals=_TOTALS,
     steps=10,

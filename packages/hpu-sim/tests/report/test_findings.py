@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.schema import Site, UncaughtError
+from hpu_sim.report.schema import Site
 
 from .factories import MACHINE, make_frame, make_record, make_report, make_site
 
@@ -74,24 +74,6 @@ def test_errors_come_before_performance_and_numerics() -> None:
     categories = [finding.category for finding in findings(make_report(make_record(sites=sites)))]
 
     assert categories == ["error", "performance", "numerics"]
-
-
-def test_uncaught_error_shows_message_and_line() -> None:
-    error = UncaughtError("RuntimeError", "Complex datatype is not supported on HPU device.", make_frame())
-    (finding,) = findings(make_report(make_record(rank=3, uncaught_error=error)))
-
-    assert finding.title == "Uncaught RuntimeError on rank 3"
-    assert finding.text == "Complex datatype is not supported on HPU device. (/home/me/train.py:42)"
-
-
-def test_uncaught_error_outside_of_the_program_has_no_line() -> None:
-    (finding,) = findings(make_report(make_record(uncaught_error=UncaughtError("OSError", "no", None))))
-
-    assert finding.text == "no"
-
-
-def test_keyboard_interrupt_is_not_a_finding() -> None:
-    assert findings(make_report(make_record(uncaught_error=UncaughtError("KeyboardInterrupt", "", None)))) == ()
 
 
 def test_high_memory_names_the_ranks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpu_sim.common.document import MAX_ENTRIES as MAX_LINES
-from hpu_sim.report.schema import Report, UncaughtError
+from hpu_sim.report.schema import Report
 from hpu_sim.report.view import document
 from hpu_testing.pages import Page
 
@@ -29,11 +29,7 @@ def page() -> Page:
         make_site(kind="collective", op="allreduce", variant="int64"),
         make_site(kind="dtype", op="aten::mul", variant="float64", backward="Pow", frame_index=None, stack=()),
     )
-    first = make_record(
-        sites=sites,
-        uncaught_error=UncaughtError("RuntimeError", "no", make_frame()),
-        world_size=3,
-    )
+    first = make_record(sites=sites, world_size=3)
     report = make_report(first, make_record(rank=1, state="running"), missing_ranks=(2,), exit_code=-15)
     return Page(render(report))
 

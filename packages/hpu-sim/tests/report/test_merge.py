@@ -40,7 +40,7 @@ def _write_records(folder: Path, *records: RankRecord) -> None:
 def test_report_file_has_the_findings(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
 
-    write_report(make_report(make_record(sites=(make_site(),))), [path], tmp_path)
+    write_report(make_report(make_record(sites=(make_site(),))), [path])
 
     (finding,) = json.loads(path.read_text(encoding="utf-8"))["findings"]
     assert finding["title"] == "Host-device synchronization in every step"
@@ -132,28 +132,10 @@ def test_exited_processes_are_not_awaited(tmp_path: Path) -> None:
 def test_suffix_selects_the_format_of_the_report(tmp_path: Path) -> None:
     report = make_report(make_record())
 
-    write_report(report, [tmp_path / "a.html", tmp_path / "b.json"], tmp_path)
+    write_report(report, [tmp_path / "a.html", tmp_path / "b.json"])
 
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert from_dict(Report, json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))) == report
-
-
-def test_the_trace_is_that_of_the_first_rank_with_a_predicted_step(tmp_path: Path) -> None:
-    report = make_report(make_record(rank=0, pid=10), make_record(rank=1, pid=11), make_record(rank=2, pid=12))
-    for pid in (11, 12):
-        (tmp_path / f"trace-{pid}.json").write_text(f'"{pid}"')
-
-    write_report(report, [tmp_path / "step.trace.json"], tmp_path)
-
-    assert (tmp_path / "step.trace.json").read_text() == '"11"'
-
-
-def test_other_reports_are_written_if_no_step_was_predicted(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must step its first optimizer three times"):
-        write_report(make_report(make_record()), [tmp_path / "a.trace.json", tmp_path / "b.json"], tmp_path)
-
-    assert (tmp_path / "b.json").exists()
-    assert not (tmp_path / "a.trace.json").exists()
 
 
 def test_check_of_a_valid_path_changes_no_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpu_sim.common.encoding import from_dict
-from hpu_sim.report.schema import RankRecord, Report, UncaughtError
+from hpu_sim.report.schema import RankRecord, Report
 
 from .factories import make_frame, make_record, make_report, make_site
 
@@ -19,7 +19,6 @@ def test_report_survives_json_round_trip() -> None:
     """Every optional part is once present and once absent."""
     full = make_record(
         sites=(make_site(), make_site(frame_index=None, stack=(), backward="Addmm", examples=["float32[3]"])),
-        uncaught_error=UncaughtError("ValueError", "no", make_frame()),
     )
     report = make_report(full, make_record(rank=1), missing_ranks=(2, 3), exit_code=-9)
 

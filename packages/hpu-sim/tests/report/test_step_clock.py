@@ -74,25 +74,6 @@ def test_a_run_of_two_steps_has_no_clock(clock: StepClock) -> None:
     assert clock.predicted is None
 
 
-def test_the_trace_of_a_run_has_the_predicted_step_and_the_line_that_reads_a_value(clock: StepClock) -> None:
-    model = nn.Linear(8, 8).to("hpu")
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
-        loss = model(torch.ones(4, 8, device="hpu")).sum()
-        loss.item()
-        loss.backward()
-        optimizer.step()
-
-    trace = clock.trace(1, 2)
-
-    assert clock.predicted is not None
-    step = next(event for event in trace["traceEvents"] if event["name"] == "ProfilerStep#1")
-    (frame,) = (event for event in trace["traceEvents"] if event.get("cat") == "python_function")
-    assert trace["distributedInfo"]["rank"] == 1
-    assert step["dur"] / 1e6 == pytest.approx(clock.predicted.seconds, rel=1e-3)
-    assert re.fullmatch(re.escape(__file__) + r"\(\d+\): test_the_trace_of_a_run\w+", frame["name"])
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("fused", [False, True], ids=["torch", "fused"])
 def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool, compiled: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hpu_sim.common.document import MAX_LINES
 from hpu_sim.prediction.step import CollectiveGroup
-from hpu_sim.report.schema import Report, UncaughtError
+from hpu_sim.report.schema import Report
 from hpu_sim.report.view import MAX_FINDINGS, document
 
 from .factories import MACHINE, PREDICTED, make_frame, make_record, make_report, make_site
@@ -52,13 +52,14 @@ def test_findings_list_their_lines() -> None:
 
 def test_numbers_of_findings_and_lines_are_limited() -> None:
     sites = tuple(make_site(stack=(make_frame(line=line),)) for line in range(10))
-    error = UncaughtError("ValueError", "no", None)
-    records = [make_record(rank=rank, uncaught_error=error, sites=sites) for rank in range(9)]
+    kinds = ("host_sync", "unsupported", "cpu_fallback", "graph_break", "trace_break", "late_error")
+    others = tuple(make_site(kind=kind) for kind in kinds[1:])
 
-    lines = render(make_report(records[0])).splitlines()
+    lines = render(make_report(make_record(sites=sites))).splitlines()
     assert sum("train.py" in line for line in lines) == MAX_LINES
     assert lines[-1] == "    and 7 more lines"
-    assert sum(line.startswith("  error") for line in render(make_report(*records)).splitlines()) == MAX_FINDINGS
+    shown = render(make_report(make_record(sites=(*sites, *others)))).splitlines()
+    assert sum(line.startswith(("  error", "  performance")) for line in shown) == MAX_FINDINGS
 
 
 def test_cause_in_a_framework_is_shown() -> None:
@@ -74,10 +75,9 @@ def test_event_without_a_frame_has_no_line() -> None:
 
 
 def test_finding_without_lines_shows_its_recommendation() -> None:
-    error = UncaughtError("ValueError", "`epochs` must be positive", None)
-    text = render(make_report(make_record(uncaught_error=error)))
+    text = render(make_report(make_record(state="running")))
 
-    assert text.endswith("  error: Uncaught ValueError on rank 0\n    `epochs` must be positive\n")
+    assert text.endswith("  error: Rank 0 was killed\n    The report shows the state up to a few seconds earlier.\n")
 
 
 def test_limitations_are_notes_at_the_end() -> None:

@@ -60,8 +60,7 @@ def main() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json, or the predicted step of "
-    "rank 0 to FILE.trace.json. Repeatable.",
+    help="Write a report of what would be slow or fail on a card to FILE.html or FILE.json. Repeatable.",
 )
 @click.option(
     "--machine",
@@ -159,7 +158,7 @@ class _ReportCommand(click.Command):
 def report(folder: Path, reports: tuple[Path, ...], json_to: str | None) -> None:
     """Write the report of a recorded run.
 
-    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html, .json or .trace.json.
+    FOLDER is the value that HPU_SIM_REPORT had during the run. Each FILE is .html or .json.
     Without a FILE, print the summary.
     """
     from hpu_sim.report import merge, view
@@ -168,7 +167,7 @@ def report(folder: Path, reports: tuple[Path, ...], json_to: str | None) -> None
         for path in reports:
             merge.check_report_path(path)
         gathered = merge.merge_records(folder, (), None)
-        merge.write_report(gathered, reports, folder)
+        merge.write_report(gathered, reports)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if json_to is not None:

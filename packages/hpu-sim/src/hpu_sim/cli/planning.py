@@ -97,21 +97,7 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
 @_several("--tensor-parallel", help="Cards that divide each layer, of a script with HPUModelParallelStrategy.")
 @click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
-@click.option(
-    "--samples",
-    default=0,
-    type=click.IntRange(0),
-    metavar="N",
-    help="Show the time and card hours to train on N samples.",
-)
 @click.option("--price", default="", metavar="P|G=P[,G=P]", help="Price of a card hour, or that of each generation.")
-@click.option(
-    "--loader-rate",
-    default=0.0,
-    type=click.FloatRange(0),
-    metavar="RATE",
-    help="Plan for a loader, such as the card's decoder, that delivers RATE samples per second and card by itself.",
-)
 @click.option(
     "--hardware",
     default=None,
@@ -168,7 +154,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
     The exit code is 0 if a plan fits in memory, 1 if none does, and 2 if SCRIPT cannot be planned. Everything is
     predicted, and nothing is measured.
     """
-    from hpu_sim.plan import command, compare
+    from hpu_sim.plan import command
     from hpu_sim.prediction import hardware, recording_file
 
     program: Path | None = values["program"]
@@ -184,11 +170,11 @@ def plan(context: click.Context, /, **values: Any) -> None:
         generations = tuple(each.generation for each in configs)
         hardware.give_figures(values["settings"])
         hardware.own_figures(generations[0])
-        job = compare.Job(values["samples"], values["loader_rate"], _prices(values["price"]))
+        prices = _prices(values["price"])
         if program is not None and recording_file.is_recording(program):
             _refuse_given(context, _OF_SCRIPTS)
             recordings = recording_file.load(program)
-            request = command.Request((), generations, job)
+            request = command.Request((), generations, prices)
             sys.exit(command.run_recordings(recordings, request, outputs))
         choices = _choices(values, command.COMPARED)
     except ValueError as error:
@@ -213,7 +199,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     build_device()
     several = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute", "tensor_parallel"))
-    request = command.Request(choices, generations, job, values["find_batch"], several, shown)
+    request = command.Request(choices, generations, prices, values["find_batch"], several, shown)
     given = tuple(map(str, arguments))
     sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"], outputs=outputs))
 
@@ -257,16 +243,16 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
     return choices
 
 
-def _prices(text: str) -> tuple[tuple[str, float], ...]:
-    """Return the price of a card hour by generation; "" stands for all of them."""
-    found = []
+def _prices(text: str) -> dict[str, float]:
+    """Return the price of a card hour by generation; "" stands for all others."""
+    found = {}
     for part in text.split(",") if text else ():
         generation, _, price = part.rpartition("=")
         try:
-            found.append((generation.strip().upper(), float(price)))
+            found[generation.strip().upper()] = float(price)
         except ValueError as error:
             raise ValueError(f"`--price` must be a number, or GENERATION=NUMBER with commas, got {text!r}") from error
-    return tuple(found)
+    return found
 
 
 def _refuse_given(context: click.Context, names: Iterable[str]) -> None:

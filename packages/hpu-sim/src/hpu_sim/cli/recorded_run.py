@@ -50,7 +50,7 @@ def run(
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:
                 sys.stderr.write(view.document(report).text())
-            merge.write_report(report, reports, Path(folder))
+            merge.write_report(report, reports)
         except (OSError, ValueError) as error:
             sys.stderr.write(f"hpu-sim: cannot write the report: {error}\n")
             return exit_code or REPORT_FAILED

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hpu_sim.plan import compare, search, view
-from hpu_sim.plan.compare import Job
 from hpu_sim.plan.errors import PlanError, ProgramError
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
@@ -20,7 +19,7 @@ from hpu_sim.prediction import chrome_trace, recording_file
 from hpu_sim.process import activation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hpu_sim.device.config import SimConfig
@@ -57,13 +56,13 @@ class Outputs:
     trace: Path | None = None
     recording: Path | None = None
 
-    def write(self, plan: Plan, recordings: Sequence[Recording], job: Job) -> None:
+    def write(self, plan: Plan, recordings: Sequence[Recording]) -> None:
         """Write the files and the table of a plan of recordings; the trace is that of the first row."""
         document = view.document(plan)
         if self.html is not None:
             self.html.write_text(document.html(), encoding="utf-8")
         if self.trace is not None:
-            trace = chrome_trace.trace_of(compare.clock_of(recordings[0], plan.strategies[0].generation, job))
+            trace = chrome_trace.trace_of(compare.clock_of(recordings[0], plan.strategies[0].generation))
             self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
         if self.recording is not None:
             recording_file.save(recordings, self.recording)
@@ -82,7 +81,7 @@ class Request:
     Attributes:
         choices: Options of each candidate.
         generations: Generations.
-        job: What is known of the job.
+        prices: Price of a card hour by generation; "" for all others.
         finds_batch: Whether to plan the largest batch size that fits, for each candidate.
         ranks_best: Whether the best plan comes first.
         command: What is shown as the program; empty for the program itself.
@@ -90,7 +89,7 @@ class Request:
 
     choices: tuple[Options, ...]
     generations: tuple[str, ...]
-    job: Job = Job()  # noqa: RUF009 - frozen
+    prices: Mapping[str, float] = dataclasses.field(default_factory=dict)
     finds_batch: bool = False
     ranks_best: bool = False
     command: tuple[str, ...] = ()
@@ -122,7 +121,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
 def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
     plans = [
-        compare.strategy_plan(compare.clock_of(each, generation, request.job), request.job)
+        compare.strategy_plan(compare.clock_of(each, generation), request.prices)
         for each in recordings
         for generation in request.generations
     ]
@@ -130,9 +129,8 @@ def run_recordings(recordings: Sequence[Recording], request: Request, outputs: O
 
 
 def _finish(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, request: Request) -> int:
-    found = compare.with_relative_times(plans)
-    plan = Plan(command=request.command or recordings[0].command, strategies=found)
-    outputs.write(plan, recordings, request.job)
+    plan = Plan(command=request.command or recordings[0].command, strategies=tuple(plans))
+    outputs.write(plan, recordings)
     return 0 if plan.fits else DOES_NOT_FIT
 
 
@@ -166,7 +164,7 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
                 largest = search.find_batch(record, options, generation)
                 note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
                 chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
-            plan = compare.strategy_plan(compare.clock_of(found, generation, request.job), request.job)
+            plan = compare.strategy_plan(compare.clock_of(found, generation), request.prices)
             notes = [*plan.notes, *([note] if note else [])]
             plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
             plans.append(plan)

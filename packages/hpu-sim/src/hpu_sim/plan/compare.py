@@ -16,7 +16,7 @@ from hpu_sim.prediction.step import Step, summarize
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from hpu_sim.prediction.recording import HostRead, Recording
 
@@ -28,25 +28,10 @@ _COSTED: Final = 5
 # A backward pass has the products of the forward pass twice.
 _PASSES: Final = 3
 _SHORTEST_SEQUENCE: Final = 8
-_MILLION: Final = 1_000_000
+_SAMPLES: Final = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What a user says of a job.
-
-    Attributes:
-        samples: Samples to train for; 0 if none are given.
-        loader_rate: Samples per second and card of a loader beside the step; 0 if none is given.
-        price: Price of a card hour by generation; empty if none is given.
-    """
-
-    samples: int = 0
-    loader_rate: float = 0.0
-    price: tuple[tuple[str, float], ...] = ()
-
-
-def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
+def clock_of(recording: Recording, generation: str) -> Clock:
     """Return the clock of a recording on a generation.
 
     Raises:
@@ -55,12 +40,11 @@ def clock_of(recording: Recording, generation: str, job: Job = Job()) -> Clock:
     computes_float8 = any(each.dtype == "float8" for each in recording.steady.operations)
     if computes_float8 and "float8" not in hardware(generation).peaks:
         raise PlanError(f"the program computes in float8, which {generation} does not have: plan a newer one")
-    fed = recording.accumulate * recording.batch_size / job.loader_rate if job.loader_rate else 0.0
-    return Clock(recording, generation, fed)
+    return Clock(recording, generation)
 
 
-def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
-    """Return the plan of a recording on a generation."""
+def strategy_plan(clock: Clock, prices: Mapping[str, float] | None = None) -> StrategyPlan:
+    """Return the plan of a recording on a generation, with prices of a card hour by generation ("" for all others)."""
     recording, generation = clock.recording, clock.generation
     found, memory, usable = _step(clock), memory_plan(recording), usable_memory(generation)
     program = {each.name: getattr(recording, each.name) for each in dataclasses.fields(Program)}
@@ -74,17 +58,9 @@ def strategy_plan(clock: Clock, job: Job = Job()) -> StrategyPlan:
         reserves=reserve.reserves(memory.peak_bytes),
         memory=memory,
         step=found,
-        rate=_rate(recording, generation, found, job),
-        fed_seconds=clock.fed_seconds,
+        rate=_rate(recording, generation, found, prices or {}),
         advice=advice(recording, memory, usable),
     )
-
-
-def with_relative_times(plans: Sequence[StrategyPlan]) -> tuple[StrategyPlan, ...]:
-    """Return plans with the time per sample of the job, divided by that of the first one."""
-    times = [each.step.seconds / max(each.rate.samples, 1) for each in plans]
-    relative = [None, *(each / times[0] if times[0] else None for each in times[1:])]
-    return tuple(dataclasses.replace(each, relative=ratio) for each, ratio in zip(plans, relative, strict=True))
 
 
 def _step(clock: Clock) -> Step:
@@ -106,37 +82,32 @@ def _host_reads(clock: Clock) -> list[HostRead]:
     found = list(clock.recording.host_reads)
     for key, each in enumerate(found[:_COSTED]):
         without = dataclasses.replace(clock.recording, steps=[clock.step.without_read(key)])
-        shorter = Clock(without, clock.generation, clock.fed_seconds).timeline.seconds
+        shorter = Clock(without, clock.generation).timeline.seconds
         found[key] = dataclasses.replace(each, seconds=max(0.0, clock.timeline.seconds - shorter))
     return found
 
 
-def _rate(recording: Recording, generation: str, found: Step, job: Job) -> RatePlan:
+def _rate(recording: Recording, generation: str, found: Step, prices: Mapping[str, float]) -> RatePlan:
     """Return the speed of a recorded step."""
     ends = found.slow_seconds, found.fast_seconds
     batches = recording.accumulate * (recording.replicas or recording.world_size)
     samples, tokens = batches * recording.batch_size, batches * _tokens(recording)
-    price = dict(job.price).get(generation, dict(job.price).get("", 0.0))
+    price = prices.get(generation, prices.get("", 0.0))
+    per_hour = recording.world_size * price
 
     def per_second(number: float) -> tuple[float, float]:
         slow, fast = (number / seconds if seconds else 0.0 for seconds in ends)
         return slow, fast
 
-    def hours_for(number: float) -> tuple[float, float]:
-        slow, fast = (number / samples * seconds / 3600 if samples else 0.0 for seconds in ends)
-        return slow, fast
-
+    most, least = (_SAMPLES / samples * seconds / 3600 * per_hour if samples else 0.0 for seconds in ends)
     return RatePlan(
         samples=samples,
         tokens=tokens,
         samples_per_second=per_second(samples),
         tokens_per_second=per_second(tokens),
         mfu=per_second(_seconds_at_peak(recording, generation)),
-        planned_samples=job.samples,
-        hours=hours_for(job.samples),
-        card_hours=hours_for(recording.world_size * job.samples),
         price=price,
-        cost=hours_for(price * recording.world_size * (job.samples or _MILLION)),
+        cost=(most, least),
     )
 
 

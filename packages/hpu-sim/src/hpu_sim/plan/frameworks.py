@@ -42,8 +42,6 @@ _DROPPED: Final = (
     "SaveConfigCallback",
     "Timer",
 )
-# Methods of a logger that write.
-_WRITING: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 
 
 @contextlib.contextmanager
@@ -107,8 +105,12 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
         if not given:
             raise
         raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
-    for logger in self.loggers:
-        _silence(logger)
+    package = "lightning.pytorch" if original.__module__.startswith("lightning.") else "pytorch_lightning"
+    # Fabric may be there without the Trainer, and then without this logger.
+    with contextlib.suppress(ImportError):
+        silent = importlib.import_module(f"{package}.loggers.logger").DummyLogger
+        # As `fast_dev_run` does.
+        self._loggers = [silent()] if self.loggers else []  # noqa: SLF001 - of Fabric, which has no setter
 
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -293,39 +295,3 @@ def _resize_batches(trainer: Any, recorder: PlanRecorder, size: int) -> None:
         return recorder.batches.resize(original(batch, *args, **kwargs), size, before)
 
     trainer.strategy.batch_to_device = batch_to_device
-
-
-def _silence(logger: Any) -> None:
-    """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
-    cls: Any = type(logger)
-    logger.__class__ = _silent(cls)
-
-
-@functools.cache
-def _silent(cls: Any) -> type[Any]:
-    methods = {name: _do_nothing for name in _WRITING if hasattr(cls, name)}
-    return type(cls.__name__, (cls,), {**methods, "experiment": _Sink()})
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    del args, kwargs
-
-
-class _Sink:
-    """Experiment of a logger, with every attribute and every method, that keeps nothing of its arguments."""
-
-    def __getattr__(self, name: str) -> _Sink:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> _Sink:
-        del args, kwargs
-        return self
-
-    def __getitem__(self, key: object) -> _Sink:
-        del key
-        return self
-
-    def __setitem__(self, key: object, value: object) -> None:
-        """Keep nothing."""

@@ -78,8 +78,13 @@ def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:
         divided = f"{more}`--strategy hpu_fsdp` or `deepspeed_stage_3` divides them among the cards"
     name, blocks = recording.blocks
     recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
+    fewer = f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
+    if memory.peak_phase == "optimizer":
+        fewer = (
+            f"What the optimizer's operators hold between them is {format_bytes(others)}: `FusedAdamW` of the bridge is "
+            "one kernel, and a graph of lazy mode (`PT_HPU_LAZY_MODE=1`) fuses most of them."
+        )
     return (
         f"To fit with all of the reserve, the peak must be {format_bytes(excess)} lower. "
-        f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {divided}. "
-        f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
+        f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {divided}. {fewer}"
     )

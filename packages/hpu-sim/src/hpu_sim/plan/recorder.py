@@ -122,9 +122,7 @@ class PlanRecorder(Recorder):
         """Record no step, and complete the memory of the last one."""
         self._take_memory()
         self._is_recording = False
-        has_graphs = self.recording.lazy or self.recording.compiled
-        inner = fusion.inner_storages(self.step, is_lazy=self.recording.lazy) if has_graphs else {}
-        self.memory.finish(self.step, inner)
+        self.memory.finish(self.step, fusion.inner_storages(self.step, self.recording.mode))
 
     def _end_step(self) -> None:
         self._take_memory()

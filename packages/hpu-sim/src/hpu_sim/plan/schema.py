@@ -55,11 +55,8 @@ class RatePlan:
         samples_per_second: Samples.
         tokens_per_second: Tokens.
         mfu: Share of the stated peak of the matrix engines that the model's own operations need, without recomputation.
-        planned_samples: Samples to train for; 0 if none are given.
-        hours: Time to train for them.
-        card_hours: The same of all cards.
         price: Price of a card hour; 0 if none is given.
-        cost: Price of the planned samples, or of a million of them where no number is given.
+        cost: Price of a million samples.
     """
 
     samples: int
@@ -67,9 +64,6 @@ class RatePlan:
     samples_per_second: tuple[float, float]
     tokens_per_second: tuple[float, float]
     mfu: tuple[float, float]
-    planned_samples: int
-    hours: tuple[float, float]
-    card_hours: tuple[float, float]
     price: float = 0.0
     cost: tuple[float, float] = (0.0, 0.0)
 
@@ -87,10 +81,8 @@ class StrategyPlan(Program):
         memory: Memory.
         step: Predicted step.
         rate: Speed of the whole job.
-        fed_seconds: Time in which a loader of the given rate delivers the samples of a step; 0 without a rate.
         settings: What was changed of the program, such as its batch or the recomputed blocks.
         advice: What needs less memory; empty where the peak fits.
-        relative: Time per sample, divided by that of the first plan; None for the first one.
     """
 
     generation: str
@@ -101,10 +93,8 @@ class StrategyPlan(Program):
     memory: MemoryPlan
     step: Step
     rate: RatePlan
-    fed_seconds: float = 0.0
     settings: str = ""
     advice: str = ""
-    relative: float | None = None
 
     @property
     def batch_size(self) -> int:

@@ -9,7 +9,6 @@ from hpu_sim.common.document import Document, Heading, Part, Table, Text, table
 from hpu_sim.common.formatting import (
     format_bytes,
     format_int,
-    format_range,
     format_rates,
     format_seconds,
     format_shares,
@@ -60,8 +59,6 @@ def _parts(plan: Plan) -> Iterator[Part]:
 
 def _table(plan: Plan) -> Table:
     """Return the table of all plans, with every answer that was asked for."""
-    plans = plan.strategies
-    is_single, has_hours = len(plans) == 1, any(map(_hours, plans))
     columns: dict[str, Callable[[StrategyPlan], str]] = {
         "strategy": lambda each: each.strategy,
         "cards": lambda each: f"{_boxes(each)}{each.devices} {each.generation}",
@@ -72,23 +69,14 @@ def _table(plan: Plan) -> Table:
         "samples/s": lambda each: format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
         "MFU": lambda each: format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
         "changed": lambda each: each.settings,
-        "time per sample": lambda each: "" if is_single else _relative(each),
         "tokens/s": lambda each: format_rates(each.rate.tokens_per_second) if each.rate.tokens else "",
-        "time": _hours,
-        "card hours": lambda each: format_rates(each.rate.card_hours[::-1]) if _hours(each) else "",
-        "cost" if has_hours else "cost of 10^6 samples": lambda each: (
-            format_rates(each.rate.cost[::-1]) if each.rate.price else ""
-        ),
+        "cost of 10^6 samples": lambda each: format_rates(each.rate.cost[::-1]) if each.rate.price else "",
     }
-    return table(columns, plans, good=_GOOD)
+    return table(columns, plan.strategies, good=_GOOD)
 
 
 def _boxes(each: StrategyPlan) -> str:
     return f"{each.nodes} x " if each.nodes > 1 else ""
-
-
-def _relative(each: StrategyPlan) -> str:
-    return "1" if each.relative is None else f"{each.relative:.2f}"
 
 
 def _ratios() -> str:
@@ -96,14 +84,9 @@ def _ratios() -> str:
     known = judged_ratios()
     count, inside, ranked = (int(known[name]) for name in ("count", "inside", "ranked"))
     return (
-        f"time per sample: of {count} published ratios, {inside} were within a factor of {known['factor']:g} of the "
-        f"predicted one, and {ranked} had the same of the two as the faster one (Gaudi 3 and 2, cards, modes, batches)"
+        f"two rows: of {count} published ratios, {inside} were within a factor of {known['factor']:g} of the predicted "
+        f"one, and {ranked} had the same of the two as the faster one (Gaudi 3 and 2, cards, modes, batches)"
     )
-
-
-def _hours(each: StrategyPlan) -> str:
-    slow, fast = each.rate.hours
-    return format_range(fast * 3600, slow * 3600) if each.rate.planned_samples and each.rate.samples else ""
 
 
 def _sentences(each: StrategyPlan) -> Iterator[str]:
@@ -117,9 +100,6 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
         f"{format_int(each.parameters)} parameters, {format_int(each.trainable)} trained, precision {each.precision}, "
         f"{'lazy' if each.lazy else 'eager'} mode; batch per rank: {batch}"
     )
-    if each.fed_seconds:
-        limits = "limits the step" if each.fed_seconds >= each.step.seconds else "is faster than the step"
-        yield f"data: a loader of the given rate takes {format_seconds(each.fed_seconds)} per step, and {limits}"
     yield step_view.work(each.step)
     peak = each.memory.peak_bytes
     parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)

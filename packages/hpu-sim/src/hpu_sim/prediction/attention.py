@@ -6,10 +6,9 @@ operators (seen in 1.19, and assumed of every release). Its ``FusedSDPA`` is one
 
 from __future__ import annotations
 
-import functools
 import itertools
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -20,9 +19,9 @@ from hpu_sim.prediction.operators import Function, describe, tensors_of
 from hpu_sim.prediction.torch_tools import separate_operators, storage_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from hpu_sim.prediction.recording import Access, Operation
+    from hpu_sim.prediction.recording import Operation
 
 #: Note of a program that calls torch's attention.
 DECOMPOSED: Final = (
@@ -30,8 +29,8 @@ DECOMPOSED: Final = (
     "write the scores to memory. `FusedSDPA` of the bridge is one kernel: `HPUKernels(attention=True)` of hpu-kernels."
 )
 
-#: Shape, strides and dtype.
-_Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+_INPUTS: Final = ("query", "key", "value")
+_MASK: Final = "attn_mask"
 
 
 class Decomposition:
@@ -39,8 +38,8 @@ class Decomposition:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(-1, -1)
-        # Backward operators, and the numbers of storages so far, by that of the statistics of the softmax.
-        self._calls: dict[int, tuple[Sequence[Operation], dict[int, int]]] = {}
+        # By the number of the statistics of the softmax, which the backward pass reads.
+        self._calls: dict[int, _Call] = {}
 
     def operations(
         self, name: str, arguments: Mapping[str, Any], numbers: Mapping[str, int], results: Sequence[int]
@@ -53,74 +52,75 @@ class Decomposition:
             numbers: Numbers of the storages of its tensors.
             results: Numbers of the storages of its results.
         """
-        if "backward" in name:
-            found, known = self._calls.pop(numbers["logsumexp"], ((), {}))
-            known |= {_GRADIENT: numbers["grad_out"], **dict(zip(_GRADIENTS, results, strict=False))}
-            return self._numbered(found, known)
-        tensors = [arguments[each] for each in _TENSORS]
-        layouts = tuple(None if each is None else (tuple(each.shape), each.stride(), each.dtype) for each in tensors)
-        forward, backward = _separate(layouts, arguments["dropout_p"], arguments["is_causal"], arguments["scale"])
-        known = {slot: numbers[each] for slot, each in enumerate(_TENSORS) if each in numbers} | {_RESULT: results[0]}
-        done = self._numbered(forward, known)
-        self._calls[results[1]] = backward, known
-        return done
-
-    def _numbered(self, operations: Sequence[Operation], known: dict[int, int]) -> list[Operation]:
-        """Return operators with the numbers of storages in place of their slots."""
-
-        def number(accesses: Sequence[Access]) -> tuple[Access, ...]:
-            for slot, _ in accesses:
-                known.setdefault(slot, next(self._numbers))
-            return tuple((known[slot], size) for slot, size in accesses)
-
-        return [replace(each, reads=number(each.reads), writes=number(each.writes)) for each in operations]
+        is_backward = "backward" in name
+        call = self._calls.pop(numbers["logsumexp"], None) if is_backward else _Call(arguments, numbers, self._numbers)
+        if call is None:
+            return []
+        # What calls this runs within an operator, without autograd; another thread has it.
+        with ThreadPoolExecutor(1) as thread:
+            if is_backward:
+                return thread.submit(call.backward, numbers["grad_out"], results).result()
+            self._calls[results[1]] = call
+            return thread.submit(call.forward, results[0]).result()
 
 
-_TENSORS: Final = ("query", "key", "value", "attn_mask")
-# Slots of the tensors that a program sees, after those of the arguments.
-_RESULT, _GRADIENT, *_GRADIENTS, _OTHERS = range(len(_TENSORS), len(_TENSORS) + 6)
+class _Call:
+    """Call of attention, made again by its separate operators on tensors without data.
+
+    Args:
+        arguments: Arguments.
+        numbers: Numbers of the storages of those that are tensors.
+        others: Numbers of all others.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], numbers: Mapping[str, int], others: Iterator[int]) -> None:
+        given = {name: arguments[name] for name in (*_INPUTS, _MASK) if arguments[name] is not None}
+        self._arguments = arguments
+        self._tensors = {name: _empty(each) for name, each in given.items()}
+        self._inputs = [self._tensors[name].requires_grad_() for name in _INPUTS]
+        known = {storage_key(each): numbers[name] for name, each in self._tensors.items()}
+        self._numbers = defaultdict(others.__next__, known)
+        self._operators = _Operators()
+        self._result = self._inputs[0]
+
+    def forward(self, result: int) -> list[Operation]:
+        """Return the operators of the forward pass, whose result has a number."""
+        query, key, _ = self._inputs
+        options = {name: self._arguments[name] for name in ("dropout_p", "is_causal", "scale")}
+        with sdpa_kernel(SDPBackend.MATH), self._operators:
+            self._result = torch.nn.functional.scaled_dot_product_attention(
+                *self._inputs, self._tensors.get(_MASK), enable_gqa=query.shape[1] != key.shape[1], **options
+            )
+        self._numbers[storage_key(self._result)] = result
+        return self._described(0)
+
+    def backward(self, gradient: int, results: Sequence[int]) -> list[Operation]:
+        """Return the operators of the backward pass, by the numbers of the result's gradient and of the inputs'."""
+        first, given = len(self._operators.done), torch.empty_like(self._result)
+        with self._operators:
+            found = torch.autograd.grad(self._result, self._inputs, given)
+        self._numbers[storage_key(given)] = gradient
+        self._numbers |= {storage_key(each): number for each, number in zip(found, results, strict=False)}
+        return self._described(first)
+
+    def _described(self, first: int) -> list[Operation]:
+        found = []
+        for overload, args, kwargs, result in self._operators.done[first:]:
+            results = result if isinstance(result, tuple) else (result,)
+            tensors = tensors_of([*args, *kwargs.values()]), tensors_of(results)
+            # An operator without a tensor as its result chooses the path.
+            if tensors[1]:
+                numbers = [self._numbers[storage_key(each)] for group in tensors for each in group]
+                found.append(describe(Function.of(overload), (args, kwargs), tensors, numbers, results))
+        return [each for each in found if each is not None]
 
 
-@functools.lru_cache(maxsize=64)
-def _separate(
-    layouts: tuple[_Layout | None, ...], dropout: float, is_causal: bool, scale: float | None
-) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
-    """Return the operators of the forward and of the backward pass, with slots in place of the storages' numbers."""
-    # What calls this runs within an operator, without autograd; another thread has it.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_trace, layouts, dropout, is_causal, scale).result()
+def _empty(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-def _trace(
-    layouts: Sequence[_Layout | None], dropout: float, is_causal: bool, scale: float | None
-) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
-    tensors = [None if each is None else _empty(*each) for each in layouts]
-    inputs, mask = [each.requires_grad_() for each in tensors[:-1] if each is not None], tensors[-1]
-    with sdpa_kernel(SDPBackend.MATH), _Calls() as calls:
-        query, key, value = inputs
-        is_grouped = query.shape[1] != key.shape[1]
-        result = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, mask, dropout, is_causal, scale=scale, enable_gqa=is_grouped
-        )
-        first = len(calls.done)
-        gradient = torch.empty_like(result)
-        gradients = torch.autograd.grad(result, inputs, gradient)
-    named = {_RESULT: result, _GRADIENT: gradient, **dict(zip(_GRADIENTS, gradients, strict=True))}
-    of_arguments = {slot: each for slot, each in enumerate(tensors) if each is not None}
-    slots = {storage_key(each): slot for slot, each in {**of_arguments, **named}.items()}
-    forward, backward = (
-        tuple(filter(None, (_describe(each, slots) for each in part)))
-        for part in (calls.done[:first], calls.done[first:])
-    )
-    return forward, backward
-
-
-def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-
-
-class _Calls(TorchDispatchMode):
-    """Calls of operators; it keeps their tensors, so that each storage has one key."""
+class _Operators(TorchDispatchMode):
+    """Operators that are called; it keeps their tensors, so that each storage has one key."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's
@@ -135,12 +135,3 @@ class _Calls(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         self.done.append((func, args, kwargs or {}, result))
         return result
-
-
-def _describe(call: tuple[Any, tuple[Any, ...], dict[str, Any], Any], slots: dict[int, int]) -> Operation | None:
-    overload, args, kwargs, result = call
-    results = result if isinstance(result, tuple) else (result,)
-    tensors = tensors_of([*args, *kwargs.values()]), tensors_of(results)
-    numbers = [slots.setdefault(storage_key(each), _OTHERS + len(slots)) for group in tensors for each in group]
-    # An operator without a tensor as its result chooses the path.
-    return describe(Function.of(overload), (args, kwargs), tensors, numbers, results) if tensors[1] else None

@@ -24,8 +24,8 @@ _US_PER_SECOND: Final = 1e6
 _TICKS_PER_US: Final = 1024
 
 
-def trace_of(clock: Clock, rank: int = 0) -> dict[str, Any]:
-    """Return the trace of a clock's step, which a rank runs."""
+def trace_of(clock: Clock) -> dict[str, Any]:
+    """Return the trace of a clock's step, which the first rank runs."""
     timeline, world_size = clock.timeline, clock.recording.world_size
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, timeline.seconds, {}))
@@ -44,7 +44,7 @@ def trace_of(clock: Clock, rank: int = 0) -> dict[str, Any]:
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "deviceProperties": [{"id": 0, "name": clock.generation, "predicted": True, "disclaimer": PREDICTED}],
-        "distributedInfo": {"backend": "hccl", "rank": rank, "world_size": world_size},
+        "distributedInfo": {"backend": "hccl", "rank": 0, "world_size": world_size},
         # The key of hpu-profiler's metadata.
         "hpu_profiler": {"stage": "training", "steps": 1},
         "traceEvents": events,

@@ -5,6 +5,8 @@ as one that the backward pass needs, ends it (HabanaAI/Intel_Gaudi3_Software at 
 A copy for products alone is a transposed operand, which they read as it is.
 
 A graph ends at ``mark_step``, a collective, a value that the host reads, and an operator that waits for a collective.
+Under ``torch.compile``, forward and backward are graphs of their own, and the optimizer's operators are in none. In eager
+mode, only the bridge's fused kernels have several operators.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpu_sim.prediction.recording import Access, Operation, StepRecording
+    from hpu_sim.prediction.recording import Access, Mode, Operation, StepRecording
 
 # Parts of names of operators that are no element-wise ones though their results have the size of their inputs.
 _WHOLE: Final = (
@@ -52,10 +54,14 @@ class Segment:
 
     Attributes:
         first: Position of its first operator.
+        end: Position after its last operator.
+        is_graph: Whether it is a graph, whose operators fuse.
         kernels: Its kernels.
     """
 
     first: int
+    end: int
+    is_graph: bool
     kernels: tuple[Kernel, ...]
 
 
@@ -95,31 +101,29 @@ class _Values:
         return len(self.values) - 1
 
 
-def segments(step: StepRecording, *, fuse: bool, by_phase: bool) -> tuple[Segment, ...]:
-    """Return the segments of a step.
-
-    Args:
-        step: Step.
-        fuse: Whether operators of a segment fuse.
-        by_phase: Whether forward and backward are graphs of their own, as under ``torch.compile``; else ``mark_step``
-            ends a graph.
-    """
+def segments(step: StepRecording, mode: Mode) -> tuple[Segment, ...]:
+    """Return the segments of a step."""
     operations = step.operations
-    bounds = _graph_bounds(step, by_phase=by_phase)
+    bounds = _graph_bounds(step, mode)
     bounds.update(each.after for each in step.collectives)
     bounds.update(index for index, each in enumerate(operations) if each.waits_for)
     ordered = sorted(each for each in bounds if each <= len(operations))
     values = _Values(operations)
     found = []
     for start, end in itertools.pairwise(ordered):
-        groups = _fused(operations, values, start, end) if fuse else _launched(operations, start, end)
-        found.append(Segment(start, tuple(_kernel(group, operations, values) for group in groups)))
+        is_graph = _is_graph(operations[start], mode)
+        groups = _fused(operations, values, start, end) if is_graph else _launched(operations, start, end)
+        found.append(Segment(start, end, is_graph, tuple(_kernel(group, operations, values) for group in groups)))
     return tuple(found)
 
 
-def _graph_bounds(step: StepRecording, *, by_phase: bool) -> set[int]:
-    """Return the positions at which graphs end whatever collectives do: see :func:`segments`."""
-    operations = step.operations
+def _is_graph(first: Operation, mode: Mode) -> bool:
+    return mode == "lazy" or (mode == "compile" and first.phase != "optimizer")
+
+
+def _graph_bounds(step: StepRecording, mode: Mode) -> set[int]:
+    """Return the positions at which graphs end whatever collectives do."""
+    operations, by_phase = step.operations, mode == "compile"
     bounds = {0, len(operations), *(() if by_phase else step.graph_ends)}
     for index, each in enumerate(operations):
         if each.host_sync:
@@ -197,36 +201,30 @@ def _is_operand(operation: Operation, result: _Value, operations: Sequence[Opera
     return bool(result.consumers) and all(operations[reader].flops for reader in result.consumers)
 
 
-def inner_storages(step: StepRecording, *, is_lazy: bool) -> dict[int, int]:
-    """Return the storages of which no value leaves its kernel, each with the number of operators before its graph ends.
+def inner_storages(step: StepRecording, mode: Mode) -> dict[int, int]:
+    """Return the storages of which no value leaves its kernel, each with the number of operators before its segment ends.
 
     A card has no memory for them, if the program frees them before that.
     """
     values = Counter(storage for each in step.operations for storage, _ in each.writes)
     found: Counter[int] = Counter()
     ends: dict[int, int] = {}
-    parts = segments(step, fuse=True, by_phase=not is_lazy)
-    for part, after in zip(parts, [*(each.first for each in parts[1:]), len(step.operations)], strict=False):
-        # Under `torch.compile`, the optimizer's operators are not compiled.
-        if is_lazy or step.operations[part.first].phase != "optimizer":
-            for kernel in part.kernels:
-                found.update(kernel.inner)
-                ends |= dict.fromkeys(kernel.inner, after)
+    for part in segments(step, mode):
+        for kernel in part.kernels:
+            found.update(kernel.inner)
+            ends |= dict.fromkeys(kernel.inner, part.end)
     return {storage: end for storage, end in ends.items() if found[storage] == values[storage]}
 
 
-def count_graphs(step: StepRecording, *, is_lazy: bool) -> int:
+def count_graphs(step: StepRecording, mode: Mode) -> int:
     """Return the number of different graphs of a step, which are compiled once each.
 
-    They end at ``mark_step`` and at reads of the host; under ``torch.compile`` at the ends of directions and at reads.
     A collective splits one into parts, which take as long to compile together.
     """
     operations = step.operations
     graphs = {
         tuple(each.key for each in operations[start:end])
-        for start, end in itertools.pairwise(sorted(_graph_bounds(step, by_phase=not is_lazy)))
-        if end > start and not operations[start].host_sync
-        # Under `torch.compile`, the optimizer's operators are not compiled.
-        if is_lazy or operations[start].phase != "optimizer"
+        for start, end in itertools.pairwise(sorted(_graph_bounds(step, mode)))
+        if end > start and not operations[start].host_sync and _is_graph(operations[start], mode)
     }
     return len(graphs)

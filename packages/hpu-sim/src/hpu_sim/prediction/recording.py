@@ -32,6 +32,8 @@ CATEGORIES: Final = (
 )
 
 Phase = Literal["setup", "forward", "backward", "optimizer"]
+#: Way in which the host launches operators.
+Mode = Literal["eager", "lazy", "compile"]
 
 #: Storage of an operator's input or output: id and bytes that the operator reads or writes.
 Access = tuple[int, int]
@@ -227,6 +229,11 @@ class Program:
     trainable: int = 0
     host_reads: list[HostRead] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def mode(self) -> Mode:
+        """How the host launches operators."""
+        return "lazy" if self.lazy else "compile" if self.compiled else "eager"
 
     @property
     def nodes(self) -> int:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 WAITS: Final = {
     time_model.HOST: "waiting for the host",
     time_model.NETWORK: "waiting for collectives",
-    time_model.DATA: "waiting for batches",
 }
 #: How far a predicted time can be trusted, which every plan and report says once.
 TRUST: Final = "Times are compared with published speeds only: no card was traced."

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from hpu_sim.prediction import fusion, hardware
 from hpu_sim.prediction.collectives import collective_seconds
@@ -30,12 +30,7 @@ GRAPH_LAUNCH: Final = "graph_launch"
 #: Name of what the device does while it waits.
 IDLE: Final = "idle"
 #: What limits a part of a step.
-MATRIX, MEMORY, STARTS, NETWORK, HOST, DATA = (
-    "matrix engine", "memory", "start of kernels", "network", "host", "fetching of batches",
-)  # fmt: skip
-
-#: Way in which the host launches operators.
-Mode = Literal["eager", "lazy", "compile"]
+MATRIX, MEMORY, STARTS, NETWORK, HOST = "matrix engine", "memory", "start of kernels", "network", "host"
 
 
 @dataclass(frozen=True)
@@ -103,22 +98,17 @@ class Clock:
         recording: Recording.
         step: Its steady step.
         generation: Generation.
-        mode: How the host launches the operators.
-        fed_seconds: Time in which a loader delivers the samples of a step; 0 for none.
     """
 
-    def __init__(self, recording: Recording, generation: str, fed_seconds: float = 0.0) -> None:
+    def __init__(self, recording: Recording, generation: str) -> None:
         """Find the kernels.
 
         Args:
             recording: Recording.
             generation: Generation.
-            fed_seconds: Time in which a loader delivers the samples of a step; 0 for none.
         """
         self.recording, self.step, self.generation = recording, recording.steady, generation
-        self.fed_seconds = fed_seconds
-        self.mode: Mode = "lazy" if recording.lazy else "compile" if recording.compiled else "eager"
-        self._parts = fusion.segments(self.step, fuse=self.mode != "eager", by_phase=self.mode == "compile")
+        self._parts = fusion.segments(self.step, recording.mode)
 
     @functools.cached_property
     def timeline(self) -> Timeline:
@@ -128,20 +118,22 @@ class Clock:
     def range(self) -> tuple[float, float]:
         """Return the fewest and the most seconds of the step, between which 8 of 10 published values were."""
         seconds, spread = self.timeline.seconds, hardware.spread()
-        return max(seconds / spread, self.fed_seconds), seconds * spread
+        return seconds / spread, seconds * spread
 
     def count_graphs(self) -> int | None:
         """Return the graphs to compile; None in eager mode, where operators are compiled one by one."""
-        return None if self.mode == "eager" else fusion.count_graphs(self.step, is_lazy=self.mode == "lazy")
+        mode = self.recording.mode
+        return None if mode == "eager" else fusion.count_graphs(self.step, mode)
 
 
 class _Schedule:
     """Streams of host, device and network over two steps, of which the first one fills the queues."""
 
     def __init__(self, clock: Clock, parts: Sequence[Segment]) -> None:
-        self._step, self._mode, self._parts = clock.step, clock.mode, parts
+        self._step, self._parts = clock.step, parts
+        self._traces = clock.recording.lazy
         self._device = hardware.hardware(clock.generation)
-        self._fed, devices = clock.fed_seconds, clock.recording.devices
+        devices = clock.recording.devices
         self._network_times = [collective_seconds(each, devices, self._device) for each in self._step.collectives]
         self._host = self._clock = self._network = 0.0
 
@@ -170,9 +162,6 @@ class _Schedule:
             self._run_segment(part)
         self._issue_before(len(step.operations))
         self._idle_until(self._network, NETWORK)
-        # A loader that needs longer than a step delays the next one.
-        self._idle_until(self._begin + self._fed, DATA)
-        self._host = max(self._host, self._begin + self._fed)
 
     def _issue_before(self, position: int) -> None:
         """Issue the collectives that the program calls before an operator."""
@@ -204,11 +193,10 @@ class _Schedule:
             self._host = max(self._host, self._clock) + device.sync_seconds
             self._add_host_span(first, first.name, start)
             return
-        # Under `torch.compile`, the optimizer's operators are launched by themselves.
-        is_graph = self._mode == "lazy" or (self._mode == "compile" and first.phase != "optimizer")
+        is_graph = part.is_graph
         if is_graph:
             start = self._host
-            traced = sum(each.launches for each in part.kernels) if self._mode == "lazy" else 0
+            traced = sum(each.launches for each in part.kernels) if self._traces else 0
             self._host += device.graph_seconds + traced * device.trace_seconds
             self._add_host_span(first, GRAPH_LAUNCH, start)
             self._graphs += bool(part.kernels)

@@ -142,7 +142,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     lines = source_lines(report)
     by_rule = [(rule, [line.entry for line in lines if rule.applies(line)]) for rule in _RULES]
     found = [Finding(rule.category, rule.title, rule.text, entries) for rule, entries in by_rule if entries]
-    return (*_killed_ranks(report), *_uncaught_errors(report), *_high_memory(report), *found)
+    return (*_killed_ranks(report), *_high_memory(report), *found)
 
 
 def summaries(report: Report) -> list[dict[str, Any]]:
@@ -163,14 +163,6 @@ def _killed_ranks(report: Report) -> Iterable[Finding]:
     if ranks:
         title = f"{_format_ranks(ranks)} {'was' if len(set(ranks)) == 1 else 'were'} killed"
         yield Finding("error", title, "The report shows the state up to a few seconds earlier.")
-
-
-def _uncaught_errors(report: Report) -> Iterable[Finding]:
-    for record in report.ranks:
-        error = record.uncaught_error
-        if error is not None and error.error != "KeyboardInterrupt":
-            location = "" if error.frame is None else f" ({error.frame.file}:{error.frame.line})"
-            yield Finding("error", f"Uncaught {error.error} on rank {record.rank}", f"{error.message}{location}")
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-#: Name of the file in the folder of records with the predicted step of a process.
-TRACE_NAME: Final = "trace-{pid}.json"
 #: Time that ranks may take to exit after the command, in seconds.
 EXIT_TIMEOUT: Final = 10.0
 # Missing ranks are listed one by one.
@@ -99,20 +97,15 @@ def _wait_for_process(pid: int, deadline: float) -> None:
             os.close(descriptor)
 
 
-def write_report(report: Report, paths: Iterable[Path], folder: Path) -> None:
-    """Write a report of a folder's records to files, by their suffix: ``.html``, ``.json`` or ``.trace.json``.
+def write_report(report: Report, paths: Iterable[Path]) -> None:
+    """Write a report to files, by their suffix: ``.html`` or ``.json``.
 
     Raises:
         OSError: If a file cannot be written.
-        ValueError: If a trace is to be written and no step was predicted.
     """
     from hpu_sim.report.view import document
 
-    # Traces last: the other files are written even if there is no trace.
-    for path in sorted(paths, key=_is_trace):
-        if _is_trace(path):
-            path.write_bytes(_first_trace(report, folder).read_bytes())
-            continue
+    for path in paths:
         text = document(report).html() if path.suffix == ".html" else to_json(report)
         path.write_text(text, encoding="utf-8")
 
@@ -122,21 +115,6 @@ def to_json(report: Report) -> str:
     from hpu_sim.report.findings import summaries
 
     return json.dumps({**dataclasses.asdict(report), "findings": summaries(report)}, indent=1) + "\n"
-
-
-def _is_trace(path: Path) -> bool:
-    return path.name.endswith(".trace.json")
-
-
-def _first_trace(report: Report, folder: Path) -> Path:
-    """Return the file with the predicted step of the first rank that has one."""
-    for record in report.ranks:
-        path = folder / TRACE_NAME.format(pid=record.pid)
-        if path.exists():
-            return path
-    raise ValueError(
-        "a trace needs a predicted step: the program must step its first optimizer three times, with torch 2.8 or newer"
-    )
 
 
 def check_report_path(path: Path) -> None:

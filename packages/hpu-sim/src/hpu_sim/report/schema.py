@@ -139,21 +139,6 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class UncaughtError:
-    """An exception that ended a process.
-
-    Attributes:
-        error: Name of its type.
-        message: Its text, truncated.
-        frame: Innermost frame of the program in the traceback; None if there is none.
-    """
-
-    error: str
-    message: str
-    frame: Frame | None
-
-
-@dataclass(frozen=True)
 class RankRecord:
     """Record of one process that acquired a device.
 
@@ -164,7 +149,6 @@ class RankRecord:
         module_id: Module id of its device.
         machine: The simulated machine.
         state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
-        uncaught_error: Exception that ended the process, if any.
         detail: Level of detail; "counts" leaves ``sites`` empty.
         totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
         steps: Number of completed training steps.
@@ -183,7 +167,6 @@ class RankRecord:
     module_id: int
     machine: Machine
     state: Literal["running", "exited"]
-    uncaught_error: UncaughtError | None
     detail: Detail
     totals: dict[str, int]
     steps: int

@@ -22,10 +22,8 @@ from hpu_sim.device import events
 from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.counters import leniences, lifetime_stats
 from hpu_sim.prediction.steps import StepTracker
-from hpu_sim.report import merge
 from hpu_sim.report.event_aggregator import EventAggregator
 from hpu_sim.report.schema import Machine, RankRecord
-from hpu_sim.report.uncaught_error import get_uncaught_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,8 +40,6 @@ _WRITE_INTERVAL: Final = 2.0
 _MAX_OVERHEAD: Final = 0.02
 # A program without training steps checks the clock once per this many events.
 _EVENTS_PER_CHECK: Final = 1024
-# Most programs have no process group: stop looking for one after this many events or steps.
-_MAX_RANK_LOOKUPS: Final = 100
 
 
 class RecordingSession:
@@ -83,7 +79,6 @@ class RecordingSession:
         self._module_id: int | None = None
         self._finished = False
         self._rank: tuple[int, int] | None = None
-        self._rank_lookups = 0
         self._next_write = time.monotonic() + _WRITE_INTERVAL
         self._events = 0
         self._steps = StepTracker(self._on_step)
@@ -166,20 +161,12 @@ class RecordingSession:
         if torch_tools.is_supported():
             from hpu_sim.report import step_clock
 
-            self._clock = step_clock.StepClock(self._config, self._steps, self._write_trace)
+            self._clock = step_clock.StepClock(self._config, self._steps)
             self._clock.on_event(event)
-
-    def _write_trace(self) -> None:
-        if self._clock is None:
-            return
-        rank, world_size = self._rank or _rank_from_env(os.environ)
-        trace = json.dumps(self._clock.trace(rank, world_size))
-        (self._folder / merge.TRACE_NAME.format(pid=self._pid)).write_text(trace, encoding="utf-8")
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
-        if self._rank is None and self._rank_lookups < _MAX_RANK_LOOKUPS:
-            self._rank_lookups += 1
+        if self._rank is None:
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 self._rank = (distributed.get_rank(), distributed.get_world_size())
@@ -202,7 +189,6 @@ class RecordingSession:
 
     def record(self, state: Literal["running", "exited"]) -> RankRecord:
         """Return the record of everything so far."""
-        self._rank_lookups = 0
         self._update_rank()
         rank, world_size = self._rank or _rank_from_env(os.environ)
         return RankRecord(
@@ -212,7 +198,6 @@ class RecordingSession:
             module_id=self._module_id or 0,
             machine=_machine_info(self._config),
             state=state,
-            uncaught_error=get_uncaught_error() if state == "exited" else None,
             detail=self._detail,
             totals=lifetime_stats(),
             steps=self._steps.finished,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.common import frames
 from hpu_sim.device import events
-from hpu_sim.prediction.chrome_trace import trace_of
 from hpu_sim.prediction.recorder import Recorder
 from hpu_sim.prediction.recording import Recording, StepRecording
 from hpu_sim.prediction.step import Step, summarize
@@ -18,8 +17,6 @@ from hpu_sim.prediction.time_model import Clock
 from hpu_sim.report.schema import RECORDED_STEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.steps import StepTracker
 
@@ -33,17 +30,15 @@ class StepClock(Recorder):
     Args:
         config: Simulated machine.
         steps: Tracker of the program's steps, of whose ends :meth:`on_step` is told.
-        on_predicted: Function that is called once the step is predicted.
 
     Attributes:
         recording: The recorded step, and the machine.
         predicted: Predicted step; None before it.
     """
 
-    def __init__(self, config: SimConfig, steps: StepTracker, on_predicted: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, config: SimConfig, steps: StepTracker) -> None:
         super().__init__(steps)
         self._generation = config.generation
-        self._on_predicted = on_predicted
         self.recording = Recording(devices=config.devices, lazy=config.lazy)
         self.predicted: Step | None = None
         self._end_listening = events.subscribe(events.OPTIMIZERS, self.on_event)
@@ -61,15 +56,11 @@ class StepClock(Recorder):
                 self.close()
                 # What the next step begins with is no part of it.
                 self.recording.steps, self.step = [self.step], StepRecording()
-                self.predicted = summarize(self._clock, lambda _, line: line, _MAX_LINES)
-                self._on_predicted()
+                clock = Clock(self.recording, self._generation)
+                self.predicted = summarize(clock, lambda _, line: line, _MAX_LINES)
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.close()
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
-
-    @property
-    def _clock(self) -> Clock:
-        return Clock(self.recording, self._generation)
 
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
@@ -80,13 +71,7 @@ class StepClock(Recorder):
         """Line of the program, by which the time model groups operators."""
         return frames.program_line()
 
-    def trace(self, rank: int, world_size: int) -> dict[str, Any]:
-        """Return the predicted step as a Chrome trace."""
-        self.recording.world_size = world_size
-        return trace_of(self._clock, rank)
-
     def on_read(self, name: str, value: Any) -> None:
         """Record that the host waits for a value, or for a copy."""
         del name, value
-        frame = frames.program_frame()
-        self.record_sync("" if frame is None else frame.name_in_trace)
+        self.record_sync("")
