@@ -17,12 +17,6 @@ class PlanError(RuntimeError):
 
     def __init__(self, problem: str, location: str = "") -> None:
         super().__init__(f"{location}: {problem}" if location else problem)
-        self.problem = problem
-        self.location = location
-
-    def __reduce__(self) -> tuple[type[PlanError], tuple[str, str]]:
-        """Return what makes an equal error in another process."""
-        return type(self), (self.problem, self.location)
 
 
 class ProgramError(RuntimeError):

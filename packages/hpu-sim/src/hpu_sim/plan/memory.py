@@ -80,10 +80,10 @@ def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:
     recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
     fewer = f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
     if memory.peak_phase == "optimizer":
-        fewer = (
-            f"What the optimizer's operators hold between them is {format_bytes(others)}: `FusedAdamW` of the bridge is "
-            "one kernel, and a graph of lazy mode (`PT_HPU_LAZY_MODE=1`) fuses most of them."
-        )
+        in_kernels = any(not each.is_launched for each in recording.steady.operations if each.phase == "optimizer")
+        ways = [] if in_kernels else ["`FusedAdamW` of the bridge is one kernel"]
+        ways += [] if recording.lazy else ["a graph of lazy mode (`PT_HPU_LAZY_MODE=1`) fuses most of them"]
+        fewer = f"What operators of the optimizer's step hold is {format_bytes(others)}: {', and '.join(ways)}." * bool(ways)
     return (
         f"To fit with all of the reserve, the peak must be {format_bytes(excess)} lower. "
         f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {divided}. {fewer}"

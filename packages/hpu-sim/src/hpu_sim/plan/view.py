@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
-    from hpu_sim.prediction.reserve import Reserve
 
 _VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
@@ -141,10 +140,3 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Part]:
     if each.memory.modules:
         title, words = "memory by module at the peak", frozenset(("of which",))
         yield table(modules, each.memory.modules, title=title, words=words, is_brief=is_brief)
-    reserves: dict[str, Callable[[Reserve], str]] = {
-        "memory beside tensors": lambda part: part.name,
-        "at least": lambda part: format_bytes(part.low),
-        "at most": lambda part: format_bytes(part.high),
-        "source": lambda part: part.source,
-    }
-    yield table(reserves, each.reserves, words=frozenset(("source",)), is_brief=False)

@@ -169,13 +169,9 @@ def first_steps_seconds(generation: str) -> tuple[float, float]:
     return float(fast), float(slow)
 
 
-def memory_entries() -> list[dict[str, Any]]:
-    """Return the ranges of memory beside tensors, with the texts of their sources."""
-    sources = _data()["sources"]
-    return [
-        {**entry, "source": " ".join(sources[key] for key in entry["source"].split(", "))}
-        for entry in _data()["common"]["memory_reserves"]
-    ]
+def reserve_shares() -> dict[str, tuple[float, float]]:
+    """Return the least and the most of each kind of memory beside tensors, as shares of their peak."""
+    return {each["name"]: (each["range"][0], each["range"][1]) for each in _data()["common"]["memory_reserves"]}
 
 
 def usable_memory(generation: str, memory: int | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hpu_sim.prediction.hardware import memory_entries
+from hpu_sim.prediction.hardware import reserve_shares
 
 #: "fits" with the whole reserve, "tight" with the least of it, else "no".
 Verdict = Literal["fits", "tight", "no"]
@@ -19,13 +19,11 @@ class Reserve:
         name: What it is.
         low: Least bytes.
         high: Most bytes.
-        source: Where the range is from.
     """
 
     name: str
     low: int
     high: int
-    source: str
 
 
 def reserves(peak: int) -> tuple[Reserve, ...]:
@@ -37,8 +35,7 @@ def reserves(peak: int) -> tuple[Reserve, ...]:
         peak: Highest memory of tensors, in bytes.
     """
     return tuple(
-        Reserve(entry["name"], int(entry["range"][0] * peak), int(entry["range"][1] * peak), entry["source"])
-        for entry in memory_entries()
+        Reserve(name, int(low * peak), int(high * peak)) for name, (low, high) in reserve_shares().items()
     )
 
 
@@ -51,4 +48,4 @@ def verdict(peak: int, usable: int) -> Verdict:
 
 def fitting_bytes(usable: int) -> int:
     """Return the largest peak of tensors that fits with the whole reserve."""
-    return int(usable / (1 + sum(entry["range"][1] for entry in memory_entries())))
+    return int(usable / (1 + sum(high for _, high in reserve_shares().values())))
