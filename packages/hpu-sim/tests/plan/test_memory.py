@@ -134,7 +134,7 @@ def test_in_eager_mode_each_result_takes_memory() -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("is_fused", "tensors"), [(True, 4), (False, 6)], ids=["fused", "torch"])
 def test_a_kernel_of_the_bridge_keeps_its_intermediates(is_fused: bool, tensors: int) -> None:
-    """torch's AdamW holds two beside the parameter, its gradient and its two moments (torch 2.13, one by one)."""
+    """Torch's AdamW holds two beside the parameter, its gradient and its two moments (torch 2.13, one by one)."""
     from habana_frameworks.torch.hpex.optimizers import FusedAdamW
 
     def program() -> None:

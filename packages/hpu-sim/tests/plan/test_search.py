@@ -89,7 +89,10 @@ def test_a_peak_of_the_optimizer_is_told_which_one_needs_less() -> None:
 
     text = advice(recording, memory, usable_memory("GAUDI2"))
 
-    assert "What operators of the optimizer's step hold is 192 GiB: `FusedAdamW` of the bridge is one kernel, and a " in text
+    assert (
+        "What operators of the optimizer's step hold is 192 GiB: `FusedAdamW` of the bridge is one kernel, and a "
+        in text
+    )
     assert "--recompute" not in text
 
 

@@ -10,8 +10,7 @@ from hpu_sim.prediction.recording import Operation, Recording
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
-    from hpu_sim.prediction.recording import StepRecording
-    from hpu_sim.prediction.recording import Mode
+    from hpu_sim.prediction.recording import Mode, StepRecording
     from hpu_sim.prediction.time_model import Timeline
 
 

@@ -99,8 +99,10 @@ def test_a_transposed_operand_of_products_is_free() -> None:
 
 
 def test_storages_of_a_chain_are_inner_but_its_result() -> None:
-    """One that is written twice, as by an operator in place, is inner if both values are. In eager mode, those of a fused
-    kernel of the bridge are."""
+    """One that is written twice, as by an operator in place, is inner if both values are.
+
+    In eager mode, those of a fused kernel of the bridge are.
+    """
     chain = [_operation("sqrt", (0,), (1,)), _operation("div", (1,), (2,)), _operation("add_", (2,), (2,)),
              _operation("addcdiv_", (3, 2), (3,)), _operation("softmax", (3,), (4,))]  # fmt: skip
     step = StepRecording(chain, graph_ends=[5])

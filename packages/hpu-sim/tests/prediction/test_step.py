@@ -16,8 +16,7 @@ from hpu_sim.prediction.step import summarize
 from .predicting import clock_of, make_operation, random_operations
 
 if TYPE_CHECKING:
-    from hpu_sim.prediction.recording import Operation
-    from hpu_sim.prediction.recording import Mode
+    from hpu_sim.prediction.recording import Mode, Operation
 
 
 @settings(max_examples=50, deadline=None)

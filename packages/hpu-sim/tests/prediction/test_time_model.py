@@ -13,7 +13,7 @@ from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import give_figures, hardware, spread
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
-from hpu_sim.prediction.time_model import STARTS, Clock
+from hpu_sim.prediction.time_model import STARTS
 
 from .predicting import SIZE, clock_of, make_operation, predict, random_operations
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hpu_sim.report.findings import findings, limitations
-from hpu_sim.report.schema import Site
 
-from .factories import MACHINE, make_frame, make_record, make_report, make_site
+from .factories import MACHINE, make_record, make_report, make_site
+
+if TYPE_CHECKING:
+    from hpu_sim.report.schema import Site
 
 _UNSUPPORTED = "Unsupported operation"
 _COMPLEX = "Complex dtype"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hpu_sim.common.document import MAX_ENTRIES as MAX_LINES
-from hpu_sim.report.schema import Report
 from hpu_sim.report.view import document
 from hpu_testing.pages import Page
 
 from .factories import make_frame, make_record, make_report, make_site
+
+if TYPE_CHECKING:
+    from hpu_sim.report.schema import Report
 
 
 def render(report: Report) -> str:

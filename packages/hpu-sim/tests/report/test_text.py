@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpu_sim.common.document import MAX_LINES
 from hpu_sim.prediction.step import CollectiveGroup
-from hpu_sim.report.schema import Report
 from hpu_sim.report.view import MAX_FINDINGS, document
 
 from .factories import MACHINE, PREDICTED, make_frame, make_record, make_report, make_site
+
+if TYPE_CHECKING:
+    from hpu_sim.report.schema import Report
 
 
 def render(report: Report) -> str:

@@ -110,7 +110,7 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
     with contextlib.suppress(ImportError):
         silent = importlib.import_module(f"{package}.loggers.logger").DummyLogger
         # As `fast_dev_run` does.
-        self._loggers = [silent()] if self.loggers else []  # noqa: SLF001 - of Fabric, which has no setter
+        self._loggers = [silent()] if self.loggers else []
 
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:

@@ -78,12 +78,16 @@ def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:
         divided = f"{more}`--strategy hpu_fsdp` or `deepspeed_stage_3` divides them among the cards"
     name, blocks = recording.blocks
     recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
-    fewer = f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
+    fewer = (
+        f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
+    )
     if memory.peak_phase == "optimizer":
         in_kernels = any(not each.is_launched for each in recording.steady.operations if each.phase == "optimizer")
         ways = [] if in_kernels else ["`FusedAdamW` of the bridge is one kernel"]
         ways += [] if recording.lazy else ["a graph of lazy mode (`PT_HPU_LAZY_MODE=1`) fuses most of them"]
-        fewer = f"What operators of the optimizer's step hold is {format_bytes(others)}: {', and '.join(ways)}." * bool(ways)
+        fewer = f"What operators of the optimizer's step hold is {format_bytes(others)}: {', and '.join(ways)}." * bool(
+            ways
+        )
     return (
         f"To fit with all of the reserve, the peak must be {format_bytes(excess)} lower. "
         f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {divided}. {fewer}"

@@ -5,8 +5,8 @@ as one that the backward pass needs, ends it (HabanaAI/Intel_Gaudi3_Software at 
 A copy for products alone is a transposed operand, which they read as it is.
 
 A graph ends at ``mark_step``, a collective, a value that the host reads, and an operator that waits for a collective.
-Under ``torch.compile``, forward and backward are graphs of their own, and the optimizer's operators are in none. In eager
-mode, only the bridge's fused kernels have several operators.
+Under ``torch.compile``, forward and backward are graphs of their own, and the optimizer's operators are in none. In
+eager mode, only the bridge's fused kernels have several operators.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _is_operand(operation: Operation, result: _Value, operations: Sequence[Opera
 
 
 def inner_storages(step: StepRecording, mode: Mode) -> dict[int, int]:
-    """Return the storages of which no value leaves its kernel, each with the number of operators before its segment ends.
+    """Return the storages of which no value leaves its kernel, each with the position after its segment.
 
     A card has no memory for them, if the program frees them before that.
     """

@@ -34,9 +34,7 @@ def reserves(peak: int) -> tuple[Reserve, ...]:
     Args:
         peak: Highest memory of tensors, in bytes.
     """
-    return tuple(
-        Reserve(name, int(low * peak), int(high * peak)) for name, (low, high) in reserve_shares().items()
-    )
+    return tuple(Reserve(name, int(low * peak), int(high * peak)) for name, (low, high) in reserve_shares().items())
 
 
 def verdict(peak: int, usable: int) -> Verdict:
