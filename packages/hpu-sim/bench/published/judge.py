@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.prediction import recording_file
-from hpu_sim.prediction.hardware import give_figures
+from hpu_sim.prediction.hardware import set_figures
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def values() -> list[Value]:
         for generation, truth in point["seconds"].items():
             clock, predicted = Clock(recording, generation), {}
             for share in SHARES:
-                give_figures([f"roofline_share={share}"])
+                set_figures([f"roofline_share={share}"])
                 predicted[share] = max(copy.copy(clock).timeline.seconds, seconds)
             found.append(Value(point, generation, truth, predicted))
     return found

@@ -167,13 +167,6 @@ def test_ranks_that_share_a_sequence_have_one_batch() -> None:
     assert recording.sequence_parts == 2
 
 
-@pytest.mark.filterwarnings("ignore:precision='fp8' applies only to layers")
-def test_fp8_without_a_layer_that_computes_in_it_is_refused() -> None:
-    pytest.importorskip("hpu_precision")
-    with pytest.raises(plan.PlanError, match="precision='fp8' changes nothing here"):
-        _fit(_Module(), Options(), precision="fp8")
-
-
 def test_the_option_fp8_gives_the_model_the_layers() -> None:
     pytest.importorskip("hpu_precision")
     recording = _fit(_Module(), Options(precision="fp8"))

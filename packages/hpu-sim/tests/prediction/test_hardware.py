@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, give_figures, hardware, usable_memory
+from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, hardware, set_figures, usable_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +30,12 @@ def test_a_file_has_figures_of_ones_own_card(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_user_sets_figures() -> None:
     before = hardware("GAUDI2")
     try:
-        give_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736"])
+        set_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736"])
 
         assert (hardware("GAUDI2").launch_seconds, hardware("GAUDI2").box) == (1e-5, 4)
         assert usable_memory("GAUDI2") < 64 << 30
     finally:
-        give_figures([])
+        set_figures([])
     assert hardware("GAUDI2") == before
 
 
@@ -44,7 +44,7 @@ def test_a_user_sets_figures() -> None:
 )
 def test_a_setting_that_is_no_figure_is_refused(setting: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        give_figures([setting])
+        set_figures([setting])
 
 
 def test_usable_memory_is_less_than_that_of_the_card() -> None:

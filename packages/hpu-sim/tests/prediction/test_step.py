@@ -48,9 +48,10 @@ def test_shares_of_the_table_of_costs_add_up_to_the_step() -> None:
     step = StepRecording([make_operation(reads=(0,), writes=(1,), module=name) for name in "abcd"])
     found = summarize(clock_of(step), lambda _, module: module, 100)
 
-    brief, whole = (each for each in view.tables(found) if isinstance(each, Table))
+    (table,) = (each for each in view.tables(found) if isinstance(each, Table))
 
-    shares = [int(row[brief.columns.index("time")].rpartition(", ")[2].rstrip("%")) for row in whole.rows]
-    assert (len(brief.rows), len(whole.rows)) == (3, 4)
+    shares = [int(row[table.columns.index("time")].rpartition(", ")[2].rstrip("%")) for row in table.rows]
     assert sum(shares) == pytest.approx(100, abs=2)
-    assert "line" not in brief.columns
+    # A title, the columns, and the first three rows in a terminal.
+    assert (len(table.rows), len(table.lines())) == (4, 5)
+    assert "line" not in table.columns

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
-from hpu_sim.prediction.hardware import give_figures, hardware, spread
+from hpu_sim.prediction.hardware import hardware, set_figures, spread
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
 from hpu_sim.prediction.time_model import STARTS
 
@@ -60,11 +60,11 @@ def test_a_product_with_few_operations_is_limited_by_memory() -> None:
 
 def test_many_small_operators_are_limited_by_their_starts() -> None:
     """The host launches the next step meanwhile, so it is the device that starts them."""
-    give_figures(["start_seconds=1e-3"])
+    set_figures(["start_seconds=1e-3"])
     try:
         (*_, span) = predict(_small(100), mode="eager").spans
     finally:
-        give_figures([])
+        set_figures([])
 
     assert max(span.parts, key=span.parts.__getitem__) == STARTS
 
@@ -77,10 +77,10 @@ def test_the_device_starts_every_operator_in_eager_mode_and_a_graph_at_once_in_l
     seconds = []
     try:
         for each in (0.0, 1e-3):
-            give_figures([f"start_seconds={each}"])
+            set_figures([f"start_seconds={each}"])
             seconds.append(predict(step, mode=mode).seconds)
     finally:
-        give_figures([])
+        set_figures([])
 
     assert seconds[1] - seconds[0] == pytest.approx(starts * 1e-3)
 

@@ -37,11 +37,3 @@ def test_an_autograd_node_has_the_number_that_was_next() -> None:
 def test_a_tensor_of_the_host_has_data() -> None:
     assert torch_tools.has_data(torch.ones(1))
     assert not torch_tools.has_data(torch.ones(1, device="hpu"))
-
-
-def test_the_other_ranks_of_a_plan_have_set_what_this_one_has() -> None:
-    store = torch_tools._store_class()()
-    store.set("job/asked/0", "yes")
-
-    assert store.get("job/asked/0") == store.get("job/asked/3") == b"yes"
-    assert (store.add("count", 2), store.add("count", 1)) == (2, 3)

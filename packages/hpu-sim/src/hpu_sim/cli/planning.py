@@ -25,8 +25,8 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _JSON: Final = "Print JSON instead of the table, or write it to FILE, which ends in .json."
 _OF_SCRIPTS: Final = (
-    "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "tensor_parallel",
-    "compiled", "find_batch", "model",
+    "devices", "nodes", "strategy", "compare", "precision", "batch_size", "recompute", "compiled", "find_batch",
+    "model",
 )  # fmt: skip
 
 
@@ -94,7 +94,6 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
 @click.option("--precision", default=None, metavar="P[,P]", help="Precision instead of the script's own.")
 @_several("--batch-size", "--batch", help="Batch size per card instead of the script's.")
 @_several("--recompute", help="Recompute the activations of so many blocks.")
-@_several("--tensor-parallel", help="Cards that divide each layer, of a script with HPUModelParallelStrategy.")
 @click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option("--price", default="", metavar="P|G=P[,G=P]", help="Price of a card hour, or that of each generation.")
@@ -149,8 +148,8 @@ def plan(context: click.Context, /, **values: Any) -> None:
 
     SCRIPT runs as one rank of NODES x DEVICES until its training steps are known, on simulated cards whose kernels
     never run: its tensors on cards have no data. SCRIPT may be a recording that an earlier plan saved. Options with
-    several values, with commas between them, are planned in all combinations; those with several batches, recomputed
-    blocks or tensor-parallel sizes are listed with the best first.
+    several values, with commas between them, are planned in all combinations; those with several batches or
+    numbers of recomputed blocks are listed with the best first.
     The exit code is 0 if a plan fits in memory, 1 if none does, and 2 if SCRIPT cannot be planned. Everything is
     predicted, and nothing is measured.
     """
@@ -168,7 +167,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
             for each in values["generation"].split(",")
         ]
         generations = tuple(each.generation for each in configs)
-        hardware.give_figures(values["settings"])
+        hardware.set_figures(values["settings"])
         hardware.own_figures(generations[0])
         prices = _prices(values["price"])
         if program is not None and recording_file.is_recording(program):
@@ -176,7 +175,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
             recordings = recording_file.load(program)
             request = command.Request((), generations, prices)
             sys.exit(command.run_recordings(recordings, request, outputs))
-        choices = _choices(values, command.COMPARED)
+        choices = _choices(values, command.STRATEGIES)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if (program is None) == (values["model"] is None):
@@ -198,7 +197,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
     os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     build_device()
-    several = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute", "tensor_parallel"))
+    several = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute"))
     request = command.Request(choices, generations, prices, values["find_batch"], several, shown)
     given = tuple(map(str, arguments))
     sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"], outputs=outputs))
@@ -208,7 +207,7 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
     """Return all combinations of what several values are given for.
 
     Raises:
-        ValueError: If cards cannot be divided as they are asked to.
+        ValueError: If a batch is empty.
     """
     from hpu_sim.plan.options import Options
 
@@ -225,19 +224,15 @@ def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Op
             batch,
             recomputed,
             compiled=values["compiled"],
-            tensor_parallel=divided,
         )
-        for strategy, precision, batch, recomputed, divided in itertools.product(
+        for strategy, precision, batch, recomputed in itertools.product(
             strategies,
             precisions,
             values["batch_size"] or [None],
             values["recompute"] or [0],
-            values["tensor_parallel"] or [0],
         )
     )
     for each in choices:
-        if each.tensor_parallel and each.world_size % each.tensor_parallel:
-            raise ValueError(f"`--tensor-parallel` must divide the {each.world_size} cards, got {each.tensor_parallel}")
         if each.batch_size == 0:
             raise ValueError("`--batch-size` must be at least 1, got 0")
     return choices

@@ -72,6 +72,7 @@ class Table(Part):
         words: Names of the columns of words.
         good: Cells that are good, and those that are not.
         is_left: Whether a terminal aligns all columns on the left.
+        most: Most rows in a terminal; None for all.
     """
 
     kind = "table"
@@ -81,13 +82,14 @@ class Table(Part):
     words: frozenset[str] = frozenset()
     good: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     is_left: bool = True
+    most: int | None = None
 
     def lines(self, width: int | None = None) -> list[str]:
         """Return the title and the aligned rows; in a narrower terminal, the cells of each row with their columns."""
         title = [f"  {self.title}:"] if self.title else []
         justify = str.ljust if self.is_left else str.rjust
         indent = 4 if self.title else 2
-        shown = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in self.rows]
+        shown = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in self.rows[: self.most]]
         aligned = align([tuple(self.columns), *shown], justify, indent)
         if width is not None and max(map(len, aligned)) > width:
             cells = ([f"{name} {cell}" for name, cell in zip(self.columns, row, strict=True) if cell] for row in shown)

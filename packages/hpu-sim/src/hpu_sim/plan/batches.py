@@ -22,35 +22,28 @@ class Batches:
 
     Attributes:
         inputs: Tensors of the first one.
-        was_resized: Whether a batch has got another size.
+        has_new_size: Whether a batch has got another size.
     """
 
     def __init__(self) -> None:
         self._loaded: Counter[int] = Counter()
-        self._trained = 0
         self.inputs: tuple[TensorInfo, ...] = ()
-        self.was_resized = False
+        self.has_new_size = False
 
     def add(self, iterator: Any, batch: Any) -> None:
         """Take a batch that an iterator of a DataLoader has made."""
-        if not self._loaded and not self._trained:
+        if not self._loaded:
             self.inputs = _describe(batch)
         self._loaded[id(iterator)] += 1
 
-    def train(self, batch: Any) -> None:
-        """Take a batch that the Trainer trains on, whatever loader it is from."""
-        if not self._trained:
-            self.inputs = _describe(batch)
-        self._trained += 1
-
     def __len__(self) -> int:
-        """Return the number of those that the Trainer trained on, else of those of the loader that most are from."""
-        return self._trained or max(self._loaded.values(), default=0)
+        """Return the number of those of the loader that most are from."""
+        return max(self._loaded.values(), default=0)
 
     def clear(self) -> None:
         """Begin a step, in which none is drawn yet."""
         self._loaded.clear()
-        self._trained, self.inputs = 0, ()
+        self.inputs = ()
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.
@@ -61,10 +54,10 @@ class Batches:
             before = next((len(each) for each in torch_tools.tensors_in(batch) if each.dim()), None)
         if before is None:
             return batch
-        resized = _resize(batch, before, size)
-        if resized is not batch:
-            self.was_resized = True
-        return resized
+        result = _resize(batch, before, size)
+        if result is not batch:
+            self.has_new_size = True
+        return result
 
 
 def _describe(batch: Any) -> tuple[TensorInfo, ...]:
@@ -75,15 +68,15 @@ def _describe(batch: Any) -> tuple[TensorInfo, ...]:
 
 
 @contextlib.contextmanager
-def observed(batches: Batches, new_size: Callable[[], int | None], on_draw: Callable[[], None]) -> Iterator[None]:
-    """Observe what is drawn from every DataLoader, and resize it unless ``new_size`` returns None."""
+def observed(batches: Batches, size: int | None, on_draw: Callable[[], None]) -> Iterator[None]:
+    """Observe what is drawn from every DataLoader, and resize it if there is a size."""
     loader_iterator: Any = torch_tools.loader_iterator_class()
     next_batch = loader_iterator.__next__
 
     def draw(self: Any) -> Any:
         on_draw()
         batch = next_batch(self)
-        if (size := new_size()) is not None:
+        if size is not None:
             batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
         batches.add(self, batch)
         return batch

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     Record = Callable[[Options], Recording]
 
 #: Strategies of `--compare`; None is the program's own.
-COMPARED: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
+STRATEGIES: Final = (None, "auto", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3")
 #: Exit codes if no plan fits, and if the program cannot be planned.
-DOES_NOT_FIT: Final = 1
+OUT_OF_MEMORY: Final = 1
 CANNOT_PLAN: Final = 2
 #: File that stands for the standard output.
 STDOUT: Final = "-"
@@ -131,7 +131,7 @@ def run_recordings(recordings: Sequence[Recording], request: Request, outputs: O
 def _finish(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, request: Request) -> int:
     plan = Plan(command=request.command or recordings[0].command, strategies=tuple(plans))
     outputs.write(plan, recordings)
-    return 0 if plan.fits else DOES_NOT_FIT
+    return 0 if plan.fits else OUT_OF_MEMORY
 
 
 def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], list[Recording]]:

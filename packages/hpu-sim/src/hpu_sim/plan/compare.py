@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 OPTIMIZER: Final = "optimizer"
 MAX_COSTS: Final = 10
 # Reads of the host whose cost is predicted.
-_COSTED: Final = 5
+_MAX_READS: Final = 5
 # A backward pass has the products of the forward pass twice.
 _PASSES: Final = 3
-_SHORTEST_SEQUENCE: Final = 8
+_MIN_SEQUENCE: Final = 8
 _SAMPLES: Final = 1_000_000
 
 
@@ -80,10 +80,10 @@ def _step(clock: Clock) -> Step:
 def _host_reads(clock: Clock) -> list[HostRead]:
     """Return the lines that read values with what the first of them cost."""
     found = list(clock.recording.host_reads)
-    for key, each in enumerate(found[:_COSTED]):
+    for key, each in enumerate(found[:_MAX_READS]):
         without = dataclasses.replace(clock.recording, steps=[clock.step.without_read(key)])
-        shorter = Clock(without, clock.generation).timeline.seconds
-        found[key] = dataclasses.replace(each, seconds=max(0.0, clock.timeline.seconds - shorter))
+        seconds = Clock(without, clock.generation).timeline.seconds
+        found[key] = dataclasses.replace(each, seconds=max(0.0, clock.timeline.seconds - seconds))
     return found
 
 
@@ -114,7 +114,7 @@ def _rate(recording: Recording, generation: str, found: Step, prices: Mapping[st
 def _tokens(recording: Recording) -> int:
     """Return the tokens of a batch, whose parts ranks may share: those of the first matrix of integers."""
     for dtype, shape, _ in recording.steady.inputs:
-        if dtype.startswith("int") and len(shape) == 2 and shape[1] >= _SHORTEST_SEQUENCE:  # noqa: PLR2004 - a matrix
+        if dtype.startswith("int") and len(shape) == 2 and shape[1] >= _MIN_SEQUENCE:  # noqa: PLR2004 - a matrix
             return int(shape[0] * shape[1]) * recording.sequence_parts
     return 0
 

@@ -63,7 +63,7 @@ def record_call(
             set_current(recorder),
             _rank_variables(options),
             patches.applied(recorder),
-            batches.observed(recorder.batches, recorder.loader_batch_size, recorder.look),
+            batches.observed(recorder.batches, options.batch_size, recorder.look),
             frameworks.taken_over(recorder),
             recorder.used(),
         ):

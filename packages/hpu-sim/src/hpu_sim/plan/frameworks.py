@@ -56,7 +56,7 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
             def put() -> None:
                 owner = getattr(sys.modules[module], name)
                 for method, function in functions.items() if is_active else ():
-                    replace(stack, owner, method, _around(getattr(owner, method), function, recorder))
+                    replace(stack, owner, method, _wrap(getattr(owner, method), function, recorder))
 
             post_import.after_import(module, put)
 
@@ -80,7 +80,7 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
             is_active = False
 
 
-def _around(original: Any, function: Callable[..., Any], recorder: PlanRecorder) -> Any:
+def _wrap(original: Any, function: Callable[..., Any], recorder: PlanRecorder) -> Any:
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
         return function(recorder, original, *args, **kwargs)
@@ -108,9 +108,9 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
     package = "lightning.pytorch" if original.__module__.startswith("lightning.") else "pytorch_lightning"
     # Fabric may be there without the Trainer, and then without this logger.
     with contextlib.suppress(ImportError):
-        silent = importlib.import_module(f"{package}.loggers.logger").DummyLogger
+        logger = importlib.import_module(f"{package}.loggers.logger").DummyLogger
         # As `fast_dev_run` does.
-        self._loggers = [silent()] if self.loggers else []
+        self._loggers = [logger()] if self.loggers else []
 
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -241,14 +241,6 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
     if trainer.fit_loop.epoch_loop.max_steps > 0:
         trainer.fit_loop.epoch_loop.max_steps = max(trainer.fit_loop.epoch_loop.max_steps, STEPS_OF_DDP)
     _describe_strategy(trainer.strategy, trainer.precision, recorder)
-    size = recorder.options.tensor_parallel
-    if size:
-        if not hasattr(trainer.strategy, "_tensor_parallel_size"):
-            raise PlanError(
-                "`--tensor-parallel` needs a program with ModelParallelStrategy or HPUModelParallelStrategy"
-            )
-        trainer.strategy._tensor_parallel_size = size  # noqa: SLF001 - set before it makes its mesh
-        trainer.strategy._data_parallel_size = recorder.options.world_size // size  # noqa: SLF001 - set before it makes its mesh
     recording.sequence_parts = getattr(trainer.strategy, "context_parallel_size", 1)
     recording.compiled = recorder.options.compiled or is_compiled(model)
     # A handler of Lightning would agree with other ranks on the end.
@@ -257,23 +249,17 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001 - no option has this effect
     # The recorder needs nothing moved back, and moving swaps tensors that the memory tracker refers to.
     trainer.strategy.teardown = lambda: None
-    if recorder.options.batch_size is not None:
-        _resize_batches(trainer, recorder, recorder.options.batch_size)
 
 
 def _make_callback(base: type[Any], recorder: PlanRecorder) -> Any:
     class PlanCallback(base):  # type: ignore[misc] # Lightning's class is Any here
-        """Begins the first step of the plan, and names the batches of all."""
+        """Begins the first step of the plan."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             recorder.describe_model(pl_module)
             recorder.recording.replicas = _replicas(trainer.strategy, recorder.recording)
             recorder.has_ddp = type(trainer.strategy.model).__name__ == "DistributedDataParallel"
             recorder.start()
-
-        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-            del trainer, pl_module, batch_idx
-            recorder.batches.train(batch)
 
     return PlanCallback()
 
@@ -282,16 +268,5 @@ def _replicas(strategy: Any, recording: Recording) -> int:
     """Return the ranks with batches of their own; 0 for all. Those that share layers or sequences share batches."""
     # Lightning's ModelParallelStrategy has made its mesh.
     sizes = getattr(strategy, "_tensor_parallel_size", 1)
-    divided = (sizes if isinstance(sizes, int) else 1) * recording.sequence_parts
-    return recording.world_size // divided if divided > 1 else 0
-
-
-def _resize_batches(trainer: Any, recorder: PlanRecorder, size: int) -> None:
-    """Change the size of every batch once it is on the device, where it has no data."""
-    original = trainer.strategy.batch_to_device
-
-    def batch_to_device(batch: Any, *args: Any, **kwargs: Any) -> Any:
-        before = getattr(trainer.train_dataloader, "batch_size", None)
-        return recorder.batches.resize(original(batch, *args, **kwargs), size, before)
-
-    trainer.strategy.batch_to_device = batch_to_device
+    parts = (sizes if isinstance(sizes, int) else 1) * recording.sequence_parts
+    return recording.world_size // parts if parts > 1 else 0

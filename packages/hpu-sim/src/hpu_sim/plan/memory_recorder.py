@@ -27,7 +27,7 @@ _PARAMETER, _GRADIENT, _STATE, _ACTIVATION, _TEMPORARY, _COMMUNICATION, _ = rang
 _MADE: Final = {"setup": _ACTIVATION, "forward": _ACTIVATION, "backward": _TEMPORARY, "optimizer": _TEMPORARY}
 
 # Attribute of a parameter whose gradients are followed.
-_HOOKED: Final = "_hpu_sim_follows_gradient"
+_HAS_HOOK: Final = "_hpu_sim_follows_gradient"
 
 #: Change of the memory: operators before it, part of the step, number of the storage, and bytes.
 _Change = tuple[int, "Phase", int, int]
@@ -60,8 +60,8 @@ class MemoryRecorder:
         for module in root.modules():
             name = self.modules.name_of(module)
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                if tensor.requires_grad and tensor.is_leaf and not hasattr(tensor, _HOOKED):
-                    setattr(tensor, _HOOKED, True)
+                if tensor.requires_grad and tensor.is_leaf and not hasattr(tensor, _HAS_HOOK):
+                    setattr(tensor, _HAS_HOOK, True)
                     tensor.register_post_accumulate_grad_hook(self._on_gradient)
                 self._mark(tensor, _PARAMETER, name)
                 if tensor.is_leaf and tensor.grad is not None:
@@ -150,7 +150,7 @@ class MemoryRecorder:
             step: Step.
             inner: Storages that a graph does without, if they are freed within so many operators.
         """
-        self._forget(inner)
+        self._drop(inner)
         totals = self._totals()
         highest: dict[Phase, tuple[int, int]] = {}
         for index, (after, phase, number, change) in enumerate(self._changes):
@@ -160,18 +160,18 @@ class MemoryRecorder:
             step.samples.append(MemorySample(after, phase, tuple(totals)))
             if sum(totals) > highest.get(phase, (0, 0))[0]:
                 highest[phase] = sum(totals), index
-        moments = {index: phase for phase, (_, index) in highest.items()}
+        indices = {index: phase for phase, (_, index) in highest.items()}
         for index, (_, _, number, change) in enumerate(self._changes):
             if number in self._tags:
                 self._live[number] = self._live.get(number, 0) + change
                 if self._live[number] == 0:
                     del self._live[number]
-            if index in moments:
-                step.peaks[moments[index]] = self._by_module()
+            if index in indices:
+                step.peaks[indices[index]] = self._by_module()
         self._changes = []
         self._tags = {number: self._tags[number] for number in self._live}
 
-    def _forget(self, inner: Mapping[int, int]) -> None:
+    def _drop(self, inner: Mapping[int, int]) -> None:
         """Leave out the storages that a graph does without."""
         sizes: Counter[int] = Counter()
         last: dict[int, int] = {}

@@ -1,20 +1,17 @@
 """Program that `hpu-sim plan --model` plans: a language model of transformers, made of its configuration alone.
 
 The weights are never read. It trains with AdamW on samples of one length: weights of two bytes and what AdamW keeps in
-bfloat16 ("bf16-true"), as transformers loads them, and others in float32 under autocast ("bf16-mixed"). All is in
-bfloat16 where layers are divided. With FSDP, each block is a unit.
+bfloat16 ("bf16-true"), as transformers loads them, and others in float32 under autocast ("bf16-mixed"). With FSDP,
+each block is a unit.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import Any
 
 from hpu_sim.plan import blocks, session
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.plan.options import Options
-
-_STYLES: Final = {"colwise": "ColwiseParallel", "rowwise": "RowwiseParallel"}
 
 
 def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
@@ -58,14 +55,7 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
     class Model(LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.model: Any = None
-            if not is_divided:
-                self.model = transformers.AutoModelForCausalLM.from_config(config).to(torch.get_default_dtype())
-
-        def configure_model(self) -> None:
-            if self.model is None:
-                self.model = transformers.AutoModelForCausalLM.from_config(config).to(torch.get_default_dtype())
-                _divide(self.model, self.device_mesh)
+            self.model: Any = transformers.AutoModelForCausalLM.from_config(config).to(torch.get_default_dtype())
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             del batch_idx
@@ -74,45 +64,22 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), lr=1e-4)
 
-    current = session.current()
-    options = current.options if current is not None else Options()
-    is_divided = bool(options.tensor_parallel) or "model_parallel" in (options.strategy or "")
-    strategy = "hpu_model_parallel" if is_divided else "auto"
     # transformers 4 and 5 have different names for it.
     stored = str(getattr(config, "dtype", None) or getattr(config, "torch_dtype", None) or "float32")
-    is_small = is_divided or stored.endswith("16")
-    trainer = Trainer(accelerator="hpu", precision="bf16-true" if is_small else "bf16-mixed", strategy=strategy)
+    trainer = Trainer(accelerator="hpu", precision="bf16-true" if stored.endswith("16") else "bf16-mixed")
     module = Model()
     if "fsdp" in type(trainer.strategy).__name__.lower():
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         strategy_of: Any = trainer.strategy
         strategy_of.kwargs["auto_wrap_policy"] = ModuleWrapPolicy({type(each) for each in blocks.repeated(module)})
-    if current is not None:
+    if (current := session.current()) is not None:
         kept = "bfloat16" if str(trainer.precision) == "bf16-true" else "float32"
         current.notes.add(
             f"Weights and the state of AdamW are {kept} ({trainer.precision}), those of the configuration "
             f"{stored.removeprefix('torch.')}; `--precision bf16-mixed` has them in float32, bf16-true in bfloat16."
         )
     trainer.fit(module, DataLoader(Samples(), batch_size=batch))
-
-
-def _divide(model: Any, mesh: Any) -> None:
-    """Divide each layer by the plan of transformers among the ranks of one dimension, and all of it among the other."""
-    from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor import parallel
-
-    inner, ranks = model.base_model, mesh["tensor_parallel"]
-    if ranks.size() > 1:
-        plan = getattr(model.config, "base_model_tp_plan", None)
-        if not plan:
-            raise PlanError(f"transformers has no plan of tensor parallelism for {model.config.model_type!r}")
-        styles = {name: getattr(parallel, _STYLES[style])() for name, style in plan.items() if style in _STYLES}
-        parallel.parallelize_module(inner, ranks, styles)
-    if mesh["data_parallel"].size() > 1:
-        for layer in inner.layers:
-            fully_shard(layer, mesh=mesh["data_parallel"])
-        fully_shard(model, mesh=mesh["data_parallel"])
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class ModuleTracker:
         self._latest = ""
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[None]:
+    def track(self) -> Iterator[None]:
         """Follow every module."""
         from torch.nn.modules import module as hooks
 
@@ -117,8 +117,8 @@ def rows(names: Iterable[str]) -> dict[str, str]:
 
     def is_repeated(parent: tuple[str, ...], part: str) -> bool:
         own = children.get((*parent, part), set())
-        siblings = (each for each in children[parent] if each.isdigit() and each != part)
-        return part.isdigit() and any(own & children.get((*parent, each), set()) for each in siblings)
+        others = (each for each in children[parent] if each.isdigit() and each != part)
+        return part.isdigit() and any(own & children.get((*parent, each), set()) for each in others)
 
     found = {}
     for name, inner in plain.items():

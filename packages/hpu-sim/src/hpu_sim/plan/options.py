@@ -18,7 +18,6 @@ class Options:
         checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
         compiled: Whether to plan the program as compiled by hpu_backend.
         steps: Steps to record; 0 for all of which the plan of a program needs to know.
-        tensor_parallel: Ranks among which a program with a mesh divides each layer; 0 for its own number.
     """
 
     devices: int = 1
@@ -29,7 +28,6 @@ class Options:
     checkpoint: int = 0
     compiled: bool = False
     steps: int = 0
-    tensor_parallel: int = 0
 
     @property
     def world_size(self) -> int:
@@ -43,6 +41,5 @@ class Options:
             "precision": self.precision,
             "batch": self.batch_size,
             "recomputed blocks": self.checkpoint or None,
-            "tensor parallel": self.tensor_parallel or None,
         }
         return ", ".join(f"{name} {value}" for name, value in changes.items() if value is not None)

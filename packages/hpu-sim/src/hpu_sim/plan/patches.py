@@ -70,19 +70,19 @@ def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRec
     separate, fused = nn.functional.scaled_dot_product_attention, kernels.FusedSDPA.apply
 
     @functools.wraps(separate)
-    def attend(*args: Any, **kwargs: Any) -> Any:
+    def separate_attention(*args: Any, **kwargs: Any) -> Any:
         recorder.notes.add(attention.DECOMPOSED)
         return separate(*args, **kwargs)
 
     @functools.wraps(fused)
-    def attend_as_one(*args: Any, **kwargs: Any) -> Any:
+    def fused_attention(*args: Any, **kwargs: Any) -> Any:
         # The bridge's kernel has dropout (`sdpa_recomp_fwd_dropout`), the CPU's none; a plan needs no numbers.
         args = tuple(0.0 if index == _DROPOUT else each for index, each in enumerate(args))
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             return fused(*args, **kwargs)
 
-    put(nn.functional, "scaled_dot_product_attention", attend)
-    put(kernels.FusedSDPA, "apply", staticmethod(attend_as_one))
+    put(nn.functional, "scaled_dot_product_attention", separate_attention)
+    put(kernels.FusedSDPA, "apply", staticmethod(fused_attention))
 
 
 def _true(original: Callable[..., Any], recorder: PlanRecorder) -> Callable[..., Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
 # Why an operator cannot be planned, by the kind of its event.
-_UNPLANNABLE: Final = {
+_UNSUPPORTED: Final = {
     "dynamic": "the shape of the result of {} depends on data, which a plan does not have (and on a card it is a host "
     "sync and a new graph): use a mask, torch.where or a fixed number of elements",
     "shapeless": "the operator {} has no shape function: register one with torch.library.register_fake",
@@ -76,7 +76,7 @@ class PlanRecorder(Recorder):
         self.is_float8 = False
         self._is_marked = False
         self._is_recording = False
-        self._ended = 0
+        self._finished = 0
         self._host_reads: dict[tuple[str, str, str], HostRead] = {}
         self._optimizer_location = ""
 
@@ -86,35 +86,28 @@ class PlanRecorder(Recorder):
         self.native.set_planning(True, _is_large_on_host)
         end = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
         try:
-            with self.memory.modules.following():
+            with self.memory.modules.track():
                 yield
         finally:
             end()
             self.native.set_planning(False, bool)
 
-    def loader_batch_size(self) -> int | None:
-        """Return the size of the batches that DataLoaders give from now on; None for their own.
-
-        The Trainer's are resized on the device.
-        """
-        return None if self.fits else self.options.batch_size
-
     def start(self) -> None:
         """Begin the first step, whatever the optimizers of the program did before."""
-        self._forget_steps()
+        self._reset_steps()
         self.batches.clear()
         self._begin_step()
 
-    def _forget_steps(self) -> None:
+    def _reset_steps(self) -> None:
         self.recording.steps.clear()
-        self._ended = 0
+        self._finished = 0
 
     def _begin_step(self) -> None:
         self._stop()
         self.step = StepRecording()
         self.recording.steps.append(self.step)
         self.memory.begin(self.step)
-        self.forget()
+        self.reset()
         self._is_recording = True
         self._host_reads.clear()
 
@@ -134,10 +127,10 @@ class PlanRecorder(Recorder):
         # Of earlier steps, a plan needs the memory and the collectives alone.
         for earlier in self.recording.steps[:-1]:
             earlier.operations.clear()
-        self._ended += 1
+        self._finished += 1
 
     @property
-    def _wanted(self) -> int:
+    def _num_steps(self) -> int:
         """Number of steps to record."""
         return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
 
@@ -156,7 +149,7 @@ class PlanRecorder(Recorder):
             self._begin_step()
 
     def _raise_if_complete(self) -> None:
-        if self._ended >= self._wanted:
+        if self._finished >= self._num_steps:
             raise PlanComplete
 
     @contextlib.contextmanager
@@ -164,7 +157,7 @@ class PlanRecorder(Recorder):
         """Take what the program does within as a step; its optimizers end none from now on."""
         if not self._is_marked:
             self._is_marked = True
-            self._forget_steps()
+            self._reset_steps()
         self._begin_step()
         yield
         self._end_step()
@@ -221,8 +214,8 @@ class PlanRecorder(Recorder):
         Raises:
             PlanError: If the result of an operator has no shape in a plan.
         """
-        if event.kind in _UNPLANNABLE:
-            raise self._fail(_UNPLANNABLE[event.kind].format(self._function(*event.operator).text))
+        if event.kind in _UNSUPPORTED:
+            raise self._fail(_UNSUPPORTED[event.kind].format(self._function(*event.operator).text))
         if event.kind == "assumed":
             name = self._function(*event.operator).text
             place = frames.program_line() or modules.row_of(self.module)
@@ -308,18 +301,11 @@ class PlanRecorder(Recorder):
         if self.steps.is_ending and not self._is_marked and self.recording.steps:
             self._end_step()
         self._stop()
-        del self.recording.steps[self._ended :]
-        if self.options.batch_size is not None and self.recording.steps and not self.batches.was_resized:
+        del self.recording.steps[self._finished :]
+        if self.options.batch_size is not None and self.recording.steps and not self.batches.has_new_size:
             raise PlanError(
                 "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "
                 "tensors, lists or mappings whose first dimension is the batch"
-            )
-        if self.recording.precision == "fp8" and not any(
-            each.dtype == "float8" for step in self.recording.steps[-1:] for each in step.operations
-        ):
-            raise PlanError(
-                "precision='fp8' changes nothing here: it applies to layers of Intel's transformer engine, and the "
-                "model has none. Call `plugin.convert_modules(model, replace_layers=True)`, or plan 'bf16-mixed'"
             )
         self.recording.notes = sorted(self.notes)
         self.recording.host_reads = list(self._host_reads.values())

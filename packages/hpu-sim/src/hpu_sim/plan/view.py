@@ -15,7 +15,7 @@ from hpu_sim.common.formatting import (
     show_location,
 )
 from hpu_sim.prediction import view as step_view
-from hpu_sim.prediction.hardware import judged_ratios
+from hpu_sim.prediction.hardware import published_ratios
 from hpu_sim.prediction.step import TRUST
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
-_VERDICTS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
+_FITS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
 
 
@@ -63,7 +63,7 @@ def _table(plan: Plan) -> Table:
         "cards": lambda each: f"{_boxes(each)}{each.devices} {each.generation}",
         "batch": lambda each: str(each.batch_size or "-"),
         "peak memory": lambda each: format_bytes(each.memory.peak_bytes),
-        "fits": lambda each: _VERDICTS[each.verdict],
+        "fits": lambda each: _FITS[each.verdict],
         "step": lambda each: step_view.time_of(each.step),
         "samples/s": lambda each: format_rates(each.rate.samples_per_second) if each.rate.samples else "-",
         "MFU": lambda each: format_shares(each.rate.mfu) if each.rate.mfu[0] else "-",
@@ -80,7 +80,7 @@ def _boxes(each: StrategyPlan) -> str:
 
 def _ratios() -> str:
     """Return how often a ratio such as that of two rows was right."""
-    known = judged_ratios()
+    known = published_ratios()
     count, inside, ranked = (int(known[name]) for name in ("count", "inside", "ranked"))
     return (
         f"two rows: of {count} published ratios, {inside} were within a factor of {known['factor']:g} of the predicted "
@@ -111,12 +111,12 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
     yield f"memory at the peak ({each.memory.peak_phase}): {_sizes(at_peak)}"
     for read in each.host_reads:
         what = "waits for the device" if "synchronize" in read.operator else "reads a value"
-        often = "once" if read.count == 1 else f"{read.count} times"
+        times = "once" if read.count == 1 else f"{read.count} times"
         within = f" in {show_location(read.within)}" if read.within else ""
         cost = f"; the step is {format_seconds(read.seconds)} longer for it" if read.seconds else ""
         assumed = f" (the plan assumed {read.assumed})" if read.assumed else ""
         yield (
-            f"{show_location(read.location) or 'the program'} {what} {often} per step{within}: "
+            f"{show_location(read.location) or 'the program'} {what} {times} per step{within}: "
             f"`{read.source}`{assumed}{cost}"
         )
 

@@ -65,16 +65,16 @@ class Worker:
         sys.stderr.write(f"planning rank 0 of {options.world_size}{changed}\n")
         sys.stderr.flush()
         context = multiprocessing.get_context("fork")
-        receiver, sender = context.Pipe(duplex=False)
+        reader, writer = context.Pipe(duplex=False)
         with tempfile.TemporaryFile() as output:
-            process = context.Process(target=self._work, args=(sender, options, output))
+            process = context.Process(target=self._work, args=(writer, options, output))
             process.start()
-            sender.close()
+            writer.close()
             kind: str = "exit"
             value: Any = ""
             with contextlib.suppress(EOFError):
-                _import(receiver.recv())
-                kind, value = receiver.recv()
+                _import(reader.recv())
+                kind, value = reader.recv()
             process.join()
             if kind == "recording":
                 recording: Recording = value
@@ -82,10 +82,10 @@ class Worker:
             if kind == "error":
                 raise value
             # The program's own output says why it ended.
-            ended = f"the process of the program ended with exit code {process.exitcode}"
-            raise PlanError((value or ended) + _last_lines(output))
+            reason = f"the process of the program ended with exit code {process.exitcode}"
+            raise PlanError((value or reason) + _last_lines(output))
 
-    def _work(self, sender: Connection, options: Options, output: IO[bytes]) -> None:
+    def _work(self, writer: Connection, options: Options, output: IO[bytes]) -> None:
         """Record in this process; send the frameworks that the program imported, and a recording or an error."""
         import torch
 
@@ -111,9 +111,9 @@ class Worker:
             end = "error", ProgramError(errors.describe(error))
         sys.stdout.flush()
         sys.stderr.flush()
-        sender.send([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS])
-        sender.send(end)
-        sender.close()
+        writer.send([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS])
+        writer.send(end)
+        writer.close()
 
 
 def _import(names: Sequence[str]) -> None:

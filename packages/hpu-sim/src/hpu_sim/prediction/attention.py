@@ -85,14 +85,13 @@ class _Call:
 
     def forward(self, result: int) -> list[Operation]:
         """Return the operators of the forward pass, whose result has a number."""
-        query, key, _ = self._inputs
+        query, key, value = self._inputs
         options = {name: self._arguments[name] for name in ("dropout_p", "is_causal", "scale")}
+        options |= {"attn_mask": self._tensors.get(_MASK), "enable_gqa": query.shape[1] != key.shape[1]}
         with sdpa_kernel(SDPBackend.MATH), self._operators:
-            self._result = torch.nn.functional.scaled_dot_product_attention(
-                *self._inputs, self._tensors.get(_MASK), enable_gqa=query.shape[1] != key.shape[1], **options
-            )
+            self._result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
         self._numbers[storage_key(self._result)] = result
-        return self._described(0)
+        return self._describe(0)
 
     def backward(self, gradient: int, results: Sequence[int]) -> list[Operation]:
         """Return the operators of the backward pass, by the numbers of the result's gradient and of the inputs'."""
@@ -101,9 +100,9 @@ class _Call:
             found = torch.autograd.grad(self._result, self._inputs, given)
         self._numbers[storage_key(given)] = gradient
         self._numbers |= {storage_key(each): number for each, number in zip(found, results, strict=False)}
-        return self._described(first)
+        return self._describe(first)
 
-    def _described(self, first: int) -> list[Operation]:
+    def _describe(self, first: int) -> list[Operation]:
         found = []
         for overload, args, kwargs, result in self._operators.done[first:]:
             results = result if isinstance(result, tuple) else (result,)

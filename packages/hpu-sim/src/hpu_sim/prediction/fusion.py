@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Access, Mode, Operation, StepRecording
 
 # Parts of names of operators that are no element-wise ones though their results have the size of their inputs.
-_WHOLE: Final = (
+_NOT_ELEMENT_WISE: Final = (
     "norm", "softmax", "argm", "topk", "sort", "gather", "scatter", "index", "embedding", "pool", "upsample",
     "interpolate", "roll", "cum", "flip", "scaled_dot_product",
 )  # fmt: skip
@@ -169,7 +169,7 @@ def is_element_wise(operation: Operation) -> bool:
         return False
     name = operation.name.rpartition(".")[2]
     largest = max((size for _, size in operation.reads), default=0)
-    return _CAST * operation.writes[0][1] >= largest and not any(part in name for part in _WHOLE)
+    return _CAST * operation.writes[0][1] >= largest and not any(part in name for part in _NOT_ELEMENT_WISE)
 
 
 def _kernel(group: Sequence[int], operations: Sequence[Operation], values: _Values) -> Kernel:

@@ -77,7 +77,7 @@ def _entries(generation: str) -> dict[str, Any]:
 _given: Final[dict[str, float]] = {}
 
 
-def give_figures(settings: Iterable[str]) -> None:
+def set_figures(settings: Iterable[str]) -> None:
     """Set figures of every generation in this process, such as ``"launch_seconds=1e-5"``, in place of the file's.
 
     Raises:
@@ -101,7 +101,7 @@ def _names() -> frozenset[str]:
 
 
 def own_figures(generation: str) -> Mapping[str, float]:
-    """Return a user's own figures: of the file that ``HPU_SIM_CALIBRATION`` names, and of :func:`give_figures`.
+    """Return a user's own figures: of the file that ``HPU_SIM_CALIBRATION`` names, and of :func:`set_figures`.
 
     Raises:
         ValueError: If the file has no figures.
@@ -158,7 +158,7 @@ def spread() -> float:
     return float(_data()["common"]["spread"]["value"])
 
 
-def judged_ratios() -> dict[str, float]:
+def published_ratios() -> dict[str, float]:
     """Return how many ratios of published speeds were within a factor of the predicted one, and ranked rightly."""
     return dict(_data()["common"]["ratios"])
 
@@ -182,7 +182,7 @@ def usable_memory(generation: str, memory: int | None = None) -> int:
         memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
     """
     own = own_figures(generation)
-    whole = int(own.get(_MEMORY, MEMORY_BYTES[generation]))
+    total = int(own.get(_MEMORY, MEMORY_BYTES[generation]))
     reserved = int(own.get("reserved_bytes", _data()["common"]["reserved_bytes"]["value"]))
-    usable = whole - reserved
-    return usable if memory is None else usable * memory // whole
+    usable = total - reserved
+    return usable if memory is None else usable * memory // total

@@ -53,10 +53,10 @@ class Recorder:
         # Mask of the dropout that is being recorded, and the number of its next operator.
         self._dropout = 0, -1
         self._attention = attention.Decomposition()
-        self._newest = 0
+        self._last_number = 0
         self._optimizers = 0
         # The last one that has begun a step: one that another steps by, as hpu-kernels does, is within that one's.
-        self._begun: torch.optim.Optimizer | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
         self._phases: list[Phase] = []
 
     @contextlib.contextmanager
@@ -94,7 +94,7 @@ class Recorder:
     def on_read(self, name: str, value: Any) -> None:
         """Take a read of the host, and its value, None for a copy."""
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget what of an earlier step nothing has read."""
         self._pending.clear()
         self._attention = attention.Decomposition()
@@ -137,13 +137,13 @@ class Recorder:
 
     def _on_optimizer(self, kind: str, optimizer: torch.optim.Optimizer) -> None:
         if kind == "optimizer_begin":
-            self._begun = optimizer
+            self._optimizer = optimizer
             self.before_optimizer(optimizer)
         self._optimizers += 1 if kind in {"optimizer_begin", "closure_end"} else -1
         if kind == "closure_end":
             self.before_optimizer(optimizer)
         elif kind == "optimizer_end":
-            is_torchs = self._begun is optimizer and type(optimizer) is torch.optim.AdamW
+            is_torchs = self._optimizer is optimizer and type(optimizer) is torch.optim.AdamW
             self.notes |= {_ADAMW} if is_torchs else set()
             self.after_optimizer(optimizer)
 
@@ -171,10 +171,10 @@ class Recorder:
         operation = describe(function, function.call(values), (inputs, outputs), numbers, results)
         if operation is None:
             return
-        if function.name == "copy_" and operation.writes[0][0] > self._newest:
+        if function.name == "copy_" and operation.writes[0][0] > self._last_number:
             # Into memory that nothing has used yet: torch's `clone` or `to`, which are copies on every device.
             operation.name = "aten.clone" if inputs[0].dtype == inputs[1].dtype else "aten._to_copy"
-        self._newest = max(self._newest, *numbers)
+        self._last_number = max(self._last_number, *numbers)
         operation.is_launched = not self._parts and not self._is_part_of_dropout(function.name, numbers)
         self.append(operation)
         if self._parts is not None:

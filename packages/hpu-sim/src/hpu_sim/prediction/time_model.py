@@ -178,16 +178,16 @@ class _Schedule:
             if not call.is_async:
                 self._idle_until(self._network, NETWORK)
 
-    def _idle_until(self, moment: float, bound: str, operation: Operation | None = None) -> None:
-        if moment > self._clock:
+    def _idle_until(self, time: float, bound: str, operation: Operation | None = None) -> None:
+        if time > self._clock:
             phase = operation.phase if operation is not None else ""
-            self._spans.append(Span("compute", IDLE, phase, "", bound, self._clock, moment))
-            self._clock = moment
+            self._spans.append(Span("compute", IDLE, phase, "", bound, self._clock, time))
+            self._clock = time
 
     def _run_segment(self, part: Segment) -> None:
         first, device = self._step.operations[part.first], self._device
-        awaited = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
-        self._idle_until(max(awaited, default=0.0), NETWORK, first)
+        waits = [self._ends[each] for each in first.waits_for if each < len(self._ends)]
+        self._idle_until(max(waits, default=0.0), NETWORK, first)
         if first.host_sync:
             start = self._host
             self._host = max(self._host, self._clock) + device.sync_seconds
@@ -214,14 +214,14 @@ class _Schedule:
         first, *others = kernel.operations
         device = self._device
         peaks = (each.flops / device.peak(each.dtype) for each in kernel.operations if each.flops)
-        computing = math.fsum(peaks) / device.matrix_efficiency
+        compute = math.fsum(peaks) / device.matrix_efficiency
         moving = kernel.bytes / device.memory_rate
-        end = self._clock + starting + max(computing, moving)
+        end = self._clock + starting + max(compute, moving)
         name = f"{first.name} and {len(others)} more" if others else first.name
         self._spans.append(
             Span(
-                "compute", name, first.phase, first.module, MATRIX if computing > moving else MEMORY, self._clock, end,
-                starting, is_product=computing > 0, graph=graph,
+                "compute", name, first.phase, first.module, MATRIX if compute > moving else MEMORY, self._clock, end,
+                starting, is_product=compute > 0, graph=graph,
             )
         )  # fmt: skip
         self._clock = end

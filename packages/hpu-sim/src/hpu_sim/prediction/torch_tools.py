@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 #: First release of torch whose tools the planner was written for.
 MINIMUM_TORCH: Final = (2, 8)
 
-_stores: Final[list[Any]] = []
 #: Name of the process group backend of a plan.
 PLANNED: Final = "hpu_sim_plan"
 #: Function of torch by which its distributions check their arguments.
@@ -59,6 +58,7 @@ def separate_operators() -> Mapping[Any, Callable[..., Any]]:
 def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:
     """Make the default process group of a rank by torch's function, with a backend that another function makes."""
     import torch.distributed as dist
+    from torch._C._distributed_c10d import HashStore
 
     if PLANNED not in dist.Backend.backend_list:
         dist.Backend.register_backend(
@@ -67,42 +67,7 @@ def init_process_group(make: Callable[[int, int], Any], initialize: Callable[...
             extended_api=True,
             devices=["cpu", "hpu"],
         )
-    # torch keeps the object in C++ alone, which has none of its methods.
-    _stores[:] = [_store_class()()]
-    initialize(PLANNED, rank=rank, world_size=size, store=_stores[0])
-
-
-@functools.cache
-def _store_class() -> type[Any]:
-    """Return the class of a store of one rank: what another one would have set is what this one has."""
-    from torch._C._distributed_c10d import Store
-
-    base: Any = Store
-
-    class PlanStore(base):  # type: ignore[misc] # torch's class is Any here
-        """Store whose other ranks set the same as this one."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._values: dict[str, bytes] = {}
-
-        def set(self, key: str, value: str | bytes) -> None:
-            self._values[key] = self._values[key.rpartition("/")[0] + "/*"] = (
-                value.encode() if isinstance(value, str) else bytes(value)
-            )
-
-        def get(self, key: str) -> bytes:
-            return self._values.get(key) or self._values.get(key.rpartition("/")[0] + "/*", b"")
-
-        def add(self, key: str, number: int) -> int:
-            total = int(self._values.get(key, b"0")) + number
-            self._values[key] = str(total).encode()
-            return total
-
-        def wait(self, *keys: Any) -> None:
-            del keys
-
-    return PlanStore
+    initialize(PLANNED, rank=rank, world_size=size, store=HashStore())
 
 
 def has_data(tensor: torch.Tensor) -> bool:

@@ -52,11 +52,7 @@ def tables(step: Step, *, is_brief: bool = True) -> Iterator[Part]:
         step: Step.
         is_brief: Whether a terminal shows them.
     """
-    title = "largest costs of a step"
-    if is_brief:
-        yield _costs(step, step.costs[:_BRIEF_COSTS], title)
-    if not is_brief or len(step.costs) > _BRIEF_COSTS:
-        yield _costs(step, step.costs, f"all {title}" if is_brief else title, is_brief=False)
+    yield _costs(step, is_brief=is_brief)
     columns: dict[str, Callable[[CollectiveGroup], str]] = {
         "collective": lambda each: each.name,
         "part of the step": lambda each: each.phase,
@@ -69,7 +65,7 @@ def tables(step: Step, *, is_brief: bool = True) -> Iterator[Part]:
         yield table(columns, step.collectives, title="collectives of a step", is_brief=is_brief)
 
 
-def _costs(step: Step, costs: tuple[Cost, ...], title: str, *, is_brief: bool = True) -> Table:
+def _costs(step: Step, *, is_brief: bool) -> Table:
     columns: dict[str, Callable[[Cost], str]] = {
         "cost": lambda each: show_location(each.name) or "no line of the program",
         "time": lambda each: f"{format_seconds(each.seconds)}, {each.seconds / (step.seconds or 1.0):.0%}",
@@ -80,4 +76,5 @@ def _costs(step: Step, costs: tuple[Cost, ...], title: str, *, is_brief: bool = 
         "mostly": lambda each: each.mostly,
         "line": lambda each: show_location(each.location),
     }
-    return table(columns, costs, title=title, words=frozenset(("mostly", "line")), is_brief=is_brief)
+    title, words = "largest costs of a step", frozenset(("mostly", "line"))
+    return table(columns, step.costs, title=title, words=words, most=_BRIEF_COSTS, is_brief=is_brief)

@@ -43,10 +43,10 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
         frame = frame.f_back
     if metrics:
         return f"{metrics}, read by {hook}" if hook else metrics
-    return hook or method or function or _enclosing_hook(user)
+    return hook or method or function or _outer_hook(user)
 
 
-def _enclosing_hook(frame: FrameType | None) -> str:
+def _outer_hook(frame: FrameType | None) -> str:
     """Return the outermost method of a callback or logger among adjacent frames of the program."""
     hook = ""
     while frame is not None and is_program(frame):

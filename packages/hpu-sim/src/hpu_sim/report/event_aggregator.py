@@ -80,7 +80,7 @@ class EventAggregator:
             self._pending_miss = (self._sites.get("compilation", op, _cache_miss_reason(detail), origin), detail)
         elif kind in {"compilation", "recompilation"}:
             self._handle_compilation(origin)
-        elif kind == "dtype" and not _is_printing(frame):
+        elif kind == "dtype" and not _formats_tensor(frame):
             self._sites.get("dtype", op, detail, origin).add(step, 0, "")
         elif kind in _DETAILED:
             self._sites.get(site_kind, op, "", origin).add(step, 0, detail)
@@ -109,7 +109,7 @@ class EventAggregator:
         return self._sites.dropped_events
 
 
-def _is_printing(frame: FrameType | None) -> bool:
+def _formats_tensor(frame: FrameType | None) -> bool:
     """Return whether torch formats a tensor, for which it computes in float64."""
     while frame is not None and frame.f_globals.get("__name__") != "torch._tensor_str":
         frame = frame.f_back

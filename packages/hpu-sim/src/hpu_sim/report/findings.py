@@ -166,9 +166,9 @@ def _killed_ranks(report: Report) -> Iterable[Finding]:
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
-    verdicts = {record.rank: _verdict(record) for record in report.ranks}
+    results = {record.rank: _verdict(record) for record in report.ranks}
     for verdict, title in (("no", "Peak memory does not fit on a card"), ("tight", "Peak memory is tight")):
-        ranks = [rank for rank, found in verdicts.items() if found == verdict]
+        ranks = [rank for rank, found in results.items() if found == verdict]
         if ranks:
             yield Finding(
                 "error",

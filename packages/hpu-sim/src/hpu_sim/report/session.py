@@ -52,8 +52,8 @@ class RecordingSession:
         self._folder = folder
         self._detail: Detail = detail
         self._config = config
-        self._forked = False
-        self._end_listening: Callable[[], None] = lambda: None
+        self._is_child = False
+        self._unsubscribe: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
         self._reset()
 
@@ -74,7 +74,7 @@ class RecordingSession:
         return cls(Path(folder), level, config)
 
     def _reset(self) -> None:
-        self._stop_listening()
+        self._stop()
         self._pid = os.getpid()
         self._module_id: int | None = None
         self._finished = False
@@ -87,12 +87,12 @@ class RecordingSession:
         self._has_clock = self._detail == "lines"
         kinds = frozenset({"optimizer_begin", "optimizer_end"})
         kinds |= events.DIAGNOSTICS if self._has_clock else frozenset()
-        self._end_listening = events.subscribe(kinds, self._on_event)
+        self._unsubscribe = events.subscribe(kinds, self._on_event)
 
-    def _stop_listening(self) -> None:
+    def _stop(self) -> None:
         if self._clock is not None:
             self._clock.close()
-        self._end_listening()
+        self._unsubscribe()
 
     def start(self) -> None:
         """Register the hooks for forks and process exit."""
@@ -100,13 +100,13 @@ class RecordingSession:
         atexit.register(self.finish)
 
     def _after_fork(self) -> None:
-        self._forked = True
+        self._is_child = True
         self._reset()
 
     def on_device_acquired(self, module_id: int) -> None:
         """Write a first record, so that the report also lists a process that is killed later."""
         self._module_id = module_id
-        if self._forked:
+        if self._is_child:
             # A forked child of multiprocessing exits without running atexit handlers.
             multiprocessing.util.Finalize(self, self.finish, exitpriority=0)
         self._write("running")
@@ -121,7 +121,7 @@ class RecordingSession:
         self._finished = True
         if self._steps.is_ending:
             self._steps.end()
-        self._stop_listening()
+        self._stop()
         self._write("exited")
 
     def _on_step(self) -> None:

@@ -41,16 +41,16 @@ class StepClock(Recorder):
         self._generation = config.generation
         self.recording = Recording(devices=config.devices, lazy=config.lazy)
         self.predicted: Step | None = None
-        self._end_listening = events.subscribe(events.OPTIMIZERS, self.on_event)
+        self._unsubscribe = events.subscribe(events.OPTIMIZERS, self.on_event)
 
     def on_step(self) -> None:
         """Listen to operators from the step before the recorded one on, of which one shows its end."""
         try:
             if self.steps.step == RECORDED_STEP - 1:
                 self.close()
-                self._end_listening = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
+                self._unsubscribe = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
             elif self.steps.step == RECORDED_STEP:
-                self.forget()
+                self.reset()
                 self.step = StepRecording()
             elif self.steps.step == RECORDED_STEP + 1:
                 self.close()
@@ -64,7 +64,7 @@ class StepClock(Recorder):
 
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
-        self._end_listening()
+        self._unsubscribe()
 
     @property
     def module(self) -> str:
