@@ -13,12 +13,13 @@ from torch import Tensor, nn
 import hpu_sim
 from hpu_sim import plan
 from hpu_sim.plan import compare
+from hpu_sim.prediction.recording import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpu_sim.plan.schema import StrategyPlan
-    from hpu_sim.prediction.recording import Recording
+    from hpu_sim.prediction.recording import Recording, StepRecording
 
 BATCH: Final = 16
 #: Tokens of a sequence, for the small transformer and for GPT-2.
@@ -212,3 +213,12 @@ def run_on_device(make: Callable[[], tuple[nn.Module, Tensor]]) -> int:
 def planned(recording: Recording, generation: str, prices: dict[str, float] | None = None) -> StrategyPlan:
     """Return the plan of a recording on a generation."""
     return compare.strategy_plan(compare.clock_of(recording, generation), prices)
+
+
+def bytes_of(step: StepRecording, category: str = "", phase: str = "") -> int:
+    """Return the most bytes of a category, or of all, at the peaks of a step or at that of a part of it."""
+    return max(
+        sum(each.bytes for each in found if category in {"", CATEGORIES[each.category]})
+        for name, found in step.peaks.items()
+        if phase in {"", name}
+    )

@@ -10,7 +10,8 @@ from hpu_sim import plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.memory import memory_plan
 from hpu_sim.plan.options import Options
-from hpu_sim.prediction.recording import CATEGORIES
+
+from .programs import bytes_of
 
 pytestmark = pytest.mark.needs_torch("2.8", "interfaces for the planner")
 
@@ -37,8 +38,7 @@ def _train(*, autocast: bool = False, ddp: bool = False) -> None:
 def test_state_of_the_optimizer_is_counted_as_such_in_the_step_that_makes_it() -> None:
     recording = record_call(_train, Options())
 
-    state = CATEGORIES.index("optimizer state")
-    assert max(each.by_category[state] for each in recording.steps[0].samples) == 2 * _BYTES
+    assert bytes_of(recording.steps[0], "optimizer state") == 2 * _BYTES
     memory = memory_plan(recording)
     assert memory.peak_phase == "optimizer"
     assert memory.at_peak["optimizer state"] >= _BYTES
@@ -47,12 +47,10 @@ def test_state_of_the_optimizer_is_counted_as_such_in_the_step_that_makes_it() -
 def test_parameters_that_autocast_casts_are_copies_of_parameters() -> None:
     recording = record_call(lambda: _train(autocast=True), Options())
 
-    forward = [each for each in recording.steady.samples if each.phase == "forward"]
-    assert max(each.by_category[0] for each in forward) == _BYTES + _BYTES // 2
+    assert bytes_of(recording.steady, "parameters", "forward") == _BYTES + _BYTES // 2
 
 
 def test_buckets_of_ddp_are_communication_buffers() -> None:
     recording = record_call(lambda: _train(ddp=True), Options(devices=2))
 
-    buffers = CATEGORIES.index("communication buffers")
-    assert max(each.by_category[buffers] for each in recording.steps[0].samples) >= _BYTES
+    assert bytes_of(recording.steps[0], "communication buffers") >= _BYTES

@@ -19,7 +19,7 @@ from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
 from hpu_sim.plan.schema import Plan
 from hpu_sim.prediction.hardware import hardware
-from hpu_sim.prediction.recording import MemorySample, Recording, TensorInfo
+from hpu_sim.prediction.recording import ModuleBytes, Recording, TensorInfo
 
 from .programs import MODELS, planned, train
 
@@ -119,13 +119,9 @@ def test_every_output_says_that_nothing_was_measured(plan: Plan) -> None:
 
 
 def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
-    sample = MemorySample(0, "forward", (200 << 30, 0, 0, 0, 0, 0, 0))
-    setup = recording.setup.samples
-    recording.setup.samples = [*setup, sample]
-    try:
-        plan = Plan(command=(), strategies=(planned(recording, "GAUDI3"),))
-    finally:
-        recording.setup.samples = setup
+    recording = copy.deepcopy(recording)
+    recording.setup.peaks["forward"] = (ModuleBytes("", 0, 200 << 30),)
+    plan = Plan(command=(), strategies=(planned(recording, "GAUDI3"),))
 
     assert not plan.fits
     assert re.search(r"200 GiB +NO", view.document(plan).text())
@@ -134,7 +130,7 @@ def test_a_plan_that_does_not_fit_says_so(recording: Recording) -> None:
 def test_a_peak_that_leaves_less_than_the_reserve_is_tight(recording: Recording) -> None:
     """A job of 16 ranks on GAUDI3 with 124 of 126.6 GiB needs workspaces and fragments beside them."""
     recording = copy.deepcopy(recording)
-    recording.setup.samples.append(MemorySample(0, "forward", (124 << 30, 0, 0, 0, 0, 0, 0)))
+    recording.setup.peaks["forward"] = (ModuleBytes("", 0, 124 << 30),)
     plan = Plan(command=(), strategies=(planned(recording, "GAUDI3"),))
 
     assert not plan.fits
@@ -189,7 +185,7 @@ def test_a_plan_that_does_not_fit_comes_after_one_that_does() -> None:
     recordings = {size: record_call(functools.partial(train, MODELS["mlp"]), Options()) for size in (1, 2)}
     for size, recording in recordings.items():
         recording.steady.inputs = (TensorInfo("float32", (size, 64), 256 * size),)
-    recordings[2].setup.samples.append(MemorySample(0, "setup", (200 << 30, 0, 0, 0, 0, 0, 0)))
+    recordings[2].setup.peaks["setup"] = (ModuleBytes("", 0, 200 << 30),)
 
     plans, _ = _sweep(recordings)
 

@@ -10,7 +10,7 @@ from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.options import Options
 from hpu_sim.plan.search import find_batch
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.recording import MemorySample, Operation, Recording, StepRecording, TensorInfo
+from hpu_sim.prediction.recording import ModuleBytes, Operation, Recording, StepRecording, TensorInfo
 from hpu_sim.prediction.reserve import fitting_bytes
 
 _GIB = 1 << 30
@@ -24,11 +24,11 @@ def _record(options: Options) -> Recording:
     recording.parameters = recording.trainable = _GIB // 2
     recording.blocks = ("Block", 8)
     activations = int(size * _GIB * 3 * kept)
-    sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, activations, 0, 0, 0))
+    peak = tuple(ModuleBytes("", index, size) for index, size in enumerate((2 * _GIB, 2 * _GIB, 4 * _GIB, activations)))
     flops = int(1e12) * size * (24 + min(options.checkpoint, 8))
     operation = Operation("aten.mm", "forward", "", "float32", flops, (), (), 0)
     inputs = (TensorInfo("float32", (size, 4), 16 * size),)
-    recording.steps = [StepRecording([operation], samples=[sample], inputs=inputs)]
+    recording.steps = [StepRecording([operation], peaks={"forward": peak}, inputs=inputs)]
     return recording
 
 
@@ -47,8 +47,8 @@ def test_a_peak_that_depends_on_the_batch_only_when_it_is_large_finds_it() -> No
     def record(options: Options) -> Recording:
         recording = _record(dataclasses.replace(options, batch_size=1))
         hidden = max(40 * _GIB, (options.batch_size or 1) * (_GIB >> 8))
-        sample = MemorySample(1, "forward", (2 * _GIB, 2 * _GIB, 4 * _GIB, hidden, 0, 0, 0))
-        recording.steps[0].samples = [sample]
+        sizes = 2 * _GIB, 2 * _GIB, 4 * _GIB, hidden
+        recording.steps[0].peaks["forward"] = tuple(ModuleBytes("", *each) for each in enumerate(sizes))
         return recording
 
     found = find_batch(record, Options(), "GAUDI2")
@@ -60,7 +60,7 @@ def test_a_peak_that_depends_on_the_batch_only_when_it_is_large_finds_it() -> No
 def test_no_batch_fits_if_the_states_do_not() -> None:
     def record(options: Options) -> Recording:
         recording = _record(options)
-        recording.setup.samples.append(MemorySample(0, "setup", (200 * _GIB, 0, 0, 0, 0, 0, 0)))
+        recording.setup.peaks["setup"] = (ModuleBytes("", 0, 200 * _GIB),)
         return recording
 
     assert find_batch(record, Options(), "GAUDI2") is None

@@ -14,7 +14,6 @@ from hpu_sim.prediction import recording_file
 from hpu_sim.prediction.recording import (
     Collective,
     HostRead,
-    MemorySample,
     ModuleBytes,
     Operation,
     Recording,
@@ -41,7 +40,6 @@ def _recording() -> Recording:
     step = StepRecording(
         [operation],
         [Collective("allreduce", "backward", 4, 4, (0, 1), is_async=True, after=1)],
-        [MemorySample(1, "backward", (1, 2, 3, 4, 5, 6, 7))],
         graph_ends=[1],
         inputs=(TensorInfo("float32", (2, 1), 8),),
         peaks={"backward": (ModuleBytes("Model.head", 0, 28),)},

@@ -12,9 +12,9 @@ from hpu_sim.prediction.recording import CATEGORIES
 from hpu_sim.prediction.reserve import fitting_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from hpu_sim.prediction.recording import MemorySample, Recording, StepRecording
+    from hpu_sim.prediction.recording import ModuleBytes, Recording
 
 #: Maximum number of modules; the others are one row.
 MAX_MODULES: Final = 10
@@ -31,18 +31,16 @@ def memory_plan(recording: Recording) -> MemoryPlan:
     more than any step.
     """
     steps = [recording.setup, *recording.steps]
-    step, peak = max(((step, sample) for step in steps for sample in step.samples), key=lambda pair: _total(pair[1]))
-    return MemoryPlan(
-        peak_bytes=_total(peak),
-        peak_phase=peak.phase,
-        at_peak=dict(zip(CATEGORIES, peak.by_category, strict=True)),
-        modules=_modules(step, peak, recording.lines),
-    )
+    peaks = [(phase, by_module) for step in steps for phase, by_module in step.peaks.items()]
+    phase, by_module = max(peaks, key=lambda pair: sum(each.bytes for each in pair[1]))
+    at_peak = dict.fromkeys(CATEGORIES, 0)
+    for each in by_module:
+        at_peak[CATEGORIES[each.category]] += each.bytes
+    return MemoryPlan(sum(at_peak.values()), phase, at_peak, _modules(by_module, recording.lines))
 
 
-def _modules(step: StepRecording, peak: MemorySample, known: Iterable[str]) -> tuple[ModuleMemory, ...]:
+def _modules(by_module: Sequence[ModuleBytes], known: Iterable[str]) -> tuple[ModuleMemory, ...]:
     """Return the modules with most memory at the peak; those that differ in a number are one row."""
-    by_module = step.peaks.get(peak.phase, ())
     rows_of = rows({*known, *(each.module for each in by_module)})
     sizes: Counter[str] = Counter()
     for name, _, size in by_module:
@@ -59,10 +57,6 @@ def _modules(step: StepRecording, peak: MemorySample, known: Iterable[str]) -> t
         for row in (*shown, OTHER_MODULES)
         if row in names
     )
-
-
-def _total(sample: MemorySample) -> int:
-    return sum(sample.by_category)
 
 
 def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan.modules import ModuleTracker
-from hpu_sim.prediction.recording import CATEGORIES, MemorySample, ModuleBytes
+from hpu_sim.prediction.recording import CATEGORIES, ModuleBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,39 +135,30 @@ class MemoryRecorder:
     def begin(self, step: StepRecording) -> None:
         """Begin with the memory that is in use."""
         self.modules.begin()
-        step.samples.append(MemorySample(0, "forward", tuple(self._totals())))
-
-    def _totals(self) -> list[int]:
-        totals = [0] * len(CATEGORIES)
-        for number, size in self._live.items():
-            totals[self._tags[number][0]] += size
-        return totals
+        step.peaks["forward"] = self._by_module()
 
     def finish(self, step: StepRecording, inner: Mapping[int, int]) -> None:
-        """Add up the memory of a step, and its peaks by module.
+        """Find the memory by module where that of each part of a step is highest.
 
         Args:
             step: Step.
             inner: Storages that a graph does without, if they are freed within so many operators.
         """
         self._drop(inner)
-        totals = self._totals()
-        highest: dict[Phase, tuple[int, int]] = {}
-        for index, (after, phase, number, change) in enumerate(self._changes):
-            # Memory from before the plan has no tag, and counts as none.
-            if number in self._tags:
-                totals[self._tags[number][0]] += change
-            step.samples.append(MemorySample(after, phase, tuple(totals)))
-            if sum(totals) > highest.get(phase, (0, 0))[0]:
-                highest[phase] = sum(totals), index
-        indices = {index: phase for phase, (_, index) in highest.items()}
-        for index, (_, _, number, change) in enumerate(self._changes):
-            if number in self._tags:
-                self._live[number] = self._live.get(number, 0) + change
-                if self._live[number] == 0:
-                    del self._live[number]
-            if index in indices:
-                step.peaks[indices[index]] = self._by_module()
+        # Memory from before the plan has no tag, and counts as none.
+        changes = [each for each in self._changes if each[2] in self._tags]
+        total = sum(self._live.values())
+        highest: dict[Phase, tuple[int, int]] = dict.fromkeys(step.peaks, (total, -1))
+        for index, (_, phase, _, change) in enumerate(changes):
+            total += change
+            highest[phase] = max(highest.get(phase, (0, -1)), (total, index), key=lambda pair: pair[0])
+        phases = {index: phase for phase, (_, index) in highest.items()}
+        for index, (_, _, number, change) in enumerate(changes):
+            self._live[number] = self._live.get(number, 0) + change
+            if self._live[number] == 0:
+                del self._live[number]
+            if index in phases:
+                step.peaks[phases[index]] = self._by_module()
         self._changes = []
         self._tags = {number: self._tags[number] for number in self._live}
 

@@ -20,7 +20,7 @@ STEPS_OF_DDP: Final = 3
 #: Name of an operation in which the host waits for a value of the device.
 HOST_READ: Final = "host_read"
 
-#: Categories of memory, in the order of :class:`MemorySample`.
+#: Categories of memory, of which :class:`ModuleBytes` has the number.
 CATEGORIES: Final = (
     "parameters",
     "gradients",
@@ -106,21 +106,6 @@ class Collective:
     after: int
 
 
-@dataclass(slots=True)
-class MemorySample:
-    """Memory of the device after a change.
-
-    Attributes:
-        after: Number of operations of the step before it.
-        phase: Part of the step.
-        by_category: Bytes by category, those of :data:`CATEGORIES`.
-    """
-
-    after: int
-    phase: Phase
-    by_category: tuple[int, ...]
-
-
 class TensorInfo(NamedTuple):
     """Tensor of the batch that was drawn: its type, its shape on one rank, and its size."""
 
@@ -167,7 +152,6 @@ class StepRecording:
     Attributes:
         operations: Operators in order.
         collectives: Collectives in order.
-        samples: Memory over the step.
         graph_ends: Numbers of operations after which ``mark_step`` ended a graph.
         inputs: Tensors of the batch.
         peaks: Memory of modules where that of a part of the step is highest.
@@ -175,7 +159,6 @@ class StepRecording:
 
     operations: list[Operation] = field(default_factory=list)
     collectives: list[Collective] = field(default_factory=list)
-    samples: list[MemorySample] = field(default_factory=list)
     graph_ends: list[int] = field(default_factory=list)
     inputs: tuple[TensorInfo, ...] = ()
     peaks: dict[Phase, tuple[ModuleBytes, ...]] = field(default_factory=dict)
