@@ -123,9 +123,9 @@ def statistics() -> Iterator[Callable[[], dict[str, int]]]:
 def eager_mode() -> Iterator[None]:
     """Run the test in eager mode."""
     machine = runtime.active_config()
-    runtime.native().configure(machine.devices, False, machine.memory_bytes, runtime.acquire_device)
+    runtime.native().configure(machine.devices, False, runtime.acquire_device)
     yield
-    runtime.native().configure(machine.devices, machine.lazy, machine.memory_bytes, runtime.acquire_device)
+    runtime.native().configure(machine.devices, machine.lazy, runtime.acquire_device)
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,3 @@ def test_operators_without_a_kernel_are_refused_for_a_while() -> None:
         rows.digamma()
 
     assert rows.digamma().shape == (2,)
-
-
-def test_a_flag_has_a_getter_and_a_setter() -> None:
-    assert bridge_config.get_pt_enable_int64_support() is bridge_config._flags["PT_ENABLE_INT64_SUPPORT"]
-    bridge_config.set_pt_compile_only_mode(True)
-    try:
-        assert bridge_config.get_pt_compile_only_mode() is True
-    finally:
-        bridge_config.set_pt_compile_only_mode(False)
-    with pytest.raises(AttributeError, match="get_no_such_flag"):
-        bridge_config.get_no_such_flag()

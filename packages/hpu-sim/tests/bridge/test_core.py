@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     "mark",
-    [htcore.mark_step, htcore.iter_mark_step, step_closure._mark_step_if_lazy],
-    ids=["mark_step", "iter_mark_step", "_mark_step_if_lazy"],
+    [htcore.mark_step, step_closure._mark_step_if_lazy],
+    ids=["mark_step", "_mark_step_if_lazy"],
 )
 def test_mark_step_ends_the_graph(mark: Callable[..., object], statistics: Callable[[], dict[str, int]]) -> None:
     torch.ones(1, device="hpu").add_(1)
@@ -30,28 +30,6 @@ def test_mark_step_ends_the_graph(mark: Callable[..., object], statistics: Calla
     assert statistics()["host_syncs"] == 1
 
 
-def test_closures_run_once_at_the_next_step() -> None:
-    """One that adds itself again does not loop forever."""
-    calls: list[object] = []
-    htcore.add_step_closure(calls.append, args=(1,))
-    htcore.add_step_closure(lambda: htcore.add_step_closure(calls.append, (2,)))
-
-    seen = [list(calls)]
-    for _ in range(3):
-        htcore.mark_step()
-        seen.append(list(calls))
-
-    assert seen == [[], [1], [1, 2], [1, 2]]
-
-
-def test_a_failing_closure_is_dropped() -> None:
-    htcore.add_step_closure(lambda: 1 / 0)
-
-    with pytest.raises(ZeroDivisionError):
-        htcore.mark_step()
-    htcore.mark_step()
-
-
 _EAGER: Final = """
 import json
 import hpu_sim
@@ -59,21 +37,20 @@ hpu_sim.activate()
 import torch
 import habana_frameworks.torch.core as htcore
 from hpu_sim.device.runtime import has_device
-calls = []
-returned = [htcore.mark_step(), htcore.iter_mark_step("hpu"), htcore.add_step_closure(calls.append, (1,))]
+returned = [htcore.mark_step()]
 taken = has_device()
 torch.ones(1, device="hpu")
 returned.append(htcore.mark_step(sync=True))
-print(json.dumps({"lazy": htcore.is_lazy(), "calls": calls, "returned": returned, "taken": taken, **hpu_sim.stats()}))
+print(json.dumps({"lazy": htcore.is_lazy(), "returned": returned, "taken": taken, **hpu_sim.stats()}))
 """
 
 
 def test_mark_step_does_nothing_in_eager_mode(output_of: Callable[..., str]) -> None:
-    """It acquires no device, is not a host sync, and runs no closure."""
+    """It acquires no device, and is not a host sync."""
     eager = json.loads(output_of(_EAGER, PT_HPU_LAZY_MODE="0"))
 
     assert (eager["lazy"], eager["taken"], eager["host_syncs"], eager["graphs"]) == (False, False, 0, 0)
-    assert (eager["returned"], eager["calls"]) == ([None] * 4, [])
+    assert eager["returned"] == [None] * 2
 
 
 def test_the_generation_is_a_member_of_the_enum_of_synapseai() -> None:
@@ -99,8 +76,5 @@ def test_float16_needs_the_second_generation(generation: str, supported: str, ou
 def test_functions_for_old_scripts_work() -> None:
     from habana_frameworks.torch.distributed import hccl
 
-    x = torch.ones(4, device="hpu")
     assert htcore.is_lazy() is internal.is_lazy() is library_loader.is_habana_available() is True
-    assert library_loader.load_habana_module() is None
     assert distributed_utils.initialize_distributed_hpu is hccl.initialize_distributed_hpu
-    assert experimental._data_ptr(x[1:]) == x.data_ptr() + 4

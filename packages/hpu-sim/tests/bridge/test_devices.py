@@ -46,8 +46,6 @@ def test_queries_describe_the_machine() -> None:
     """Programs that replace the bridge's count set the attribute of its function. The capability is a string."""
     assert hpu.device_count() == hpu.device_count._device_count == 2
     assert hpu.get_device_capability() == runtime.active_config().release.version
-    assert hpu.can_device_access_peer(0, 1) is True
-    assert (hpu.get_arch_list(), hpu.get_gencode_flags()) == (["GAUDI2"], "")
 
 
 @pytest.mark.parametrize("device", [None, 0, 1, "hpu", "hpu:1", torch.device("hpu"), torch.device("hpu:0")], ids=repr)
@@ -96,8 +94,6 @@ def test_a_device_is_a_context_manager() -> None:
     with hpu.device(0) as context:
         assert context.idx == 0
         assert hpu.current_device() == 0
-    with hpu.device_of(torch.ones(1, device="hpu")) as context:
-        assert context.idx == 0
     # Device 1 exists, but is not this process's.
     for index in (1, 2):
         with pytest.raises(AssertionError, match="Invalid device id"):

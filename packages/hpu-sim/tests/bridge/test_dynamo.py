@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import runpy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import torch
@@ -77,48 +77,6 @@ def test_a_result_is_traced_with_the_strides_that_it_has() -> None:
         traced = mode.from_tensor(rows).exp()
 
     assert traced.stride() == rows.exp().stride() == (1, 3)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cast_to_fp8_v2",
-        "fp8_gemm_v2",
-        "sdpa_recomp_fwd",
-        "rotary_pos_embedding",
-    ],
-)
-def test_an_operator_of_the_bridge_is_traced_as_it_runs(name: str) -> None:
-    """Shapes, dtypes and devices of the traced results are those of a run."""
-    importlib.import_module("torch._dynamo")
-    from torch._subclasses import FakeTensorMode
-    from torch.utils._pytree import tree_map_only
-
-    operator, arguments = getattr(torch.ops.hpu, name), _arguments(name)
-    expected = operator(*arguments)
-
-    with FakeTensorMode() as mode:
-        traced = operator(*tree_map_only(torch.Tensor, mode.from_tensor, arguments))
-
-    def described(results: object) -> object:
-        return tree_map_only(torch.Tensor, lambda tensor: (tensor.shape, tensor.dtype, str(tensor.device)), results)
-
-    assert described(traced) == described(expected)
-
-
-def _arguments(name: str) -> tuple[Any, ...]:
-    """Return arguments of an operator, on the device."""
-    rows = torch.ones(4, 8, device="hpu")
-    heads = torch.ones(1, 2, 4, 8, device="hpu", dtype=torch.bfloat16)
-    angles = torch.ones(1, 1, 4, 8, device="hpu", dtype=torch.bfloat16)
-    attention = (heads, heads, heads, None, 0.5, 0.5, True, True, "fast", None, "None")
-    arguments: dict[str, tuple[Any, ...]] = {
-        "cast_to_fp8_v2": (rows, 2.0, False, True, torch.float8_e4m3fn),
-        "fp8_gemm_v2": (rows.to(torch.float8_e5m2), False, rows.to(torch.float8_e5m2), True, None, torch.bfloat16),
-        "rotary_pos_embedding": (heads, angles, angles, None, 0, 0),
-        "sdpa_recomp_fwd": attention,
-    }
-    return arguments[name]
 
 
 def test_an_unknown_option_is_named(output_on: Callable[..., str]) -> None:

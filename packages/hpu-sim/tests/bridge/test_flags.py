@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterator
 
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 
@@ -20,7 +18,6 @@ hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 def _restore_flags() -> Iterator[None]:
     yield
     hpu.disable_inference_mode()
-    hpu.disable_matmul3d_2d_reshape()
     hpu.enable_recompute_sdp(True)
 
 
@@ -28,7 +25,6 @@ def _restore_flags() -> Iterator[None]:
     ("name", "query"),
     [
         ("inference_mode", "is_inference_mode_enabled"),
-        ("matmul3d_2d_reshape", "is_matmul3d_2d_reshape_enabled"),
         ("dynamic_shape", "get_dynamic_shape_status"),
     ],
 )
@@ -42,23 +38,6 @@ def test_a_flag_is_off_until_enabled(name: str, query: str) -> None:
     assert states == [False, True, False]
 
 
-@pytest.mark.parametrize("name", ["optim_output_sif", "quantization"])
-def test_a_flag_of_the_graph_compiler_is_accepted(name: str) -> None:
-    assert getattr(hpu, f"enable_{name}")() is None
-    assert getattr(hpu, f"disable_{name}")() is None
-
-
-def test_no_constants_are_written(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.touch()
-
-    hpu.enable_const_section_serialization(str(tmp_path), True, True)
-    torch.ones(1, device="hpu").item()
-    hpu.disable_const_section_serialization()
-
-    assert list(tmp_path.iterdir()) == [kept]
-
-
 def test_sdp_kernel_recomputes_by_default_and_restores_the_flag() -> None:
     with contextlib.suppress(KeyError), hpu.sdp_kernel(enable_recompute=False):
         with hpu.sdp_kernel():
@@ -67,19 +46,6 @@ def test_sdp_kernel_recomputes_by_default_and_restores_the_flag() -> None:
         raise KeyError
 
     assert hpu.recompute_sdp_enabled()
-
-
-def test_the_deterministic_flag_is_torchs() -> None:
-    """The names are deprecated."""
-    try:
-        with pytest.warns(UserWarning, match="setDeterministic is deprecated"):
-            hpu.setDeterministic(True)
-        with pytest.warns(UserWarning, match="getDeterministic is deprecated") as caught:
-            assert hpu.getDeterministic() is True
-        assert caught[0].filename == __file__
-        assert torch.are_deterministic_algorithms_enabled()
-    finally:
-        torch.use_deterministic_algorithms(mode=False)
 
 
 @pytest.mark.parametrize(
@@ -135,27 +101,6 @@ def test_older_torch_has_autocast_as_a_dispatch_key(monkeypatch: pytest.MonkeyPa
     assert (rows @ rows.T).dtype == torch.float32
 
 
-def test_the_extended_summary_agrees_with_memory_stats() -> None:
-    kept = torch.ones(1000, device="hpu")
-
-    summary, statistics = hpu._extended_memory_summary_dict(), hpu.memory_stats()
-
-    first = "limit in_use persistent workspace last_workspace future max_cntgs_chunk max_in_use num_allocs num_free"
-    assert list(summary) == [*first.split(), "max_alloc_size", "active_allocs"]
-    assert summary["in_use"] == statistics["InUse"] >= kept.numel() * kept.element_size()
-    assert summary["active_allocs"] == statistics["ActiveAllocs"]
-
-
-@pytest.mark.parametrize("name", ["is_available", "device_count", "get_device_name"])
-def test_the_functions_of_torch_hpu_warn(name: str) -> None:
-    torch_hpu = importlib.import_module("torch_hpu")
-
-    with pytest.warns(DeprecationWarning, match=rf"torch_hpu\.{name} is deprecated, use torch\.hpu\.{name}"):
-        answer = getattr(torch_hpu, name)()
-
-    assert answer == getattr(hpu, name)()
-
-
 @pytest.mark.parametrize(
     ("variables", "loads"),
     [
@@ -192,9 +137,3 @@ def test_the_bridge_has_a_version_after_1_19() -> None:
     build = importlib.metadata.version("habana-torch-plugin")
 
     assert bridge.__version__ == bridge.version() == hpu.__version__ == hpu.version() == build
-
-
-def test_load_habana_profiler_exists_up_to_1_19(output_on: Callable[..., str]) -> None:
-    program = "import torch; from habana_frameworks.torch.utils import library_loader as l; l.load_habana_profiler()"
-
-    assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.18.0") == ""

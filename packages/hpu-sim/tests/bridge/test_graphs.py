@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
-_graphs = hpu.graphs
 
 
 @pytest.fixture
@@ -204,15 +203,6 @@ def test_a_full_cache_captures_no_more(model: torch.nn.Module) -> None:
     assert wrapped(_rows(3)) is wrapped(_rows(3))
 
 
-def test_a_function_can_be_wrapped() -> None:
-    """Keyword arguments and values other than tensors are part of the cache key."""
-    wrapped = hpu.wrap_in_hpu_graph_func(lambda x, *, base: x.abs() + base)
-    rows = _rows()
-
-    assert torch.equal(wrapped(rows, base=2).clone(), rows.abs() + 2)
-    assert torch.equal(wrapped(rows, base=3), rows.abs() + 3)
-
-
 @pytest.mark.parametrize("use_lfu", [False, True])
 def test_a_cached_module_trains_as_the_module_itself(model: torch.nn.Module, use_lfu: bool) -> None:
     """Each shape has its passes, and evicted ones are captured again."""
@@ -265,32 +255,12 @@ def test_a_copy_shares_the_parameters(model: torch.nn.Module) -> None:
 def test_a_verbose_module_cacher_logs_its_graphs(model: torch.nn.Module, caplog: pytest.LogCaptureFixture) -> None:
     cacher = hpu.ModuleCacher()
     cached = cacher(model, verbose=True, log_frequency=2)
-    cacher.set_iteration_count(7)
 
     with caplog.at_level("INFO"):
         cached(_rows())
+        cached(_rows())
 
-    assert caplog.messages == ["iteration 8: 0 graphs (simulated)"]
-
-
-def test_the_input_hash_depends_on_shapes_and_values() -> None:
-    rows = _rows()
-    same = _graphs.input_hash({"x": rows, "flag": [True, None]})
-
-    assert same == _graphs.input_hash({"x": _rows(), "flag": [True, None]})
-    for x, flag in ((_rows(6), True), (rows.int(), True), (rows, False)):
-        assert same != _graphs.input_hash({"x": x, "flag": [flag, None]})
-
-
-def test_copy_to_copies_nested_tensors() -> None:
-    target: Any = {"a": torch.zeros(2, device="hpu"), "b": (torch.zeros(1, device="hpu"), 3)}
-
-    _graphs.copy_to(target, {"a": torch.ones(2, device="hpu"), "b": (torch.ones(1, device="hpu"), 3)})
-
-    assert target["a"].tolist() == [1, 1]
-    assert target["b"][0].tolist() == [1]
-    with pytest.raises(TypeError, match="`src` must have the structure of `dst`, got list for dict"):
-        _graphs.copy_to({}, [])
+    assert caplog.messages == ["iteration 2: 1 graphs (simulated)"]
 
 
 def test_collectives_cannot_be_captured(output_on: Callable[..., str]) -> None:

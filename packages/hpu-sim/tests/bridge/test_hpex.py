@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 import torch
 from habana_frameworks.torch.hpex.kernels import (
-    CTCLoss,
-    CustomSoftmax,
     FusedSDPA,
-    PySDPA,
     RotaryPosEmbeddingHelperV1,
     RotaryPosEmbeddingHelperV2,
     RotaryPosEmbeddingHelperV3,
@@ -203,60 +199,45 @@ def test_attention_takes_a_mask_and_the_causal_flag(dtype: torch.dtype) -> None:
     torch.testing.assert_close(output, expected)
 
 
-def test_attention_in_python_is_the_same() -> None:
-    heads = _heads()
-
-    assert torch.equal(PySDPA.apply(*heads, None, 0.0, True), FusedSDPA.apply(*heads, None, 0.0, True))
-
-
-@pytest.mark.needs_torch("2.1", "float8")
-def test_float8_functions_are_the_operators() -> None:
-    from habana_frameworks.torch.hpex.kernels.Fp8Ops import cast_to_fp8_v2
-
-    assert cast_to_fp8_v2(torch.ones(1, device="hpu"))[0].dtype == torch.float8_e5m2
+def _rotated(x: torch.Tensor, angles: torch.Tensor, *, is_pairwise: bool) -> torch.Tensor:
+    """Return pairs of elements as complex numbers times the units of their angles; other features stay."""
+    size = angles.shape[-1]
+    first, second = (x[..., 0:size:2], x[..., 1:size:2]) if is_pairwise else x[..., :size].chunk(2, -1)
+    angle = angles[..., ::2] if is_pairwise else angles[..., : size // 2]
+    turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
+    parts = torch.view_as_real(turned).flatten(-2) if is_pairwise else torch.cat((turned.real, turned.imag), -1)
+    return torch.cat((parts, x[..., size:]), -1)
 
 
-@pytest.mark.skipif(hasattr(torch, "float8_e5m2"), reason="torch 2.0 only")
-def test_float8_functions_cannot_be_imported_without_float8() -> None:
-    with pytest.raises(ImportError, match=r"the float8 operators need torch 2\.1 or newer, which has float8, got 2\.0"):
-        importlib.import_module("habana_frameworks.torch.hpex.kernels.Fp8Ops")
+@pytest.mark.parametrize("is_pairwise", [False, True])
+def test_rotation_turns_pairs_by_the_angles_of_their_positions(is_pairwise: bool) -> None:
+    """Features beyond those of the angles stay."""
+    x, angles = torch.randn(2, 3, 4, 8), torch.rand(1, 1, 9, 6)
+    angles = angles.repeat_interleave(2, -1)[..., :6] if is_pairwise else angles[..., :3].repeat(1, 1, 1, 2)
+    mode = RotaryPosEmbeddingMode.PAIRWISE if is_pairwise else RotaryPosEmbeddingMode.BLOCKWISE
+    ids = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]])
+    query, cos, sin = x.to("hpu"), angles.cos().to("hpu"), angles.sin().to("hpu")
+
+    at_offset = apply_rotary_pos_emb(query, cos, sin, None, 2, mode)
+    at_ids = apply_rotary_pos_emb(query, cos, sin, ids.to("hpu"), 0, mode)
+
+    torch.testing.assert_close(at_offset.cpu(), _rotated(x, angles[:, :, 2:6], is_pairwise=is_pairwise))
+    torch.testing.assert_close(at_ids.cpu(), _rotated(x, angles[0, 0][ids][:, None], is_pairwise=is_pairwise))
 
 
-def test_helpers_of_rotation_are_the_operator() -> None:
-    """Version 3 is ChatGLM's: one table, each pair of neighbours together, and the rest of the features as it is."""
+def test_helpers_of_rotation_are_the_function() -> None:
+    """Version 3 is ChatGLM's: one table, each pair of neighbours together."""
     query, angles = torch.randn(2, 3, 4, 8, device="hpu"), torch.rand(1, 1, 9, 8, device="hpu")
     cos, sin = angles.cos(), angles.sin()
-    positions = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]]).to("hpu")
-    rotate = torch.ops.hpu.rotary_pos_embedding
+    ids = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]]).to("hpu")
     rows, cache = query.permute(2, 0, 1, 3), torch.stack((cos[0, 0, :, :2], sin[0, 0, :, :2]), -1)[:, None]
-    own = [each[..., :2].repeat_interleave(2, -1) for each in (sin, cos)]
+    own = [each[..., :2].repeat_interleave(2, -1) for each in (cos, sin)]
 
-    assert torch.equal(RotaryPosEmbeddingHelperV1.apply(query, cos, sin, 2), rotate(query, sin, cos, None, 2, 0))
-    assert torch.equal(
-        RotaryPosEmbeddingHelperV2.apply(query, cos, sin, positions), rotate(query, sin, cos, positions, 0, 0)
-    )
-    assert torch.equal(
-        apply_rotary_pos_emb(query, cos, sin, None, 0, RotaryPosEmbeddingMode.PAIRWISE),
-        rotate(query, sin, cos, None, 0, 1),
-    )
+    first = RotaryPosEmbeddingHelperV1.apply(query, cos, sin, 2)
+    second = RotaryPosEmbeddingHelperV2.apply(query, cos, sin, ids)
     third = RotaryPosEmbeddingHelperV3.apply(rows, cache.expand(-1, 2, -1, -1))
-    torch.testing.assert_close(third.permute(1, 2, 0, 3), rotate(query, *own, None, 0, 1))
 
-
-def test_custom_softmax_is_over_the_last_dimension() -> None:
-    rows = torch.randn(2, 3, device="hpu")
-
-    torch.testing.assert_close(CustomSoftmax.apply(rows, 1), rows.softmax(-1))
-
-
-def test_ctc_loss_equals_torchs() -> None:
-    """Targets beyond their length may have any value, such as the -100 of transformers."""
-    log_probs = torch.randn(6, 2, 4).log_softmax(-1).to("hpu").requires_grad_()
-    targets, inputs, lengths = torch.tensor([[1, 2, 3], [2, 1, -100]]), torch.tensor([6, 5]), torch.tensor([3, 2])
-    expected = functional.ctc_loss(log_probs.cpu(), targets, inputs, lengths, 0, "sum", True)
-
-    loss = CTCLoss.apply(log_probs, targets.to("hpu"), inputs.to("hpu"), lengths.to("hpu"), 0, "sum", True)
-
-    torch.testing.assert_close(loss.cpu(), expected)
-    loss.backward()
-    assert log_probs.grad is not None
+    assert torch.equal(first, apply_rotary_pos_emb(query, cos, sin, None, 2))
+    assert torch.equal(second, apply_rotary_pos_emb(query, cos, sin, ids))
+    expected = apply_rotary_pos_emb(query, *own, mode=RotaryPosEmbeddingMode.PAIRWISE)
+    torch.testing.assert_close(third.permute(1, 2, 0, 3), expected)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
 import hpu_sim
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 _metrics = hpu.metrics
-_WORK = """
-import torch
-import habana_frameworks.torch.core as htcore
-"""
 
 
 def _compile_something(size: int) -> None:
@@ -76,18 +69,3 @@ def test_an_unknown_metric_does_not_exist() -> None:
         hpu.metric_localcontext("nonsense"),
     ):
         pass
-
-
-def test_a_variable_enables_the_metric_of_the_recipe_cache(output_of: Callable[..., str]) -> None:
-    program = f"""{_WORK}
-before = dict(torch.hpu.metric_global("recipe_cache").stats())
-for _ in range(3):
-    torch.ones(3, device="hpu").add(1)
-    htcore.mark_step()
-after = dict(torch.hpu.metric_global("recipe_cache").stats())
-print(list(after), after["TotalHit"] - before["TotalHit"], after["TotalMiss"] - before["TotalMiss"])
-"""
-    variables = {"HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
-
-    assert output_of(program, **variables) == "['TotalHit', 'RecipeHit', 'TotalMiss', 'RecipeMiss'] 2 1"
-    assert hpu.metric_global("recipe_cache") is None

@@ -115,9 +115,8 @@ def test_the_state_of_adamw_is_the_bridges(dtypes: tuple[torch.dtype, torch.dtyp
         lambda p: optimizers.FusedAdamW(p, lr=0.1),
         lambda p: optimizers.FusedSGD(p, lr=0.1, momentum=0.9),
         lambda p: optimizers.FusedLamb(p, lr=0.1),
-        lambda p: optimizers.FusedLars(torch.optim.SGD(p, lr=0.1, momentum=0.9), [1]),
     ],
-    ids=["adamw", "sgd", "lamb", "lars"],
+    ids=["adamw", "sgd", "lamb"],
 )
 def test_training_continues_from_a_state_dict(make: Callable[[Any], Any]) -> None:
     whole, first = _parameters(), _parameters()
@@ -131,58 +130,6 @@ def test_training_continues_from_a_state_dict(make: Callable[[Any], Any]) -> Non
     _train(whole, full)
 
     torch.testing.assert_close(_train(second, after), _train(whole, full))
-
-
-def test_lars_scales_by_the_ratio_of_norms() -> None:
-    """Gradients of a group with mask 0, or with a zero norm, are not scaled."""
-    parameters = _parameters()
-    parameters[2].data.zero_()
-    gradients = [torch.randn_like(parameter) for parameter in parameters]
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient.clone()
-    before = [parameter.detach().clone() for parameter in parameters]
-    groups: list[dict[str, Any]] = [{"params": parameters[::2]}, {"params": parameters[1:2], "weight_decay": 0.0}]
-    inner = torch.optim.SGD(groups, lr=0.5, weight_decay=0.1)
-    optimizer = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-8)
-
-    optimizer.step()
-
-    weight, gradient = before[0], gradients[0]
-    ratio = 0.01 * weight.norm() / (gradient.norm() + 0.1 * weight.norm() + 1e-8)
-    torch.testing.assert_close(parameters[0].data, weight - 0.5 * ratio * (gradient + 0.1 * weight))
-    torch.testing.assert_close(parameters[1].data, before[1] - 0.5 * gradients[1])
-    torch.testing.assert_close(parameters[2].data, -0.5 * gradients[2])
-    assert inner.param_groups[0]["weight_decay"] == 0.1
-
-
-def test_lars_wraps_an_optimizer() -> None:
-    """Schedulers change the groups of the wrapped optimizer. Gradients stay, and there is no closure."""
-    parameters = _parameters()
-    optimizer: Any = optimizers.FusedLars(torch.optim.SGD(parameters, lr=0.5), [0])
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
-    parameters[0].grad = torch.ones_like(parameters[0])
-
-    optimizer.step()
-    scheduler.step()
-    optimizer.zero_grad()
-
-    assert parameters[0].grad.count_nonzero() == 0
-    with pytest.raises(TypeError):
-        optimizer.step(lambda: 7.0)
-    assert isinstance(optimizer, torch.optim.Optimizer)
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
-    assert "FusedLars(SGD" in repr(optimizer)
-
-
-def test_lars_requires_a_mask_for_all_groups() -> None:
-    """Parameters added later are excluded from scaling."""
-    with pytest.raises(ValueError, match="`skip_mask` must have one number for each of the 1 parameter groups, got 2"):
-        optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1, 1])
-    optimizer = optimizers.FusedLars(torch.optim.SGD(_parameters(), lr=0.5), [1])
-
-    optimizer.add_param_group({"params": _parameters()[:2]})
-
-    assert optimizer.skip_mask == [1, 0]
 
 
 def test_lamb_follows_the_paper() -> None:
@@ -324,26 +271,3 @@ def test_the_constructor_of_sgd_acquires_a_device(output_on: Callable[..., str])
     """
 
     assert output_on(program, HPU_SIM_DEVICES="1") == "False True"
-
-
-@pytest.mark.parametrize("name", ["Adam", "AdamW"])
-def test_the_mark_step_variants_compute_what_torch_computes(name: str, output_on: Callable[..., str]) -> None:
-    """Up to 1.19 there are variants of torch's Adam and AdamW whose step is a graph of its own."""
-    program = """
-    import sys
-    import hpu_sim, torch
-    from habana_frameworks.torch.hpex import optimizers
-    weights = []
-    for module in (optimizers, torch.optim):
-        weight = torch.nn.Parameter(torch.ones(2, device="hpu"))
-        weight.grad = torch.full_like(weight, 3.0)
-        before = hpu_sim.stats()["graphs"]
-        getattr(module, sys.argv[1])([weight], lr=0.5, weight_decay=0.1).step()
-        print(hpu_sim.stats()["graphs"] - before)
-        weights.append(weight.tolist())
-    print(weights[0] == weights[1])
-    """
-
-    output = output_on(program, name, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0", PT_HPU_LAZY_MODE="1")
-
-    assert output.splitlines() == ["2", "0", "True"]

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 hpu: Any = torch.hpu  # type: ignore[attr-defined] # the bridge registers it
 
-_OLD = ("hpu_set_env", "hpu_set_inference_env")
-_OLD_ENDS = ("hpu_reset_env", "hpu_teardown_inference_env")
-
 
 @pytest.fixture(autouse=True)
 def _restore_flags() -> Iterator[None]:
@@ -26,18 +23,17 @@ def _restore_flags() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("enable", "disable"),
-    [*zip(_OLD, _OLD_ENDS, strict=True), ("hpu_inference_set_env", "hpu_inference_reset_env")],
+    [("hpu_set_env", "hpu_reset_env"), ("hpu_inference_set_env", "hpu_inference_reset_env")],
 )
 def test_inference_mode_can_be_enabled_and_disabled(enable: str, disable: str) -> None:
     assert getattr(htcore, enable)() is None
-    inside = (hpu.is_inference_mode_enabled(), hpu.is_matmul3d_2d_reshape_enabled())
+    inside = hpu.is_inference_mode_enabled()
     getattr(htcore, disable)()
 
-    assert inside == (True, True)
-    assert (hpu.is_inference_mode_enabled(), hpu.is_matmul3d_2d_reshape_enabled()) == (False, False)
+    assert (inside, hpu.is_inference_mode_enabled()) == (True, False)
 
 
-@pytest.mark.parametrize("name", [*_OLD, *_OLD_ENDS])
+@pytest.mark.parametrize("name", ["hpu_set_env", "hpu_reset_env"])
 def test_the_older_names_print_a_deprecation(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The notice names the replacement, from 1.20 on."""
     getattr(htcore, name)()
@@ -57,28 +53,6 @@ def test_up_to_1_19_the_older_names_print_nothing(output_on: Callable[..., str])
     """
 
     assert output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_RELEASE="1.19.0") == ""
-
-
-def test_batch_norms_are_folded_into_convolutions() -> None:
-    torch.manual_seed(2)
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
-    model(torch.randn(8, 3, 6, 6))
-    plain = copy.deepcopy(model.eval())
-    images = torch.randn(2, 3, 6, 6)
-
-    fused = htcore.hpu_inference_set_env(model)
-
-    assert fused is model
-    assert [type(layer).__name__ for layer in model] == ["Conv2d", "Identity", "ReLU"]
-    torch.testing.assert_close(fused(images), plain(images), rtol=1e-5, atol=1e-5)
-
-
-def test_a_model_in_training_mode_is_not_folded() -> None:
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
-
-    htcore.hpu_inference_set_env(model)
-
-    assert isinstance(model[1], torch.nn.BatchNorm2d)
 
 
 @pytest.mark.parametrize("initialize", ["hpu_initialize", "hpu_inference_initialize"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -286,36 +285,6 @@ def test_float8_depends_on_the_generation(generation: str, expected: str, output
     output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_GENERATION=generation)
 
     assert output.startswith(f"True False True\n{expected}")
-
-
-_IMPORT = """
-import torch, sys, importlib.util
-{}
-try:
-    from habana_frameworks.torch.hpex.experimental import transformer_engine as te
-    print(importlib.util.find_spec("intel_transformer_engine") is not None, te.Linear.__name__)
-except ImportError:
-    print("ImportError")
-"""
-
-
-@pytest.mark.parametrize(
-    ("release", "before", "expected"),
-    [
-        ("1.18.0", "", "False Linear"),
-        ("1.19.0", "", "True Linear"),
-        ("1.19.0", "sys.modules['intel_transformer_engine'] = None", "ImportError"),
-        ("1.18.0", "sys.modules['intel_transformer_engine'] = None", "False Linear"),
-    ],
-)
-def test_from_1_19_on_it_is_a_package_of_its_own(
-    release: str, before: str, expected: str, output_on: Callable[..., str]
-) -> None:
-    """Without that package the bridge's module cannot be imported, on releases that have the package."""
-    assert output_on(_IMPORT.format(before), HPU_SIM_DEVICES="1", HPU_SIM_RELEASE=release) == expected
-    own: Any = importlib.import_module("intel_transformer_engine")
-    assert (own.Linear, own.recipe.DelayedScaling) == (te.Linear, te.recipe.DelayedScaling)
-    assert own.fp8.is_fp8_available is te.fp8.is_fp8_available
 
 
 @pytest.mark.needs_torch("2.1", "float8")

@@ -11,7 +11,7 @@ from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture
@@ -30,3 +30,16 @@ def pipelined(eager_mode: None) -> Iterator[None]:
     yield
     native().synchronize()
     native().set_execution_mode("now")
+
+
+@pytest.fixture
+def leave_memory() -> Iterator[Callable[[int | None], None]]:
+    """Leave the device so many bytes beside those in use, or all of its memory for None."""
+    machine = runtime.active_config()
+
+    def leave(left: int | None) -> None:
+        limit = machine.memory_bytes if left is None else native().memory_stats()["in_use"] + left
+        native().set_memory_limit(limit)
+
+    yield leave
+    leave(None)

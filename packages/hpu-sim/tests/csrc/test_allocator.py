@@ -176,10 +176,9 @@ import json
 import hpu_sim
 hpu_sim.activate()
 import torch
-from hpu_sim.device import runtime
 from hpu_sim.device.runtime import native
 
-native().configure(1, False, 1000, runtime.acquire_device)
+native().set_memory_limit(1000)
 report = {}
 
 

@@ -42,7 +42,7 @@ report = {}
 for name, call in calls.items():
     native().start_device_trace()
     (result,) = call().get_future().wait()
-    events, _ = native().stop_device_trace()
+    events = native().stop_device_trace()
     traced = [event[1] for event in events if event[0] == "collective"]
     report[name] = [result.device.type, result.tolist(), traced]
 dist.destroy_process_group()

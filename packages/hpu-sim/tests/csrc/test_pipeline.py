@@ -43,16 +43,6 @@ def test_an_operator_whose_execution_fails_has_a_result() -> None:
         hpu.synchronize()
 
 
-def test_a_view_has_its_dtype_where_operators_are_lost() -> None:
-    """In a forked process, which has no threads to run them."""
-    x = torch.ones(3, 2, device="hpu")
-    native().set_execution_mode("dropped")
-    view = torch.view_as_complex(x)
-    native().set_execution_mode("later")
-
-    assert (view.shape, view.dtype) == ((3,), torch.complex64)
-
-
 _JOINS: Final[dict[str, Callable[[], object]]] = {
     "synchronize": hpu.synchronize,
     "item": lambda: torch.zeros(1, device="hpu").item(),
@@ -88,6 +78,22 @@ def test_the_error_of_a_strict_device_names_the_line_that_launched_its_operator(
         hpu.synchronize()
 
 
+def test_a_blocking_device_raises_the_error_where_the_operator_is_launched() -> None:
+    """As HPU_SIM_BLOCKING=1 makes it. Its results and those of copies are there at once."""
+    native().set_blocking(True)
+    try:
+        with pytest.raises(IndexError, match=_OUT_OF_BOUNDS):
+            _fail()
+        event = hpu.Event()
+        event.record()
+        x = torch.ones(500_000, device="hpu").sort().values
+        host = x.to("cpu", non_blocking=True)
+    finally:
+        native().set_blocking(False)
+
+    assert host.sum() == x.numel()
+
+
 def test_an_error_is_raised_once() -> None:
     _fail()
     with pytest.raises(IndexError):
@@ -101,9 +107,9 @@ def test_errors_of_arguments_are_raised_by_their_operator() -> None:
         torch.ones(3, device="hpu") + torch.ones(4, device="hpu")
 
 
-def test_running_out_of_memory_is_an_error_of_the_call() -> None:
+def test_running_out_of_memory_is_an_error_of_the_call(leave_memory: Callable[[int], None]) -> None:
     x = torch.ones(3, device="hpu")
-    native().fail_allocation(1)
+    leave_memory(0)
 
     with pytest.raises(RuntimeError, match=r"^\[Rank:0\] FATAL ERROR :: MODULE:PT_DEVMEM .* failed for size::12 "):
         x.exp()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -79,16 +75,6 @@ def test_int64_is_narrowed_where_the_device_lacks_it() -> None:
 
 
 @pytest.mark.usefixtures("strict")
-def test_int64_of_the_host_beyond_int32_is_refused_in_lazy_mode() -> None:
-    native().set_int64_supported(False)
-    try:
-        with pytest.raises(RuntimeError, match=r"cast Long to Int, Input values range \[0, 4294967296\] exceeds"):
-            torch.tensor([0, 2**32]).to("hpu")
-    finally:
-        native().set_int64_supported(True)
-
-
-@pytest.mark.usefixtures("strict")
 def test_a_result_is_contiguous_whatever_the_strides_of_its_inputs() -> None:
     """So that a `view` fails that fails on a card."""
     x = torch.ones(3, 4, device="hpu").t()
@@ -136,36 +122,6 @@ def test_what_torch_makes_of_empty_strided_keeps_its_strides(function: Callable[
 
 
 @pytest.mark.usefixtures("strict")
-def test_lazy_as_strided_in_place_refuses_other_strides() -> None:
-    text = "as_strided_ called with strides creating non-contiguous output tensor not supported"
-    x = torch.ones(3, 4, device="hpu")
-
-    with pytest.raises(RuntimeError, match=text):
-        x.t_()
-    assert x.stride() == (4, 1)
-
-
-def test_lazy_as_strided_in_place_is_counted_outside_of_strict_mode() -> None:
-    before = leniences().get("changes of strides in place", 0)
-
-    assert torch.ones(3, 4, device="hpu").t_().stride() == (1, 4)
-    assert leniences().get("changes of strides in place", 0) == before + 1
-
-
-@pytest.mark.usefixtures("strict")
-def test_lazy_as_strided_in_place_takes_contiguous_strides() -> None:
-    assert torch.ones(3, 4, device="hpu").as_strided_((2, 2), (2, 1)).tolist() == [[1, 1], [1, 1]]
-
-
-@pytest.mark.usefixtures("strict")
-def test_a_cpu_tensor_beside_a_tensor_of_the_device_is_named_by_its_position() -> None:
-    text = r"Expected all tensors to be on the HPU device, but found at least one input\[idx=1\]"
-
-    with pytest.raises(RuntimeError, match=text):
-        torch.ones(3, device="hpu") + torch.ones(3)
-
-
-@pytest.mark.usefixtures("strict")
 def test_a_cpu_tensor_without_dimensions_is_a_number() -> None:
     assert (torch.ones(3, device="hpu") + torch.tensor(2.0)).tolist() == [3, 3, 3]
 
@@ -177,7 +133,7 @@ def test_attention_takes_the_plain_algorithm() -> None:
     inputs = [torch.randn(1, 2, 5, 8, device="hpu") for _ in range(3)]
     native().start_device_trace()
     torch.nn.functional.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2])
-    events, _ = native().stop_device_trace()
+    events = native().stop_device_trace()
 
     names = {event[1] for event in events}
     assert "aten::_softmax" in names or "aten::_safe_softmax" in names
@@ -196,48 +152,3 @@ def test_fused_attention_keeps_no_scores_if_it_recomputes(recomputes: bool) -> N
 
     scores = 2 * 64 * 64 * 4
     assert (native().memory_stats()["max_in_use"] - before < scores) == recomputes
-
-
-_READ: Final = """
-import ctypes
-import hpu_sim
-hpu_sim.activate(strict=True)
-import torch
-x = torch.ones(3, device="hpu")
-assert x.cpu().tolist() == [1, 1, 1]
-ctypes.string_at(x.data_ptr(), 4)
-"""
-
-
-def test_a_host_that_reads_device_memory_dies_at_its_line(fresh_environment: Callable[..., dict[str, str]]) -> None:
-    # AddressSanitizer would exit with a code of its own.
-    options = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:handle_segv=0"}
-    done = subprocess.run(
-        [sys.executable, "-c", _READ], env=fresh_environment(options), capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == -signal.SIGSEGV
-    assert 'File "<string>", line 8 in <module>' in done.stderr
-
-
-_FORK: Final = """
-import os
-import hpu_sim
-hpu_sim.activate(strict=True)
-import torch
-x = torch.ones(3, device="hpu")
-y = torch.zeros(3)
-child = os.fork()
-if child == 0:
-    x.add_(1)
-    y.copy_(x)
-    print((x * 2).shape, y.tolist(), x.sum().item(), torch.hpu._is_in_bad_fork(), flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
-print(x.tolist())
-"""
-
-
-def test_a_forked_child_gets_nothing_back(output_of: Callable[..., str]) -> None:
-    """No error, as on a card: its operators have no thread to run in."""
-    assert output_of(_FORK).splitlines()[-2:] == ["torch.Size([3]) [0.0, 0.0, 0.0] 0.0 False", "[1.0, 1.0, 1.0]"]

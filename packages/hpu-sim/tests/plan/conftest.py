@@ -19,9 +19,9 @@ def eager() -> Iterator[None]:
     config, native = runtime.active_config(), runtime.native()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "active_config", lambda: dataclasses.replace(config, lazy=False, devices=8))
-        native.configure(8, False, config.memory_bytes, runtime.acquire_device)
+        native.configure(8, False, runtime.acquire_device)
         yield
-    native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
+    native.configure(config.devices, config.lazy, runtime.acquire_device)
 
 
 @pytest.fixture

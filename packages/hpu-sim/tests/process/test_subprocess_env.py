@@ -42,7 +42,7 @@ def test_a_subprocess_has_the_device(tmp_path: Path) -> None:
 
     They may import a package of the bridge before torch, as on a card.
     """
-    child = "import torch_hpu, torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
+    child = "import habana_dataloader, torch; print(torch.ones(3, device='hpu').sum().item(), torch.hpu.device_count())"
     environment = {**os.environ, **_OFF, "HPU_SIM_RUNTIME_DIR": str(tmp_path)}
 
     done = subprocess.run([sys.executable, "-c", child], env=environment, check=True, capture_output=True, text=True)

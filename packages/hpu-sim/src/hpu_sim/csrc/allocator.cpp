@@ -33,34 +33,20 @@ bool exceeds_limit(int64_t bytes) {
          bytes > memory_limit.load(std::memory_order_relaxed) - stats.in_use.load(std::memory_order_relaxed);
 }
 
-// The number of allocations until one fails; see `fail_allocation`.
-std::atomic<int64_t> allocations_to_failure{0};
+int64_t memory_unit = 0;  // of strict mode; written while the device has no blocks
 
-bool is_chosen_to_fail() {
-  int64_t left = allocations_to_failure.load(std::memory_order_relaxed);
-  while (C10_UNLIKELY(left > 0)) {
-    if (allocations_to_failure.compare_exchange_weak(left, left - 1)) {
-      return left == 1;
-    }
-  }
-  return false;
-}
-
-MemoryRules memory_rules;  // of strict mode; written while the device has no blocks
-
-// Returns what the memory of a block counts as.
+// Returns what the memory of a block counts as. Small ones are in a block that the bridge has from the start.
 int64_t charge_of(int64_t bytes) {
   if (!is_strict()) {
     return bytes;
   }
-  const int64_t unit = memory_rules.alignment;
-  return bytes < 2 * unit ? 0 : (bytes + unit - 1) / unit * unit;
+  return bytes < 2 * memory_unit ? 0 : (bytes + memory_unit - 1) / memory_unit * memory_unit;
 }
 
 // Returns what counts; none, and records nothing, beyond the limit.
 std::optional<int64_t> try_record_alloc(int64_t bytes) {
   const int64_t charge = charge_of(bytes);
-  if (C10_UNLIKELY(bytes > 0 && is_chosen_to_fail()) || exceeds_limit(charge)) {
+  if (exceeds_limit(charge)) {
     return std::nullopt;
   }
   atomic_max(stats.peak, stats.in_use.fetch_add(charge) + charge);
@@ -142,25 +128,8 @@ DeviceBlock* find_block(const c10::Storage& hpu) {
   return C10_LIKELY(data.get_deleter() == &delete_device_block) ? &block_of(data) : nullptr;
 }
 
-// Set in addresses of strict mode. No process has memory there: on x86 the address is not canonical, with page tables
-// of four and of five levels; on ARM it is the system's.
-#ifdef __x86_64__
-constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
-#else
-constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
-#endif
-
-void* device_address(void* host) {
-  const auto address = reinterpret_cast<uintptr_t>(host);
-  return is_strict() && host != nullptr ? reinterpret_cast<void*>(address | kDeviceBit) : host;
-}
-
-void* host_address(const void* device) {
-  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit);
-}
-
 c10::DataPtr make_device_ptr(StoragePtr cpu) {
-  void* data = device_address(mutable_bytes(*cpu));
+  void* data = mutable_bytes(*cpu);
   return {data, new DeviceBlock(std::move(cpu)), &delete_device_block, kDevice};
 }
 
@@ -202,7 +171,7 @@ class DeviceAllocator final : public AllocatorBase {
 #if HPU_SIM_TORCH >= 203
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     if (!is_planning()) {
-      std::memcpy(host_address(destination), host_address(source), bytes);
+      std::memcpy(destination, source, bytes);
     }
   }
 #endif
@@ -280,7 +249,6 @@ std::map<std::string, int64_t> memory_stats() {
       {"num_allocs", stats.num_allocs},
       {"num_frees", stats.num_frees},
       {"max_alloc_size", stats.max_alloc_size},
-      {"workspace", memory_rules.workspace},
   };
 }
 
@@ -294,16 +262,9 @@ void reset_accumulated_memory() {
   stats.num_frees = 0;
 }
 
-void set_strict(const std::optional<MemoryRules>& rules) {
-  const auto reserved = [] { return memory_rules.small_slab + memory_rules.workspace; };
-  stats.in_use -= reserved();
-  memory_rules = rules.value_or(MemoryRules{});
-  atomic_max(stats.peak, stats.in_use.fetch_add(reserved()) + reserved());
-  strict_enabled = rules.has_value();
-}
-
-int64_t fail_allocation(int64_t number) {
-  return allocations_to_failure.exchange(number);
+void set_strict(int64_t unit) {
+  memory_unit = unit;
+  strict_enabled = unit != 0;
 }
 
 void ensure_acquired() {
@@ -357,6 +318,10 @@ StreamEvent launch_on_memory(
   for (const auto& storage : memory) {
     set_pending_event(storage, event);
   }
+  if (C10_UNLIKELY(is_blocking)) {
+    wait_on_host(event);
+    join_pipeline();
+  }
   return event;
 }
 
@@ -400,7 +365,7 @@ c10::Storage cpu_storage(const c10::Storage& hpu) {
   }
   auto* keep_alive = new c10::Storage(hpu);
   c10::DataPtr alias(
-      host_address(hpu.data()),
+      const_cast<void*>(hpu.data()),
       keep_alive,
       [](void* storage) { delete static_cast<c10::Storage*>(storage); },
       c10::Device(c10::DeviceType::CPU));
@@ -414,12 +379,12 @@ int64_t sync_after_resize(const c10::Storage& hpu) noexcept {
   }
   DeviceBlock& block = *found;
   auto* cpu = block.cpu.get();
-  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == host_address(hpu.data())) {
+  if (cpu->nbytes() == hpu.nbytes() && cpu->data() == hpu.data()) {
     return 0;
   }
   const size_t before = hpu.nbytes();
   auto* impl = hpu.unsafeGetStorageImpl();
-  c10::DataPtr moved(device_address(mutable_bytes(*cpu)), &block, &delete_device_block, kDevice);
+  c10::DataPtr moved(mutable_bytes(*cpu), &block, &delete_device_block, kDevice);
   c10::DataPtr old = impl->set_data_ptr(std::move(moved));
   old.release_context();  // The new DataPtr owns the block.
   const int64_t charge = block.charge;

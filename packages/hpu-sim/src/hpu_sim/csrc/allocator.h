@@ -4,8 +4,7 @@
 // storage without a copy.
 //
 // In strict mode, memory is as on a card: an empty tensor is a handle, whose memory is committed at its first use;
-// blocks are rounded as the bridge's; elements of eight bytes that the device stores in four count four; and addresses
-// of device memory are none of the host, which faults when it reads them.
+// blocks are rounded as the bridge's; and elements of eight bytes that the device stores in four count four.
 #pragma once
 
 #include "common.h"
@@ -32,19 +31,9 @@ void reset_peak_memory();
 void reset_accumulated_memory();
 inline std::atomic<int64_t> memory_limit{INT64_MAX};  // in bytes
 
-// Values of `hpu_sim.device.memory_rules`, in bytes.
-struct MemoryRules {
-  int64_t alignment = 1;
-  int64_t small_slab = 0;  // for blocks below two alignments; in use from the start
-  int64_t workspace = 0;   // of recipes; in use from the start
-};
-
-// Starts strict mode, in which blocks count by these rules; none ends it. To be called while the device has no blocks.
-void set_strict(const std::optional<MemoryRules>& rules);
-
-// Makes the allocation of this number from now on fail, once, as beyond the memory limit; for tests. 0 makes none fail.
-// Returns the number that was left of the call before: 0 if its allocation has failed.
-int64_t fail_allocation(int64_t number);
+// Starts strict mode, in which blocks count in units of the bridge's memory pool, in bytes; 0 ends it. To be called
+// while the device has no blocks.
+void set_strict(int64_t unit);
 
 // `ensure_acquired` calls the callback before the first use of the device, and the callback throws if no device is
 // free.

@@ -1,7 +1,6 @@
 // Copies between host and device, and item().
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include "alias.h"
 #include "allocator.h"
@@ -14,7 +13,6 @@
 #include "planning.h"
 #include "released_later.h"
 #include "stream.h"
-#include "strict.h"
 
 #if HPU_SIM_TORCH >= 201
 #include <ATen/ops/_foreach_copy_native.h>
@@ -71,9 +69,6 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
     }
   } else {
     check_dtype_from_host(source.scalar_type());
-    if (is_strict()) {
-      check_range_from_host(source);
-    }
     if (!non_blocking || is_pinned(source.storage().data())) {
       join_pipeline();
     }
@@ -102,6 +97,9 @@ void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_block
     const auto staging = at::empty(source.sizes(), source.options().device(at::kCPU));
     const auto event = push(WorkKind::kCopy, [staging, from = as_cpu_alias(source)] { staging.copy_(from); });
     land_after(event, [target = self.detach(), staging] { target.copy_(staging); });
+    if (is_blocking) {
+      land();
+    }
     return;
   }
   const auto target = as_cpu_alias(self);
@@ -127,11 +125,7 @@ at::Tensor& copy_unrecorded(at::Tensor& self, const at::Tensor& source, bool non
     return copy_without_data(self, source);
   }
   const ScopedTraceEvent timed(direction(source, self), "aten::copy_", num_bytes(source));
-  const auto mode = execution_mode();
-  if (C10_UNLIKELY(mode == ExecutionMode::kDropped)) {
-    return self;
-  }
-  if (C10_UNLIKELY(mode == ExecutionMode::kLater) && (non_blocking || is_hpu_tensor(self))) {
+  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kLater) && (non_blocking || is_hpu_tensor(self))) {
     copy_later(self, source, non_blocking);
     return self;
   }
@@ -158,9 +152,6 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   record_host_sync(
       "aten::_local_scalar_dense", "host_sync", planned ? torch::jit::Stack{*planned} : torch::jit::Stack{});
   const ScopedTraceEvent timed("d2h", "aten::_local_scalar_dense", static_cast<int64_t>(self.element_size()));
-  if (C10_UNLIKELY(execution_mode() == ExecutionMode::kDropped)) {
-    return at::zeros({}, self.options().device(at::kCPU)).item();
-  }
   return planned ? *planned : at::_local_scalar_dense(as_cpu_alias(self));
 }
 

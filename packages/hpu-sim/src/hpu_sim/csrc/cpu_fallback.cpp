@@ -134,7 +134,7 @@ class CpuFallbackCall {
     join_pipeline();
     mode_ = execution_mode();
     for (size_t i = 0; i < arguments.size(); ++i) {
-      alias_input(stack_[first + i], arguments[i], i);
+      alias_input(stack_[first + i], arguments[i]);
     }
     check_devices();
     check_generator();
@@ -147,9 +147,9 @@ class CpuFallbackCall {
 
   // Replaces the arguments by the results. The one place that decides when the kernel runs.
   void compute() {
-    if (C10_UNLIKELY(mode_ != ExecutionMode::kNow)) {
+    if (C10_UNLIKELY(mode_ == ExecutionMode::kLater)) {
       // A view needs no kernel.
-      if (!is_view(op_) && (mode_ == ExecutionMode::kDropped ? infer_results(op_, stack_) : prepare_later())) {
+      if (!is_view(op_) && prepare_later()) {
         return;
       }
       wait_for_arguments();
@@ -312,7 +312,7 @@ class CpuFallbackCall {
     return bytes_over_limit;
   }
 
-  at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument, size_t index) {
+  at::Tensor as_cpu_input(const at::Tensor& tensor, const c10::Argument& argument) {
     if (!tensor.defined()) {
       return tensor;
     }
@@ -320,7 +320,6 @@ class CpuFallbackCall {
       const bool is_number = tensor.dim() == 0 && !is_written(argument);
       if (tensor.device().is_cpu() && !is_number && !allows_cpu_tensor(argument)) {
         cpu_argument_ = &argument;
-        cpu_index_ = index;
       }
       return mode_ == ExecutionMode::kLater ? as_snapshot(tensor) : tensor;
     }
@@ -334,8 +333,8 @@ class CpuFallbackCall {
     return aliased_args_.back().cpu;
   }
 
-  void alias_input(c10::IValue& value, const c10::Argument& argument, size_t index) {
-    if (replace_tensors(value, [&](const at::Tensor& tensor) { return as_cpu_input(tensor, argument, index); })) {
+  void alias_input(c10::IValue& value, const c10::Argument& argument) {
+    if (replace_tensors(value, [&](const at::Tensor& tensor) { return as_cpu_input(tensor, argument); })) {
       return;
     }
     if (value.isDevice() && value.toDevice().type() == c10::DeviceType::HPU) {
@@ -381,11 +380,6 @@ class CpuFallbackCall {
     if (C10_LIKELY(cpu_argument_ == nullptr) || aliased_args_.empty()) {
       return;
     }
-    TORCH_CHECK(
-        !is_strict(),
-        "Expected all tensors to be on the HPU device, but found at least one input[idx=",
-        cpu_index_,
-        "] on cpu");
     throw_two_devices(op_, *cpu_argument_);
   }
 
@@ -444,7 +438,6 @@ class CpuFallbackCall {
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
   size_t first_ = 0;
-  size_t cpu_index_ = 0;
   c10::SmallVector<AliasedArg, 6> aliased_args_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> output_storages_;
   std::function<void()> later_;

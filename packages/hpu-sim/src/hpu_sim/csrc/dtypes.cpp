@@ -1,9 +1,6 @@
 #include "dtypes.h"
 
-#include <limits>
-
 #include "events.h"
-#include "graph.h"
 #include "strict.h"
 
 namespace hpu_sim {
@@ -36,33 +33,6 @@ bool is_stored_in_half(c10::ScalarType dtype) {
 void round_to_stored(const at::Tensor& cpu) {
   if (C10_UNLIKELY(is_stored_in_half(cpu.scalar_type()))) {
     cpu.copy_(cpu.to(cpu.scalar_type() == at::kDouble ? at::kFloat : at::kInt));
-  }
-}
-
-void check_range_from_host(const at::Tensor& cpu) {
-  static const bool is_checked = [] {
-    const char* value = std::getenv("PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK");
-    return value == nullptr || std::string(value) != "0";
-  }();
-  if (!is_checked || !graph_recorder().lazy() || has_int64 || cpu.scalar_type() != at::kLong || cpu.numel() == 0) {
-    return;
-  }
-  const auto low = cpu.min().item<int64_t>();
-  const auto high = cpu.max().item<int64_t>();
-  constexpr int64_t kLow = std::numeric_limits<int32_t>::min();
-  constexpr int64_t kHigh = std::numeric_limits<int32_t>::max();
-  if (low < kLow || high > kHigh) {
-    throw_unsupported(
-        "aten::copy_",
-        "Error when trying to cast Long to Int, Input values range [",
-        low,
-        ", ",
-        high,
-        "] exceeds Int range [",
-        kLow,
-        ", ",
-        kHigh,
-        "]");
   }
 }
 

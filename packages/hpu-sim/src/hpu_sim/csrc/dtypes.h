@@ -25,9 +25,6 @@ bool is_stored_in_half(c10::ScalarType dtype);
 // device without int64.
 void round_to_stored(const at::Tensor& cpu);
 
-// Throws the bridge's error for int64 data of the host that lazy mode cannot store. For strict mode.
-void check_range_from_host(const at::Tensor& cpu);
-
 // Throws the bridge's error for a dtype of an operator's result. Outside of strict mode complex results pass and notify
 // the listener instead, so that one run finds all of them. float64 results, which a card computes in float32, notify it
 // too.

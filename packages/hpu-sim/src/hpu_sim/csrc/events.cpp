@@ -14,10 +14,7 @@ namespace {
 ForkSafeMutex& changes_mutex = *new ForkSafeMutex();
 std::vector<MemoryChange>& changes = *new std::vector<MemoryChange>();
 ForkSafeMutex& trace_mutex = *new ForkSafeMutex();
-DeviceTrace& trace = *new DeviceTrace();
-
-// About 100 MB. A recording that is never stopped must not fill the host's memory.
-constexpr size_t kMaxEvents = 1'000'000;
+std::vector<TraceEvent>& trace = *new std::vector<TraceEvent>();
 
 }  // namespace
 
@@ -77,25 +74,20 @@ int64_t current_thread_id() {
 
 void start_device_trace() {
   const std::lock_guard<std::mutex> lock(trace_mutex);
-  trace = DeviceTrace{};
+  trace.clear();
   listening |= kTimes;
 }
 
-DeviceTrace stop_device_trace() {
+std::vector<TraceEvent> stop_device_trace() {
   const std::lock_guard<std::mutex> lock(trace_mutex);
   listening &= ~kTimes;
-  return std::exchange(trace, DeviceTrace{});
+  return std::exchange(trace, {});
 }
 
 void record_trace_event(TraceEvent event) {
   const std::lock_guard<std::mutex> lock(trace_mutex);
-  if (!is_traced()) {
-    return;  // The event ended after the recording.
-  }
-  if (trace.events.size() < kMaxEvents) {
-    trace.events.push_back(std::move(event));
-  } else {
-    ++trace.num_dropped;
+  if (is_traced()) {  // The event may have ended after the recording.
+    trace.push_back(std::move(event));
   }
 }
 

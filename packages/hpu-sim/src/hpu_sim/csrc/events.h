@@ -65,10 +65,8 @@ enum class Tally : uint8_t {
   kCompilation,    // recipe cache misses
   kRecompilation,  // those of a known sequence of operators with new arguments
   // What the simulator permits and a card does not:
-  kComplexResult,     // a result with a complex dtype
-  kStridedResult,     // a result that a card returns contiguous, so that a `view` of it may fail there or here only
-  kNestedCoalescing,  // startCoalescing within another one
-  kStridesInPlace,    // as_strided_ in lazy mode to strides that are not contiguous
+  kComplexResult,  // a result with a complex dtype
+  kStridedResult,  // a result that a card returns contiguous, so that a `view` of it may fail there or here only
 };
 inline constexpr std::array kTallyNames = {
     "host_syncs",
@@ -79,9 +77,7 @@ inline constexpr std::array kTallyNames = {
     "compilations",
     "recompilations",
     "complex results",
-    "results with other strides",
-    "nested coalescings",
-    "changes of strides in place"};
+    "results with other strides"};
 
 struct CountAndBytes {
   std::atomic<int64_t> count{0};
@@ -142,17 +138,12 @@ inline bool is_traced() {
 int64_t now_ns();
 int64_t current_thread_id();
 
-struct DeviceTrace {
-  std::vector<TraceEvent> events;
-  int64_t num_dropped = 0;  // events beyond the maximum
-};
-
 // Starts a recording and drops the events of an earlier one. There is one recording at a time, as torch has one
 // profiler at a time.
 void start_device_trace();
 
 // Stops the recording, if any, and returns its events.
-DeviceTrace stop_device_trace();
+std::vector<TraceEvent> stop_device_trace();
 
 void record_trace_event(TraceEvent event);
 

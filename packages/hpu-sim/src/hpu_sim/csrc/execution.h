@@ -6,9 +6,8 @@
 namespace hpu_sim {
 
 enum class ExecutionMode : uint8_t {
-  kNow,      // on the calling thread, before its call returns
-  kLater,    // as asynchronous as a card
-  kDropped,  // a forked child in strict mode, which has none of the threads that run operators on a card
+  kNow,    // on the calling thread, before its call returns
+  kLater,  // as asynchronous as a card
 };
 
 inline std::atomic<ExecutionMode> current_execution_mode{ExecutionMode::kNow};

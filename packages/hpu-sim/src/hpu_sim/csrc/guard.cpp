@@ -21,14 +21,9 @@ bool has_happened(const StreamEvent& event) {
   if (event.stream != nullptr) {
     event.stream->start(event.number);
   }
-  return event.is_reached();
-}
-
-// Blocks until an event is reached, with a mutex of the bridge and without Python's lock.
-void wait_under(std::mutex& mutex, const StreamEvent& event) {
-  const WithoutGil no_gil;
-  const BridgeLock lock(mutex);
-  wait_for(event);
+  const bool is_reached = event.is_reached();
+  land();
+  return is_reached;
 }
 
 DeviceEvent* device_event(void* event) {
@@ -78,24 +73,13 @@ class HPUGuardImpl final : public c10::impl::DeviceGuardImplInterface {
     if (!is_asynchronous()) {
       return true;
     }
-    bool is_reached = false;
-    {
-      const BridgeLock lock(stream_mutex());
-      join_pipeline();
-      is_reached = has_happened(stream_of(stream.id())->record());
-    }
-    land();
-    return is_reached;
+    join_pipeline();
+    return has_happened(stream_of(stream.id())->record());
   }
-  // As in the bridge, nothing can be launched while a thread waits here for the default stream.
   void synchronizeStream(const c10::Stream& stream) const override {
     announce_host_sync("Stream.synchronize");
     if (is_asynchronous()) {
-      const auto event = stream_of(stream.id())->record();
-      if (stream.id() == 0) {
-        wait_under(stream_mutex(), event);
-      }
-      wait_on_host(event);
+      wait_on_host(stream_of(stream.id())->record());
     }
     join_pipeline();
   }
@@ -133,59 +117,46 @@ C10_REGISTER_GUARD_IMPL(HPU, HPUGuardImpl);
 }  // namespace
 
 void DeviceEvent::record(int64_t stream) {
-  const auto reached_at = std::make_shared<std::atomic<Clock::rep>>(0);
-  const auto stamp = [reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
-  StreamEvent position;
+  Record record{{}, std::make_shared<std::atomic<Clock::rep>>(0)};
+  const auto stamp = [reached_at = record.reached_at] { *reached_at = Clock::now().time_since_epoch().count(); };
   if (is_asynchronous()) {
     join_pipeline();
     graph_recorder().flush();
-    position = stream_of(stream)->push("record", stamp);
+    record.position = stream_of(stream)->push("record", stamp);
   } else {
     stamp();
   }
-  const BridgeLock lock(event_mutex());
-  position_ = position;
-  reached_at_ = reached_at;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  record_ = std::move(record);
 }
 
 void DeviceEvent::block(int64_t stream) const {
   if (is_asynchronous()) {
     join_pipeline();
-    stream_of(stream)->wait_for(position_);
+    stream_of(stream)->wait_for(last_record().position);
   }
 }
 
 bool DeviceEvent::query() const {
-  bool is_reached = false;
-  {
-    const BridgeLock lock(event_mutex());
-    is_reached = has_happened(position_);
-  }
-  land();
-  return is_reached;
+  return has_happened(last_record().position);
 }
 
 void DeviceEvent::synchronize() const {
   announce_host_sync("Event.synchronize");
-  StreamEvent position;
-  {
-    const BridgeLock lock(event_mutex());
-    position = position_;
-  }
-  wait_under(event_mutex(), position);
-  land();
+  wait_on_host(last_record().position);
   join_pipeline();
 }
 
 double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end) {
-  const BridgeLock lock(event_mutex());
+  const auto first = start == nullptr ? DeviceEvent::Record{} : start->last_record();
+  const auto last = end == nullptr ? DeviceEvent::Record{} : end->last_record();
   TORCH_CHECK(
-      start != nullptr && end != nullptr && start->reached_at_ != nullptr && end->reached_at_ != nullptr,
+      first.reached_at != nullptr && last.reached_at != nullptr,
       "Both events must be recorded before calculating elapsed time.");
   TORCH_CHECK(
-      start->position_.is_reached() && end->position_.is_reached(),
+      first.position.is_reached() && last.position.is_reached(),
       "Both events must have happened before their times can be compared: synchronize the later one.");
-  const Clock::duration elapsed(*end->reached_at_ - *start->reached_at_);
+  const Clock::duration elapsed(*last.reached_at - *first.reached_at);
   return std::chrono::duration<double, std::milli>(elapsed).count();
 }
 

@@ -32,15 +32,24 @@ class DeviceEvent {
   void record(int64_t stream);
   void block(int64_t stream) const;
   bool query() const;
-  // As in the bridge, all other calls on events wait while a thread waits here.
   void synchronize() const;
 
  private:
   friend double milliseconds_between(const DeviceEvent* start, const DeviceEvent* end);
 
-  StreamEvent position_;
-  // The time at which the device reaches it; null before it is recorded.
-  std::shared_ptr<std::atomic<std::chrono::steady_clock::rep>> reached_at_;
+  struct Record {
+    StreamEvent position;
+    // The time at which the device reaches it; null before the event is recorded.
+    std::shared_ptr<std::atomic<std::chrono::steady_clock::rep>> reached_at;
+  };
+
+  Record last_record() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return record_;
+  }
+
+  mutable std::mutex mutex_;
+  Record record_;
 };
 
 // Throws if either was not recorded or has not happened.

@@ -66,9 +66,7 @@ class HcclBackend final : public c10d::Backend {
     if (is_planned()) {
       return;
     }
-    if (execution_mode() == ExecutionMode::kLater) {
-      start_progress_watch();
-    } else {
+    if (execution_mode() == ExecutionMode::kNow) {
       communicator_->gloo();
     }
     const std::lock_guard<std::mutex> lock(backends_mutex);
@@ -179,7 +177,7 @@ class HcclBackend final : public c10d::Backend {
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override {
     return run_reduce_scatter(
         {c10d::OpType::REDUCE_SCATTER, "reduce_scatter", concat_lists(inputs)},
-        is_strict() ? NativeReduceDtypes::kAll : NativeReduceDtypes::kFloats,
+        NativeReduceDtypes::kFloats,
         outputs,
         inputs,
         options);
@@ -278,9 +276,7 @@ class HcclBackend final : public c10d::Backend {
         return Started{gloo.barrier(options)};
       });
     }
-    if (execution_mode() == ExecutionMode::kLater) {
-      host_barrier();
-    }
+    host_barrier();
     return make_hccl_work(c10d::OpType::BARRIER, {}, {});
   }
 
@@ -303,19 +299,10 @@ class HcclBackend final : public c10d::Backend {
   }
 
 #if HPU_SIM_TORCH >= 201
-  // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that.
-  // Outside of strict mode the next start therefore drops what was launched before, whose works the caller has.
+  // A program that raises between the two leaves the group coalescing, and torch offers it no way to reset that: the
+  // next start drops what was launched before, whose works the caller has.
   void startCoalescing() override {
     ensure_acquired();
-    if (is_coalescing()) {
-      if (is_strict()) {
-        throw_unsupported(
-            "startCoalescing",
-            "Coalescing is already in progress. Have you invoked startCoalescing again without endCoalescing. BTW "
-            "nested coalesing is not supported.");
-      }
-      count(Tally::kNestedCoalescing);
-    }
     const std::lock_guard<std::mutex> lock(coalesced_mutex_);
     coalesced_.emplace();
   }
@@ -424,9 +411,7 @@ class HcclBackend final : public c10d::Backend {
     if (!is_planned() || (!call.payload.empty() && is_hpu_tensor(call.payload.front()))) {
       record_collective(call.name, call.payload);
     }
-    return launched(
-        is_planned() || execution_mode() == ExecutionMode::kDropped ? make_hccl_work(call.type, call.outputs, {})
-                                                                    : enqueue(call, start));
+    return launched(is_planned() ? make_hccl_work(call.type, call.outputs, {}) : enqueue(call, start));
   }
 
   // Enqueues a collective in streams of the communicator, after what the caller's stream has launched. A collective

@@ -78,7 +78,6 @@ void poll_store(const std::function<bool()>& holds, double limit) {
         "hcclCommInitRank failed: not all ranks have come within ",
         limit,
         " s (simulated)");
-    note_progress();
     std::this_thread::sleep_for(kStorePoll);
   }
 }

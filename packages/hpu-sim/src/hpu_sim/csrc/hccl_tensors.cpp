@@ -6,7 +6,6 @@
 #include "allocator.h"
 #include "dtypes.h"
 #include "events.h"
-#include "strict.h"
 
 namespace hpu_sim {
 namespace {
@@ -16,13 +15,6 @@ void check_dtype(const char* name, c10::ScalarType dtype) {
       at::kFloat, at::kBFloat16, at::kHalf, at::kDouble, at::kLong, at::kInt, at::kByte, at::kChar, at::kBool};
   if (supported.count(dtype) == 0 && !is_float8(dtype)) {
     throw_unsupported(name, "Input tensor data type is not supported for HCCL process group: ", dtype);
-  }
-}
-
-// Drops the high bits of int64, which a device without int64 does not store.
-void narrow_to_stored(const at::Tensor& cpu) {
-  if (cpu.scalar_type() == at::kLong && !has_int64) {
-    cpu.copy_(cpu.to(at::kInt));
   }
 }
 
@@ -47,7 +39,6 @@ bool is_native(const at::Tensor& tensor, NativeReduceDtypes native_dtypes) {
 #endif
   // Gloo reduces no bool.
   return dtype == at::kFloat || dtype == at::kBFloat16 ||
-         (native_dtypes == NativeReduceDtypes::kAll && dtype != at::kBool && !is_float8(dtype)) ||
          (native_dtypes == NativeReduceDtypes::kFloatsAndInts && (dtype == at::kInt || dtype == at::kLong));
 }
 
@@ -119,7 +110,6 @@ void unflatten_into(const at::Tensor& flat, const Tensors& tensors) {
 
 at::Tensor as_bytes(const at::Tensor& tensor) {
   const c10::InferenceMode off(false);
-  narrow_to_stored(tensor);
   return tensor.unsqueeze(-1).view(at::kByte);
 }
 
@@ -145,15 +135,11 @@ std::function<void()> OutputBuffers::copy_back() const {
   return [aliases = aliases_, buffers = buffers_] {
     for (size_t i = 0; i < aliases.size(); ++i) {
       aliases[i].copy_(buffers[i]);
-      narrow_to_stored(aliases[i]);
     }
   };
 }
 
 Reduction make_allreduce(const Tensors& tensors) {
-  for (const auto& tensor : tensors) {
-    narrow_to_stored(tensor);
-  }
   const bool converts = !are_native(tensors, NativeReduceDtypes::kFloats);
   OutputBuffers outputs;
   auto buffers = map_tensors(tensors, [&](const at::Tensor& tensor) { return outputs.add(tensor, converts); });
@@ -178,12 +164,7 @@ void check_reduce_scatter(const char* name, const Tensors& outputs, const Tensor
 
 Reduction make_reduce_scatter(
     const Tensors& outputs, const TensorLists& inputs, NativeReduceDtypes native_dtypes, int rank) {
-  auto buffers = map(inputs, [](const Tensors& parts) {
-    for (const auto& part : parts) {
-      narrow_to_stored(part);
-    }
-    return flatten(parts);
-  });
+  auto buffers = map(inputs, &flatten);
   if (!are_native(buffers, native_dtypes)) {
     buffers = map(buffers, [](const at::Tensor& buffer) { return buffer.to(at::kFloat); });
   }
@@ -191,7 +172,6 @@ Reduction make_reduce_scatter(
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto numel = outputs[i].numel();
       outputs[i].copy_(buffers[i].narrow(0, rank * numel, numel).view(outputs[i].sizes()));
-      narrow_to_stored(outputs[i]);
     }
   };
   return {std::move(buffers), std::move(copy_part)};

@@ -1,5 +1,5 @@
 // Conversion of a collective's tensors to what gloo accepts, by HCCL's rules for dtypes and reductions. `name` is the
-// collective's, for diagnostics. On a device without int64, collectives drop the high bits of int64 tensors.
+// collective's, for diagnostics.
 #pragma once
 
 #include "common.h"
@@ -70,9 +70,8 @@ class OutputBuffers {
 
 // The dtypes that HCCL reduces without conversion.
 enum class NativeReduceDtypes {
-  kFloats,         // float32 and bfloat16: allreduce and reduce
+  kFloats,         // float32 and bfloat16
   kFloatsAndInts,  // also int32 and int64: reduce_scatter of a tensor
-  kAll,            // reduce_scatter of lists, in strict mode
 };
 
 // A reduction, which gloo runs in place on `buffers`.

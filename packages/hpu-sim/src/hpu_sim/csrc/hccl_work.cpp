@@ -50,16 +50,13 @@ class HcclWork final : public c10d::Work {
 };
 
 #if HPU_SIM_TORCH >= 201
-// As the bridge's, it only has waits: it never says that it is complete, and has no future. If kernels run now, it has.
+// As the bridge's, it only has waits: it never says that it is complete, and has no future.
 class CoalescedWork final : public c10d::Work {
  public:
   explicit CoalescedWork(std::vector<WorkPtr> works)
       : c10d::Work(-1, c10d::OpType::COALESCED), works_(std::move(works)) {}
 
-  bool isCompleted() override {
-    return execution_mode() == ExecutionMode::kNow &&
-           std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isCompleted(); });
-  }
+  bool isCompleted() override { return false; }
   Tensors result() override {
     TensorLists results;
     for (const auto& work : works_) {
@@ -73,15 +70,6 @@ class CoalescedWork final : public c10d::Work {
       work->wait(timeout);
     }
     return true;
-  }
-  FuturePtr getFuture() override {
-    if (execution_mode() != ExecutionMode::kNow) {
-      return c10d::Work::getFuture();
-    }
-    wait(kNoTimeout);
-    auto future = make_future();
-    future->markCompleted(c10::IValue(result()));
-    return future;
   }
 
  private:

@@ -99,17 +99,15 @@ std::map<std::string, std::pair<int64_t, int64_t>> tallies() {
 // The members of TraceEvent, in their order.
 using TraceEventTuple = std::tuple<std::string, std::string, int64_t, int64_t, int64_t, int64_t>;
 
-std::pair<std::vector<TraceEventTuple>, int64_t> stop_device_trace() {
+std::vector<TraceEventTuple> stop_device_trace() {
   if (hpu_sim::execution_mode() == hpu_sim::ExecutionMode::kLater) {
     hpu_sim::wait_for_device(/*keeps_gil=*/false);
   }
-  const auto trace = hpu_sim::stop_device_trace();
   std::vector<TraceEventTuple> events;
-  events.reserve(trace.events.size());
-  for (const auto& event : trace.events) {
+  for (const auto& event : hpu_sim::stop_device_trace()) {
     events.emplace_back(event.kind, event.name, event.start_ns, event.end_ns, event.thread_id, event.bytes);
   }
-  return {std::move(events), trace.num_dropped};
+  return events;
 }
 
 c10::Stream stream_with(int64_t id) {
@@ -123,13 +121,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   hpu_sim::register_collectives();
   hpu_sim::share_malloc_arena();
 
-  m.def("configure", [](int devices, bool lazy, int64_t memory_limit, py::function acquire) {
+  m.def("configure", [](int devices, bool lazy, py::function acquire) {
     *acquire_function = std::move(acquire);
     hpu_sim::acquire_callback = &call_function<void, &acquire_function>;
     hpu_sim::device_count = devices;
     hpu_sim::graph_recorder().set_lazy(lazy);
-    hpu_sim::memory_limit = memory_limit;
   });
+  m.def("set_memory_limit", [](int64_t bytes) { hpu_sim::memory_limit = bytes; });
   m.def("register_operators", &hpu_sim::register_operators);
   m.def("set_cpu_placement", &hpu_sim::set_cpu_placement);
   m.def("set_capturing", [](bool value) { hpu_sim::is_capturing = value; });
@@ -141,10 +139,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       "set_listener", &set_listener, py::arg("listener"), py::arg("diagnostics") = true, py::arg("operators") = false);
   m.def("drain_autograd_engine", &hpu_sim::drain_autograd_engine, py::call_guard<py::gil_scoped_release>());
   m.def("set_acquired", [](bool value) { hpu_sim::is_acquired = value; });
-  m.def("set_strict", [](bool enabled, int64_t alignment, int64_t small_slab, int64_t workspace) {
-    hpu_sim::set_strict(
-        enabled ? std::make_optional(hpu_sim::MemoryRules{alignment, small_slab, workspace}) : std::nullopt);
-  });
+  m.def("set_strict", &hpu_sim::set_strict);
   m.def("is_strict", &hpu_sim::is_strict);
   m.def("set_fused_attention", [](bool value) { hpu_sim::is_fused_attention = value; });
   m.def("set_locator", [](py::function locate) {
@@ -155,12 +150,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("check_not_lazy", &hpu_sim::check_not_lazy);
   m.def("set_execution_mode", [](const std::string& name) {
     using hpu_sim::ExecutionMode;
-    static const std::map<std::string, ExecutionMode> modes = {
-        {"now", ExecutionMode::kNow}, {"later", ExecutionMode::kLater}, {"dropped", ExecutionMode::kDropped}};
-    const auto found = modes.find(name);
-    TORCH_CHECK_VALUE(found != modes.end(), "`mode` must be now, later or dropped, got ", name);
-    hpu_sim::current_execution_mode = found->second;
+    TORCH_CHECK_VALUE(name == "now" || name == "later", "`mode` must be now or later, got ", name);
+    hpu_sim::current_execution_mode = name == "now" ? ExecutionMode::kNow : ExecutionMode::kLater;
   });
+  m.def("set_blocking", [](bool value) { hpu_sim::is_blocking = value; });
   m.def("exit_at_interrupt", &hpu_sim::exit_at_interrupt);
   m.def("wait_for_device", [] { hpu_sim::wait_for_device(/*keeps_gil=*/false); });
   m.def("finish_collectives", &hpu_sim::finish_collectives, py::call_guard<py::gil_scoped_release>());
@@ -170,7 +163,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("start_device_trace", &hpu_sim::start_device_trace);
   m.def("stop_device_trace", &stop_device_trace);
   m.def("memory_stats", &hpu_sim::memory_stats);
-  m.def("fail_allocation", &hpu_sim::fail_allocation);
   m.def("reset_peak_memory", &hpu_sim::reset_peak_memory);
   m.def("reset_accumulated_memory", &hpu_sim::reset_accumulated_memory);
   m.def("device_type", [] { return static_cast<int>(hpu_sim::kDevice.type()); });

@@ -31,11 +31,8 @@ ForkSafeMutex& kernel_mutex = *new ForkSafeMutex(ForkOrder::kOutermost);
 // new ones, because threads that it lacks may hold the mutexes.
 struct Device {
   std::mutex mutex;
-  std::mutex event_mutex;
-  std::mutex stream_mutex;
   std::array<StreamPtr, kNumStreams> by_id;
   std::vector<std::weak_ptr<Stream>> streams;
-  std::atomic<uint64_t> num_done{0};
 
   std::mutex landing_mutex;
   std::deque<std::pair<StreamEvent, std::function<void()>>> landings;
@@ -90,35 +87,6 @@ std::vector<StreamPtr> all_streams() {
     }
   }
   return result;
-}
-
-std::chrono::microseconds no_progress_limit() {
-  const char* limit = std::getenv("SCAL_TIMEOUT_NO_PROGRESS");
-  const auto microseconds = limit == nullptr ? 0 : std::strtoll(limit, nullptr, 10);
-  return microseconds > 0 ? std::chrono::microseconds(microseconds) : std::chrono::microseconds(600s);
-}
-
-void watch_progress() {
-  const auto limit = no_progress_limit();
-  const auto period = std::min<std::chrono::microseconds>(limit / 4 + kPoll, 1s);
-  uint64_t num_done = 0;
-  auto since = std::chrono::steady_clock::now();
-  for (;;) {
-    std::this_thread::sleep_for(period);
-    const auto now = std::chrono::steady_clock::now();
-    if (!is_device_busy() || device().num_done != num_done) {
-      num_done = device().num_done;
-      since = now;
-    } else if (now - since > limit) {
-      std::fprintf(
-          stderr,
-          "hpu-sim: TERMINATING SYNAPSE: the device has made no progress for %.0f s, so Synapse ends this process with "
-          "SIGKILL in 5 s (simulated; SCAL_TIMEOUT_NO_PROGRESS)\n",
-          std::chrono::duration<double>(limit).count());
-      std::this_thread::sleep_for(5s);
-      kill(getpid(), SIGKILL);
-    }
-  }
 }
 
 }  // namespace
@@ -191,11 +159,6 @@ bool Stream::wait_until(uint64_t number, std::chrono::milliseconds limit) {
   return reached_.wait_for(lock, limit, [&] { return has_reached(number); });
 }
 
-bool Stream::is_busy() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return num_done_ < num_started_;
-}
-
 void Stream::close() {
   if (is_of_parent()) {
     return;
@@ -227,7 +190,6 @@ void Stream::run() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++num_done_;
-      note_progress();
     }
     reached_.notify_all();
   }
@@ -266,27 +228,21 @@ StreamPtr stream_of(int64_t id) {
 }
 
 StreamPtr current_stream() {
-  const BridgeLock lock(stream_mutex());
   return stream_of(current_stream_id);
 }
 
-void wait_for(const StreamEvent& event, bool keeps_gil) {
-  if (event.is_reached()) {
-    return;
-  }
-  event.stream->start(event.number);
-  if (keeps_gil && has_gil()) {
-    while (!event.stream->wait_until(event.number, 10ms)) {
-      lend_gil();
-    }
-  } else {
-    const WithoutGil no_gil;
-    event.stream->wait_until(event.number, kForever);
-  }
-}
-
 void wait_on_host(const StreamEvent& event, bool keeps_gil) {
-  wait_for(event, keeps_gil);
+  if (!event.is_reached()) {
+    event.stream->start(event.number);
+    if (keeps_gil && has_gil()) {
+      while (!event.stream->wait_until(event.number, 10ms)) {
+        lend_gil();
+      }
+    } else {
+      const WithoutGil no_gil;
+      event.stream->wait_until(event.number, kForever);
+    }
+  }
   land();
 }
 
@@ -294,11 +250,6 @@ void wait_for_device(bool keeps_gil) {
   for (const auto& stream : all_streams()) {
     wait_on_host(stream->record(), keeps_gil);
   }
-}
-
-bool is_device_busy() {
-  const auto streams = all_streams();
-  return std::any_of(streams.begin(), streams.end(), [](const auto& each) { return each->is_busy(); });
 }
 
 void land_after(const StreamEvent& event, std::function<void()> write) {
@@ -344,46 +295,15 @@ WithoutGil::~WithoutGil() {
   }
 }
 
-BridgeLock::BridgeLock(std::mutex& mutex) : mutex_(mutex) {
-  while (!mutex.try_lock()) {
-    if (has_gil()) {
-      lend_gil();
-    }
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
-std::mutex& event_mutex() {
-  return device().event_mutex;
-}
-
-std::mutex& stream_mutex() {
-  return device().stream_mutex;
-}
-
 void stay_stuck() {
   for (;;) {
     std::this_thread::sleep_for(kForever);
   }
 }
 
-void start_progress_watch() {
-  static const bool is_started = [] {
-    if (std::getenv("SCAL_DISABLE_TIMEOUT") == nullptr) {
-      std::thread(&watch_progress).detach();
-    }
-    return true;
-  }();
-  static_cast<void>(is_started);
-}
-
 void exit_at_interrupt() {
   constexpr int kExitCode = 128 + SIGINT;  // The shell's; no source gives the bridge's.
   std::signal(SIGINT, [](int) { _exit(kExitCode); });
-}
-
-void note_progress() {
-  ++device().num_done;
 }
 
 void keep_error(const char* op, std::exception_ptr error, const std::string& line) {

@@ -57,9 +57,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return num_done_.load(std::memory_order_acquire) >= number || is_of_parent();
   }
 
-  // Returns whether started work is left.
-  bool is_busy();
-
   // Ends the thread after the last work.
   void close();
 
@@ -90,19 +87,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
 // Returns the stream with an id of guard.h. Its default stream is that of id 0.
 StreamPtr stream_of(int64_t id);
 
-// Returns the stream of the calling thread. Blocks while a thread synchronizes the default stream.
+// Returns the stream of the calling thread.
 StreamPtr current_stream();
 
-// Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`. `wait_for` lands
-// nothing, for callers that hold a mutex.
-void wait_for(const StreamEvent& event, bool keeps_gil = false);
+// Blocks the calling thread until an event is reached. Releases Python's lock, unless `keeps_gil`.
 void wait_on_host(const StreamEvent& event, bool keeps_gil = false);
 
 // Blocks until all streams have run, with Python's lock as it is.
 void wait_for_device(bool keeps_gil);
-
-// Returns whether a stream has started work that has not run.
-bool is_device_busy();
 
 // Lets a copy to the host write its target: when the host has waited, for whatever, after the copy has run.
 void land_after(const StreamEvent& event, std::function<void()> write);
@@ -123,36 +115,11 @@ class WithoutGil {
   void* thread_state_;
 };
 
-// Holds a mutex of the bridge. Nothing under it calls Python, because a thread that waits for it keeps Python's lock,
-// if it has that.
-class BridgeLock {
- public:
-  explicit BridgeLock(std::mutex& mutex);
-  ~BridgeLock() { mutex_.unlock(); }
-  BridgeLock(const BridgeLock&) = delete;
-  BridgeLock& operator=(const BridgeLock&) = delete;
-
- private:
-  std::mutex& mutex_;
-};
-
-// Held during Event.synchronize, and needed by all other calls on events.
-std::mutex& event_mutex();
-// Held during Stream.synchronize of the default stream, and needed by every launch.
-std::mutex& stream_mutex();
-
 // Blocks for ever, as work of which another rank has died.
 [[noreturn]] void stay_stuck();
 
-// Starts Synapse's watch: without progress of any stream for 600 s, or the microseconds of SCAL_TIMEOUT_NO_PROGRESS,
-// it ends the process. SCAL_DISABLE_TIMEOUT disables it.
-void start_progress_watch();
-
 // Ends the process at SIGINT, without any of its handlers, as the bridge does.
 void exit_at_interrupt();
-
-// Counts as progress, for waits that Synapse does not watch.
-void note_progress();
 
 // Late errors: those of kernels. They reach the program at its next operator, or where the host joins; on a card up to
 // three operators later, and so does that there is no memory, which here is an error of the call. The simulator says
@@ -167,6 +134,9 @@ inline std::atomic<std::string (*)()> locate{nullptr};
 
 inline std::atomic<bool> has_kept_error{false};
 void throw_kept_error();
+
+// Whether the host waits for each operator and each copy right after its launch, for HPU_SIM_BLOCKING=1.
+inline std::atomic<bool> is_blocking{false};
 
 // Throws the kept error, if any.
 inline void join_pipeline() {

@@ -1,5 +1,4 @@
 // View operators. They only set metadata, so torch's CPU implementations serve any dense tensor.
-#include <ATen/TensorGeometry.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorShape.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -8,23 +7,12 @@
 #include <ATen/ops/view_native.h>
 
 #include "common.h"
-#include "events.h"
-#include "graph.h"
-#include "strict.h"
 
 namespace hpu_sim {
 namespace {
 
 const at::Tensor& as_strided_(
     const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, Optional<int64_t> offset) {
-  // `squeeze_` of torch comes here as well. The bridge has its own, so a tensor may keep its strides.
-  if (graph_recorder().lazy() && self.is_contiguous() && !at::geometry_is_contiguous(size, stride)) {
-    if (is_strict()) {
-      throw_unsupported(
-          "aten::as_strided_", "as_strided_ called with strides creating non-contiguous output tensor not supported");
-    }
-    count(Tally::kStridesInPlace);
-  }
   at::native::setStrided(self, size, stride, offset.value_or(self.storage_offset()));
   return self;
 }

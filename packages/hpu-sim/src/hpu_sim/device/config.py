@@ -18,6 +18,8 @@ RELEASE_VARIABLE: Final = "HPU_SIM_RELEASE"
 MEMORY_VARIABLE: Final = "HPU_SIM_MEMORY"
 #: Whether the device is as asynchronous as a card.
 ASYNC_VARIABLE: Final = "HPU_SIM_ASYNC"
+#: Whether the host waits for each operator and copy of an asynchronous device.
+BLOCKING_VARIABLE: Final = "HPU_SIM_BLOCKING"
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"

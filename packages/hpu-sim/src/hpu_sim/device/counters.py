@@ -23,12 +23,7 @@ STATS: Final = (
 )
 
 # Names of what the device permits and a card does not, in `csrc/events.h`.
-_LENIENCES: Final = (
-    "complex results",
-    "results with other strides",
-    "nested coalescings",
-    "changes of strides in place",
-)
+_LENIENCES: Final = ("complex results", "results with other strides")
 
 _at_reset: Counter[str] = Counter()
 

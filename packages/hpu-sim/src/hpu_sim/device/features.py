@@ -21,11 +21,10 @@ class Features:
         hmp: ``hpex.hmp``, mixed precision before autocast.
         hmp_float16: ``hmp.convert`` has ``fp16_file_path`` and ``low_precision_type``, and the long list of float32
             operators. It is the last known form, so the last release with HMP, 1.12, has it.
-        from_1_19: The distribution declares an entry point of ``torch.backends``, and
-            ``hpex.experimental.transformer_engine`` re-exports the package ``intel_transformer_engine``.
+        from_1_19: The distribution declares an entry point of ``torch.backends``.
         after_1_19: The later state of the sources: a version module, ``hpu_inference_set_env``, torch's own
             ``ProfilerActivity``, ``init_process_group`` and ``new_group``, HPU graphs that can be imported in eager
-            mode, philox contexts of random numbers; no ``hpex.optimizers.Adam``, no ``load_habana_profiler``.
+            mode, philox contexts of random numbers.
         media_uses_getargspec: Media pipes inspect a program's own classes with a function that Python 3.11 removed.
             It is known of 1.17.
         mixed_resnet_iterator: ``CPUHPUResnetPytorchIterator``, which the vendor's models import from 1.22 on.

@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hpu_sim.device import device_lock, memory_rules
-from hpu_sim.device.config import ASYNC_VARIABLE, is_on
+from hpu_sim.device import device_lock
+from hpu_sim.device.config import ASYNC_VARIABLE, BLOCKING_VARIABLE, is_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
     from hpu_sim.device.device_lock import DeviceLock
     from hpu_sim.device.native import Native
+
+
+# Unit to which the bridge's memory pool rounds up, in bytes, by its default strategy: bridge 1.19's
+# backend/synapse_helpers, which reads it from the device (hal.h of HabanaAI/Intel_Gaudi3_Software at e6cef1c).
+_MEMORY_UNITS: Final = {"GAUDI": 128, "GAUDI2": 128, "GAUDI3": 256}
 
 
 @dataclass
@@ -119,19 +124,12 @@ def set_strict(native: Native, generation: str, *, enabled: bool) -> None:
     """Make a device of a generation strict, and thereby asynchronous, or end that."""
     native.wait_for_device()
     native.set_execution_mode("later" if enabled or is_on(os.environ, ASYNC_VARIABLE) else "now")
-    native.set_strict(
-        enabled,
-        memory_rules.ALIGNMENT[generation],
-        memory_rules.small_slab(generation),
-        memory_rules.WORKSPACE,
-    )
+    native.set_blocking(is_on(os.environ, BLOCKING_VARIABLE))
+    native.set_strict(_MEMORY_UNITS[generation] if enabled else 0)
 
 
 def _acquire_device() -> None:
     if _state.is_in_bad_fork:
-        if active_config().strict:
-            _use_without_threads()
-            return
         raise RuntimeError(
             "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
             "you must use the 'spawn' start method"
@@ -146,17 +144,6 @@ def _acquire_device() -> None:
         _state.on_acquired(_state.lock.module_id)
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"hpu-sim: simulated card {_state.lock.module_id} of {config.describe()}\n")
-
-
-def _use_without_threads() -> None:
-    """Let operators be lost, as the bridge does: a forked child lacks the threads that run them, and has no check."""
-    # hpu-doctor verify: forked-child-gets-no-numbers
-    native().set_execution_mode("dropped")
-    native().set_acquired(True)
-    sys.stderr.write(
-        "hpu-sim: this forked process uses the card of its parent: on a card its operators never run, and neither do "
-        "they here; use the 'spawn' start method\n"
-    )
 
 
 def _set_checkpoint_device_type() -> None:

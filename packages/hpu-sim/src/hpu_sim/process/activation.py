@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import importlib
 import importlib.metadata
 import importlib.util
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from hpu_sim.common import frames
 from hpu_sim.data import op_support
-from hpu_sim.device import features, machine_id, runtime
+from hpu_sim.device import machine_id, runtime
 from hpu_sim.device.config import (
     DEFAULT_GENERATION,
     LAZY_VARIABLE,
@@ -108,7 +107,8 @@ def _initialize(config: SimConfig) -> None:
     from hpu_sim.process import fake_dist_metadata, subprocess_env
 
     native = cast("Native", build.load_extension())
-    native.configure(config.devices, config.lazy, config.memory_bytes, runtime.acquire_device)
+    native.configure(config.devices, config.lazy, runtime.acquire_device)
+    native.set_memory_limit(config.memory_bytes)
     native.register_operators(
         op_support.device_operators(lazy=config.lazy), op_support.device_dtypes(config.generation)
     )
@@ -116,16 +116,13 @@ def _initialize(config: SimConfig) -> None:
     native.set_low_precision_supported(config.generation != "GAUDI")
     native.set_int64_supported(config.has_int64(os.environ))
     runtime.set_strict(native, config.generation, enabled=config.strict)
-    if config.strict and not faulthandler.is_enabled():
-        # A host that reads device memory dies; this prints its line.
-        faulthandler.enable()
     native.set_locator(frames.program_line)
     autocast.register(native, os.environ)
     runtime.set_active(config, native)
     os.environ.update(subprocess_env.variables(config, os.environ))
     os.environ.update(machine_id.inherited_or_new(os.environ))
     fake_dist_metadata.register(config.release)
-    _add_bridge_to_path(config)
+    _add_bridge_to_path()
     if os.environ.get(REPORT_VARIABLE):
         from hpu_sim.report.session import RecordingSession
 
@@ -159,11 +156,10 @@ def _raise_if_real_bridge() -> None:
         )
 
 
-def _add_bridge_to_path(config: SimConfig) -> None:
+def _add_bridge_to_path() -> None:
     # On sys.path instead of in sys.modules: `find_spec`, pickling and tracebacks then work as for any package.
-    folders = [import_hooks.BRIDGE_FOLDER]
-    if features.features_of(config.release.version).from_1_19:
-        folders.append(import_hooks.BRIDGE_FOLDER / "_from_1_19")
-    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+    folder = str(import_hooks.BRIDGE_FOLDER)
+    if folder not in sys.path:
+        sys.path.append(folder)
     importlib.invalidate_caches()
     importlib.import_module("habana_frameworks.torch")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 #: Top-level packages of the bridge.
-BRIDGE_PACKAGES: Final = frozenset({"habana_dataloader", "habana_frameworks", "intel_transformer_engine", "torch_hpu"})
+BRIDGE_PACKAGES: Final = frozenset({"habana_dataloader", "habana_frameworks"})
 
 #: Folder of the simulated bridge, which joins ``sys.path`` when the device is up.
 BRIDGE_FOLDER: Final = Path(__file__).parents[1] / "bridge"

@@ -75,7 +75,7 @@ def _export_device_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     def export_chrome_trace(self: Any, path: str, *args: Any, **kwargs: Any) -> Any:
         result = original(self, path, *args, **kwargs)
         if _records_hpu(self):
-            _add_device(Path(path), *getattr(self, _TRACE_ATTRIBUTE, ([], 0)))
+            _add_device(Path(path), getattr(self, _TRACE_ATTRIBUTE, []))
         return result
 
     return export_chrome_trace
@@ -86,14 +86,12 @@ def _records_hpu(profile: Any) -> bool:
     return bool(getattr(profile, "records_hpu", False)) or (hpu is not None and hpu in profile.activities)
 
 
-def _add_device(path: Path, events: list[DeviceEvent], dropped: int) -> None:
+def _add_device(path: Path, events: list[DeviceEvent]) -> None:
     open_file = gzip.open if path.suffix == ".gz" else open
     with open_file(path, "rt", encoding="utf-8") as file:
         trace = json.load(file)
     config = active_config()
-    device: dict[str, Any] = {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
-    if dropped:
-        device["droppedEvents"] = dropped
+    device = {"name": config.generation, "totalGlobalMem": config.memory_bytes, "simulated": True}
     trace.setdefault("deviceProperties", []).append(device)
     # A newer torch exports times relative to this base.
     trace["traceEvents"] += TraceWriter(int(trace.get("baseTimeNanoseconds", 0))).write(events)

@@ -6,26 +6,20 @@ from habana_frameworks.torch.core.quantization import (
     hpu_initialize,
     hpu_reset_env,
     hpu_set_env,
-    hpu_set_inference_env,
-    hpu_teardown_inference_env,
 )
-from habana_frameworks.torch.core.step_closure import add_step_closure, iter_mark_step, mark_step
+from habana_frameworks.torch.core.step_closure import mark_step
 from habana_frameworks.torch.utils import experimental as htexp
 from habana_frameworks.torch.utils.internal import is_lazy
 from hpu_sim.device.features import features
 
 __all__ = [
-    "add_step_closure",
     "hpu",
     "hpu_inference_initialize",
     "hpu_initialize",
     "hpu_reset_env",
     "hpu_set_env",
-    "hpu_set_inference_env",
-    "hpu_teardown_inference_env",
     "htexp",
     "is_lazy",
-    "iter_mark_step",
     "mark_step",
 ]
 

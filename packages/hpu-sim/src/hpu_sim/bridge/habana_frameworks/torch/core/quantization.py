@@ -1,7 +1,7 @@
 """Inference mode. After 1.19 the names change, and the older ones print a deprecation notice.
 
-On a card these calls let the graph compiler treat weights as constants and fold reshapes. Here they set the flags that
-programs can read, and fold batch norms into convolutions.
+On a card these calls let the graph compiler treat weights as constants and fold layers. Here they set a flag that
+programs can read.
 """
 
 from __future__ import annotations
@@ -9,37 +9,24 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.nn.utils.fusion import fuse_conv_bn_eval
-
 from habana_frameworks.torch.hpu import _flags
 from hpu_sim.device.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+    import torch
 
 
 def _set_env(model: torch.nn.Module | None = None) -> torch.nn.Module | None:
-    """Enable inference mode. Call it before the model moves to the device.
-
-    Args:
-        model: Model in which to fold each batch norm into the convolution right before it.
-
-    Returns:
-        The model, or None if none was given.
-    """
+    """Enable inference mode, before the model moves to the device, and return the model."""
     _flags.enable_inference_mode()
-    _flags.enable_matmul3d_2d_reshape()
-    return None if model is None else _fold_batch_norms(model)
+    return model
 
 
 def _reset_env() -> None:
     """Disable inference mode."""
     _flags.disable_inference_mode()
-    _flags.disable_matmul3d_2d_reshape()
 
 
 def _renamed(old: str, new: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,21 +42,7 @@ def _renamed(old: str, new: str, function: Callable[..., Any]) -> Callable[..., 
 
 
 hpu_set_env = _renamed("hpu_set_env", "hpu_inference_set_env", _set_env)
-hpu_set_inference_env = _renamed("hpu_set_inference_env", "hpu_inference_set_env", _set_env)
 hpu_reset_env = _renamed("hpu_reset_env", "hpu_inference_reset_env", _reset_env)
-hpu_teardown_inference_env = _renamed("hpu_teardown_inference_env", "hpu_inference_reset_env", _reset_env)
-
-
-def _fold_batch_norms(model: torch.nn.Module) -> torch.nn.Module:
-    # Only in a Sequential is the order of layers known without running the model.
-    for module in model.modules():
-        if isinstance(module, torch.nn.Sequential) and not module.training:
-            for index in range(len(module) - 1):
-                first, second = module[index], module[index + 1]
-                if isinstance(first, _CONVOLUTIONS) and isinstance(second, _NORMS):
-                    module[index] = fuse_conv_bn_eval(first, second)
-                    module[index + 1] = torch.nn.Identity()
-    return model
 
 
 def _initialize_until_1_19(

@@ -11,7 +11,6 @@ from habana_frameworks.torch.hpu._tensors import *
 from habana_frameworks.torch.hpu._utils import _is_in_bad_fork, _lazy_init, init, is_initialized
 from habana_frameworks.torch.hpu.devices import *
 from habana_frameworks.torch.hpu.memory import *
-from habana_frameworks.torch.hpu.memory import _extended_memory_summary_dict
 from habana_frameworks.torch.hpu.metrics import metric_global, metric_localcontext
 from habana_frameworks.torch.hpu.random import *
 from habana_frameworks.torch.hpu.streams import *

@@ -29,12 +29,9 @@ def _lazy_init() -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    """Return whether the parent had acquired a device when it forked this process.
-
-    The bridge does not know, so it is False in strict mode.
-    """
+    """Return whether the parent had acquired a device when it forked this process."""
     # hpu-doctor verify: forked-child-gets-no-numbers
-    return runtime.is_in_bad_fork() and not runtime.active_config().strict
+    return runtime.is_in_bad_fork()
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:

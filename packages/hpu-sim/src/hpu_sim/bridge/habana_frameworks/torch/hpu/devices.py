@@ -14,16 +14,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "can_device_access_peer",
     "current_device",
     "device",
     "device_count",
-    "device_of",
-    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
-    "get_gencode_flags",
     "is_available",
     "is_bf16_supported",
     "set_device",
@@ -93,33 +89,10 @@ def get_device_properties(device: Any = None) -> str:
     return f"({pairs})"
 
 
-def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """Acquire a device and return True if both devices exist: those of a machine are peers.
-
-    Raises:
-        AssertionError: If one does not exist, or both are the same.
-    """
-    init()
-    first, second = (_get_device_index(each, optional=True) for each in (device, peer_device))
-    if first == second:
-        raise AssertionError("Both the ids are same.")
-    return True
-
-
 def synchronize() -> None:
     """Wait for the device. As in the bridge, there is no device argument."""
     init()
     native().synchronize()
-
-
-def get_arch_list() -> list[str]:
-    """Acquire a device and return its generation in a list."""
-    return [get_device_name()]
-
-
-def get_gencode_flags() -> str:
-    """Return an empty string: there is no code generator."""
-    return ""
 
 
 def set_device(device: Any) -> None:
@@ -170,10 +143,3 @@ class device:  # noqa: N801 - torch's name
 
     def __exit__(self, *_: object) -> None:
         return None
-
-
-class device_of(device):  # noqa: N801 - torch's name
-    """Context manager that selects the device of a tensor."""
-
-    def __init__(self, obj: torch.Tensor) -> None:
-        super().__init__(obj.get_device() if obj.device.type == "hpu" else None)

@@ -104,28 +104,6 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
     native().reset_accumulated_memory()
 
 
-def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
-    """Return the statistics of the bridge's allocator, in bytes and counts.
-
-    Only strict mode has a workspace.
-    """
-    stats = _stats(device)
-    return {
-        "limit": stats["limit"],
-        "in_use": stats["in_use"],
-        "persistent": stats["in_use"] - stats["workspace"],
-        "workspace": stats["workspace"],
-        "last_workspace": stats["workspace"],
-        "future": 0,
-        "max_cntgs_chunk": stats["limit"] - stats["in_use"],
-        "max_in_use": stats["max_in_use"],
-        "num_allocs": stats["num_allocs"],
-        "num_free": stats["num_frees"],
-        "max_alloc_size": stats["max_alloc_size"],
-        "active_allocs": stats["num_allocs"] - stats["num_frees"],
-    }
-
-
 def memory_summary(device: Any = None) -> str:
     """Return :func:`memory_stats` as a table."""
     stats = memory_stats(device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
 
     _Read = Callable[[], dict[str, int]]
     _Format = Callable[[dict[str, int]], list[tuple[str, Any]]]
-
-_CACHE_VARIABLE: Final = "PT_HPU_ENABLE_CACHE_METRICS"
 
 # Recipes of torch.compile, in eager mode. The device counts only those of lazy mode.
 _dynamo_compilations = 0
@@ -32,11 +29,6 @@ def count_compilations(number: int) -> None:
     _dynamo_compilations += number
 
 
-def _recipe_cache() -> dict[str, int]:
-    counters = lifetime_stats()
-    return {"TotalHit": counters["graphs"] - counters["compilations"], "TotalMiss": counters["compilations"]}
-
-
 def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
     return [("TotalNumber", counts["TotalNumber"]), ("TotalTime", 0), ("AvgTime", 0)]
 
@@ -44,16 +36,6 @@ def _format_graph_compilation(counts: dict[str, int]) -> list[tuple[str, Any]]:
 def _format_cpu_fallback(counts: dict[str, int]) -> list[tuple[str, Any]]:
     fallbacks = {op: count for op, count in counts.items() if count}
     return [("TotalNumber", sum(fallbacks.values())), ("FallbackOps", fallbacks)]
-
-
-def _format_recipe_cache(counts: dict[str, int]) -> list[tuple[str, Any]]:
-    # Simulated recipes have no names.
-    return [
-        ("TotalHit", counts["TotalHit"]),
-        ("RecipeHit", {}),
-        ("TotalMiss", counts["TotalMiss"]),
-        ("RecipeMiss", {}),
-    ]
 
 
 # Functions that read the counts of a metric, and format them.
@@ -64,7 +46,6 @@ _METRICS: Final[dict[str, tuple[_Read, _Format]]] = {
     ),
     "cpu_fallback": (lambda: native().cpu_placement_counts(), _format_cpu_fallback),
 }
-_CACHE_METRICS: Final[dict[str, tuple[_Read, _Format]]] = {"recipe_cache": (_recipe_cache, _format_recipe_cache)}
 
 
 class Metric:
@@ -110,13 +91,8 @@ class Metric:
             self._baseline = now
 
 
-def _available_metrics() -> dict[str, tuple[_Read, _Format]]:
-    has_cache = os.environ.get(_CACHE_VARIABLE, "0").lower() in {"1", "true"}
-    return _METRICS | _CACHE_METRICS if has_cache else _METRICS
-
-
 def _start_all() -> dict[str, Metric]:
-    metrics = {name: Metric(name, *kind) for name, kind in _available_metrics().items()}
+    metrics = {name: Metric(name, *kind) for name, kind in _METRICS.items()}
     for metric in metrics.values():
         metric.start()
     return metrics
@@ -129,8 +105,7 @@ def metric_global(name: str) -> Metric | None:
     """Return the metric that counts since the import of the bridge; None for an unknown name.
 
     Args:
-        name: ``"graph_compilation"``, ``"cpu_fallback"``, or ``"recipe_cache"`` if ``PT_HPU_ENABLE_CACHE_METRICS`` was
-            set during the import.
+        name: ``"graph_compilation"`` or ``"cpu_fallback"``.
     """
     return _global_metrics.get(name)
 
@@ -142,10 +117,9 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
     Raises:
         MetricNotFound: If the name is unknown.
     """
-    available = _available_metrics()
-    if name not in available:
-        raise MetricNotFound(f"`name` must be one of {', '.join(available)}, got {name!r}")
-    metric = Metric(name, *available[name])
+    if name not in _METRICS:
+        raise MetricNotFound(f"`name` must be one of {', '.join(_METRICS)}, got {name!r}")
+    metric = Metric(name, *_METRICS[name])
     metric.start()
     try:
         yield metric

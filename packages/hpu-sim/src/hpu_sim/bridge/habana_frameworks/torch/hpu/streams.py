@@ -49,22 +49,6 @@ class Stream(_until_torch_2_3.BaseStream):
         """Return the lowest and the highest priority."""
         return 0, 0
 
-    def query(self) -> bool:
-        """Return whether the work of the stream has run, which by default is always so."""
-        return super().query()
-
-    def synchronize(self) -> None:
-        """Wait for the work of the stream."""
-        super().synchronize()
-
-    def wait_event(self, event: torch.Event) -> None:
-        """Make later work of the stream wait for ``event``."""
-        super().wait_event(event)
-
-    def wait_stream(self, stream: torch.Stream) -> None:
-        """Make later work of the stream wait for the work of ``stream``."""
-        super().wait_stream(stream)
-
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Record ``event`` or a new event in the stream, and return it."""
         event = Event() if event is None else event

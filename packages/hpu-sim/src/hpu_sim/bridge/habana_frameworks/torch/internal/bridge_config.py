@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,18 +32,6 @@ _flags: Final[dict[str, Any]] = {
     "PT_HPU_POOL_MEM_ACQUIRE_PERC": 100,
     "PT_HPU_RECIPE_CACHE_CONFIG": "",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Return ``get_`` or ``set_`` of a flag, such as ``get_pt_enable_int64_support``."""
-    prefix, _, flag = name.partition("_")
-    if prefix not in {"get", "set"} or flag.upper() not in _flags:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return functools.partial(_get if prefix == "get" else _set, flag.upper())
-
-
-def _get(name: str) -> Any:
-    return _flags[name]
 
 
 @contextlib.contextmanager

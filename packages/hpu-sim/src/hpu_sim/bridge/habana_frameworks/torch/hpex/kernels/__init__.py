@@ -1,7 +1,6 @@
 """Fused kernels, each computed by the plain torch formula, with its gradient."""
 
-from habana_frameworks.torch.hpex.kernels.attention import FusedSDPA, PySDPA
-from habana_frameworks.torch.hpex.kernels.losses import CTCLoss, CustomSoftmax
+from habana_frameworks.torch.hpex.kernels.attention import FusedSDPA
 from habana_frameworks.torch.hpex.kernels.rotary import (
     RotaryPosEmbeddingHelperV1,
     RotaryPosEmbeddingHelperV2,
@@ -11,10 +10,7 @@ from habana_frameworks.torch.hpex.kernels.rotary import (
 )
 
 __all__ = [
-    "CTCLoss",
-    "CustomSoftmax",
     "FusedSDPA",
-    "PySDPA",
     "RotaryPosEmbeddingHelperV1",
     "RotaryPosEmbeddingHelperV2",
     "RotaryPosEmbeddingHelperV3",

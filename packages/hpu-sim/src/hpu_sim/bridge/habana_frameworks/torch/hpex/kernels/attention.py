@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from habana_frameworks.torch._operators.attention import Inputs, padding_mask, repeat_heads
 from habana_frameworks.torch.hpu import recompute_sdp_enabled
 from hpu_sim.device.events import is_compiling, one_kernel
 from hpu_sim.device.runtime import active_config, native
@@ -17,7 +16,7 @@ from hpu_sim.device.runtime import active_config, native
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FusedSDPA", "PySDPA"]
+__all__ = ["FusedSDPA"]
 
 
 class FusedSDPA:
@@ -42,11 +41,11 @@ class FusedSDPA:
     ) -> Any:
         """Return the scaled dot product attention, and with ``return_attn_probs`` the probabilities.
 
-        The bridge's class is an ``autograd.Function``, whose ``apply`` takes no keyword arguments. Arguments are as in
-        :class:`~habana_frameworks.torch._operators.attention.Inputs`; several heads of the queries may share one of the
-        keys. Without a scale it is ``features ** -0.5``. ``softmax_mode`` only selects a kernel. Whether the backward
-        pass recomputes the probabilities, by default ``hpu.recompute_sdp_enabled()``, decides on a strict device
-        whether the scores take memory.
+        The bridge's class is an ``autograd.Function``, whose ``apply`` takes no keyword arguments. Several heads of the
+        queries may share one of the keys. A mask is added to the scores, or is False for masked positions. Without a
+        scale it is ``features ** -0.5``. ``valid_seq_len`` is the number of keys per sequence that are not padding.
+        ``softmax_mode`` only selects a kernel. Whether the backward pass recomputes the probabilities, by default
+        ``hpu.recompute_sdp_enabled()``, decides on a strict device whether the scores take memory.
 
         Raises:
             AssertionError: If the bridge's kernel does not support the combination of arguments.
@@ -68,9 +67,9 @@ class FusedSDPA:
                 "return_dropout_mask": return_dropout_mask,
             }
         )
-        key, value = repeat_heads(key, query), repeat_heads(value, query)
+        key, value = _repeat_heads(key, query), _repeat_heads(value, query)
         if valid_seq_len is not None:
-            attn_mask = padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
+            attn_mask = _padding_mask(key, valid_seq_len, from_left=seq_padding_type == "left")
         if attn_mask is not None and is_causal:
             # torch accepts a mask or the flag, not both.
             causal = attn_mask.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
@@ -106,13 +105,40 @@ def _check_combination(refused: dict[str, bool]) -> None:
             raise AssertionError(f"FusedSDPA does not support {name}")
 
 
+def _padding_mask(key: torch.Tensor, lengths: torch.Tensor, *, from_left: bool) -> torch.Tensor:
+    """Return a mask that is False for the keys of a batch that are padding.
+
+    Args:
+        key: Keys of shape ``(batch, heads, keys, features)``.
+        lengths: Number of keys per sequence that are not padding, of shape ``(batch,)``.
+        from_left: Whether padding precedes the keys.
+    """
+    position = torch.arange(key.shape[-2], device=key.device)
+    if from_left:
+        position = position.flip(0)
+    return (position < lengths.reshape(-1, 1)).reshape(-1, *[1] * (key.dim() - 2), key.shape[-2])
+
+
+def _repeat_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Return keys or values with a head for each head of the queries, several of which may share one.
+
+    Args:
+        tensor: Keys or values of shape ``(..., heads, keys, features)``.
+        query: Queries, whose number of heads is a multiple.
+    """
+    if tensor.dim() < 4 or tensor.shape[-3] == query.shape[-3]:  # noqa: PLR2004 - batch, heads, keys, features
+        return tensor
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3)
+
+
 def _attention_with_probabilities(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None, *, is_causal: bool
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, *, is_causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = Inputs(query, key, value, attn_mask, scale=query.shape[-1] ** -0.5, is_causal=is_causal)
-    probabilities = inputs.scores().softmax(-1).to(query.dtype)
+    scores = query.float() @ key.float().mT * query.shape[-1] ** -0.5
+    if is_causal:
+        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(is_later, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
+    probabilities = scores.softmax(-1).to(query.dtype)
     return probabilities @ value, probabilities
-
-
-class PySDPA(FusedSDPA):
-    """Attention in Python with the arguments of :class:`FusedSDPA`."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from habana_frameworks.torch._operators import rotary
+import torch
+
 from hpu_sim.device.events import as_two_kernels
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = [
     "RotaryPosEmbeddingHelperV1",
@@ -27,6 +24,29 @@ class RotaryPosEmbeddingMode(enum.Enum):
     PAIRWISE = 1
 
 
+def _rotate(tensor: torch.Tensor, mode: RotaryPosEmbeddingMode) -> torch.Tensor:
+    """Return each pair of elements (a, b) as (-b, a)."""
+    if mode is RotaryPosEmbeddingMode.PAIRWISE:
+        return torch.stack((-tensor[..., 1::2], tensor[..., ::2]), -1).flatten(-2)
+    first, second = tensor.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+def _at_positions(table: torch.Tensor, rows: int, position_ids: torch.Tensor | None, offset: int) -> torch.Tensor:
+    """Return the sines or cosines of the rows of a tensor.
+
+    Args:
+        table: One row of sines or cosines per position.
+        rows: Number of rows of the tensor.
+        position_ids: Position of each row, with a batch dimension; None for consecutive positions.
+        offset: First of the consecutive positions.
+    """
+    if position_ids is None:
+        return table[..., offset : offset + rows, :]
+    flat = table.reshape(-1, table.shape[-1])
+    return flat[position_ids].unsqueeze(1)
+
+
 def apply_rotary_pos_emb(  # noqa: PLR0913, PLR0917 - the bridge's signature
     p: torch.Tensor,
     cos: torch.Tensor,
@@ -40,8 +60,11 @@ def apply_rotary_pos_emb(  # noqa: PLR0913, PLR0917 - the bridge's signature
     Cosines and sines have one row per position. Without ``position_ids``, of shape ``(batch, rows)``, positions are
     consecutive from ``offset`` on.
     """
-    rotated: torch.Tensor = rotary.rotary_pos_embedding(p, sin, cos, position_ids, offset, mode.value)
-    return rotated
+    cos, sin = (_at_positions(each, p.shape[-2], position_ids, offset) for each in (cos, sin))
+    # Features beyond those of the angles stay.
+    part, rest = p.split((cos.shape[-1], p.shape[-1] - cos.shape[-1]), -1)
+    output = (part * cos + _rotate(part, mode) * sin).to(p.dtype)
+    return torch.cat((output, rest), -1) if rest.shape[-1] else output
 
 
 class RotaryPosEmbeddingHelperV1:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habana_frameworks.torch._operators.optimizers import optimizer_adamw
-
 from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 
 if TYPE_CHECKING:
@@ -53,27 +51,19 @@ class FusedAdamW(FusedOptimizer):
         for group in self.param_groups:
             # Per group instead of per parameter, as in the bridge's state dicts.
             group["step"] = group.get("step", 0) + 1
-            pairs = list(parameters_with_gradients(group))
-            states = [self._init_state(parameter) for parameter, _ in pairs]
-            if not pairs:
-                continue
             beta1, beta2 = group["betas"]
             step_size = group["lr"]
             if group["bias_correction"]:
                 step_size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
-            decay = 1 - group["weight_decay"] * group["lr"]
-            optimizer_adamw(
-                [gradient for _, gradient in pairs],
-                [parameter for parameter, _ in pairs],
-                [state["exp_avg"] for state in states],
-                [state["exp_avg_sq"] for state in states],
-                torch.tensor(-step_size, dtype=torch.float32, device=pairs[0][0].device),
-                beta1,
-                beta2,
-                group["eps"],
-                decay,
-                decay != 1,
-            )
+            for parameter, gradient in parameters_with_gradients(group):
+                state = self._init_state(parameter)
+                first, second = state["exp_avg"], state["exp_avg_sq"]
+                value = gradient.to(first.dtype)
+                first.mul_(beta1).add_(value, alpha=1 - beta1)
+                second.mul_(beta2).addcmul_(value, value, value=1 - beta2)
+                if group["weight_decay"]:
+                    parameter.mul_(1 - group["weight_decay"] * group["lr"])
+                parameter.sub_((first / (second.sqrt() + group["eps"]) * step_size).to(parameter.dtype))
 
     def _init_state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
         state: dict[str, torch.Tensor] = self.state[parameter]

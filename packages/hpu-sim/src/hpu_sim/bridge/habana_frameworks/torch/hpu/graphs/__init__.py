@@ -7,18 +7,13 @@ replay does not rerun Python code, and its results are in the tensors of the cap
 from habana_frameworks.torch.hpu.graphs.cacher import ModuleCacher
 from habana_frameworks.torch.hpu.graphs.callables import make_graphed_callables
 from habana_frameworks.torch.hpu.graphs.capture import HPUGraph, graph, is_current_stream_capturing
-from habana_frameworks.torch.hpu.graphs.inputs import copy_to, input_hash
-from habana_frameworks.torch.hpu.graphs.wrapping import CachedParams, wrap_in_hpu_graph, wrap_in_hpu_graph_func
+from habana_frameworks.torch.hpu.graphs.wrapping import wrap_in_hpu_graph
 
 __all__ = [
-    "CachedParams",
     "HPUGraph",
     "ModuleCacher",
-    "copy_to",
     "graph",
-    "input_hash",
     "is_current_stream_capturing",
     "make_graphed_callables",
     "wrap_in_hpu_graph",
-    "wrap_in_hpu_graph_func",
 ]

@@ -74,10 +74,6 @@ class ModuleCacher:
         target.forward = forward
         return target
 
-    def set_iteration_count(self, count: int) -> None:
-        """Set the iteration number of the log."""
-        self._iteration = count
-
     def _evict(self, use_lfu: bool) -> None:
         while len(self._graphs) >= self._max_graphs:
             least_recent = next(iter(self._graphs))

@@ -82,15 +82,3 @@ def wrap_in_hpu_graph(
     for name in ("clear_cache", "clear_inputs"):
         setattr(module, name, clear)
     return module
-
-
-def wrap_in_hpu_graph_func(
-    func: Callable[..., Any],
-    asynchronous: bool = False,
-    disable_tensor_cache: bool = False,
-    dry_run: bool = False,
-    max_graphs: int | None = None,
-) -> Callable[..., Any]:
-    """Return a wrapper of ``func`` that captures and replays, with the arguments of :func:`wrap_in_hpu_graph`."""
-    del asynchronous, disable_tensor_cache, dry_run
-    return _cached(func, max_graphs)[0]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from habana_frameworks.torch import hpu
 from hpu_sim.device.runtime import active_config
 
-if TYPE_CHECKING:
-    import torch
-
 __all__ = [
-    "_data_ptr",
     "_get_device_type",
     "_is_fp16_supported",
     "hpu",
@@ -43,8 +39,3 @@ def _get_device_type() -> synDeviceType:
 def _is_fp16_supported() -> bool:
     """Return whether the devices support float16, as all but the first generation do."""
     return active_config().generation != "GAUDI"
-
-
-def _data_ptr(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's first element."""
-    return tensor.data_ptr()

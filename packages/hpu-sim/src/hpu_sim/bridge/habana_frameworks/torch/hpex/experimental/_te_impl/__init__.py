@@ -1,7 +1,6 @@
 """Transformer engine: linear layers that compute with numbers rounded to float8.
 
-Programs import it as ``habana_frameworks.torch.hpex.experimental.transformer_engine``, and from 1.19 on also as
-``intel_transformer_engine``.
+Programs import it as ``habana_frameworks.torch.hpex.experimental.transformer_engine``.
 """
 
 from habana_frameworks.torch.hpex.experimental._te_impl import fp8, recipe
