@@ -22,7 +22,7 @@ def _train(attention: str, observation: str = "", **variables: str) -> list[dict
     environment = {**os.environ, "HPU_SIM_DEVICES": "1", "PT_HPU_LAZY_MODE": "0", **variables}
     for name in ("HPU_SIM_MACHINE", "HLS_MODULE_ID"):
         environment.pop(name, None)
-    command = [sys.executable, _PROGRAM, attention, observation]
+    command = [sys.executable, str(_PROGRAM), attention, observation]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIME_LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"model"')]

@@ -25,6 +25,13 @@ def _convolution() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*layers, nn.Linear(64, 4)), torch.randn(2, 3, 8, 8)
 
 
+def _channels_last() -> tuple[nn.Module, torch.Tensor]:
+    """Return layers whose dropout draws in the order of memory."""
+    layers = (nn.ConvTranspose2d(3, 8, 1), nn.Dropout(0.2), nn.PixelShuffle(2), nn.LogSigmoid(), nn.Dropout(0.2))
+    x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    return nn.Sequential(nn.Conv2d(3, 3, 1), nn.Dropout(0.2), *layers, nn.Flatten(), nn.Linear(512, 4)), x
+
+
 def _transformer() -> tuple[nn.Module, torch.Tensor]:
     return nn.TransformerEncoderLayer(16, nhead=2, dim_feedforward=32, batch_first=True), torch.randn(2, 5, 16)
 
@@ -70,6 +77,7 @@ class _Recomputed(nn.Module):
 _MODELS: Final[dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]]] = {
     "perceptron": _perceptron,
     "convolution": _convolution,
+    "channels last": _channels_last,
     "transformer": _transformer,
     "norms": _norms,
     "first norms": _first_norms,

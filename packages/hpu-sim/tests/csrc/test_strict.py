@@ -41,40 +41,6 @@ def test_complex_results_are_counted_outside_of_strict_mode() -> None:
 
 
 @pytest.mark.usefixtures("strict")
-def test_float64_is_stored_as_float32() -> None:
-    """Also what is copied from the host. The dtype stays float64."""
-    x = torch.tensor([1 / 3], dtype=torch.float64).to("hpu")
-
-    assert x.dtype == torch.float64
-    assert x.item() == torch.tensor(1 / 3).item()
-
-
-@pytest.mark.usefixtures("strict")
-def test_results_of_float64_are_those_of_float32() -> None:
-    x = torch.full((3,), 0.1, dtype=torch.float64, device="hpu")
-    expected = torch.full((3,), 0.1).mul(torch.full((3,), 0.1))
-
-    assert torch.equal((x * x).cpu().float(), expected)
-    assert torch.equal(x.mul_(x).cpu(), expected.double())
-
-
-@pytest.mark.usefixtures("strict")
-def test_float64_beyond_float32_is_infinite() -> None:
-    assert torch.full((1,), 1e300, dtype=torch.float64, device="hpu").item() == float("inf")
-
-
-@pytest.mark.usefixtures("strict")
-def test_int64_is_narrowed_where_the_device_lacks_it() -> None:
-    native().set_int64_supported(False)
-    try:
-        x = torch.full((1,), 2**31 - 1, dtype=torch.int64, device="hpu")
-
-        assert (x + 1).item() == -(2**31)
-    finally:
-        native().set_int64_supported(True)
-
-
-@pytest.mark.usefixtures("strict")
 def test_a_result_is_contiguous_whatever_the_strides_of_its_inputs() -> None:
     """So that a `view` fails that fails on a card."""
     x = torch.ones(3, 4, device="hpu").t()

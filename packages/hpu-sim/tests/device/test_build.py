@@ -82,37 +82,29 @@ def test_the_second_use_loads_from_the_cache(builds: list[Path]) -> None:
     assert len(builds) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"library", b"\x7fELF"], ids=["empty", "text", "truncated"])
-def test_a_corrupt_library_is_built_again(content: bytes, builds: list[Path], cache: Path) -> None:
-    """Loading it could crash the process."""
+# What happens to an entry, whose library this process has mapped.
+_DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
+    "no library": lambda entry: (entry / "hpu_sim_native.so").unlink(),
+    "a truncated library": lambda entry: (
+        (entry / "hpu_sim_native.so").unlink(),
+        (entry / "hpu_sim_native.so").write_bytes(b"\x7fELF"),
+    ),
+    "empty metadata": lambda entry: (entry / "metadata.json").write_text("", encoding="utf-8"),
+    "metadata of another kind": lambda entry: (entry / "metadata.json").write_text("[]", encoding="utf-8"),
+    "no checksum": lambda entry: (entry / "metadata.json").write_text("{}", encoding="utf-8"),
+    "another checksum": lambda entry: (entry / "metadata.json").write_text('{"sha256": 1}', encoding="utf-8"),
+    "a folder that others can write": lambda entry: entry.chmod(0o777),
+    "a library that others can write": lambda entry: (entry / "hpu_sim_native.so").chmod(0o777),
+}
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+def test_an_entry_that_cannot_be_trusted_is_built_again(damage: str, builds: list[Path], cache: Path) -> None:
+    """Loading it could crash the process; in a folder for all, another user could have put it there."""
     build.load_extension()
-    # Not overwritten, because this process has mapped the file.
-    _library(cache).unlink()
-    _library(cache).write_bytes(content)
+    _DAMAGES[damage](_library(cache).parent)
 
     assert build.load_extension().__name__ == "hpu_sim_native"
-    assert len(builds) == 2
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"sha256": 1}'])
-def test_corrupt_metadata_means_a_new_build(content: str, builds: list[Path], cache: Path) -> None:
-    """A library without a checksum is not loaded."""
-    build.load_extension()
-    (_library(cache).parent / "metadata.json").write_text(content, encoding="utf-8")
-
-    build.load_extension()
-
-    assert len(builds) == 2
-
-
-@pytest.mark.parametrize("name", ["", "hpu_sim_native.so"], ids=["entry", "library"])
-def test_an_entry_that_others_can_write_means_a_new_build(name: str, builds: list[Path], cache: Path) -> None:
-    """In a folder for all, such as /tmp, another user could have put a library of his own there."""
-    build.load_extension()
-    (_library(cache).parent / name).chmod(0o777)
-
-    build.load_extension()
-
     assert len(builds) == 2
 
 
@@ -133,16 +125,6 @@ def test_the_library_is_the_users_own_whatever_the_umask(builds: list[Path], cac
         os.umask(before)
 
     assert [path.stat().st_mode & 0o022 for path in (_library(cache), _library(cache).parent)] == [0, 0]
-
-
-def test_a_missing_library_means_a_new_build(builds: list[Path], cache: Path) -> None:
-    """Cleaning up half of the cache does no harm."""
-    build.load_extension()
-    _library(cache).unlink()
-
-    build.load_extension()
-
-    assert len(builds) == 2
 
 
 def test_a_build_removes_the_workspaces_of_killed_builds(builds: list[Path], cache: Path) -> None:
@@ -222,11 +204,10 @@ def test_other_files_do_not_change_the_key(sources: Path) -> None:
     [
         ("platform.libc_ver", lambda: ("glibc", "2.17")),
         ("hpu_sim.device.build.COMPILER_FLAGS", ("-O0",)),
-        ("shutil.which", lambda name: __file__),
     ],
 )
 def test_the_key_depends_on_what_the_library_does(target: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The C library, the compiler and its flags."""
+    """The C library and the flags of the compiler."""
     before = build.build_key()
     monkeypatch.setattr(target, value)
 
@@ -259,19 +240,6 @@ def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(build.BuildError, match="needs torch and found none"):
         build.build_key()
-
-
-def test_an_entry_serves_a_machine_whose_compiler_is_gone(
-    builds: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an image that was built with a compiler and ships without one."""
-    build.load_extension()
-    monkeypatch.setenv("CXX", "/no/such/compiler")
-
-    build.load_extension()
-
-    assert len(builds) == 1
-    assert len([path for path in cache.iterdir() if path.is_dir()]) == 1
 
 
 @pytest.mark.usefixtures("cache")
@@ -332,11 +300,6 @@ def test_a_missing_compiler_is_named(cache: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(build.BuildError, match=r"found no 'c\+\+' on PATH; install one .* or set CXX"):
         build.load_extension()
-
-
-def test_a_build_error_is_a_runtime_error() -> None:
-    """Callers of `activate` catch one class of error."""
-    assert issubclass(build.BuildError, RuntimeError)
 
 
 @pytest.mark.usefixtures("forks")

@@ -119,24 +119,3 @@ def test_the_environment_of_a_machine_describes_it(devices: int, generation: str
     machine = SimConfig.create(devices, generation, release)
 
     assert SimConfig.from_environment(machine.environment()) == machine
-
-
-@pytest.mark.parametrize(
-    ("generation", "lazy", "variable", "expected"),
-    [
-        ("GAUDI2", "0", None, True),
-        ("GAUDI2", "1", None, False),
-        ("GAUDI", "0", None, False),
-        ("GAUDI2", "1", "1", True),
-        ("GAUDI2", "0", "false", False),
-    ],
-)
-def test_int64_is_stored_in_eager_mode_from_gaudi_2_on(
-    generation: str,
-    lazy: str,
-    variable: str | None,
-    expected: bool,
-) -> None:
-    environment = {} if variable is None else {"PT_ENABLE_INT64_SUPPORT": variable}
-
-    assert SimConfig.create(generation=generation, lazy=lazy).has_int64(environment) is expected

@@ -34,12 +34,9 @@ void check_in_bounds(const c10::TensorImpl& tensor) {
 
 }  // namespace
 
-at::Tensor as_cpu_alias(const at::Tensor& hpu, bool commits) {
+at::Tensor as_cpu_alias(const at::Tensor& hpu) {
   const auto* source = hpu.unsafeGetTensorImpl();
   check_in_bounds(*source);
-  if (C10_LIKELY(commits)) {
-    commit(hpu.storage());
-  }
   auto cpu = at::detail::make_tensor<c10::TensorImpl>(
       cpu_storage(hpu.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), source->dtype());
   auto* impl = cpu.unsafeGetTensorImpl();

@@ -10,8 +10,8 @@ inline bool is_hpu_tensor(const at::Tensor& tensor) {
 }
 
 // Returns a CPU tensor over the memory of `hpu` with its sizes, strides, dtype, and conj and neg bits, but without its
-// autograd history. Commits its memory. Throws if the storage was resized below the tensor.
-at::Tensor as_cpu_alias(const at::Tensor& hpu, bool commits = true);
+// autograd history. Throws if the storage was resized below the tensor.
+at::Tensor as_cpu_alias(const at::Tensor& hpu);
 
 // Returns a tensor of the host as it is.
 inline at::Tensor as_cpu(const at::Tensor& tensor) {

@@ -61,53 +61,33 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 struct DeviceBlock {
   StoragePtr cpu;
   int64_t charge = 0;
-  bool is_halved = false;
-  std::atomic<bool> is_committed{false};
   std::atomic<bool> is_pending{false};
   StreamEvent pending;
   c10::Storage kept;
-  std::mutex mutex;  // of `charge`, while the memory is committed, and of `pending`
+  std::mutex mutex;  // of `pending`
   KnownValue value;
 
+  // Throws torch's OutOfMemoryError beyond the memory limit.
   explicit DeviceBlock(StoragePtr storage) : cpu(std::move(storage)) {
     static std::atomic<int64_t> count{0};
     value.number = ++count;
-  }
-
-  int64_t bytes() const { return static_cast<int64_t>(cpu->nbytes()) / (is_halved ? 2 : 1); }
-
-  bool try_commit() {
-    if (C10_LIKELY(is_committed.load(std::memory_order_acquire))) {
-      return true;
-    }
-    const std::lock_guard<std::mutex> lock(mutex);
-    if (!is_committed) {
-      const auto found = try_record_alloc(bytes());
-      if (!found.has_value()) {
-        return false;
-      }
-      charge = *found;
-      is_committed = true;
-      record_memory(value.number, charge);
-    }
-    return true;
-  }
-
-  void commit() {
-    if (!try_commit()) {
+    const auto found = try_record_alloc(bytes());
+    if (!found.has_value()) {
       if (execution_mode() == ExecutionMode::kLater) {
         wait_for_device(/*keeps_gil=*/false);  // As a card does before it gives up: for ever, if the device hangs.
       }
       throw_out_of_memory(bytes());
     }
+    charge = *found;
+    record_memory(value.number, charge);
   }
 
+  int64_t bytes() const { return static_cast<int64_t>(cpu->nbytes()); }
+
   void release() {
-    if (is_committed.exchange(false)) {
-      stats.in_use -= charge;
-      ++stats.num_frees;
-      record_memory(value.number, -charge);
-    }
+    stats.in_use -= charge;
+    ++stats.num_frees;
+    record_memory(value.number, -charge);
   }
 };
 
@@ -144,28 +124,15 @@ StoragePtr make_cpu_storage(size_t bytes) {
   return make_storage(bytes, allocator->allocate(bytes), allocator);
 }
 
-// Returns a handle. One that exceeds the memory of the device has no memory of the host either: no use of it succeeds.
-StoragePtr make_handle(size_t bytes) {
-  if (is_planning() || static_cast<int64_t>(bytes) <= memory_limit.load(std::memory_order_relaxed)) {
-    return make_cpu_storage(bytes);
-  }
-  return make_storage(bytes, {nullptr, c10::Device(c10::DeviceType::CPU)}, c10::GetCPUAllocator());
-}
-
 class DeviceAllocator final : public AllocatorBase {
  public:
   c10::DataPtr allocate(size_t bytes) HPU_SIM_ALLOCATE_CONST override {
     ensure_acquired();
     destroy_released();
-    if (is_strict()) {
-      return make_device_ptr(make_handle(bytes));
-    }
     if (exceeds_limit(static_cast<int64_t>(bytes))) {
       throw_out_of_memory(static_cast<int64_t>(bytes));  // Before the host runs out of memory.
     }
-    c10::DataPtr result = make_device_ptr(make_cpu_storage(bytes));
-    block_of(result).commit();
-    return result;
+    return make_device_ptr(make_cpu_storage(bytes));
   }
 
 #if HPU_SIM_TORCH >= 203
@@ -279,12 +246,6 @@ c10::Allocator* device_allocator() {
   return &device_allocator_instance;
 }
 
-void commit(const c10::Storage& hpu) {
-  if (auto* block = find_block(hpu)) {
-    block->commit();
-  }
-}
-
 StreamEvent pending_event(const c10::Storage& hpu) {
   auto* block = find_block(hpu);
   if (block == nullptr || !block->is_pending.load(std::memory_order_acquire)) {
@@ -330,17 +291,8 @@ KnownValue* known_value(const c10::Storage& hpu) {
   return block == nullptr ? nullptr : &block->value;
 }
 
-void store_in_half(const c10::Storage& hpu) {
-  if (auto* block = find_block(hpu)) {
-    block->is_halved = true;
-  }
-}
-
-c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved) {
-  c10::DataPtr data = make_device_ptr(StoragePtr::reclaim(cpu.unsafeReleaseStorageImpl()));
-  block_of(data).is_halved = is_halved;
-  block_of(data).commit();
-  return wrap_device_ptr(std::move(data));
+c10::Storage wrap_cpu_storage(c10::Storage cpu) {
+  return wrap_device_ptr(make_device_ptr(StoragePtr::reclaim(cpu.unsafeReleaseStorageImpl())));
 }
 
 c10::Storage reserve(int64_t bytes) {
@@ -411,11 +363,7 @@ void grow_storage(const c10::Storage& hpu, size_t bytes) {
     return;
   }
   c10::DataPtr grown = device_allocator_instance.allocate(bytes);
-  const auto* block = find_block(hpu);
-  block_of(grown).is_halved = block != nullptr && block->is_halved;
   if (before != 0) {
-    commit(hpu);
-    block_of(grown).commit();
     const auto copy = [from = cpu_storage(hpu), to = c10::Storage(block_of(grown).cpu), before] {
       std::memcpy(to.unsafeGetStorageImpl()->data_ptr().get(), from.data_ptr().get(), before);
     };

@@ -3,8 +3,7 @@
 // Each hpu storage aliases a CPU storage; its DataPtr owns a reference to it. A CPU kernel can therefore run on the CPU
 // storage without a copy.
 //
-// In strict mode, memory is as on a card: an empty tensor is a handle, whose memory is committed at its first use;
-// blocks are rounded as the bridge's; and elements of eight bytes that the device stores in four count four.
+// In strict mode, blocks are rounded as the bridge's.
 #pragma once
 
 #include "common.h"
@@ -46,13 +45,6 @@ c10::Allocator* device_allocator();
 // Throws torch's OutOfMemoryError. The text starts as the bridge's does: batch size finders match it.
 [[noreturn]] void throw_out_of_memory(int64_t bytes);
 
-// Commits the memory of a storage, unless it is. Throws torch's OutOfMemoryError beyond the memory limit.
-void commit(const c10::Storage& hpu);
-
-// Makes a storage count half of its bytes, for elements that the device stores in half as many. To be called before its
-// memory is committed.
-void store_in_half(const c10::Storage& hpu);
-
 // The last work that uses the memory of a storage: as on the bridge, which orders by addresses, whatever uses the
 // memory next, in any stream, waits for it.
 StreamEvent pending_event(const c10::Storage& hpu);
@@ -64,9 +56,8 @@ void wait_for_memory(c10::ArrayRef<c10::Storage> memory);
 StreamEvent launch_on_memory(
     const char* op, c10::ArrayRef<c10::Storage> memory, std::function<void()> work, WorkKind kind = WorkKind::kKernel);
 
-// Returns an hpu storage that aliases `cpu`, and counts half of its bytes if `is_halved`. Throws torch's
-// OutOfMemoryError beyond the memory limit.
-c10::Storage wrap_cpu_storage(c10::Storage cpu, bool is_halved = false);
+// Returns an hpu storage that aliases `cpu`. Throws torch's OutOfMemoryError beyond the memory limit.
+c10::Storage wrap_cpu_storage(c10::Storage cpu);
 
 // Counts bytes as memory of the device, with none of the host behind them, until the storage is released.
 c10::Storage reserve(int64_t bytes);

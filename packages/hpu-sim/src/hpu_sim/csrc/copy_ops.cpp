@@ -76,11 +76,6 @@ void record_copy(const at::Tensor& source, const at::Tensor& target, bool non_bl
   }
 }
 
-void write_to_device(const at::Tensor& target, const at::Tensor& source) {
-  target.copy_(source);
-  round_to_stored(target);
-}
-
 // Launches a copy in the current stream.
 void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   static_cast<void>(source.expand(self.sizes()));  // Throws if the shapes do not match.
@@ -104,15 +99,15 @@ void copy_later(const at::Tensor& self, const at::Tensor& source, bool non_block
   }
   const auto target = as_cpu_alias(self);
   if (is_hpu_tensor(source)) {
-    push(WorkKind::kKernel, [target, from = as_cpu_alias(source)] { write_to_device(target, from); });
+    push(WorkKind::kKernel, [target, from = as_cpu_alias(source)] { target.copy_(from); });
   } else if (non_blocking && is_pinned(source.storage().data())) {
     // The host may change the source until the copy has run.
     push(WorkKind::kCopy, [target, from = source.detach()]() mutable {
-      write_to_device(target, from);
+      target.copy_(from);
       release_later(c10::intrusive_ptr<c10::TensorImpl>::reclaim(from.unsafeReleaseTensorImpl()));
     });
   } else {
-    push(WorkKind::kKernel, [target, from = source.clone()] { write_to_device(target, from); });
+    push(WorkKind::kKernel, [target, from = source.clone()] { target.copy_(from); });
   }
 }
 
@@ -129,11 +124,7 @@ at::Tensor& copy_unrecorded(at::Tensor& self, const at::Tensor& source, bool non
     copy_later(self, source, non_blocking);
     return self;
   }
-  const at::Tensor target = as_cpu(self);
-  target.copy_(as_cpu(source));
-  if (is_hpu_tensor(self)) {
-    round_to_stored(target);
-  }
+  as_cpu(self).copy_(as_cpu(source));
   return self;
 }
 

@@ -190,13 +190,6 @@ class CpuFallbackCall {
     if (const int64_t bytes_over_limit = sync_written_args()) {
       throw_out_of_memory(bytes_over_limit);
     }
-    if (C10_UNLIKELY(is_strict())) {
-      for (const auto& arg : aliased_args_) {
-        if (arg.written) {
-          round_to_stored(arg.cpu);
-        }
-      }
-    }
   }
 
   static void run_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack, bool has_low_precision) {
@@ -229,20 +222,13 @@ class CpuFallbackCall {
               has_low_precision = has_low_precision_,
               thread = is_traced() ? current_thread_id() : 0,
               arguments = std::move(arguments),
-              results = std::move(results),
-              written = written_in_half()]() mutable {
+              results = std::move(results)]() mutable {
       const ScopedTraceEvent event("kernel", op.operator_name().name.c_str(), 0, thread);
       run_kernel(op, arguments, has_low_precision);
       for (size_t i = 0; i < results.size(); ++i) {
         for_each_pair(results[i], arguments[i], [&op](const at::Tensor& target, const at::Tensor& result) {
           write_result(op, target, result);
-          if (target.defined()) {
-            round_to_stored(target);
-          }
         });
-      }
-      for (const auto& tensor : written) {
-        round_to_stored(tensor);
       }
     };
     return true;
@@ -285,16 +271,6 @@ class CpuFallbackCall {
     return at::empty(result.sizes(), result.options());
   }
 
-  std::vector<at::Tensor> written_in_half() const {
-    std::vector<at::Tensor> tensors;
-    for (const auto& arg : aliased_args_) {
-      if (arg.written && is_stored_in_half(arg.cpu.scalar_type())) {
-        tensors.push_back(arg.cpu);
-      }
-    }
-    return tensors;
-  }
-
   // Updates the arguments that the kernel may have resized, also before it threw. Returns the bytes of an argument that
   // has outgrown the memory limit, else 0.
   int64_t sync_written_args() {
@@ -328,8 +304,7 @@ class CpuFallbackCall {
     }
     has_low_precision_ |= is_low_precision(tensor.scalar_type());
     has_mask_index_ |= is_mask(tensor) && argument.name() == "indices";
-    commit(tensor.storage());
-    aliased_args_.push_back({tensor, as_cpu_alias(tensor, /*commits=*/false), is_written(argument)});
+    aliased_args_.push_back({tensor, as_cpu_alias(tensor), is_written(argument)});
     return aliased_args_.back().cpu;
   }
 
@@ -425,10 +400,7 @@ class CpuFallbackCall {
         count(Tally::kStridedResult);
       }
     }
-    if (mode_ == ExecutionMode::kNow) {
-      round_to_stored(cpu);
-    }
-    auto hpu_storage = wrap_cpu_storage(storage, is_stored_in_half(cpu.scalar_type()));
+    auto hpu_storage = wrap_cpu_storage(storage);
     if (op_.schema().returns().size() > 1) {
       output_storages_.emplace_back(std::move(storage), hpu_storage);
     }

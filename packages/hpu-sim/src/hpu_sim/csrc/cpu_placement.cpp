@@ -7,8 +7,7 @@
 namespace hpu_sim {
 namespace {
 
-ForkSafeMutex& mutex = *new ForkSafeMutex();  // of the placement and the counts
-CpuPlacement& placement = *new CpuPlacement();
+ForkSafeMutex& mutex = *new ForkSafeMutex();  // of the counts
 std::map<std::string, int64_t>& counts = *new std::map<std::string, int64_t>();
 
 // Written before the first operator runs.
@@ -60,18 +59,15 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (is_capturing) {
     throw_unsupported(name, "cpu fallback is not supported during hpu graph capturing: ", op.operator_name());
   }
-  bool is_allowed = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex);
-    is_allowed = !placement.has_value() || placement->count(name) != 0 ||
-                 placement->count(c10::toString(op.operator_name())) != 0;
-    counts[name] += is_allowed ? 1 : 0;
-  }
-  if (!is_allowed) {
+  if (!is_cpu_placement_allowed) {
     throw_unsupported(
         name,
         op.operator_name(),
         " is not yet supported on HPU. PT_HPU_PLACE_ON_CPU does not let it run on the CPU (simulated).");
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    ++counts[name];
   }
   record_host_sync(name, "cpu_fallback");
   cpu_fallback_on_host(op, stack);
@@ -106,11 +102,6 @@ bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype) 
   const std::string name = c10::toString(op.operator_name());
   const auto found = dtypes_on_device.find(name.substr(name.rfind(':') + 1));
   return found == dtypes_on_device.end() || found->second.count(dtype) != 0;
-}
-
-void set_cpu_placement(CpuPlacement allowed) {
-  const std::lock_guard<std::mutex> lock(mutex);
-  placement = std::move(allowed);
 }
 
 std::map<std::string, int64_t> cpu_placement_counts() {

@@ -28,12 +28,8 @@ bool is_custom_on_cpu(const c10::OperatorHandle& op);
 // Returns whether a card has a kernel of the operator for a dtype.
 bool has_device_kernel(const c10::OperatorHandle& op, const std::string& dtype);
 
-// Names of operators that may run on the CPU, such as "aten::digamma" for all its overloads or "aten::digamma.out";
-// none for all.
-using CpuPlacement = std::optional<std::unordered_set<std::string>>;
-
-// Sets which of these operators run: PT_HPU_PLACE_ON_CPU. The others throw the bridge's error.
-void set_cpu_placement(CpuPlacement allowed);
+// Whether these operators run; otherwise they throw the bridge's error, as with PT_HPU_PLACE_ON_CPU=none.
+inline std::atomic<bool> is_cpu_placement_allowed{true};
 
 // Whether HPU graphs are being captured, in which none of these operators can run.
 inline std::atomic<bool> is_capturing{false};

@@ -26,16 +26,6 @@ bool is_float8(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) && c10::elementSize(dtype) == 1;
 }
 
-bool is_stored_in_half(c10::ScalarType dtype) {
-  return is_strict() && (dtype == at::kDouble || (dtype == at::kLong && !has_int64));
-}
-
-void round_to_stored(const at::Tensor& cpu) {
-  if (C10_UNLIKELY(is_stored_in_half(cpu.scalar_type()))) {
-    cpu.copy_(cpu.to(cpu.scalar_type() == at::kDouble ? at::kFloat : at::kInt));
-  }
-}
-
 void check_dtype_from_host(c10::ScalarType dtype) {
   static const std::string op = "aten::copy_";
   if (c10::isComplexType(dtype)) {

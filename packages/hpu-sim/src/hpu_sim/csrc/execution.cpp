@@ -110,6 +110,24 @@ void correct_norm(const c10::OperatorHandle& op, const torch::jit::Stack& argume
   }
 }
 
+// The CPU's convolutions keep the memory format of the input or of the weight, and those of torch's Meta kernel do not.
+void correct_convolution(const torch::jit::Stack& arguments, torch::jit::Stack& results) {
+  for (const size_t i : {0, 1}) {
+    const auto format = arguments[i].toTensor().suggest_memory_format();
+    if (format != at::MemoryFormat::Contiguous) {
+      results[0] = results[0].toTensor().contiguous(format);
+      return;
+    }
+  }
+}
+
+// Returns whether the results of an operator have other strides than those of its Meta kernel.
+bool has_other_strides(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::log_sigmoid_forward", "aten::pixel_shuffle", "aten::roll", "aten::rrelu_with_noise"};
+  return names.count(name) != 0;
+}
+
 // Returns whether torch's Meta kernel of an operator raises the alert of CUDA's. The other kernel must not run beside
 // it without torch's flag, so a call like that runs now.
 bool alerts(const std::string& name) {
@@ -156,7 +174,11 @@ InferredPtr run_meta_kernel(
     }
   });
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &result->results);
-  correct_norm(op, arguments, result->results);
+  if (op.operator_name().name == "aten::convolution") {
+    correct_convolution(arguments, result->results);
+  } else {
+    correct_norm(op, arguments, result->results);
+  }
   return result;
 }
 
@@ -228,7 +250,8 @@ InferredPtr infer(const c10::OperatorHandle& op, const torch::jit::Stack& argume
 }
 
 bool infer_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) || alerts(op.operator_name().name)) {
+  const std::string& name = op.operator_name().name;
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) || alerts(name) || has_other_strides(name)) {
     return false;
   }
   const size_t first = stack.size() - op.schema().arguments().size();

@@ -129,11 +129,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("set_memory_limit", [](int64_t bytes) { hpu_sim::memory_limit = bytes; });
   m.def("register_operators", &hpu_sim::register_operators);
-  m.def("set_cpu_placement", &hpu_sim::set_cpu_placement);
+  m.def("set_cpu_placement", [](bool allowed) { hpu_sim::is_cpu_placement_allowed = allowed; });
   m.def("set_capturing", [](bool value) { hpu_sim::is_capturing = value; });
   m.def("cpu_placement_counts", &hpu_sim::cpu_placement_counts);
   m.def("set_low_precision_supported", [](bool value) { hpu_sim::has_low_precision = value; });
-  m.def("set_int64_supported", [](bool value) { hpu_sim::has_int64 = value; });
   m.def("register_autocast", &hpu_sim::register_autocast);
   m.def(
       "set_listener", &set_listener, py::arg("listener"), py::arg("diagnostics") = true, py::arg("operators") = false);

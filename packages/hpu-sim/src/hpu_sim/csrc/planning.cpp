@@ -315,7 +315,6 @@ class PlannedCall {
         const auto size = at::infer_size(self.sizes(), stack_[first_ + 1].toTensor().sizes());
         selected = at::empty({c10::multiply_integers(size)}, self.options());
       }
-      commit(selected.storage());
     } else if (has_mask_index_) {
       c10::List<Optional<at::Tensor>> indices;
       for (const c10::IValue& index : stack_[first_ + 1].toListRef()) {
@@ -355,7 +354,6 @@ class PlannedCall {
       }
       if (is_hpu_tensor(tensor)) {
         on_device_ = true;
-        commit(tensor.storage());
         has_mask_index_ |= argument.name() == "indices" && is_mask(tensor);
       } else if (tensor.dim() > 0 && !allows_cpu_tensor(argument)) {
         host_argument_ = &argument;
@@ -373,10 +371,6 @@ class PlannedCall {
     }
     check_dtype_on_device(meta.scalar_type(), name_of(op_));
     c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, device_allocator(), /*resizable=*/true);
-    if (is_stored_in_half(meta.scalar_type())) {
-      store_in_half(storage);
-    }
-    commit(storage);
     if (meta.scalar_type() == at::kBool) {
       // As `read_element`: a program may look at flags in another dtype.
       known_value(storage)->assumed = 0;
@@ -393,7 +387,6 @@ class PlannedCall {
             meta.sizes(), meta.strides(), given.element_size(), given.storage_offset());
         if (is_hpu_tensor(given)) {
           grow_storage(given.storage(), needed);
-          commit(given.storage());
         }
         given.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), given.storage_offset());
       }
@@ -490,9 +483,6 @@ at::Tensor& copy_without_data(at::Tensor& target, const at::Tensor& source) {
     const auto* given = is_without_data(source) ? known_value(source.storage()) : nullptr;
     const bool is_small = value != nullptr && target.storage().nbytes() <= kKeptBytes && target.numel() != 0 &&
                           (value->is_known || target.nbytes() == target.storage().nbytes());
-    if (is_hpu_tensor(target)) {
-      commit(target.storage());
-    }
     if (is_small && has_values(source)) {
       at::Tensor cpu = as_cpu_alias(target);
       cpu.copy_(as_cpu(source));

@@ -28,9 +28,6 @@ void check_factory(Optional<c10::Device> device, Optional<bool> pin_memory) {
 
 // torch.use_deterministic_algorithms makes torch fill new memory.
 at::Tensor finish_factory(at::Tensor tensor) {
-  if (C10_UNLIKELY(is_stored_in_half(tensor.scalar_type()))) {
-    store_in_half(tensor.storage());
-  }
 #if HPU_SIM_TORCH >= 202
   const auto& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {

@@ -1,7 +1,7 @@
 """Build of the C++ extension: compiled on first use for the installed torch, then loaded from a cache.
 
-A cache entry belongs to one build of torch, one Python, one state of the sources, one C library and one compiler, so
-entries never become invalid. A home folder may serve machines that differ in the last two.
+A cache entry belongs to one build of torch, one Python, one state of the sources and one C library, so entries never
+become invalid. A home folder may serve machines that differ in the last one.
 An entry is built in a temporary folder and renamed into place once it is complete. A file lock lets one of several
 processes build while the others wait; the kernel releases it when its holder exits.
 """
@@ -9,7 +9,6 @@ processes build while the others wait; the kernel releases it when its holder ex
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import importlib.machinery
 import importlib.metadata
@@ -46,7 +45,6 @@ _METADATA_FILE: Final = "metadata.json"
 _LOG_LINES: Final = 40
 _ROOT: Final = 0
 _DEFAULT_COMPILER: Final = "c++"
-_NO_COMPILER: Final = "none"
 
 
 class BuildError(RuntimeError):
@@ -64,11 +62,6 @@ def cache_folder() -> Path:
     return Path(override) if override else platformdirs.user_cache_path("hpu-sim")
 
 
-def build_key() -> str:
-    """Return the name of the cache entry for this torch, this Python, these sources, this C library and compiler."""
-    return f"{_key_of_any_compiler()}-{_compiler_id()}"
-
-
 def torch_folder() -> Path:
     """Return the folder of the installed torch, without importing it, which takes longer than to look at a cache entry.
 
@@ -81,7 +74,8 @@ def torch_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def _key_of_any_compiler() -> str:
+def build_key() -> str:
+    """Return the name of the cache entry for this torch, this Python, these sources and this C library."""
     torch = torch_folder()
     digest = hashlib.sha256()
     for part in (
@@ -98,20 +92,6 @@ def _key_of_any_compiler() -> str:
         if path.suffix in {".cpp", ".h"}:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return f"torch-{importlib.metadata.version('torch')}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
-
-
-def _compiler_id() -> str:
-    """Return a digest of which compiler is installed; not of its version, which only a subprocess could tell."""
-    compiler = _find_compiler()
-    if compiler is None:
-        return _NO_COMPILER
-    return hashlib.sha256(f"{compiler}\0{compiler.stat().st_size}".encode()).hexdigest()[:8]
-
-
-def _find_compiler() -> Path | None:
-    found = shutil.which(os.environ.get("CXX", _DEFAULT_COMPILER))
-    # "c++" is a link to a file whose name or size differs between versions.
-    return None if found is None else Path(found).resolve()
 
 
 def load_extension() -> ModuleType:
@@ -133,21 +113,12 @@ def ensure_built() -> Path:
     Raises:
         BuildError: If there is no torch or C++ compiler, the compiler fails, or the cache folder is not writable.
     """
-    entry = _cache_entry()
+    entry = cache_folder() / build_key()
     if not _is_complete(entry):
         with _locked(entry):
             # Another process may have built it during the wait for the lock.
             if not _is_complete(entry):
                 _build(entry)
-    return entry
-
-
-def _cache_entry() -> Path:
-    """Return the cache entry of this machine; without a compiler, a complete one of any compiler."""
-    entry = cache_folder() / build_key()
-    if _find_compiler() is None:
-        built = sorted(entry.parent.glob(f"{glob.escape(_key_of_any_compiler())}-????????"))
-        return next(filter(_is_complete, built), entry)
     return entry
 
 
@@ -244,8 +215,8 @@ def _build(entry: Path) -> None:
 
 
 def _check_compiler() -> None:
-    if _find_compiler() is None:
-        compiler = os.environ.get("CXX", _DEFAULT_COMPILER)
+    compiler = os.environ.get("CXX", _DEFAULT_COMPILER)
+    if shutil.which(compiler) is None:
         raise BuildError(
             f"hpu-sim needs a C++ compiler and found no {compiler!r} on PATH; "
             "install one (Debian and Ubuntu: apt-get install g++) or set CXX"

@@ -23,7 +23,6 @@ BLOCKING_VARIABLE: Final = "HPU_SIM_BLOCKING"
 STRICT_VARIABLE: Final = "HPU_SIM_STRICT"
 PLACE_ON_CPU_VARIABLE: Final = "PT_HPU_PLACE_ON_CPU"
 LAZY_VARIABLE: Final = "PT_HPU_LAZY_MODE"
-INT64_VARIABLE: Final = "PT_ENABLE_INT64_SUPPORT"
 REPORT_VARIABLE: Final = "HPU_SIM_REPORT"
 REPORT_DETAIL_VARIABLE: Final = "HPU_SIM_REPORT_DETAIL"
 
@@ -63,19 +62,6 @@ class SimConfig:
     def has_less_memory(self) -> bool:
         """Whether a device has less memory than its generation."""
         return self.memory_bytes < MEMORY_BYTES[self.generation]
-
-    def has_int64(self, environment: Mapping[str, str]) -> bool:
-        """Return whether a device stores int64 as such, rather than as int32.
-
-        Args:
-            environment: Environment variables, of which the bridge reads ``PT_ENABLE_INT64_SUPPORT``. By default,
-                Gaudi 2 and later have int64 in eager mode.
-        """
-        # hpu-doctor verify: int64-is-native-in-eager-mode
-        value = environment.get(INT64_VARIABLE)
-        if value is None:
-            return not self.lazy and self.generation != "GAUDI"
-        return value.lower() in {"1", "true"}
 
     @classmethod
     def create(  # noqa: PLR0913 - one argument per property
@@ -170,13 +156,3 @@ def _parse_devices(devices: int | str) -> int:
 def is_on(environment: Mapping[str, str], variable: str) -> bool:
     """Return whether a variable such as ``HPU_SIM_STRICT`` is set to anything but 0."""
     return environment.get(variable, "") not in {"", "0"}
-
-
-def cpu_placement(value: str) -> frozenset[str] | None:
-    """Return the operators that a value of ``PT_HPU_PLACE_ON_CPU`` lets run on the CPU, or None for all.
-
-    >>> cpu_placement(""), cpu_placement("none"), cpu_placement("aten::digamma")
-    (None, frozenset(), frozenset({'aten::digamma'}))
-    """
-    names = frozenset(name for name in value.split(",") if name)
-    return (frozenset() if "none" in names else names) if names else None

@@ -22,7 +22,6 @@ from hpu_sim.device.config import (
     REPORT_VARIABLE,
     STRICT_VARIABLE,
     SimConfig,
-    cpu_placement,
     is_on,
 )
 from hpu_sim.process import import_hooks
@@ -112,9 +111,8 @@ def _initialize(config: SimConfig) -> None:
     native.register_operators(
         op_support.device_operators(lazy=config.lazy), op_support.device_dtypes(config.generation)
     )
-    native.set_cpu_placement(cpu_placement(os.environ.get(PLACE_ON_CPU_VARIABLE, "")))
+    native.set_cpu_placement(os.environ.get(PLACE_ON_CPU_VARIABLE) != "none")
     native.set_low_precision_supported(config.generation != "GAUDI")
-    native.set_int64_supported(config.has_int64(os.environ))
     runtime.set_strict(native, config.generation, enabled=config.strict)
     native.set_locator(frames.program_line)
     autocast.register(native, os.environ)

@@ -215,4 +215,5 @@ def _format_ranks(ranks: Iterable[int]) -> str:
 
 
 def _has_int64_in_lazy_mode(record: RankRecord) -> bool:
+    # hpu-doctor verify: int64-is-native-in-eager-mode
     return record.machine.lazy and any(site.kind == "dtype" and site.variant == "int64" for site in record.sites)

@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE, cpu_placement
+from hpu_sim.device.config import PLACE_ON_CPU_VARIABLE
 from hpu_sim.device.features import features
-from hpu_sim.device.runtime import active_config, native
+from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _flags: Final[dict[str, Any]] = {
     "PT_COMPILE_ONLY_MODE": False,
     "PT_ENABLE_HABANA_STREAMASYNC": True,
-    "PT_ENABLE_INT64_SUPPORT": active_config().has_int64(os.environ),
     "PT_HCCL_SLICE_SIZE_MB": 16,
     "PT_HPU_DYNAMIC_MAX_POLICY_ORDER": "2,4,5,3,1",
     "PT_HPU_DYNAMIC_MIN_POLICY_ORDER": "4,5,3,1",
@@ -55,4 +54,4 @@ def env_setting(name: str, value: Any) -> Iterator[None]:
 def _set(name: str, value: Any) -> None:
     _flags[name] = value
     if name == PLACE_ON_CPU_VARIABLE:
-        native().set_cpu_placement(cpu_placement(value))
+        native().set_cpu_placement(value != "none")
