@@ -82,13 +82,17 @@ def test_the_second_use_loads_from_the_cache(builds: list[Path]) -> None:
     assert len(builds) == 1
 
 
-# What happens to an entry, whose library this process has mapped.
+def _truncate(entry: Path) -> None:
+    # Not overwritten, because this process has mapped the file.
+    library = entry / "hpu_sim_native.so"
+    library.unlink()
+    library.write_bytes(b"\x7fELF")
+
+
+# What happens to an entry.
 _DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "no library": lambda entry: (entry / "hpu_sim_native.so").unlink(),
-    "a truncated library": lambda entry: (
-        (entry / "hpu_sim_native.so").unlink(),
-        (entry / "hpu_sim_native.so").write_bytes(b"\x7fELF"),
-    ),
+    "a truncated library": _truncate,
     "empty metadata": lambda entry: (entry / "metadata.json").write_text("", encoding="utf-8"),
     "metadata of another kind": lambda entry: (entry / "metadata.json").write_text("[]", encoding="utf-8"),
     "no checksum": lambda entry: (entry / "metadata.json").write_text("{}", encoding="utf-8"),
