@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torchmetrics
 from packaging.version import Version
 
 from hpu_core import collectives, frameworks
@@ -235,9 +236,25 @@ def test_lazy_mode_has_the_losses_of_eager_mode(on_ranks: OnRanks) -> None:
     assert recompilations[-1] == recompilations[3]
 
 
+class _Measured(Classifier):
+    """Classifier with a metric and a buffer among its modules, which the end of each run moves to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=10)
+        self.net.register_buffer("scale", torch.ones(1))
+
+    def test_step(self, batch: tuple[torch.Tensor, ...], index: int) -> None:
+        """Log the loss, averaged over the ranks, and the accuracy."""
+        scores = self.net(batch[0]) * self.net.scale
+        self.accuracy(scores, batch[1])
+        self.log("loss", torch.nn.functional.cross_entropy(scores, batch[1]), sync_dist=True)
+        self.log("accuracy", self.accuracy)
+
+
 def _tests_around_fit(stage: int) -> list[float]:
     """Return the losses of tests of one module: after training, again, after more of it, and by another Trainer."""
-    module = Classifier()
+    module = _Measured()
     run = trainer(HPUDeepSpeedStrategy(stage=stage))
     data = loader(run.global_rank, 2, BATCHES)
     run.fit(module, data, data)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torchmetrics
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from hpu_core import SingleHPUStrategy
@@ -30,6 +31,11 @@ class Classifier(ImageClassifier):
 
     is_sharded = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        # The end of each run moves it to the host.
+        self.accuracy = torchmetrics.Accuracy(task="multiclass", num_classes=10)
+
     def configure_model(self) -> None:
         """Shard the network, once."""
         if isinstance(self.trainer.strategy, HPUModelParallelStrategy) and not self.is_sharded:
@@ -38,8 +44,10 @@ class Classifier(ImageClassifier):
             fully_shard(self.net, mesh=mesh, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy())
 
     def test_step(self, batch: Any, index: int) -> None:
-        """Log the loss."""
+        """Log the loss, and the accuracy."""
         self.log("loss", self.training_step(batch, index), sync_dist=True)
+        self.accuracy(self.net(batch[0]), batch[1])
+        self.log("accuracy", self.accuracy)
 
 
 def _trainer(strategy: Any, **options: Any) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from hpu_core._lightning import MisconfigurationException
@@ -70,3 +71,15 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
                 f"{type(callback).__name__} needs whole parameters, and this strategy shards them over the cards: use "
                 "`strategy='hpu_ddp'`, or DeepSpeed in stage 1 or 2, or leave the callback out"
             )
+
+
+def move_rest(module: nn.Module, device: torch.device) -> None:
+    """Move what a strategy does not shard to the device: buffers, and metrics, whose states are none.
+
+    Lightning moves neither of a module that is sharded already, and the end of a training has moved them to the host.
+    """
+    for part in module.modules():
+        if next(part.parameters(), None) is None:
+            part.to(device)
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, buffer.to(device))

@@ -74,6 +74,8 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
             sharded_modules.check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
         with self.process_groups.step("setup"):
             super().setup(trainer)
+        if self.shards_parameters:
+            sharded_modules.move_rest(trainer.lightning_module, self.root_device)
         if self.process_groups.control_store is not None and trainer.training:
             self._signals = SignalCoordinator(trainer, self.process_groups)
 

@@ -160,6 +160,13 @@ def move_placeholders(module: torch.nn.Module) -> None:
             parameter.data = parameter.data.to("hpu")
 
 
+def remove_hooks(engine: Any) -> None:
+    """Remove the hooks of stage 3 from a module, because those of the next engine renumber what these have recorded."""
+    optimizer = getattr(engine, "optimizer", None)
+    offload = getattr(optimizer, "parameter_offload", optimizer)
+    getattr(offload, "_remove_module_hooks", lambda: None)()
+
+
 def version() -> str:
     """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0", without importing it.
 

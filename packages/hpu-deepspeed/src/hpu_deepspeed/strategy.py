@@ -284,6 +284,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         # In stage 3, weights may still be gathered on the device. Lightning moves them to the host without telling
         # DeepSpeed, so without this call the module cannot be tested after `fit`. Only an engine has the method.
         getattr(self.model, "empty_partition_cache", lambda: None)()
+        _deepspeed.remove_hooks(self.model)
         super().teardown()
         if self.zero_stage_3 and self.lightning_module is not None:
             _deepspeed.move_placeholders(self.lightning_module)
