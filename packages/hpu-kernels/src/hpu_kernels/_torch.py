@@ -35,8 +35,3 @@ def autocast_dtype() -> torch.dtype | None:
     getter: Any = getattr(torch, "get_autocast_dtype", None)
     dtype: torch.dtype | None = None if getter is None else getter("hpu")
     return dtype
-
-
-def original(module: Any) -> Any:
-    """Return the module that torch.compile has wrapped, or the module itself."""
-    return getattr(module, "_orig_mod", module)

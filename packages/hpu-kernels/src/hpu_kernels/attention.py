@@ -35,16 +35,15 @@ class Call(NamedTuple):
 
 def why_left(call: Call) -> str | None:
     """Return why a call is torch's, None if FusedSDPA computes the same."""
-    return _why_tensors_are_left(call) or _why_shapes_are_left(call) or _why_mask_is_left(call)
+    reason = _why_tensors_are_left(*call[:3]) or _why_shapes_are_left(call)
+    return reason or (None if call.attn_mask is None else _why_mask_is_left(call, call.attn_mask))
 
 
-def _why_tensors_are_left(call: Call) -> str | None:
-    tensors = (call.query, call.key, call.value)
+def _why_tensors_are_left(*tensors: torch.Tensor) -> str | None:
     if _torch.is_transformed():
         return "torch.func transforms the call"
-    for tensor in tensors if call.attn_mask is None else (*tensors, call.attn_mask):
-        if type(tensor) not in {torch.Tensor, nn.Parameter}:
-            return "a tensor is of another class, such as a DTensor"
+    if any(type(each) not in {torch.Tensor, nn.Parameter} for each in tensors):
+        return "a tensor is of another class, such as a DTensor"
     dtypes = {computed_dtype(each.dtype) for each in tensors}
     if len(dtypes) > 1 or not dtypes <= set(_DTYPES):
         return "the dtype is not float32, bfloat16 or float16, or not one"
@@ -52,15 +51,15 @@ def _why_tensors_are_left(call: Call) -> str | None:
 
 
 def _why_shapes_are_left(call: Call) -> str | None:
-    query, key, value = call.query, call.key, call.value
-    if query.dim() not in {_DIMS - 1, _DIMS} or not query.dim() == key.dim() == value.dim():
-        return "the tensors have other dimensions than (batch, heads, length, head size)"
-    if query.shape[0] != key.shape[0] or key.shape[:-1] != value.shape[:-1] or 0 in {*query.shape, *key.shape}:
-        return "tensors are broadcast, or empty"
-    if query.shape[-1] != value.shape[-1]:
-        return "values have another head size than queries"
+    query, key, value = call[:3]
+    if not query.dim() == key.dim() == value.dim() in {_DIMS - 1, _DIMS} or 0 in {*query.shape, *key.shape}:
+        return "the tensors are empty, or not of (batch, heads, length, head size)"
+    if query.shape[0] != key.shape[0] or key.shape[:-1] != value.shape[:-1]:
+        return "tensors are broadcast"
     if _is_grouped(call) and (not call.enable_gqa or query.shape[1] % key.shape[1]):
         return "heads are broadcast without `enable_gqa`"
+    if query.shape[-1] != value.shape[-1]:
+        return "values have another head size than queries"
     if call.is_causal and (call.attn_mask is not None or query.shape[-2] != key.shape[-2]):
         return "causal, with a mask or with queries and keys of different lengths"
     return None
@@ -70,19 +69,15 @@ def _is_grouped(call: Call) -> bool:
     return call.query.dim() == _DIMS and call.query.shape[1] != call.key.shape[1]
 
 
-def _why_mask_is_left(call: Call) -> str | None:
-    mask = call.attn_mask
-    if mask is None:
-        return None
+def _why_mask_is_left(call: Call, mask: torch.Tensor) -> str | None:
     if mask.requires_grad and torch.is_grad_enabled():
         # `hpu::sdpa_recomp_bwd` returns the gradients of query, key and value only.
         return "the mask needs a gradient"
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        return "the mask is neither bool nor of floats"
     sizes = (*call.query.shape[:-1], call.key.shape[-2])
     shape = (*(1,) * (len(sizes) - mask.dim()), *mask.shape)
-    if len(shape) != len(sizes) or any(size not in {1, whole} for size, whole in zip(shape, sizes, strict=True)):
-        return "the mask has another shape than the scores"
+    fits = len(shape) == len(sizes) and all(size in {1, whole} for size, whole in zip(shape, sizes, strict=True))
+    if not fits or not (mask.dtype == torch.bool or mask.is_floating_point()) or type(mask) is not torch.Tensor:
+        return "the mask is not of bools or floats in the shape of the scores"
     if _is_grouped(call) and shape[1] != 1:
         return "the mask differs by head, and several heads share a key"
     return None
@@ -91,7 +86,7 @@ def _why_mask_is_left(call: Call) -> str | None:
 def attend(call: Call) -> torch.Tensor:
     """Return the attention of a call that is not left, computed by FusedSDPA."""
     # hpu-doctor verify: fused-attention-agrees
-    query, key, value = (each.to(computed_dtype(each.dtype)) for each in (call.query, call.key, call.value))
+    query, key, value = (each.to(computed_dtype(each.dtype)) for each in call[:3])
     is_without_heads = query.dim() < _DIMS
     if is_without_heads:
         query, key, value = (each.unsqueeze(0) for each in (query, key, value))

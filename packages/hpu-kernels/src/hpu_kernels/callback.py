@@ -76,7 +76,7 @@ class HPUKernels(Callback):
         if os.environ.get("HPU_KERNELS") == "0":
             return
         modules, optimizers = list(model.modules()), list(optimizers)
-        self._stack.callback(replacement.register(modules))
+        self._stack.callback(replacement.register())
         for name in self._kernels:
             for undo in _KERNELS[name](modules, optimizers):
                 self._stack.callback(undo)

@@ -34,7 +34,7 @@ def _replacement(plain: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     ) -> torch.Tensor:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         gradients = [each.grad for each in parameters if each.grad is not None]
-        if replacement.is_on_card(*gradients) and parameters and replacement.owns(parameters[0]):
+        if replacement.is_on_card(*gradients):
             reason = _why_left(gradients, max_norm, norm_type)
             if replacement.take(NAME, "FusedClipNorm", reason):
                 kernel: Any = replacement.bridge_module("hpex.normalization").FusedClipNorm(parameters, max_norm)

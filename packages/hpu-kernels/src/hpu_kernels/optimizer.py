@@ -102,8 +102,7 @@ class _Steps:
                 if parameter.grad is None or parameter.device.type != "hpu" or parameter.grad.is_sparse:
                     continue
                 state = self._make_state(optimizer, group, parameter)
-                if replacement.is_on_card(*(state[name] for name in self._tensors if name in state)):
-                    batches.setdefault((index, _count(state), parameter.dtype), []).append((parameter, state))
+                batches.setdefault((index, _count(state), parameter.dtype), []).append((parameter, state))
         for (index, steps, _), pairs in batches.items():
             self._step_batch(index, optimizer.param_groups[index], steps, pairs)
 

@@ -1,13 +1,10 @@
 """Functions of torch and of models, in whose place others are that use a kernel."""
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
-from weakref import WeakSet
 
 import torch
-from torch import nn
 
 from hpu_core import bridge
 from hpu_kernels import _torch
@@ -19,19 +16,25 @@ calls: Final[Counter[tuple[str, str]]] = Counter()
 
 # How often each replacement was asked for.
 _uses: Final[Counter[Any]] = Counter()
-# The modules of each application.
-_applied: Final[list[WeakSet[nn.Module]]] = []
+_applications: Final[set[object]] = set()
 _bridge: Final[dict[str, Any]] = {}
 
 
-def register(modules: Iterable[nn.Module]) -> Undo:
-    """Have replacements use the kernels in the code of modules, until the result is called."""
-    registered = WeakSet(modules)
-    _applied.append(registered)
+def bridge_module(name: str) -> Any:
+    """Return a module of the bridge."""
+    if name not in _bridge:
+        _bridge[name] = bridge.optional_module(name)
+    return _bridge[name]
+
+
+def register() -> Undo:
+    """Have replacements use the kernels until the result is called, and the results of other registrations."""
+    application = object()
+    _applications.add(application)
 
     def undo() -> None:
-        _applied[:] = [each for each in _applied if each is not registered]
-        if not _applied:
+        _applications.discard(application)
+        if not _applications:
             calls.clear()
 
     return undo
@@ -41,7 +44,7 @@ def register(modules: Iterable[nn.Module]) -> Undo:
 def take(kind: str, kernel: str, reason: str | None) -> bool:
     """Count a call; return whether the kernel computes it, which is so without a reason against it."""
     # What another library has wrapped is called after the end.
-    if not _applied or _is_of_another_model():
+    if not _applications:
         return False
     note(kind, kernel, reason)
     return reason is None
@@ -50,29 +53,6 @@ def take(kind: str, kernel: str, reason: str | None) -> bool:
 def note(kind: str, kernel: str, reason: str | None) -> None:
     """Count a call."""
     calls[kind, f"left to torch, {reason}" if reason else kernel] += 1
-
-
-def _is_of_another_model() -> bool:
-    """Return whether the innermost module whose code is running is one to which nothing was applied.
-
-    The stack tells it where hooks do not: in a method that is called by its name, in what a checkpoint recomputes in a
-    thread of the backward pass, and while the compiler traces. A function outside of all modules may be such a
-    recomputation, which has to use what the forward pass has used.
-    """
-    frame: Any = sys._getframe(2)  # noqa: SLF001 - inspect reads the sources of all frames
-    while frame is not None:
-        code = frame.f_code
-        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if isinstance(owner, nn.Module):
-            return not any(owner in each or _torch.original(owner) in each for each in _applied)
-        frame = frame.f_back
-    return False
-
-
-def owns(parameter: object) -> bool:
-    """Return whether a parameter is that of a module to which kernels were applied."""
-    every = (each for modules in _applied for module in modules for each in module.parameters(recurse=False))
-    return any(each is parameter for each in every)
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> Undo:
@@ -114,13 +94,6 @@ def is_same(plain: Callable[[], Any], fused: Callable[[], Any]) -> bool:
         isinstance(each, torch.Tensor) and each.shape == other.shape and torch.allclose(each, other, atol=1e-5)
         for each, other in zip(*pairs, strict=True)
     )
-
-
-def bridge_module(name: str) -> Any:
-    """Return a module of the bridge."""
-    if name not in _bridge:
-        _bridge[name] = bridge.optional_module(name)
-    return _bridge[name]
 
 
 def is_on_card(*tensors: object) -> bool:
