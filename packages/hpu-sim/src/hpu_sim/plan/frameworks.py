@@ -155,7 +155,7 @@ def _describe_strategy(strategy: Any, precision: Any, recorder: PlanRecorder) ->
     recording = recorder.recording
     recording.strategy = getattr(strategy, "strategy_name", type(strategy).__name__)
     recording.precision = str(precision)
-    if zero.is_zero(type(strategy).__name__.lower()):
+    if "deepspeed" in type(strategy).__name__.lower():
         recording.strategy = zero.name_of(strategy.config)
         zero.keep_in_memory(strategy.config)
         strategy.remote_device = strategy.remote_device and "cpu"  # That of ZeRO-3's parameters may be a file.

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from hpu_sim.prediction.hardware import Hardware
     from hpu_sim.prediction.recording import Collective
 
-# Passes over the data. A reduction to all ranks is a scatter and a gather. A broadcast from one rank first scatters its
-# parts, which the others then exchange, and a reduction to one rank is the reverse.
-_TWO_PASSES: Final = ("allreduce", "broadcast", "reduce")
+# Those that pass over the data twice. A reduction to all ranks is a scatter and a gather. A broadcast from one rank
+# first scatters its parts, which the others then exchange, and a reduction to one rank is the reverse.
+_TWO_PASSES: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
 # One rank sends the whole tensor to one other.
 _POINT_TO_POINT: Final = frozenset({"send", "recv"})
-
-
-@functools.cache
-def passes_of(name: str) -> int:
-    """Return how often a collective passes over its data.
-
-    >>> passes_of("all_reduce"), passes_of("hccl:allgather_base"), passes_of("all-reduce-16-mib")
-    (2, 1, 2)
-    """
-    plain = re.sub(r"^hccl:|[^a-z:]", "", name.lower())
-    return 2 if plain.startswith(_TWO_PASSES) and not plain.startswith("reducescatter") else 1
 
 
 def collective_seconds(collective: Collective, devices: int, hardware: Hardware) -> float:
@@ -43,7 +30,7 @@ def collective_seconds(collective: Collective, devices: int, hardware: Hardware)
     if collective.name in _POINT_TO_POINT:
         return hardware.collective_seconds + size / (hardware.outside_rate if boxes > 1 else hardware.peer_rate)
     inside = ranks // boxes
-    passes = passes_of(collective.name)
+    passes = 2 if collective.name in _TWO_PASSES else 1
     seconds = hardware.collective_seconds
     if inside > 1:
         # (inside - 1) / inside of the data over (inside - 1) links.

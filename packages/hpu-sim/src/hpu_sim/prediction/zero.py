@@ -10,11 +10,6 @@ OFFLOADED: Final = "The optimizer runs on the host: the time of that, and of the
 _SECTIONS: Final = ("offload_optimizer", "offload_param")
 
 
-def is_zero(strategy: str) -> bool:
-    """Return whether a strategy is one of DeepSpeed."""
-    return "deepspeed" in strategy
-
-
 def name_of(config: dict[str, Any]) -> str:
     """Return the strategy of a configuration of DeepSpeed.
 
