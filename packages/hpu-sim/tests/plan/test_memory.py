@@ -117,7 +117,7 @@ def test_a_graph_has_no_memory_for_a_chain_of_element_wise_operators(keeps: bool
 
     from habana_frameworks.torch import core
 
-    recording = record_call(program, Options(steps=2))
+    recording = record_call(program, Options())
 
     assert memory_plan(recording).peak_bytes == copies * 4 << 20
 
@@ -130,7 +130,7 @@ def test_in_eager_mode_each_result_takes_memory() -> None:
             with plan.step():
                 values.exp().neg().abs()
 
-    assert memory_plan(record_call(program, Options(steps=2))).peak_bytes == 3 * 4 << 20
+    assert memory_plan(record_call(program, Options())).peak_bytes == 3 * 4 << 20
 
 
 @pytest.mark.usefixtures("eager")

@@ -17,7 +17,6 @@ class Options:
         batch_size: Batch size per rank that replaces the program's; None for its own.
         checkpoint: Number of repeated blocks whose activations are recomputed in the backward pass.
         compiled: Whether to plan the program as compiled by hpu_backend.
-        steps: Steps to record; 0 for all of which the plan of a program needs to know.
     """
 
     devices: int = 1
@@ -27,7 +26,6 @@ class Options:
     batch_size: int | None = None
     checkpoint: int = 0
     compiled: bool = False
-    steps: int = 0
 
     @property
     def world_size(self) -> int:

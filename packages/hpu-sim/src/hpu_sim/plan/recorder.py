@@ -132,7 +132,7 @@ class PlanRecorder(Recorder):
     @property
     def _num_steps(self) -> int:
         """Number of steps to record."""
-        return self.options.steps or (STEPS_OF_DDP if self.has_ddp else STEPS)
+        return STEPS_OF_DDP if self.has_ddp else STEPS
 
     def on_step(self) -> None:
         """Take the end of a step of a program that does not mark them.
