@@ -55,7 +55,6 @@ def test_a_process_that_dies_has_its_exit_code_and_last_words(tmp_path: Path) ->
 
 
 def test_a_program_that_exits_says_why(tmp_path: Path) -> None:
-    worker = _worker(tmp_path, "import argparse\nargparse.ArgumentParser().add_argument('--x', required=True)\n")
     parser = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
     worker = _worker(tmp_path, parser)
 
