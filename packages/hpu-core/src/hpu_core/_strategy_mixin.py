@@ -15,9 +15,8 @@ from hpu_core.accelerator import HPUAccelerator
 from hpu_core.arguments import constructor_arguments
 from hpu_core.checkpoints.plugin import HPUCheckpointIO
 from hpu_core.checkpoints.saves import AsyncSaves, Ranks, SharedSave, locate
-from hpu_core.distributed.environment import validate_environment
-from hpu_core.distributed.launcher import LAUNCHED
-from hpu_core.distributed.process_group import ALONE, ProcessGroupManager
+from hpu_core.distributed.process_group import NO_GROUP, ProcessGroupManager
+from hpu_core.distributed.processes import LAUNCHED
 from hpu_core.distributed.progress import BARRIER
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class HPUStrategyMixin(_Strategy):
     """
 
     strategy_name: str
-    process_groups: ProcessGroupManager = ALONE
+    process_groups: ProcessGroupManager = NO_GROUP
     wrapper_arguments = ""
     kept_attributes: tuple[str, ...] = ()
     bridge_variables: Mapping[str, str] = {}
@@ -171,7 +170,7 @@ class HPUStrategyMixin(_Strategy):
         self.join_ranks()
         self.prepare_device()
         self.setup_hccl_env()
-        if self.process_groups is not ALONE:
+        if self.process_groups is not NO_GROUP:
             self.process_groups.init_process_group(self.cluster_environment)
         with self._setting_up():
             self._set_up_by_lightning()
@@ -193,7 +192,7 @@ class HPUStrategyMixin(_Strategy):
 
     def join_ranks(self) -> None:
         """Set the rank of this process and wait for the other ranks; a strategy for one device has none."""
-        if self.process_groups is not ALONE:
+        if self.process_groups is not NO_GROUP:
             self._set_rank()
             self.process_groups.rendezvous(self.cluster_environment)
 
@@ -207,7 +206,7 @@ class HPUStrategyMixin(_Strategy):
         """
         hccl.set_environment(self.bridge_variables)
         bridge.load()
-        if self.process_groups is ALONE:
+        if self.process_groups is NO_GROUP:
             hccl.select_device(modules=self.module_ids)
         else:
             seconds = _SYNAPSE_FACTOR * self.process_groups.timeout.total_seconds()
@@ -220,7 +219,7 @@ class HPUStrategyMixin(_Strategy):
 
     def setup_hccl_env(self) -> None:
         """Set this process's rank and module for the bridge, before its device is opened; subclasses may extend it."""
-        if self.process_groups is not ALONE:
+        if self.process_groups is not NO_GROUP:
             hccl.initialize_hccl(self.world_size, self.global_rank, self.local_rank)
 
     def tensor_init_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -362,7 +361,7 @@ class HPUStrategyMixin(_Strategy):
     def teardown(self) -> None:
         """Move everything off the device, which stays with the process until it exits, and leave the other ranks."""
         with ExitStack() as stack:
-            if self.process_groups is not ALONE:
+            if self.process_groups is not NO_GROUP:
                 stack.callback(hccl.restore_environment)
                 stack.callback(self.process_groups.close)
             stack.callback(super().teardown)
@@ -372,10 +371,9 @@ class HPUStrategyMixin(_Strategy):
                 self.finish_save()
 
     def _configure_launcher(self) -> None:
-        if self.process_groups is ALONE:
+        if self.process_groups is NO_GROUP:
             super()._configure_launcher()
             return
-        self._validate_environment()
         try:
             discovery.check_devices(self.num_processes)
         except ValueError as error:
@@ -389,9 +387,6 @@ class HPUStrategyMixin(_Strategy):
             self._launcher = self._script_launcher(self.cluster_environment, self.num_processes, self.num_nodes)
             self._launcher.launched = LAUNCHED if self.process_groups.failure_detection else None
         self._launcher.run = self.process_groups.run
-
-    def _validate_environment(self) -> None:
-        validate_environment(self.cluster_environment, self.num_processes, self.num_nodes)
 
     @classmethod
     def register_strategies(cls, strategy_registry: "_StrategyRegistry") -> None:

@@ -14,7 +14,7 @@ from hpu_core._step_errors import explain_errors
 from hpu_core._strategy_mixin import HPUStrategyMixin, validate_device
 from hpu_core.arguments import supported_arguments
 from hpu_core.distributed.launcher import FabricHPUSubprocessScriptLauncher
-from hpu_core.distributed.signals import SignalAgreement
+from hpu_core.distributed.signals import SharedSignals
 
 if TYPE_CHECKING:
     from lightning.fabric.accelerators.accelerator import Accelerator
@@ -33,7 +33,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
     all_reduce = HPUStrategyMixin.reduce_over_ranks  # Lightning's name for it here.
 
     _script_launcher = FabricHPUSubprocessScriptLauncher
-    _agreement: SignalAgreement | None = None
+    _shared: SharedSignals | None = None
     _is_stopped = False
 
     def _set_world_ranks(self) -> None:
@@ -82,10 +82,10 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
         From the first call on, SIGTERM does not end the process.
         """
-        if self._agreement is None:
-            self._agreement = agreement = SignalAgreement(self.process_groups)
+        if self._shared is None:
+            self._shared = agreement = SharedSignals(self.process_groups)
             signal.signal(signal.SIGTERM, lambda signum, _: agreement.received.add(signum))
-        self._is_stopped |= signal.SIGTERM in self._agreement.before_batch()
+        self._is_stopped |= signal.SIGTERM in self._shared.before_batch()
         return self._is_stopped
 
     def save_checkpoint(

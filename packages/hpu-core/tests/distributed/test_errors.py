@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hpu_core.distributed import errors
-from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit
+from hpu_core.distributed.errors import RankFailedError, describe_error
 
 
 def _printed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
@@ -19,7 +19,6 @@ def _printed(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
 def hook(monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the hook for one test."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    monkeypatch.delenv("HPU_SHORT_ERRORS", raising=False)
     errors.install_hook()
 
 
@@ -35,22 +34,11 @@ def test_other_errors_have_a_traceback(capsys: pytest.CaptureFixture[str]) -> No
     assert "Traceback (most recent call last)" in _printed(ValueError("two"), capsys)
 
 
-def test_short_errors_are_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HPU_SHORT_ERRORS", "1")
-
-    assert _printed(ValueError("two"), capsys) == "ValueError: two\n"
-
-
 def test_hook_of_the_program_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", print)
     errors.install_hook()
 
     assert sys.excepthook is print
-
-
-@pytest.mark.parametrize(("code", "text"), [(-9, "killed by signal 9"), (1, "exit code 1")])
-def test_exit_codes_are_described(code: int, text: str) -> None:
-    assert describe_exit(code) == text
 
 
 def test_a_long_error_text_is_cut() -> None:

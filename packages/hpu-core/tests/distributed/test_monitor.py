@@ -15,29 +15,28 @@ from unittest import mock
 
 import pytest
 
-from hpu_core import bridge
-from hpu_core.distributed import _torch_2_0, rendezvous
-from hpu_core.distributed import monitor as module
+from hpu_core.distributed import processes, rendezvous
 from hpu_core.distributed.errors import RankFailedError
+from hpu_core.distributed.failures import Failure, Report
 from hpu_core.distributed.monitor import Monitor
 from hpu_core.distributed.progress import END_OF_PROGRAM, Progress
-from hpu_core.distributed.verdict import Report, Verdict
 from hpu_testing import free_port
 
 from .jobs import launched_process, make_job, serve
 
 LAUNCHED: dict[int, Any] = {}
-KILLED = Verdict("rank 1 (pid 101 on node) exited: killed by signal 9", 1)
+KILLED = Failure("rank 1 (pid 101 on node) exited: killed by signal 9", 1)
 
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
-    """Return a function that starts the monitor of a rank, which beats only when the test asks for it."""
+    """Return a function that starts the monitor of a rank, which reports only when the test asks for it."""
     monkeypatch.delattr(sys, "last_value", raising=False)
     monkeypatch.setattr(faulthandler, "dump_traceback_later", mock.Mock())
     monkeypatch.setattr(faulthandler, "dump_traceback", mock.Mock())
     monkeypatch.setattr(os, "_exit", mock.Mock(side_effect=SystemExit))
-    monkeypatch.setattr(module, "LAUNCHED", LAUNCHED)
+    monkeypatch.setattr(processes, "LAUNCHED", LAUNCHED)
+    monkeypatch.setattr(processes, "launcher_pid", lambda: None)
     LAUNCHED.clear()
     monkeypatch.setattr(Monitor, "_watch", lambda _: None)
     monitors = []
@@ -47,7 +46,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Monitor]]:
     def start(rank: int = 0, seconds: float = 60) -> Monitor:
         job = make_job(rank, seconds=seconds, port=port, root=servers[0])
         for other in range(2):
-            _send(job, other, beat=1)
+            _send(job, other, count=1)
         monitors.append(Monitor(job, Progress()))
         return monitors[-1]
 
@@ -61,7 +60,7 @@ def _send(job: Any, rank: int, **fields: Any) -> None:
     """Write the report of another rank."""
     report = Report(rank, f"rank {rank} (pid {100 + rank} on node)", **fields)
     store = job.store(1)
-    _torch_2_0.set_first(store, f"report/{rank}", "")
+    rendezvous.set_first(store, f"report/{rank}", "")
     store.set(f"report/{rank}", report.to_json())
 
 
@@ -72,10 +71,10 @@ def _read(monitor: Monitor, rank: int) -> Report:
 def test_a_rank_publishes_its_progress(start: Callable[..., Monitor]) -> None:
     monitor = start(1)
     monitor._host.scope, monitor._host.place = "backward", 1
-    monitor._beat()
+    monitor._update()
 
     report = _read(monitor, 1)
-    assert (report.beat, report.scope, report.place) == (2, "backward", 1)
+    assert (report.count, report.scope, report.place) == (2, "backward", 1)
     assert report.name.startswith(f"rank 1 (pid {os.getpid()} on ")
 
 
@@ -90,103 +89,103 @@ def test_what_a_system_refuses_is_not_needed(
     monitor = start()
     monkeypatch.setattr(owner, name, mock.Mock(side_effect=PermissionError("not permitted")), raising=False)
     LAUNCHED[1] = launched_process()
-    monitor._beat()
+    monitor._update()
 
     assert not monitor.is_off
-    assert _read(monitor, 0).beat == 2
+    assert _read(monitor, 0).count == 2
 
 
-def test_rank_0_writes_the_verdict_and_the_others_read_it(start: Callable[..., Monitor]) -> None:
+def test_rank_0_names_the_failure_and_the_others_read_it(start: Callable[..., Monitor]) -> None:
     monitors = [start(rank) for rank in range(2)]
-    _send(monitors[0].job, 1, beat=2, error="ValueError: no")
+    _send(monitors[0].job, 1, count=2, error="ValueError: no")
     for monitor in monitors:
-        monitor._beat()
+        monitor._update()
 
     for monitor in monitors:
-        assert monitor.verdict == Verdict("rank 1 (pid 101 on node) failed: ValueError: no", 1)
+        assert monitor.failure == Failure("rank 1 (pid 101 on node) failed: ValueError: no", 1)
 
 
 def test_another_rank_judges_while_rank_0_is_silent(start: Callable[..., Monitor], monkeypatch: Any) -> None:
     monitor = start(1, seconds=6)
-    _send(monitor.job, 0, beat=2, place=11, scope="training step")
-    monitor._beat()
+    _send(monitor.job, 0, count=2, place=11, scope="training step")
+    monitor._update()
     monkeypatch.setattr(monitor._host, "signs", lambda: monitor._signs)
     monkeypatch.setattr(monitor, "_end_if_due", mock.Mock())
     monitor._moved -= 50
     monitor._seen = [seen - 50 for seen in monitor._seen]
     for _ in range(2):
-        monitor._beat()
+        monitor._update()
 
-    assert monitor.verdict is not None
-    assert monitor.verdict.rank == 1
+    assert monitor.failure is not None
+    assert monitor.failure.rank == 1
 
 
 def test_a_rank_that_was_launched_here_is_named_by_its_exit(start: Callable[..., Monitor]) -> None:
     monitor = start()
     LAUNCHED[1] = launched_process(-9)
-    monitor._beat()
+    monitor._update()
 
-    assert monitor.verdict == KILLED
+    assert monitor.failure == KILLED
 
 
 def test_the_launcher_of_a_rank_is_named_by_its_exit(
     start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "launcher_pid", lambda: os.getppid() + 1)
+    monkeypatch.setattr(processes, "launcher_pid", lambda: os.getppid() + 1)
     monitor = start(1)
-    monitor._beat()
+    monitor._update()
 
     assert _read(monitor, 1).exits == {"0": "its process has ended"}
 
 
 @pytest.mark.parametrize(
-    ("is_refused", "seconds", "message"),
+    ("error", "seconds", "message"),
     [
-        (True, 0, "rank 0 (pid 100 on node) exited: its store closed"),
-        (False, 0, None),
-        (False, 50, "rank 0 (pid 100 on node) has not answered for 50 s"),
+        (ConnectionRefusedError, 0, "rank 0 (pid 100 on node) exited: its store closed"),
+        (TimeoutError, 0, None),
+        (TimeoutError, 50, "rank 0 (pid 100 on node) has not answered for 50 s"),
     ],
     ids=["closed", "lost a moment ago", "lost for the timeout"],
 )
-def test_a_lost_store_is_judged(
-    is_refused: bool, seconds: float, message: str | None, start: Callable[..., Monitor], monkeypatch: Any
+def test_a_lost_store_shows_the_end_of_rank_0(
+    error: type[OSError], seconds: float, message: str | None, start: Callable[..., Monitor], monkeypatch: Any
 ) -> None:
     monitor = start(1)
-    monkeypatch.setattr(rendezvous, "is_refused", lambda _: is_refused)
     monitor._host.scope = "backward"
-    monitor._beat()
-    monkeypatch.setattr(monitor, "_store", mock.Mock(set=mock.Mock(side_effect=RuntimeError("broken pipe"))))
+    monitor._update()
+    monkeypatch.setattr(rendezvous, "connect", mock.Mock(side_effect=error))
+    monkeypatch.setattr(monitor, "_store", None)
     monkeypatch.setattr(monitor, "_end_if_due", mock.Mock())
     monkeypatch.setattr(monitor, "_look", mock.Mock())
-    monitor._report.still = seconds
-    monitor._answered -= seconds
-    monitor._beat()
+    monitor._report.idle = seconds
+    monitor._read -= seconds
+    monitor._update()
 
-    assert (None if monitor.verdict is None else monitor.verdict.message) == message
+    assert (None if monitor.failure is None else monitor.failure.message) == message
 
 
 def test_a_job_that_was_stopped_or_suspended_goes_on(start: Callable[..., Monitor]) -> None:
     monitor = start()
-    _send(monitor.job, 1, beat=2, place=1, scope="backward")
-    monitor._beat()
+    _send(monitor.job, 1, count=2, place=1, scope="backward")
+    monitor._update()
     monitor._moved -= 500
-    monitor._beaten -= 500
+    monitor._updated -= 500
     monitor._seen = [seen - 500 for seen in monitor._seen]
-    monitor._beat()
+    monitor._update()
 
-    assert monitor.verdict is None
+    assert monitor.failure is None
 
 
 def test_a_doubt_is_one_warning(start: Callable[..., Monitor], caplog: pytest.LogCaptureFixture) -> None:
     monitor = start()
     monitor._host.scope, monitor._host.place = "backward", 1
     with mock.patch.object(monitor._host, "signs", return_value="still"):
-        for beat in (2, 3):
-            _send(monitor.job, 1, beat=beat, place=1, scope="backward", still=500.0)
+        for count in (2, 3):
+            _send(monitor.job, 1, count=count, place=1, scope="backward", idle=500.0)
             monitor._signs, monitor._moved = "still", time.monotonic() - 500
-            monitor._beat()
+            monitor._update()
 
-    assert monitor.verdict is None
+    assert monitor.failure is None
     assert len([record for record in caplog.records if "no rank has moved" in record.message]) == 1
 
 
@@ -201,7 +200,7 @@ def test_an_error_is_published_and_printed(start: Callable[..., Monitor], capsys
 def test_an_error_that_follows_from_a_peer_is_that_peers(start: Callable[..., Monitor]) -> None:
     """A collective may fail at once when a connection breaks, and the cause is known a moment later."""
     monitor = start()
-    threading.Timer(0.05, lambda: monitor._set_verdict(KILLED, 0.0)).start()
+    threading.Timer(0.05, lambda: monitor._set_failure(KILLED, 0.0)).start()
     with pytest.raises(RankFailedError, match="killed by signal 9") as raised:
         monitor.fail(RuntimeError("connection closed by peer"))
 
@@ -216,16 +215,16 @@ def test_an_error_that_follows_from_a_peer_is_that_peers(start: Callable[..., Mo
         (KILLED, 6.0, 4.0, False),
         (KILLED, 1.0, 59.0, False),
         (KILLED, 1.0, 61.0, True),
-        (Verdict("rank 0 has made no progress", 0), 40.0, 6.0, True),
+        (Failure("rank 0 has made no progress", 0), 40.0, 6.0, True),
     ],
     ids=["stands still", "may still raise", "works", "works for the timeout", "is named"],
 )
 def test_a_host_that_cannot_raise_is_ended(
-    found: Verdict, still: float, seconds: float, ends: bool, start: Callable[..., Monitor]
+    found: Failure, still: float, seconds: float, ends: bool, start: Callable[..., Monitor]
 ) -> None:
     monitor = start()
-    monitor._set_verdict(found, 1000.0)
-    monitor._report.still = still
+    monitor._set_failure(found, 1000.0)
+    monitor._report.idle = still
     if ends:
         with pytest.raises(SystemExit):
             monitor._end_if_due(found, 1000.0 + seconds)
@@ -242,9 +241,9 @@ def test_a_launched_rank_that_runs_no_python_is_killed(
     kill = mock.Mock()
     monkeypatch.setattr(os, "kill", kill)
     monitor = start()
-    monitor._beat()
+    monitor._update()
     LAUNCHED[1] = launched_process()
-    monitor._set_verdict(KILLED, 0.0)
+    monitor._set_failure(KILLED, 0.0)
     monitor._kill_frozen(KILLED, monitor._seen[1] + silent)
 
     assert kill.mock_calls == [mock.call(1, signal.SIGKILL)] * is_killed
@@ -254,51 +253,44 @@ def test_an_error_in_it_switches_it_off_and_no_more(
     start: Callable[..., Monitor], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monitor = start()
-    monkeypatch.setattr(monitor, "_read", mock.Mock(side_effect=ZeroDivisionError("no")))
+    monkeypatch.setattr(monitor, "_read_reports", mock.Mock(side_effect=ZeroDivisionError("no")))
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            monitor._beat()
+            monitor._update()
 
     assert [record.message for record in caplog.records] == [
         "failure detection is off on rank 0: ZeroDivisionError: no"
     ]
     assert _read(monitor, 0).state == "off"
-    assert monitor.verdict is None
+    assert monitor.failure is None
 
 
-def test_a_rank_leaves_at_the_end_of_its_program(start: Callable[..., Monitor]) -> None:
-    monitor = start(1)
-    monitor._at_exit()
-
-    report = _read(monitor, 1)
-    assert (report.state, report.error) == ("left", None)
-
-
-def test_a_rank_leaves_once_its_device_has_finished(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+def test_a_rank_exits_once_the_others_have_left(start: Callable[..., Monitor], monkeypatch: Any) -> None:
     """The bridge's exit would meet a barrier of another rank, which then goes on."""
-    monitor, seen = start(1), []
+    monitor, states = start(1), ["training", "left"]
 
-    def synchronize(check: Callable[[], None]) -> None:
-        monitor._beat()
-        seen.append(_read(monitor, 1))
+    def sleep(_: float) -> None:
+        assert (_read(monitor, 1).state, _read(monitor, 1).wait) == ("left", END_OF_PROGRAM)
+        _send(monitor.job, 0, count=4 - len(states), state=states.pop(0))
 
-    monkeypatch.setattr(bridge, "is_open", lambda: True)
-    monkeypatch.setattr(bridge, "synchronize", synchronize)
+    monkeypatch.setattr(time, "sleep", sleep)
+    _send(monitor.job, 0, count=2)
     monitor._at_exit()
 
-    assert [(report.state, report.wait) for report in seen] == [("training", END_OF_PROGRAM)]
-    assert _read(monitor, 1).state == "left"
+    assert states == []
 
 
-def test_an_error_of_the_device_after_the_program_is_published(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+def test_a_failure_ends_a_rank_that_waits_for_the_others_at_its_exit(
+    start: Callable[..., Monitor], monkeypatch: Any
+) -> None:
+    """The other one has waited in vain, has raised it, and is gone."""
     monitor = start(1)
-    monkeypatch.setattr(bridge, "is_open", lambda: True)
-    monkeypatch.setattr(bridge, "synchronize", mock.Mock(side_effect=RuntimeError("graph launch failed")))
-    monkeypatch.setattr(monitor, "is_off", True)  # It waits for no verdict.
-    monkeypatch.setattr(monitor, "_beat", mock.Mock())
-    monitor._at_exit()
-
-    assert monitor._report.error == "RuntimeError: graph launch failed"
+    monkeypatch.setattr(time, "sleep", lambda _: _send(monitor.job, 0, count=3, state="ended"))
+    monkeypatch.setattr(monitor, "_end_if_due", mock.Mock(side_effect=SystemExit))
+    monitor._set_failure(Failure("rank 1 left the job", 1), 0.0)
+    monitor._is_closed = False
+    with pytest.raises(SystemExit):
+        monitor._wait_for_others()
 
 
 def test_an_error_that_ends_a_program_of_fabric_is_published(
@@ -314,7 +306,7 @@ def test_an_error_that_ends_a_program_of_fabric_is_published(
 def test_an_exit_after_a_failure_is_limited(start: Callable[..., Monitor]) -> None:
     """At exit the bridge destroys its process groups, which waits for dead peers."""
     monitor = start(1)
-    monitor._set_verdict(KILLED, 0.0)
+    monitor._set_failure(KILLED, 0.0)
     monitor._at_exit()
 
     faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A mock.
@@ -326,9 +318,9 @@ def test_a_launched_rank_that_has_not_ended_is_killed_at_exit(
 ) -> None:
     """At exit the bridge of one that has waits for this rank."""
     monitor = start(seconds=1.2)
-    monitor._set_verdict(KILLED, 0.0)
+    monitor._set_failure(KILLED, 0.0)
     LAUNCHED[1] = launched_process()
-    _send(monitor.job, 1, beat=2, state=state)
+    _send(monitor.job, 1, count=2, state=state)
     monitor._at_exit()
 
     assert LAUNCHED[1].kill.called is is_killed
@@ -340,14 +332,14 @@ def test_a_rank_exits_after_the_program_that_launched_it(
     """That program may handle the error and go on; the timer would end the wait of the bridge for it."""
     monitor = start(1)
     monitor._report.error = "KeyError: 'a missing column'"
-    _send(monitor.job, 0, beat=2, state="left")
+    _send(monitor.job, 0, count=2, state="left")
     monitor.close()
     states = ["left", "ended"]
 
     def sleep(_: float) -> None:
-        _send(monitor.job, 0, beat=5 - len(states), state=states.pop(0))
+        _send(monitor.job, 0, count=5 - len(states), state=states.pop(0))
 
-    monkeypatch.setattr(module, "launcher_pid", os.getppid)
+    monkeypatch.setattr(processes, "launcher_pid", os.getppid)
     monkeypatch.setattr(time, "sleep", sleep)
     monitor._at_exit()
 
@@ -356,11 +348,11 @@ def test_a_rank_exits_after_the_program_that_launched_it(
 
 
 def test_a_rank_that_has_failed_remembers_it_until_its_exit(start: Callable[..., Monitor]) -> None:
-    """It may leave before it has read the verdict."""
+    """It may leave before it has read the failure."""
     monitor = start(1)
     monitor._report.error = "KeyError: 'a missing column'"
     with mock.patch.object(Monitor, "forget") as forget:
         monitor.close()
 
-    assert monitor.verdict is None
+    assert monitor.failure is None
     forget.assert_not_called()

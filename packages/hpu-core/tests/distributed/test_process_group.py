@@ -12,13 +12,12 @@ import torch.distributed as dist
 
 from hpu_core import initialize_hccl
 from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
-from hpu_core.distributed import process_group
+from hpu_core.distributed import process_group, processes
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed.failures import Failure
 from hpu_core.distributed.monitor import Monitor
-from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager, _check_processes
-from hpu_core.distributed.verdict import Verdict
-from hpu_core.launcher_env import LAUNCHER_PID
+from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager
+from hpu_core.distributed.processes import LAUNCHED
 from hpu_testing import free_port
 from hpu_testing.process_groups import leave_process_group
 
@@ -28,7 +27,7 @@ from .jobs import launched_process, make_job, serve
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
     """The ranks that this process has launched, none at first; and no launcher."""
-    monkeypatch.setattr(process_group, "launcher_pid", lambda: None)
+    monkeypatch.setattr(processes, "launcher_pid", lambda: None)
     LAUNCHED.clear()
     yield LAUNCHED
     LAUNCHED.clear()
@@ -91,12 +90,6 @@ def test_the_timeout_is_torchs_unless_given(timeout: timedelta | None, expected:
     assert ProcessGroupManager(None, timeout).timeout == expected
 
 
-@pytest.mark.parametrize("seconds", [0, -1])
-def test_a_timeout_must_be_positive(seconds: int) -> None:
-    with pytest.raises(ValueError, match=f"`timeout` must be more than 0 seconds, got {seconds} s"):
-        ProcessGroupManager(None, timedelta(seconds=seconds))
-
-
 def test_a_number_is_not_a_timeout() -> None:
     """It could mean seconds or minutes."""
     number: Any = 30
@@ -118,19 +111,6 @@ def test_failure_detection_can_be_switched_off(
 def test_a_strategy_without_cluster_environment_is_refused() -> None:
     with pytest.raises(RuntimeError, match="no cluster environment: pass it to a Trainer or to Fabric"):
         ProcessGroupManager(None, None).rendezvous(None)
-
-
-def test_a_rank_that_failed_enters_no_collective() -> None:
-    """Lightning's hooks save checkpoints after an error, while the other ranks wait in another collective."""
-    manager = ProcessGroupManager(None, None)
-    with pytest.raises(KeyError):
-        manager.run({}.__getitem__, "loss")
-
-    with (
-        pytest.raises(RuntimeError, match=r"all-gather needs all ranks, and this one has failed before: KeyError"),
-        manager.wait("all-gather"),
-    ):
-        pass
 
 
 def test_the_error_of_a_launched_function_is_published_before_it_passes_on() -> None:
@@ -203,6 +183,7 @@ def _enter_barrier(is_failed: bool) -> list[str]:
     [(True, ["barrier needs all ranks, and this one has failed before: KeyError: 'loss'"]), (False, [])],
 )
 def test_a_rank_that_handles_an_error_waits_unless_it_has_failed(is_failed: bool, found: list[str]) -> None:
+    """Lightning's hooks save checkpoints after an error, while the other ranks wait in another collective."""
     assert _enter_barrier(is_failed) == found
 
 
@@ -276,8 +257,8 @@ def test_a_wait_is_counted_and_has_a_name(manager: ProcessGroupManager) -> None:
     assert (host.waits, host.wait) == (1, None)
 
 
-def test_a_step_and_a_wait_raise_the_verdict(manager: ProcessGroupManager) -> None:
-    manager.monitor = mock.Mock(verdict=Verdict("rank 1 exited: killed by signal 9", 1))
+def test_a_step_and_a_wait_raise_the_failure(manager: ProcessGroupManager) -> None:
+    manager.monitor = mock.Mock(failure=Failure("rank 1 exited: killed by signal 9", 1))
     for context in (manager.step("backward"), manager.wait("barrier")):
         with pytest.raises(RankFailedError, match="killed by signal 9"), context:
             pass
@@ -312,7 +293,7 @@ def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
     launched: dict[int, Any],
 ) -> None:
     """Two busy cores took more than 30 s, and the launcher sees an exit."""
-    monkeypatch.setattr(process_group, "launcher_pid", lambda: launcher)
+    monkeypatch.setattr(processes, "launcher_pid", lambda: launcher)
     monkeypatch.setattr(process_group, "_job", None)
     manager, cluster = ProcessGroupManager(None, timedelta(seconds=20)), LightningEnvironment()
     cluster.set_world_size(2)
@@ -326,29 +307,6 @@ def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
     assert joined.call_args.args[1].total_seconds() == expected
     # They would wait for the same store until their own timeout.
     assert all(process.kill.called for process in launched.values())
-
-
-def test_a_launched_rank_that_exited_ends_the_wait(launched: dict[int, Any]) -> None:
-    launched[3] = launched_process(1)
-    with pytest.raises(RankFailedError, match=r"rank 3 exited before it joined: exit code 1\. See its own error"):
-        _check_processes()
-
-
-def test_a_launcher_that_exited_ends_the_wait(launched: dict[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_group, "launcher_pid", os.getppid)
-    _check_processes()
-    monkeypatch.setattr(process_group, "launcher_pid", lambda: os.getppid() + 1)
-    with pytest.raises(RankFailedError, match=r"launched this rank, exited"):
-        _check_processes()
-
-
-def test_the_launcher_of_a_rank_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LAUNCHER_PID, "4711")
-    launcher_pid.cache_clear()
-    try:
-        assert (launcher_pid(), launcher_pid(), LAUNCHER_PID in os.environ) == (4711, 4711, False)
-    finally:
-        launcher_pid.cache_clear()
 
 
 @pytest.mark.skipif(not hasattr(dist.Backend, "backend_capability"), reason="Requires: torch 2.1")

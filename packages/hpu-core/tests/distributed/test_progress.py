@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from hpu_core.distributed.progress import Progress, is_stopped
+from hpu_core.distributed.progress import Progress
 
 
 @pytest.fixture
@@ -80,8 +80,3 @@ def test_a_host_in_a_debugger_shows_signs_of_work(module: str, works: bool, monk
     first, second = names["interact"](progress.signs)  # type: ignore[operator] # A function.
 
     assert (first != second) is works
-
-
-def test_a_process_that_runs_or_is_gone_is_not_stopped() -> None:
-    assert not is_stopped(1 << 22)
-    assert not is_stopped(threading.main_thread().native_id or 0)

@@ -5,7 +5,6 @@ import os
 import resource
 import socket
 import struct
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from hpu_core.distributed import processes
 from hpu_core.distributed import rendezvous as module
-from hpu_core.distributed._torch_2_0 import IS_TORCH_2_0
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.rendezvous import Job, connect, is_refused, join, open_store
+from hpu_core.distributed.rendezvous import Job, TCPStore, connect, join, open_store, read, set_first
 from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
@@ -25,9 +24,8 @@ from .jobs import make_job, serve
 
 @pytest.fixture(autouse=True)
 def _no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No torchrun has started these tests, and rank 0 waits for no reader."""
+    """No torchrun has started these tests."""
     monkeypatch.delenv(AGENT_STORE, raising=False)
-    monkeypatch.setattr(module, "_READ_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -36,12 +34,12 @@ def port() -> int:
     return free_port()
 
 
-def _join(*jobs: Job, check: Callable[[], None] = lambda: None) -> list[Any]:
+def _join(*jobs: Job) -> list[Any]:
     """Return the result or the error of each rank."""
 
     def enter(job: Job) -> Any:
         try:
-            return join(job, job.timeout, check)
+            return join(job, job.timeout)
         except (RuntimeError, ValueError) as error:
             return error
 
@@ -87,7 +85,7 @@ def test_ranks_that_died_before_they_joined_are_not_counted(port: int, monkeypat
 
 def test_a_process_may_join_again_at_the_same_endpoint(port: int) -> None:
     first = _all(port, 2)
-    second = _join(*(make_job(rank, port=port, root=first[rank].root) for rank in range(2)))
+    second = _all(port, 2)
 
     assert second[0].attempt == second[1].attempt != first[0].attempt
 
@@ -115,18 +113,14 @@ def test_a_missing_rank_0_is_named(port: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_failed_check_ends_the_wait(rank: int, port: int) -> None:
-    """A rank whose launcher has exited, or that has launched one that exited, does not wait for the timeout."""
+def test_the_exit_of_a_process_around_a_rank_ends_its_wait(
+    rank: int, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = serve(port) if rank else None
-    left = iter(range(3))
+    monkeypatch.setattr(processes, "exits", lambda first: {first + 2: "exit code 1"})
+    (error,) = _join(make_job(rank, 3, port=port))
 
-    def check() -> None:
-        if next(left, None) is None:
-            raise RankFailedError("the launcher exited")
-
-    (error,) = _join(make_job(rank, 3, port=port), check=check)
-
-    assert str(error) == "the launcher exited"
+    assert str(error) == "rank 2 exited before it joined: exit code 1. See its own error"
     del server
 
 
@@ -141,12 +135,15 @@ def test_rank_0_reports_a_port_that_is_taken(port: int) -> None:
 
 
 def test_a_closed_port_refuses_a_connection(port: int) -> None:
-    job = make_job(1, port=port)
-    assert is_refused(job)
-    server = serve(port)
+    with pytest.raises(ConnectionRefusedError):
+        connect(make_job(1, port=port))
 
-    assert not is_refused(job)
-    del server
+
+def test_the_first_value_of_a_key_stays(port: int) -> None:
+    store = serve(port)
+
+    assert [set_first(store, "key", value) for value in "ab"] == ["a", "a"]
+    assert read(store, ["key", "key"]) == [b"a", b"a"]
 
 
 def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: int) -> None:
@@ -164,7 +161,7 @@ def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: i
                 opened.detach()
 
     limited = struct.pack("ll", module._ANSWER_SECONDS, 0)
-    assert limits.count(limited) == (2 if IS_TORCH_2_0 else 1) < len(limits)
+    assert limits.count(limited) == (1 if hasattr(TCPStore, "multi_get") else 2) < len(limits)
     del connections, server
 
 

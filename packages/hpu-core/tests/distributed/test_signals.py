@@ -11,7 +11,7 @@ from hpu_core._lightning import SIGTERMException
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
 from hpu_core.distributed.process_group import ProcessGroupManager
 from hpu_core.distributed.rendezvous import TCPStore
-from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SignalAgreement, SignalCoordinator
+from hpu_core.distributed.signals import NOTIFIER, REQUEUER, SYNCHRONIZER, SharedSignals, SignalCoordinator
 from hpu_testing import free_port
 
 from .jobs import serve
@@ -41,7 +41,7 @@ def agreements() -> Any:
     server = serve(port)
     stores = [TCPStore("127.0.0.1", port, 1, is_master=False, wait_for_workers=False) for _ in "01"]
     groups = [mock.MagicMock(control_store=store) for store in stores]
-    yield [SignalAgreement(each) for each in groups]
+    yield [SharedSignals(each) for each in groups]
     del server
 
 
@@ -96,7 +96,7 @@ def test_ranks_ask_about_once_a_second(agreements: Any) -> None:
 
 def test_a_store_that_fails_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     store = mock.Mock(**dict.fromkeys(["add.side_effect", "compare_set.side_effect"], RuntimeError("broken pipe")))
-    agreement = SignalAgreement(mock.MagicMock(control_store=store))
+    agreement = SharedSignals(mock.MagicMock(control_store=store))
     for _ in range(3):
         agreement.received.add(signal.SIGTERM)
         agreement.before_batch()
@@ -123,7 +123,7 @@ def test_lightnings_signal_handler_asks_all_ranks_to_stop(trainer: Any, groups: 
         trainer._signal_connector.teardown()
         signal.signal(signal.SIGTERM, previous)
 
-    assert coordinator._agreement.received == {signal.SIGTERM}
+    assert coordinator._shared.received == {signal.SIGTERM}
     trainer.strategy.launcher.kill.assert_called_once_with(signal.SIGTERM)
 
 
@@ -170,7 +170,7 @@ def test_the_ranks_end_an_epoch_that_is_cut_short_together(trainer: Any, groups:
 
 def test_an_agreed_stop_is_lightnings_exception(trainer: Any, groups: Any) -> None:
     with mock.patch.object(type(trainer.fit_loop.epoch_loop), "advance") as advance:
-        SignalCoordinator(trainer, groups)._agreement.received.add(signal.SIGTERM)
+        SignalCoordinator(trainer, groups)._shared.received.add(signal.SIGTERM)
         with pytest.raises(SIGTERMException):
             trainer.fit_loop.epoch_loop.advance("fetcher")
 

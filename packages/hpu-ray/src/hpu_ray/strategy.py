@@ -74,9 +74,6 @@ class WorkerStrategyMixin(_Strategy):
     def setup_hccl_env(self) -> None:
         """Do nothing: HPUTorchConfig has set rank and module, before Ray created the process group."""
 
-    def _validate_environment(self) -> None:
-        """Accept Ray's numbers: machines may have different numbers of workers."""
-
 
 def find_strategy(name: str) -> type[Any]:
     """Return the class of a registered strategy, for the Trainer.

@@ -2,14 +2,10 @@
 
 import contextlib
 import functools
-import os
 import sys
 import traceback
 from types import TracebackType
 from typing import Any, Final
-
-SHORT_ERRORS: Final = "HPU_SHORT_ERRORS"
-"""Environment variable that reduces every error of a rank process to its last line when it is "1"."""
 
 _MAX_LENGTH: Final = 2000
 
@@ -23,11 +19,6 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(": ")[:_MAX_LENGTH]
 
 
-def describe_exit(code: int) -> str:
-    """Return an exit code in words: "killed by signal 9", "exit code 1"."""
-    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-
-
 def print_line(message: str) -> None:
     """Write a line to the standard error."""
     # Whatever read our output may be what died.
@@ -37,7 +28,7 @@ def print_line(message: str) -> None:
 
 
 def install_hook() -> None:
-    """Print RankFailedError, and with HPU_SHORT_ERRORS=1 every error, without a traceback when it ends the process.
+    """Print RankFailedError without a traceback when it ends the process.
 
     Idempotent, and without effect if the program has a hook of its own. torch wraps it once there is a process group,
     and puts the rank in front of each line.
@@ -47,7 +38,7 @@ def install_hook() -> None:
 
 
 def _print_error(previous: Any, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    if isinstance(error, RankFailedError) or os.environ.get(SHORT_ERRORS) == "1":
+    if isinstance(error, RankFailedError):
         sys.stderr.write("".join(traceback.format_exception_only(kind, error)))
     else:
         previous(kind, error, frames)

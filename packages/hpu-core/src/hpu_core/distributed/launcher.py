@@ -1,23 +1,13 @@
-"""Launchers, and the processes around this one: the ranks that it has launched, and the one that launched it."""
+"""Launchers of ranks in processes of their own."""
 
 import functools
 import os
 import subprocess
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from hpu_core._lightning import FabricSubprocessScriptLauncher, SubprocessScriptLauncher
 from hpu_core.launcher_env import LAUNCHER_PID
-
-LAUNCHED: Final[dict[int, subprocess.Popen[bytes]]] = {}
-"""Processes of the ranks that this process launched, by rank; they outlive the strategy that did."""
-
-
-@functools.cache
-def launcher_pid() -> int | None:
-    """Return the process that has launched this rank; None if a user or an engine has. Removes the variable."""
-    pid = os.environ.pop(LAUNCHER_PID, None)
-    return None if pid is None else int(pid)
 
 
 class LauncherMixin:

@@ -13,8 +13,8 @@ from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
-from hpu_core.distributed.errors import RankFailedError, describe_error, describe_exit, install_hook
-from hpu_core.distributed.launcher import LAUNCHED, launcher_pid
+from hpu_core.distributed import processes
+from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook
 from hpu_core.distributed.monitor import Monitor, warn_off
 from hpu_core.distributed.progress import END_OF_EPOCH, Progress
 from hpu_core.distributed.rendezvous import Job, Store, TCPStore, join
@@ -58,16 +58,19 @@ class ProcessGroupManager:
 
     Raises:
         TypeError: `timeout` is not a timedelta.
-        ValueError: `timeout` is not positive, or `backend` does not take hpu tensors.
+        ValueError: `backend` does not take hpu tensors.
     """
 
     def __init__(self, backend: str | None, timeout: timedelta | None, failure_detection: bool = True) -> None:
         self.backend = BACKEND if backend is None else backend
-        if not _has_hccl(self.backend):
+        # Such as "cpu:gloo,hpu:hccl".
+        if self.backend != BACKEND and f"hpu:{BACKEND}" not in self.backend.split(","):
             raise _BackendError(
                 f"`process_group_backend` must be 'hccl', or have 'hpu:hccl' in it, got {backend!r}: leave it out"
             )
-        self.timeout = _validate_timeout(timeout)
+        self.timeout = TIMEOUT if timeout is None else timeout
+        if not isinstance(self.timeout, timedelta):
+            raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
         self.failure_detection = failure_detection and os.environ.get(FAILURE_DETECTION) != "0"
         self.has_rank = False
         self.error: str | None = None
@@ -110,13 +113,13 @@ class ProcessGroupManager:
         endpoint, ranks = (cluster.main_address, cluster.main_port), (cluster.global_rank(), cluster.local_rank())
         job = Job(*endpoint, *ranks, cluster.world_size(), self.timeout)
         if not dist.is_initialized():
-            _job = self._join(job)
+            _job = _join(job)
         elif _job is not None:
             # Of an earlier strategy of this process, which may have had another timeout.
             _job = replace(_job, timeout=self.timeout, runs=_job.runs + 1)
         elif job.world_size > 1 and (store := _find_store()):
             # The program, or Ray, made the process group.
-            _job = join(replace(job, host=store.host, port=store.port, root=store), self.timeout, _check_processes)
+            _job = join(replace(job, host=store.host, port=store.port, root=store), self.timeout)
         if _job is not None and job.world_size > 1:
             self.progress = Progress()
             try:
@@ -124,39 +127,18 @@ class ProcessGroupManager:
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
                 warn_off(job.rank, error)
 
-    def _join(self, job: Job) -> Job:
-        """Join the other ranks, over the connection of the last rendezvous of this process at the same endpoint."""
-        root = _job.root if _job is not None and _job.endpoint == job.endpoint else None
-        is_launched = bool(LAUNCHED) or launcher_pid() is not None
-        timeout = max(self.timeout, _MIN_JOIN_TIMEOUT) if is_launched else self.timeout
-        try:
-            return join(replace(job, root=root), timeout, _check_processes)
-        except RuntimeError as error:
-            # The ranks that this process launched would wait for the same store, until their own timeout.
-            for process in LAUNCHED.values():
-                process.kill()
-            if job.hosts_store or isinstance(error, RankFailedError):
-                raise
-            raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error
-
     @property
     def is_joined(self) -> bool:
         """Whether there is a process group for the collectives of this strategy."""
         return self.has_rank and dist.is_initialized()
 
     def init_process_group(self, cluster: ClusterEnvironment) -> None:
-        """Create the default process group, unless the program made one, which must take hpu tensors."""
+        """Create the default process group, unless the program has made one."""
         if not dist.is_initialized():
             # Without `device_id`, which Lightning passes from 2.5.5 on: torch wants one with an index.
             store: dict[str, Any] = {} if _job is None else {"store": _job.store()}
             init_dist_connection(cluster, self.backend, timeout=self.timeout, **store)
             collectives.ignore_barrier_warning()
-        # torch 2.0 has one backend in a group; that of a plan of hpu-sim has another name.
-        elif "hpu:" not in (config := getattr(dist, "get_backend_config", dist.get_backend)()) and config != BACKEND:
-            raise RuntimeError(
-                f"the process group must have a backend that takes hpu tensors, got {config!r}: call "
-                f"`init_process_group({BACKEND!r})`, or leave it to the strategy"
-            )
         elif dist.get_backend() == "undefined":
             # Of a group made without a backend, torch takes gloo for the default one, which DDP then does not find.
             group = distributed_c10d._get_default_group()  # noqa: SLF001 - tests compare both with every torch.
@@ -164,8 +146,8 @@ class ProcessGroupManager:
 
     def check(self) -> None:
         """Raise a RankFailedError if another rank has failed."""
-        if self.monitor is not None and self.monitor.verdict is not None:
-            raise RankFailedError(self.monitor.verdict.message)
+        if self.monitor is not None and self.monitor.failure is not None:
+            raise RankFailedError(self.monitor.failure.message)
 
     @contextmanager
     def step(self, scope: str) -> Iterator[None]:
@@ -241,29 +223,19 @@ def _find_store() -> TCPStore | None:
     return store if isinstance(store, TCPStore) else None
 
 
-def _check_processes() -> None:
-    """Raise an error if a rank that this process launched, or the one that launched it, has exited."""
-    for rank, process in LAUNCHED.items():
-        if (code := process.poll()) is not None:
-            raise RankFailedError(f"rank {rank} exited before it joined: {describe_exit(code)}. See its own error")
-    if launcher_pid() not in {None, os.getppid()}:
-        raise RankFailedError(f"rank 0 of this machine (pid {launcher_pid()}), which launched this rank, exited")
+def _join(job: Job) -> Job:
+    """Join the other ranks; those that a process has launched may take longer."""
+    is_launched = bool(processes.LAUNCHED) or processes.launcher_pid() is not None
+    try:
+        return join(job, max(job.timeout, _MIN_JOIN_TIMEOUT) if is_launched else job.timeout)
+    except RuntimeError as error:
+        # The ranks that this process launched would wait for the same store, until their own timeout.
+        for process in processes.LAUNCHED.values():
+            process.kill()
+        if job.hosts_store or isinstance(error, RankFailedError):
+            raise
+        raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error
 
 
-def _has_hccl(backend: str) -> bool:
-    """Return whether the backend of a process group, such as "cpu:gloo,hpu:hccl", takes hpu tensors."""
-    return backend == BACKEND or f"hpu:{BACKEND}" in backend.split(",")
-
-
-def _validate_timeout(timeout: timedelta | None) -> timedelta:
-    if timeout is None:
-        return TIMEOUT
-    if not isinstance(timeout, timedelta):
-        raise TypeError(f"`timeout` must be a datetime.timedelta, got {timeout!r}")
-    if timeout <= timedelta(0):
-        raise ValueError(f"`timeout` must be more than 0 seconds, got {timeout.total_seconds():g} s")
-    return timeout
-
-
-ALONE: Final = ProcessGroupManager(None, None, failure_detection=False)
+NO_GROUP: Final = ProcessGroupManager(None, None, failure_detection=False)
 """Manager of strategies for one device, which have no process group."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from hpu_core.distributed import processes
+
 END_OF_EPOCH: Final = "the end of an epoch"
 """Name of the wait in which the ranks end an epoch of training together."""
 BARRIER: Final = "barrier"
 """Name of the wait in which the host of a rank waits for those of all others."""
 END_OF_PROGRAM: Final = "the end of its program"
-"""Name of the wait in which a rank that has ended its program waits for its device."""
+"""Name of the wait in which a rank that has ended its program waits for all others."""
 
 _LIBRARIES: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "pydevd", "_pydevd_bundle", "debugpy"})
@@ -49,7 +51,7 @@ class Progress:
         frames, folder = self._frames(), Path(f"/proc/self/task/{self._thread_id}")
         modules = {str(each.f_globals.get("__name__")).partition(".")[0] for each in frames}
         # A disk or a debugger holds it, for however long.
-        if modules & _DEBUGGERS or _state(folder) == "D":
+        if modules & _DEBUGGERS or processes.state(folder) == "D":
             return object()
         lines = [(each.f_code, each.f_lineno) for each in frames]
         with contextlib.suppress(OSError):
@@ -68,15 +70,3 @@ class Progress:
         # CPython's only way to the frames of another thread.
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001
         return [] if frame is None else [each for each, _ in traceback.walk_stack(frame)]
-
-
-def is_stopped(pid: int) -> bool:
-    """Return whether a process is stopped, as by SIGSTOP."""
-    return _state(Path(f"/proc/{pid}")) == "T"
-
-
-def _state(folder: Path) -> str:
-    with contextlib.suppress(OSError):
-        # The name before the state may have spaces and parentheses.
-        return (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-    return ""

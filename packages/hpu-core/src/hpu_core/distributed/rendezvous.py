@@ -10,13 +10,13 @@ import resource
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from hpu_core.distributed import _torch_2_0
+from hpu_core.distributed import processes
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.launcher_env import AGENT_STORE
 
@@ -29,10 +29,10 @@ else:
 Store: TypeAlias = _c10d.Store
 TCPStore: TypeAlias = _c10d.TCPStore
 
-_ATTEMPTS, _OVER, _RESULT, _JOINED = "hpu_core/attempts", "over", "result", "joined"
-# Seconds between two looks, of rank 0 for others to read why it fails, of a host to refuse a connection, of the store
-# to answer, and of a connection to open: torch looks names up.
-_POLL_SECONDS, _READ_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS, _CONNECT_SECONDS = 0.02, 2.0, 1.0, 5, 60
+_ATTEMPTS, _JOINED, _COMPLETE = "hpu_core/attempts", "joined", "complete"
+# Seconds between two looks, of a host to refuse a connection, of the store to answer, and of a connection to open:
+# torch looks names up.
+_POLL_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS, _CONNECT_SECONDS = 0.02, 1.0, 5, 60
 # Polls per second of all waiting ranks together.
 _MAX_POLL_RATE: Final = 2000
 _MANY_RANKS: Final = 200
@@ -80,63 +80,49 @@ class Job:
         return _c10d.PrefixStore(name, connection or self.root)  # type: ignore[arg-type] # There is one after `join`.
 
 
-def join(job: Job, timeout: timedelta, check: Callable[[], None]) -> Job:
+def join(job: Job, timeout: timedelta) -> Job:
     """Wait for every other rank, and return the job with its store and attempt.
 
     Args:
-        job: The job, with the connection of an earlier rendezvous if there is one.
+        job: The job, with the connection of the program's process group if there is one.
         timeout: How long to wait.
-        check: Raises when it makes no sense to wait any longer.
 
     Raises:
         RankFailedError: A rank did not join in time, or has exited; the message names it.
         RuntimeError: Rank 0 cannot open the store, or has closed it.
     """
-    root, deadline, joined = job.root or open_store(job, timeout, check), time.monotonic() + timeout.total_seconds(), 0
+    root, deadline, joined = job.root or open_store(job, timeout), time.monotonic() + timeout.total_seconds(), 0
     if job.rank == 0:
         root.add(_ATTEMPTS, 1)
     while True:
-        check()
+        _check_neighbors(job)
         job = replace(job, root=root, attempt=root.add(_ATTEMPTS, 0))
-        store, has_joined = job.store(), 0 < job.attempt == joined
-        is_over = store.add(_OVER, 0) > 0
-        if has_joined and is_over:
-            break
-        if job.attempt > joined and not is_over:
+        store = job.store()
+        # Only rank 0 of the same attempt completes it: what an earlier start has left in the store does not count.
+        is_complete = store.add(_COMPLETE, 0) > 0
+        if is_complete and job.attempt == joined:
+            return job
+        if job.attempt > joined and not is_complete:
             joined = job.attempt
             # Of two processes with one rank, one is in the place of another.
             store.add(_JOINED, int(store.add(f"rank/{job.rank}", 1) == 1))
         elif job.rank == 0 and store.add(_JOINED, 0) == job.world_size:
-            _end(store, _JOINED)
+            store.add(_COMPLETE, 1)
         elif time.monotonic() > deadline:
-            # Another attempt is that of an earlier start.
-            if not has_joined:
-                raise RankFailedError(_describe_missing([0], job, timeout))
-            missing = [rank for rank in range(job.world_size) if store.add(f"rank/{rank}", 0) == 0]
-            _end(store, _describe_missing(missing, job, timeout))
+            ranks = range(job.world_size if job.attempt == joined > 0 else 0)
+            # Without rank 0 of this start, there is no attempt to join, or one that nobody completes.
+            missing = [rank for rank in ranks if store.add(f"rank/{rank}", 0) == 0] or [0]
+            names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+            raise RankFailedError(
+                f"{names} did not join at {job.endpoint} within {timeout.total_seconds():g} s: check whether they run, "
+                "their errors, and that `devices`, `num_nodes`, NODE_RANK and the version of hpu-core are right on "
+                "every machine"
+            )
         else:
             time.sleep(max(_POLL_SECONDS, job.world_size / _MAX_POLL_RATE))
-    if (result := store.get(_RESULT).decode()) == _JOINED:
-        return job
-    # For the others to read it.
-    time.sleep(_READ_SECONDS * job.hosts_store)
-    raise RankFailedError(result)
 
 
-def _end(store: Store, result: str) -> None:
-    _torch_2_0.set_first(store, _RESULT, result)
-    store.add(_OVER, 1)
-
-
-def _describe_missing(ranks: list[int], job: Job, timeout: timedelta) -> str:
-    return (
-        f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} did not join at {job.endpoint} within "
-        f"{timeout.total_seconds():g} s: check whether they run, their errors, and that `devices`, `num_nodes`, "
-        "NODE_RANK and the version of hpu-core are right on every machine"
-    )
-
-
-def open_store(job: Job, timeout: timedelta, check: Callable[[], None] = lambda: None) -> TCPStore:
+def open_store(job: Job, timeout: timedelta) -> TCPStore:
     """Connect to the store, and open it first on the rank that keeps it.
 
     Raises:
@@ -145,7 +131,7 @@ def open_store(job: Job, timeout: timedelta, check: Callable[[], None] = lambda:
     """
     deadline = time.monotonic() + timeout.total_seconds()
     while True:
-        check()
+        _check_neighbors(job)
         try:
             store = _connect(job, server=job.hosts_store)
         except (OSError, RuntimeError) as error:
@@ -219,10 +205,20 @@ def _connect(job: Job, *, server: bool) -> TCPStore:
     return store
 
 
-def is_refused(job: Job) -> bool:
-    """Return whether the host of the store answers that nothing listens at its port, which a lost network does not."""
-    try:
-        socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
-    except OSError as error:
-        return isinstance(error, ConnectionRefusedError)
-    return False
+def _check_neighbors(job: Job) -> None:
+    """Raise an error if a rank that this process launched, or the one that launched it, has exited."""
+    for rank, reason in processes.exits(job.rank - job.local_rank).items():
+        raise RankFailedError(f"rank {rank} exited before it joined: {reason}. See its own error")
+
+
+def read(store: Store, keys: Sequence[str]) -> list[bytes]:
+    """Return the values of keys, in one request from torch 2.1 on."""
+    return store.multi_get([*keys]) if hasattr(store, "multi_get") else [store.get(key) for key in keys]
+
+
+def set_first(store: Store, key: str, value: str) -> str:
+    """Set a key that has no value, and return its value."""
+    # torch 2.0's `compare_set` makes Python objects without the GIL, which crashes a process of several threads.
+    if store.add(f"{key}/setters", 1) == 1:
+        store.set(key, value)
+    return store.get(key).decode()

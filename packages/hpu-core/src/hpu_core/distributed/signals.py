@@ -12,9 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_core._lightning import SIGTERMException, rank_zero_info
-from hpu_core.distributed import _torch_2_0
 from hpu_core.distributed.process_group import ProcessGroupManager
-from hpu_core.distributed.rendezvous import Store
+from hpu_core.distributed.rendezvous import Store, set_first
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -30,8 +29,8 @@ SYNCHRONIZER = "_broadcast_sigterm_tensor"
 _MAX_BATCHES: Final = 1000
 
 
-class SignalAgreement:
-    """Agreement of the ranks on the batch before which they handle a signal.
+class SharedSignals:
+    """Signals that all ranks handle before the same batch.
 
     Before some batches, the same on all ranks, each asks the store. The first rank that asks answers for all: which
     signals they handle, and before which batch they ask again.
@@ -75,9 +74,9 @@ class SignalAgreement:
     def _answer(self, store: Store, batch: int, interval: int) -> tuple[set[int], int]:
         """Return the answer for a batch, that of this rank if it is the first."""
         own = json.dumps([[*self.received], batch + interval])
-        signals, following = json.loads(_torch_2_0.set_first(store, f"batch/{batch}", own))
+        signals, batch = json.loads(set_first(store, f"batch/{batch}", own))
         self.received -= {*signals}
-        return {*signals}, following
+        return {*signals}, batch
 
 
 class SignalCoordinator:
@@ -85,14 +84,14 @@ class SignalCoordinator:
 
     def __init__(self, trainer: "Trainer", process_groups: ProcessGroupManager) -> None:
         self._trainer, self._process_groups = trainer, process_groups
-        self._agreement = SignalAgreement(process_groups)
+        self._shared = SharedSignals(process_groups)
         connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop  # noqa: SLF001 - see above.
         self._save_and_requeue = getattr(connector, REQUEUER)
         self._advance_loop = loop.advance
         # On the instances: the classes stay as they are.
         self._replaced: list[tuple[object, str, Any]] = [
             (connector, NOTIFIER, self._notify),
-            (connector, REQUEUER, lambda signum, _: self._agreement.received.add(signum)),
+            (connector, REQUEUER, lambda signum, _: self._shared.received.add(signum)),
             (loop, "advance", self._advance),
         ]
         if hasattr(loop, SYNCHRONIZER):
@@ -110,7 +109,7 @@ class SignalCoordinator:
 
         After the last one of an epoch, and before the validation that may follow, wait for the other ranks.
         """
-        signals = self._agreement.before_batch()
+        signals = self._shared.before_batch()
         for signum in signals - {signal.SIGTERM}:
             self._save_and_requeue(signum, None)
         if signal.SIGTERM in signals:
@@ -128,7 +127,7 @@ class SignalCoordinator:
             self._process_groups.end_epoch()
 
     def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        launcher, received = self._trainer.strategy.launcher, self._agreement.received
+        launcher, received = self._trainer.strategy.launcher, self._shared.received
         # Once: the launched ranks pass it back.
         if launcher is not None and signum not in received:
             received.add(signum)

@@ -1,16 +1,16 @@
-"""Verdicts on jobs: those that must not end, and the failures, one row for each."""
+"""Failures of jobs: those that must not end, and the failures, one row for each."""
 
 from typing import Any
 
 import pytest
 
-from hpu_core.distributed.progress import END_OF_EPOCH, END_OF_PROGRAM
-from hpu_core.distributed.verdict import Report, Verdict, doubt, find_verdict
+from hpu_core.distributed.failures import Failure, Report, find_failure, find_warning
+from hpu_core.distributed.progress import END_OF_EPOCH
 
-LIMIT, MOMENT = 100.0, 3.0
+LIMIT, DELAY = 100.0, 3.0
 STEP: dict[str, Any] = {"in_step": True, "scope": "backward"}
 BARRIER: dict[str, Any] = {"wait": "barrier", "waits": 4}
-ENDED: dict[str, Any] = {"wait": END_OF_PROGRAM, "still": 5.0}
+LEFT: dict[str, Any] = {"state": "left", "idle": 5.0}
 
 
 def _name(rank: int) -> str:
@@ -19,12 +19,12 @@ def _name(rank: int) -> str:
 
 def _rank(rank: int, steps: int = 10, *, in_step: bool = False, **fields: Any) -> Report:
     """Return a rank that stands still outside of a step, unless its report says something else."""
-    defaults = {"beat": 7, "place": 2 * steps + in_step, "waits": 3, "still": LIMIT + 1}
+    defaults = {"count": 7, "place": 2 * steps + in_step, "waits": 3, "idle": LIMIT + 1}
     return Report(rank, _name(rank), **{**defaults, **fields})
 
 
-def _find(*ranks: Report) -> Verdict | None:
-    return find_verdict(ranks, LIMIT, MOMENT)
+def _find(*ranks: Report) -> Failure | None:
+    return find_failure(ranks, LIMIT, DELAY)
 
 
 @pytest.mark.parametrize(
@@ -36,26 +36,26 @@ def _find(*ranks: Report) -> Verdict | None:
         [_rank(0, **BARRIER), _rank(1)],
         [_rank(0, **BARRIER), _rank(1, **BARRIER)],
         [_rank(0), _rank(1)],
-        [_rank(0, **STEP), _rank(1, still=LIMIT - 1)],
-        [_rank(0, still=1.0, **STEP), _rank(1)],
-        [_rank(0, **STEP), _rank(1), _rank(2, still=1.0, **STEP)],
+        [_rank(0, **STEP), _rank(1, idle=LIMIT - 1)],
+        [_rank(0, idle=1.0, **STEP), _rank(1)],
+        [_rank(0, **STEP), _rank(1), _rank(2, idle=1.0, **STEP)],
         [_rank(0, **STEP), _rank(1, scope="evaluation step")],
-        [_rank(0, **STEP), _rank(1, beat=0)],
-        [_rank(0, **STEP), _rank(1, beat=0, host=1, silent=LIMIT + 1)],
+        [_rank(0, **STEP), _rank(1, count=0)],
+        [_rank(0, **STEP), _rank(1, count=0, host=1, elapsed=LIMIT + 1)],
         [_rank(0, 11, **STEP), _rank(1, **STEP)],
-        [_rank(0, **STEP), _rank(1, silent=99.0, still=2.0)],
-        [_rank(0, **STEP), _rank(1, **STEP, silent=99.0, still=2.0)],
+        [_rank(0, **STEP), _rank(1, elapsed=99.0, idle=2.0)],
+        [_rank(0, **STEP), _rank(1, **STEP, elapsed=99.0, idle=2.0)],
         [_rank(0), _rank(1, is_stopped=True)],
         [_rank(0, **STEP), _rank(1, state="off")],
         [_rank(0, **STEP), _rank(1, 11, state="left")],
         [_rank(0), _rank(1, state="left", exit="exit code 0")],
-        [_rank(0, 11, still=MOMENT - 1, **STEP), _rank(1, state="left")],
+        [_rank(0, 11, idle=DELAY - 1, **STEP), _rank(1, state="left")],
         [_rank(0, 11, wait=END_OF_EPOCH), _rank(1, wait=END_OF_EPOCH)],
         [_rank(0, in_step=True), _rank(1, 11, wait=END_OF_EPOCH)],
         [_rank(0, wait="barrier"), _rank(1, wait="broadcast")],
-        [_rank(0, wait="barrier", still=4.0, silent=2.0), _rank(1, **ENDED)],
-        [_rank(0, wait="barrier", still=2.0), _rank(1, **ENDED)],
-        [_rank(0, wait="all-gather"), _rank(1, **ENDED)],
+        [_rank(0, wait="barrier", idle=4.0, elapsed=2.0), _rank(1, **LEFT)],
+        [_rank(0, wait="barrier", idle=2.0), _rank(1, **LEFT)],
+        [_rank(0, wait="all-gather"), _rank(1, **LEFT)],
     ],
     ids=[
         "all compile in one step",
@@ -99,23 +99,23 @@ _LEFT = "left the job (its data may have ended earlier)"
     [
         ([_rank(0), _rank(1, error="ValueError: no", scope="backward")], "failed during backward: ValueError: no"),
         ([_rank(0), _rank(1, error="KeyError: 'a'", state="left", exit="exit code 1")], "failed: KeyError: 'a'"),
-        ([_rank(0), _rank(1, exit="killed by signal 9", still=0.0)], "exited: killed by signal 9"),
+        ([_rank(0), _rank(1, exit="killed by signal 9", idle=0.0)], "exited: killed by signal 9"),
         (
-            [_rank(0, 11, still=4.0, **STEP), _rank(1, state="left")],
+            [_rank(0, 11, idle=4.0, **STEP), _rank(1, state="left")],
             f"{_LEFT}; {_name(0)} waits for it during backward",
         ),
-        ([_rank(0, 12, still=4.0), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it"),
-        ([_rank(0, still=4.0, **BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
+        ([_rank(0, 12, idle=4.0), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it"),
+        ([_rank(0, idle=4.0, **BARRIER), _rank(1, state="left")], f"{_LEFT}; {_name(0)} waits for it during barrier"),
         (
-            [_rank(0, still=4.0, wait=END_OF_EPOCH, waits=4), _rank(1, state="left")],
+            [_rank(0, idle=4.0, wait=END_OF_EPOCH, waits=4), _rank(1, state="left")],
             f"{_LEFT}; {_name(0)} waits for it during {END_OF_EPOCH}",
         ),
         (
-            [_rank(0, wait="barrier", still=4.0, silent=1.0), _rank(1, **ENDED)],
-            f"has ended its program; {_name(0)} waits for it during barrier",
+            [_rank(0, wait="barrier", idle=4.0, elapsed=1.0), _rank(1, **LEFT)],
+            f"{_LEFT}; {_name(0)} waits for it during barrier",
         ),
         (
-            [_rank(0, still=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, still=4.0)],
+            [_rank(0, idle=4.0, **STEP), _rank(1, wait=END_OF_EPOCH, idle=4.0)],
             f"had fewer batches in this epoch; {_name(0)} waits for it during backward",
         ),
         (
@@ -123,7 +123,7 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_STILL} at train.py:7 in load; {_name(0)} waits for it during backward",
         ),
         ([_rank(0, 12), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
-        ([_rank(0, 12, silent=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
+        ([_rank(0, 12, elapsed=99.0), _rank(1)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, **STEP), _rank(1, **BARRIER)], f"{_STILL} during barrier; {_name(0)} waits for it during backward"),
         ([_rank(0, 11), _rank(1, 9), _rank(2, 10)], f"{_STILL}; {_name(0)} waits for it"),
         ([_rank(0, 40, wait=END_OF_EPOCH), _rank(1)], f"{_STILL}; {_name(0)} waits for it during {END_OF_EPOCH}"),
@@ -132,11 +132,11 @@ _LEFT = "left the job (its data may have ended earlier)"
             f"{_STILL} during backward and its process is stopped; {_name(0)} waits for it during backward",
         ),
         (
-            [_rank(0, **STEP), _rank(1, **STEP, host=1, still=1.0, silent=100.0)],
+            [_rank(0, **STEP), _rank(1, **STEP, host=1, idle=1.0, elapsed=100.0)],
             f"{_STILL} during backward and has sent no heartbeat for 100 s; {_name(0)} waits for it during backward",
         ),
         (
-            [_rank(0, 11), _rank(1, silent=LIMIT, host=1)],
+            [_rank(0, 11), _rank(1, elapsed=LIMIT, host=1)],
             "has made no progress for 201 s and has sent no heartbeat for 100 s; " + _name(0) + " waits for it",
         ),
     ],
@@ -162,7 +162,7 @@ _LEFT = "left the job (its data may have ended earlier)"
     ],
 )
 def test_a_failed_rank_is_named(ranks: list[Report], message: str) -> None:
-    assert _find(*ranks) == Verdict(f"{_name(1)} {message}", 1)
+    assert _find(*ranks) == Failure(f"{_name(1)} {message}", 1)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_failed_rank_is_named(ranks: list[Report], message: str) -> None:
 )
 def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> None:
     ranks[1].line = "train.py:7 in load"
-    text = doubt(ranks, LIMIT)
+    text = find_warning(ranks, LIMIT)
 
     assert text is not None
     assert text.startswith("no rank has moved for 100 s; if they work, all is well: rank 0")
@@ -178,11 +178,11 @@ def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> N
 
 
 @pytest.mark.parametrize(
-    "ranks", [[_rank(0), _rank(1)], [_rank(0, **STEP), _rank(1, still=1.0)]], ids=["none waits", "one works"]
+    "ranks", [[_rank(0), _rank(1)], [_rank(0, **STEP), _rank(1, idle=1.0)]], ids=["none waits", "one works"]
 )
 def test_without_doubt_there_is_no_warning(ranks: list[Report]) -> None:
-    assert doubt(ranks, LIMIT) is None
+    assert find_warning(ranks, LIMIT) is None
 
 
 def test_of_thousands_of_ranks_a_warning_has_the_first() -> None:
-    assert str(doubt([_rank(rank, **STEP) for rank in range(4096)], LIMIT)).count("rank ") == 8 + 1
+    assert str(find_warning([_rank(rank, **STEP) for rank in range(4096)], LIMIT)).count("rank ") == 8 + 1
