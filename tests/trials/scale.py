@@ -74,12 +74,12 @@ def measure(rank: int, board: Board) -> None:
 def run_rank(job: Job, board: Board) -> None:
     """Join, and wait for the failure, which is that of the last rank."""
     wait(lambda: board.state[0] > 0, _JOIN_LIMIT)
-    monitor = Monitor(join(job, _TIMEOUT, lambda: None), Progress())
+    monitor = Monitor(join(job, _TIMEOUT), Progress())
     board.joined[job.rank] = time.monotonic()
     wait(lambda: board.state[1] > 0, _JOIN_LIMIT)
     if job.rank == job.world_size - 1:
         monitor.fail(ValueError("an error of the user's"))
-    wait(lambda: monitor.verdict is not None, _LIMIT)
+    wait(lambda: monitor.failure is not None, _LIMIT)
     board.known[job.rank] = time.monotonic()
     wait(lambda: board.state[2] > 0, _LIMIT)
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 # Variables that a strategy sets for the bridge and for the ranks that it launches.
 _VARIABLES = {"HLS_MODULE_ID", "ID", "HPU_LAUNCHER_PID"}
-# Lines of the file that a callback writes.
-_LINES = 40
 
 
 def note_time() -> None:
@@ -106,11 +104,8 @@ _FAILURES: dict[str, Callable[[], object]] = {
     "slow link": lambda: run(os.environ["SLOW_DOWN"]),
     "monitor error": raise_in_monitor,
 }
-# Seconds for which a callback writes a file.
-_WRITING = 4.0
-# The hook of each phase; that of saving precedes the writing of a checkpoint, and "write" is in that of another file.
+# The hook of each phase; that of saving precedes the writing of a checkpoint.
 _HOOKS = {
-    "write": "on_train_batch_end",
     "train": "on_train_batch_start",
     "validate": "on_validation_batch_start",
     "save": "on_save_checkpoint",
@@ -127,14 +122,14 @@ class Fault(pl.Callback):
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._call = options.call
-        if options.phase == "write" or options.fault in {"left", *_FAILURES}:
+        if options.fault in {"left", *_FAILURES}:
             setattr(self, _HOOKS[options.phase], self._reach)
 
     def _reach(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         self.reach(self._options.phase, trainer.global_rank, trainer)
 
     def reach(self, phase: str, rank: int, trainer: pl.Trainer | None = None) -> bool:
-        """Fail, if this is the call for it, and write a file meanwhile in the phase for that.
+        """Fail, if this is the call for it.
 
         Returns:
             Whether the rank leaves the others.
@@ -142,23 +137,10 @@ class Fault(pl.Callback):
         if phase != self._options.phase:
             return False
         self._call -= 1
-        if self._call != -1:
+        if self._call != -1 or self._options.rank not in {rank, -1}:
             return False
-        if phase == "write":
-            self._write(rank)
-        elif self._options.rank in {rank, -1}:
-            self._fail(trainer)
-            return bool(self._options.fault == "left")
-        return False
-
-    def _write(self, rank: int) -> None:
-        """Write lines to a file for some seconds, and fail when half of them are written."""
-        with (self._options.folder / f"rank-{rank}.txt").open("w", encoding="ascii") as file:
-            for line in range(_LINES):
-                time.sleep(_WRITING / _LINES)
-                if line == _LINES // 2 and self._options.rank in {rank, -1}:
-                    self._fail(None)
-                file.write(f"{line}\n")
+        self._fail(trainer)
+        return bool(self._options.fault == "left")
 
     def _fail(self, trainer: pl.Trainer | None) -> None:
         options = self._options
@@ -385,7 +367,6 @@ def run_steps(fabric: lightning.fabric.Fabric, state: dict[str, Any], options: a
         optimizer.zero_grad()
         read(options.read, loss)
         state["step"] += 1
-        fault.reach("write", fabric.global_rank)
         if options.checkpoints and state["step"] % options.every == 0:
             for index in range(2):
                 fault.reach("validate", fabric.global_rank)

@@ -169,12 +169,6 @@ def engines(session: nox.Session) -> None:
     run_trial(session, "engines.py", "hpu-launch", "hpu-ray[lightning,ray]")
 
 
-@nox.session(default=False)
-def compiled(session: nox.Session) -> None:
-    """Train with and without torch.compile, and compare every bit; `-- --models mlp --strategies ddp` for a part."""
-    run_trial(session, "compiled.py", "hpu-compile[lightning]", "peft", "transformers")
-
-
 def run_trial(session: nox.Session, script: str, *requirements: str) -> None:
     """Run a program of tests/trials."""
     packages = ("hpu-ddp", "hpu-deepspeed[deepspeed]", "hpu-fsdp", "hpu-sim")
