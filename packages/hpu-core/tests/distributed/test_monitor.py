@@ -280,6 +280,18 @@ def test_a_rank_exits_once_the_others_have_left(start: Callable[..., Monitor], m
     assert states == []
 
 
+def test_a_rank_exits_after_rank_0_has(start: Callable[..., Monitor], monkeypatch: Any) -> None:
+    """Rank 0 may have left and closed its store before this one reads it."""
+    monitor = start(1)
+    _send(monitor.job, 0, count=2)
+    monitor._update()
+    monkeypatch.setattr(rendezvous, "connect", mock.Mock(side_effect=ConnectionRefusedError))
+    monkeypatch.setattr(monitor, "_store", None)
+    monitor._at_exit()
+
+    assert monitor.failure is None
+
+
 def test_a_failure_ends_a_rank_that_waits_for_the_others_at_its_exit(
     start: Callable[..., Monitor], monkeypatch: Any
 ) -> None:

@@ -255,6 +255,8 @@ class Monitor:
         own, first = self._report, self._ranks[0]
         closed = "its store closed" if isinstance(error, ConnectionRefusedError) else None
         first.elapsed, first.exit = now - self._read, own.exits.get("0", closed)
+        if own.state != "training":
+            return
         found = failures.find_failure([first, own], float("inf"), 3 * self.interval)
         may_wait = own.may_wait or own.place > first.place
         if found is None and may_wait and min(own.idle, first.elapsed) > self._limit:
