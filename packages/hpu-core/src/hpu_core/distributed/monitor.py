@@ -149,7 +149,7 @@ class Monitor:
         while not self.is_off and (seconds := time.monotonic() - start) < 3 * self._exit_period:
             # The store closes with this process, and the others have yet to read why.
             is_read = seconds > 2 * self.interval or not (self.job.hosts_store and self._is_any_active())
-            if is_read and all(self._ranks[rank].state == "ended" for rank in self._neighbors()):
+            if is_read and not any(map(self._is_awaited, self._neighbors())):
                 break
             time.sleep(self.interval / 5)
             self._update()
@@ -159,6 +159,12 @@ class Monitor:
         # At exit the bridge waits for dead peers. This timer does not need Python's lock.
         devnull = os.open(os.devnull, os.O_WRONLY)
         faulthandler.dump_traceback_later(2 * self._exit_period, exit=True, file=devnull)
+
+    def _is_awaited(self, rank: int) -> bool:
+        """Return whether this process ends after the program of a rank around it."""
+        state = self._ranks[rank].state
+        # A launcher that trains may be in a collective until this process ends.
+        return state != "ended" if rank in processes.LAUNCHED else state == "left"
 
     def _is_any_active(self) -> bool:
         """Return whether another rank trains, as far as this one reads reports; not one that is silent for long."""
