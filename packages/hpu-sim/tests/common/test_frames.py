@@ -14,7 +14,6 @@ import torch
 
 from hpu_sim.common.frames import (
     MAX_STACK_DEPTH,
-    attributed_to,
     backward_caller_frame,
     describe_frame,
     describe_stack,
@@ -24,6 +23,7 @@ from hpu_sim.common.frames import (
     program_line,
     save,
     user_frame,
+    with_origin,
 )
 from hpu_sim.device.runtime import native
 
@@ -109,7 +109,7 @@ def test_events_can_be_attributed_to_an_earlier_stack() -> None:
     alive = weakref.ref(variable)
     del variable
 
-    with attributed_to(saved):
+    with with_origin(saved):
         found = user_frame(event_frame())
 
     assert found is not None

@@ -73,7 +73,7 @@ def _numbers(value: str) -> tuple[int, ...]:
     return tuple(map(int, texts))
 
 
-def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - click's name.
+def _multiple(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - click's name.
     """Return an option whose value is one number, or several that are planned in all combinations."""
     return click.option(*names, default=None, type=_numbers, metavar="N[,N]", help=help)
 
@@ -92,8 +92,8 @@ def _several(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - cl
 @click.option("--strategy", default=None, metavar="S[,S]", help="Strategies to compare instead of the script's own.")
 @click.option("--compare", is_flag=True, help="Compare the script's strategy with DDP and ZeRO 1 to 3.")
 @click.option("--precision", default=None, metavar="P[,P]", help="Precision instead of the script's own.")
-@_several("--batch-size", "--batch", help="Batch size per card instead of the script's.")
-@_several("--recompute", help="Recompute the activations of so many blocks.")
+@_multiple("--batch-size", "--batch", help="Batch size per card instead of the script's.")
+@_multiple("--recompute", help="Recompute the activations of so many blocks.")
 @click.option("--compile", "compiled", is_flag=True, help="Plan the script as compiled by hpu_backend, in eager mode.")
 @click.option("--find-batch", is_flag=True, help="Plan the largest batch size per card that fits.")
 @click.option("--price", default="", metavar="P|G=P[,G=P]", help="Price of a card hour, or that of each generation.")
@@ -171,7 +171,7 @@ def plan(context: click.Context, /, **values: Any) -> None:
         hardware.own_figures(generations[0])
         prices = _prices(values["price"])
         if program is not None and recording_file.is_recording(program):
-            _refuse_given(context, _OF_SCRIPTS)
+            _reject_given(context, _OF_SCRIPTS)
             recordings = recording_file.load(program)
             request = command.Request((), generations, prices)
             sys.exit(command.run_recordings(recordings, request, outputs))
@@ -197,8 +197,8 @@ def plan(context: click.Context, /, **values: Any) -> None:
     os.environ.pop(machine_id.RUNTIME_VARIABLE, None)
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     build_device()
-    several = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute"))
-    request = command.Request(choices, generations, prices, values["find_batch"], several, shown)
+    is_multiple = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute"))
+    request = command.Request(choices, generations, prices, values["find_batch"], is_multiple, shown)
     given = tuple(map(str, arguments))
     sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"], outputs=outputs))
 
@@ -250,7 +250,7 @@ def _prices(text: str) -> dict[str, float]:
     return found
 
 
-def _refuse_given(context: click.Context, names: Iterable[str]) -> None:
+def _reject_given(context: click.Context, names: Iterable[str]) -> None:
     """Refuse options that would need the script of a recording to run again."""
     given = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if given:

@@ -140,8 +140,8 @@ def format_rates(slow_and_fast: tuple[float, float]) -> str:
 
 def _round(value: float) -> str:
     """Return a number with three digits."""
-    hundreds = 100
-    return format_int(int(float(f"{value:.3g}"))) if value >= hundreds else f"{value:.3g}"
+    threshold = 100
+    return format_int(int(float(f"{value:.3g}"))) if value >= threshold else f"{value:.3g}"
 
 
 def format_shares(slow_and_fast: tuple[float, float]) -> str:

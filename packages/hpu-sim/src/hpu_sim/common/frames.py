@@ -105,7 +105,7 @@ class _SavedFrame(NamedTuple):
 
 
 def save(frame: FrameType | None) -> FrameType | None:
-    """Return a copy of a stack for :func:`attributed_to`, which keeps no variable of the program alive."""
+    """Return a copy of a stack for :func:`with_origin`, which keeps no variable of the program alive."""
     stack = []
     while frame is not None:
         stack.append(frame)
@@ -118,7 +118,7 @@ def save(frame: FrameType | None) -> FrameType | None:
 
 
 @contextlib.contextmanager
-def attributed_to(frame: FrameType | None) -> Iterator[None]:
+def with_origin(frame: FrameType | None) -> Iterator[None]:
     """Attribute the events of this thread to a saved stack, for work that the program has asked for earlier."""
     _this_thread.origin = frame
     try:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-_executing: Final[set[str]] = set()
+_loading: Final[set[str]] = set()
 
 
 def after_import(name: str, callback: Callable[[], None]) -> None:
@@ -33,9 +33,9 @@ def after_import(name: str, callback: Callable[[], None]) -> None:
     sys.meta_path.insert(0, _PostImportFinder(name, callback))
 
 
-def is_executing(name: str) -> bool:
+def is_loading(name: str) -> bool:
     """Return whether a module of :func:`after_import` executes, so that its callback is still to come."""
-    return name in _executing
+    return name in _loading
 
 
 class _PostImportFinder(MetaPathFinder):
@@ -44,20 +44,20 @@ class _PostImportFinder(MetaPathFinder):
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
         self.name = name
         self.callbacks = [callback]
-        self._is_searching = False
+        self._in_search = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of the module with a wrapped loader; None for any other module."""
         del path, target
-        if fullname != self.name or self._is_searching:
+        if fullname != self.name or self._in_search:
             return None
-        self._is_searching = True
+        self._in_search = True
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._is_searching = False
+            self._in_search = False
         if spec is not None and spec.loader is not None:
             spec.loader = WrappedLoader(spec.loader, self._on_imported)
         return spec
@@ -91,9 +91,9 @@ class WrappedLoader(Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        _executing.add(module.__name__)
+        _loading.add(module.__name__)
         try:
             self._loader.exec_module(module)
         finally:
-            _executing.discard(module.__name__)
+            _loading.discard(module.__name__)
         self._callback()

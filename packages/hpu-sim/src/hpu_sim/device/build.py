@@ -103,7 +103,7 @@ def load_extension() -> ModuleType:
     Warns:
         UserWarning: If torch is newer than the newest that the device is tested with.
     """
-    _warn_of_newer_torch()
+    _check_torch_version()
     return _import_library(ensure_built() / _LIBRARY)
 
 
@@ -122,7 +122,7 @@ def ensure_built() -> Path:
     return entry
 
 
-def _warn_of_newer_torch() -> None:
+def _check_torch_version() -> None:
     import torch
 
     major, minor = torch.__version__.split(".")[:2]

@@ -85,12 +85,12 @@ def emit(event: Event) -> None:
 
 def _update() -> None:
     global _records_operators  # noqa: PLW0603 - the state of the process
-    wanted = frozenset[str]().union(*(kinds for kinds, _ in _listeners))
-    _records_operators = "operator" in wanted
+    needed = frozenset[str]().union(*(kinds for kinds, _ in _listeners))
+    _records_operators = "operator" in needed
     # Where operators are recorded, the device emits the kinds that both have.
-    diagnostics = bool(wanted & (DIAGNOSTICS - OPERATORS if _records_operators else DIAGNOSTICS))
+    diagnostics = bool(needed & (DIAGNOSTICS - OPERATORS if _records_operators else DIAGNOSTICS))
     runtime.native().set_listener(_take if diagnostics or _records_operators else None, diagnostics, _records_operators)
-    if bool(wanted & OPTIMIZERS) is not bool(_hooks):
+    if bool(needed & OPTIMIZERS) is not bool(_hooks):
         if _hooks:
             for hook in _hooks:
                 hook.remove()

@@ -37,7 +37,7 @@ class _State:
         on_acquired: Called with the module id of the device when it is acquired; None for nothing.
         lock: Lock of the device that this process has acquired; None before the first use.
         is_in_bad_fork: Whether the parent had acquired a device when it forked this process.
-        acquire_mutex: Held while a thread acquires the device.
+        acquire_lock: Held while a thread acquires the device.
     """
 
     config: SimConfig | None = None
@@ -46,7 +46,7 @@ class _State:
     lock: DeviceLock | None = None
     is_in_bad_fork: bool = False
     # Reentrant, because the callback may use the device as soon as it is acquired.
-    acquire_mutex: threading.RLock = field(default_factory=threading.RLock)
+    acquire_lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 _state = _State()
@@ -59,7 +59,7 @@ def set_active(config: SimConfig, native: Native) -> None:
     os.register_at_fork(after_in_child=_release_after_fork)
 
 
-def call_when_acquired(callback: Callable[[int], None]) -> None:
+def on_acquire(callback: Callable[[int], None]) -> None:
     """Call a function with the module id of the device when this process acquires it."""
     _state.on_acquired = callback
 
@@ -115,7 +115,7 @@ def acquire_device() -> None:
         RuntimeError: If no device is free, or if the parent had acquired one when it forked this process.
     """
     if _state.lock is None:
-        with _state.acquire_mutex:
+        with _state.acquire_lock:
             if _state.lock is None:
                 _acquire_device()
 
@@ -166,7 +166,7 @@ def drain() -> None:
 
 def _release_after_fork() -> None:
     # Another thread of the parent may hold the mutex, and does not exist here.
-    _state.acquire_mutex = threading.RLock()
+    _state.acquire_lock = threading.RLock()
     if _state.lock is None:
         return
     _state.is_in_bad_fork = True

@@ -125,7 +125,7 @@ def _initialize(config: SimConfig) -> None:
         from hpu_sim.report.session import RecordingSession
 
         session = RecordingSession.from_environment(os.environ, config)
-        runtime.call_when_acquired(session.on_device_acquired)
+        runtime.on_acquire(session.on_device_acquired)
         session.start()
     # The program's handlers come first: the bridge waits for the device in one of C.
     atexit.register(runtime.drain)

@@ -24,7 +24,7 @@ def autoload() -> None:
     from hpu_sim.common import post_import
 
     # torch wraps errors of its entry points. The hook calls this again once torch has executed, outside of that.
-    if post_import.is_executing("torch"):
+    if post_import.is_loading("torch"):
         return
     from hpu_sim.process.activation import activate_from_environment
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Sent by people and schedulers. SIGTSTP and SIGCONT reach the child as a member of this process group.
-_FORWARDED_SIGNALS: Final = (
+_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -33,20 +33,20 @@ def run(command: list[str], environment: Mapping[str, str]) -> int:
         Its exit code; for a program that a signal killed, the negative signal number.
     """
     # Signals that this process ignores, as under nohup, are ignored by the child too.
-    forwarded = {number for number in _FORWARDED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
+    signals = {number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN}
     # Blocked and fetched instead of handled: no signal is lost, and siginfo tells who sent it.
-    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, forwarded | {signal.SIGCHLD})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals | {signal.SIGCHLD})
     try:
         child = os.posix_spawn(command[0], command, environment, setsigmask=previous_mask, setsigdef=_IGNORED_BY_PYTHON)
-        watcher = threading.Thread(target=_report_end, args=(child, threading.get_ident()), daemon=True)
-        watcher.start()
-        while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-            info = signal.sigwaitinfo(forwarded | {signal.SIGCHLD})
+        thread = threading.Thread(target=_report_end, args=(child, threading.get_ident()), daemon=True)
+        thread.start()
+        while not (status := os.waitpid(child, os.WNOHANG))[0]:
+            info = signal.sigwaitinfo(signals | {signal.SIGCHLD})
             # A positive code means that the kernel sent it (Ctrl-C), to the child as well.
-            if info.si_signo in forwarded and info.si_code <= 0:
+            if info.si_signo in signals and info.si_code <= 0:
                 os.kill(child, info.si_signo)
-        watcher.join()
-        return os.waitstatus_to_exitcode(ended[1])
+        thread.join()
+        return os.waitstatus_to_exitcode(status[1])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 

@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
         UsageError: If the simulator is already active and not strict, and the option asks for it.
     """
     runtime = sys.modules.get("hpu_sim.device.runtime")
-    is_lenient = runtime is not None and runtime.is_active() and not runtime.active_config().strict
-    if config.getoption("hpu_sim_strict") and is_lenient:
+    is_strict = runtime is None or not runtime.is_active() or runtime.active_config().strict
+    if config.getoption("hpu_sim_strict") and not is_strict:
         raise pytest.UsageError("`--hpu-sim-strict` needs a simulator that is not active yet: set HPU_SIM_STRICT=1")
     config.addinivalue_line("markers", _HELP)
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-#: Plugin name of the forwarder. Only the subprocess of an isolated test has this plugin.
-FORWARDER_NAME: Final = "hpu_sim_report_forwarder"
+#: Plugin name of the writer. Only the subprocess of an isolated test has this plugin.
+WRITER_NAME: Final = "hpu_sim_report_writer"
 
 
-class ReportForwarder:
+class ReportWriter:
     """pytest plugin that forwards every test report to the parent process."""
 
     def __init__(self, results: Path) -> None:
@@ -54,7 +54,7 @@ def main(path: Path) -> int:
     request = json.loads(path.read_text(encoding="utf-8"))
     # The parent's conftest files may have added to sys.path.
     sys.path[:] = [*request["path"], *(entry for entry in sys.path if entry not in request["path"])]
-    forwarder = ReportForwarder(Path(request["results"]))
+    writer = ReportWriter(Path(request["results"]))
     try:
         # Since 2.5, importing torch activates the simulator and wraps its errors.
         importlib.import_module("torch")
@@ -63,11 +63,11 @@ def main(path: Path) -> int:
 
         activate_from_environment()
     except (ImportError, RuntimeError) as error:
-        forwarder.send({"start_error": str(error.__cause__ or error).partition("\n")[0]})
+        writer.send({"start_error": str(error.__cause__ or error).partition("\n")[0]})
         return 1
     # As pytest-xdist starts its workers.
     config = pytest.Config.fromdictargs(request["options"], request["arguments"])
-    config.pluginmanager.register(forwarder, FORWARDER_NAME)
+    config.pluginmanager.register(writer, WRITER_NAME)
     return int(config.hook.pytest_cmdline_main(config=config))
 
 

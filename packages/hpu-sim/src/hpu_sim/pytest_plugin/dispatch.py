@@ -8,7 +8,7 @@ import pytest
 
 from hpu_sim.process import activation
 from hpu_sim.pytest_plugin import isolated
-from hpu_sim.pytest_plugin.child import FORWARDER_NAME
+from hpu_sim.pytest_plugin.child import WRITER_NAME
 from hpu_sim.pytest_plugin.requirements import DeviceRequirements, matches_process, skip_reason
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _isolated_config(item: pytest.Item, requirements: DeviceRequirements) -> Sim
             pytest.skip(reason)
         return None
     config = requirements.config()
-    if matches_process(config) or item.config.pluginmanager.has_plugin(FORWARDER_NAME):
+    if matches_process(config) or item.config.pluginmanager.has_plugin(WRITER_NAME):
         return None
     return config
 

@@ -57,7 +57,7 @@ _PARENT_ONLY_OPTIONS: Final = frozenset(
     }
 )
 # Variables of the simulated machine or the launcher of this process. HPU_SIM_REPORT covers only this process.
-_SCRUBBED_ENV: Final = (
+_REMOVED_ENV: Final = (
     "HLS_MODULE_ID",
     "ID",
     "PYTEST_ADDOPTS",
@@ -140,7 +140,7 @@ def _is_json_type(value: Any) -> bool:
 
 
 def _child_env(environment: Mapping[str, str], config: SimConfig) -> dict[str, str]:
-    kept = {name: value for name, value in environment.items() if name not in _SCRUBBED_ENV}
+    kept = {name: value for name, value in environment.items() if name not in _REMOVED_ENV}
     # A machine of its own: the devices of this process may be in use.
     own = {LAZY_VARIABLE: str(int(config.lazy)), MACHINE_VARIABLE: machine_id.new()}
     return {**kept, **subprocess_env.variables(config, kept), **own}

@@ -58,8 +58,8 @@ def _patch_storage_resize() -> None:
     def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
         if self.device.type == "hpu":
             native().check_not_lazy("UntypedStorage.resize_", "call `resize_` of a tensor")
-        resized: torch.UntypedStorage = resize(self, size)
-        return resized
+        result: torch.UntypedStorage = resize(self, size)
+        return result
 
     setattr(torch.UntypedStorage, "resize_", resize_)  # noqa: B010 - mypy forbids to assign a method
 

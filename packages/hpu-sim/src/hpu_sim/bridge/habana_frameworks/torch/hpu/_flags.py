@@ -32,12 +32,12 @@ _flags: dict[str, bool] = {"recompute_sdp": True}
 def _switch(flag: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """Return the functions ``enable_FLAG`` and ``disable_FLAG`` of a flag that is off."""
 
-    def make(verb: str, value: bool) -> Callable[[], None]:
+    def make(action: str, value: bool) -> Callable[[], None]:
         def switch() -> None:
             _flags[flag] = value
 
-        switch.__name__ = switch.__qualname__ = f"{verb}_{flag}"
-        switch.__doc__ = f"{verb.capitalize()} the flag `{flag}` of the graph compiler."
+        switch.__name__ = switch.__qualname__ = f"{action}_{flag}"
+        switch.__doc__ = f"{action.capitalize()} the flag `{flag}` of the graph compiler."
         return switch
 
     _flags[flag] = False

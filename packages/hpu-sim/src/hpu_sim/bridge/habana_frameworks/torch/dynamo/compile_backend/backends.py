@@ -29,7 +29,7 @@ def _compile_graph(
 ) -> Callable[..., Any]:
     native().join_pipeline()
     # The backward pass compiles its graph in a thread of autograd, for the call of the forward pass.
-    with frames.attributed_to(caller):
+    with frames.with_origin(caller):
         graph = _partition(graph)
         num_partitions = sum(name.startswith(partitioner.PARTITION) for name, _ in graph.named_children())
         for _, partition in graph.named_children():

@@ -99,9 +99,9 @@ def _without_scores() -> Iterator[None]:
         native().set_fused_attention(False)
 
 
-def _check_combination(refused: dict[str, bool]) -> None:
-    for name, is_refused in refused.items():
-        if is_refused:
+def _check_combination(unsupported: dict[str, bool]) -> None:
+    for name, is_unsupported in unsupported.items():
+        if is_unsupported:
             raise AssertionError(f"FusedSDPA does not support {name}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from habana_frameworks.torch.hpu.graphs.callables import GraphedCall
+from habana_frameworks.torch.hpu.graphs.callables import CapturedCall
 from habana_frameworks.torch.hpu.graphs.inputs import input_hash
 
 _logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class ModuleCacher:
     def __init__(self, max_graphs: int = 10) -> None:
         self._max_graphs = max_graphs
         self._iteration = 0
-        self._graphs: OrderedDict[int, GraphedCall] = OrderedDict()
+        self._graphs: OrderedDict[int, CapturedCall] = OrderedDict()
         self._uses: Counter[int] = Counter()
 
     def __call__(  # noqa: PLR0913, PLR0917 - the bridge's signature
@@ -59,8 +59,8 @@ class ModuleCacher:
                 _logger.info("iteration %d: %d graphs (simulated)", self._iteration, len(self._graphs))
             key = input_hash((args, kwargs, model.training, torch.is_grad_enabled()))
             if key not in self._graphs:
-                self._evict(use_lfu)
-                self._graphs[key] = GraphedCall(
+                self._drop_graphs(use_lfu)
+                self._graphs[key] = CapturedCall(
                     run,
                     (args, kwargs),
                     parameters,
@@ -74,7 +74,7 @@ class ModuleCacher:
         target.forward = forward
         return target
 
-    def _evict(self, use_lfu: bool) -> None:
+    def _drop_graphs(self, use_lfu: bool) -> None:
         while len(self._graphs) >= self._max_graphs:
             least_recent = next(iter(self._graphs))
             key = min(self._graphs, key=lambda key: self._uses[key]) if use_lfu else least_recent

@@ -22,7 +22,7 @@ class _Pass(NamedTuple):
     outputs: list[Any]  # some are None, or not tensors
 
 
-class GraphedCall:
+class CapturedCall:
     """Captured call of a function and its backward pass, for one set of input shapes.
 
     Raises:
@@ -84,7 +84,7 @@ class _Replay(torch.autograd.Function):
     """Autograd function that replays the captured passes."""
 
     @staticmethod
-    def forward(ctx: Any, call: GraphedCall, *inputs: torch.Tensor) -> tuple[Any, ...]:
+    def forward(ctx: Any, call: CapturedCall, *inputs: torch.Tensor) -> tuple[Any, ...]:
         for target, source in zip(call.forward.inputs, inputs, strict=False):
             target.data.copy_(source)
         call.forward.graph.replay()
@@ -93,7 +93,7 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        call: GraphedCall = ctx.call
+        call: CapturedCall = ctx.call
         if call.backward is None:
             return (None,) * (1 + len(call.forward.inputs) + len(call.parameters))
         pairs = zip(grad_outputs, call.forward.outputs, strict=True)
@@ -137,13 +137,13 @@ def make_graphed_callables(  # noqa: PLR0913, PLR0917 - the bridge's signature
     functions = callables if is_tuple else (callables,)
     samples = sample_args if is_tuple else (sample_args,)
     results = tuple(
-        _make_graphed(function, args, warmups, allow_unused_input)
+        _capture_callable(function, args, warmups, allow_unused_input)
         for function, args in zip(functions, samples, strict=True)
     )
     return results if is_tuple else results[0]
 
 
-def _make_graphed(
+def _capture_callable(
     function: Any, sample_args: tuple[torch.Tensor, ...], warmups: int, allow_unused_input: bool
 ) -> Callable[..., Any]:
     for arg in sample_args:
@@ -154,7 +154,7 @@ def _make_graphed(
     for _ in range(warmups):
         _run_forward_backward(run, sample_args)
     parameters = () if module is None else tuple(module.parameters())
-    call = GraphedCall(run, (sample_args, {}), parameters, allow_unused_input=allow_unused_input)
+    call = CapturedCall(run, (sample_args, {}), parameters, allow_unused_input=allow_unused_input)
 
     @functools.wraps(run)
     def replay(*args: torch.Tensor) -> Any:
