@@ -29,82 +29,32 @@ def memory() -> Callable[[], tuple[int, int]]:
     return now
 
 
-def test_a_tensor_is_charged_its_size(memory: Callable[[], tuple[int, int]]) -> None:
-    """1000 floats are 4000 bytes."""
-    x = torch.empty(1000, device="hpu")
-
-    assert memory() == (x.untyped_storage().nbytes(), 4000)
-
-
-def test_a_tensor_that_goes_frees_its_memory(memory: Callable[[], tuple[int, int]]) -> None:
-    """The peak stays."""
-    x = torch.empty(1000, device="hpu")
-    del x
-
-    assert memory() == (0, 4000)
-
-
-def test_a_result_is_charged(memory: Callable[[], tuple[int, int]]) -> None:
-    """What an operator makes lies on the card."""
-    x = torch.ones(1000, device="hpu")
-    y = x + 1
-    del x
-
-    assert memory() == (y.untyped_storage().nbytes(), 8000)
+# What a program keeps: the bytes in use then, and at their peak.
+_CHARGES: Final[dict[str, tuple[Callable[[], object], tuple[int, int]]]] = {
+    "a tensor": (lambda: torch.empty(1000, device="hpu"), (4000, 4000)),
+    "nothing": (lambda: torch.empty(1000, device="hpu").numel(), (0, 4000)),
+    "a result": (lambda: torch.ones(1000, device="hpu") + 1, (4000, 8000)),
+    "a view": (lambda: torch.ones(1000, device="hpu")[10:], (4000, 4000)),
+    "a result in place": (lambda: torch.empty(1000, device="hpu").fill_(1).add_(1), (4000, 4000)),
+    "a copy from the host": (lambda: torch.ones(1000).to("hpu"), (4000, 4000)),
+    "a copy to the host": (lambda: torch.empty(1000, device="hpu").cpu(), (0, 4000)),
+    "an output that has grown": (
+        lambda: torch.add(torch.ones(1000, device="hpu"), 1, out=torch.empty(0, device="hpu")),
+        (4000, 8000),
+    ),
+    # Its content is copied from the old memory to the new.
+    "a tensor that has grown": (lambda: torch.empty(1000, device="hpu").resize_(2000), (8000, 12000)),
+}
 
 
-def test_a_view_costs_nothing(memory: Callable[[], tuple[int, int]]) -> None:
-    """There is one memory, which the view alone keeps."""
-    x = torch.ones(1000, device="hpu")
-    view = x[10:]
-    del x
+@pytest.mark.parametrize("name", _CHARGES)
+def test_what_is_kept_is_charged_to_the_byte(name: str, memory: Callable[[], tuple[int, int]]) -> None:
+    make, expected = _CHARGES[name]
 
-    assert view.numel() == 990
-    assert memory() == (4000, 4000)
+    kept = make()
 
-
-def test_an_operator_in_place_costs_nothing(memory: Callable[[], tuple[int, int]]) -> None:
-    """It works where its argument lies."""
-    x = torch.empty(1000, device="hpu").fill_(1).add_(1)
-
-    assert memory() == (x.untyped_storage().nbytes(), 4000)
-
-
-def test_a_copy_from_the_host_is_charged_once(memory: Callable[[], tuple[int, int]]) -> None:
-    """The host's tensor is not the card's."""
-    host = torch.ones(1000)
-    x = host.to("hpu")
-
-    assert memory() == (x.untyped_storage().nbytes(), 4000)
-
-
-def test_a_copy_to_the_host_is_not_charged(memory: Callable[[], tuple[int, int]]) -> None:
-    """It lies elsewhere."""
-    x = torch.empty(1000, device="hpu")
-    host = x.cpu()
-    del x
-
-    assert host.numel() == 1000
-    assert memory() == (0, 4000)
-
-
-def test_an_out_argument_that_grows_is_charged(memory: Callable[[], tuple[int, int]]) -> None:
-    """The memory that the operator gave it counts, and is freed with it."""
-    x = torch.ones(1000, device="hpu")
-    out = torch.empty(0, device="hpu")
-    torch.add(x, 1, out=out)
-    grown = memory()
-    del out
-
-    assert (grown[0], memory()[0]) == (8000, 4000)
-
-
-def test_a_tensor_that_grows_has_two_memories_for_a_moment(memory: Callable[[], tuple[int, int]]) -> None:
-    """Its content is copied from the old one to the new."""
-    x = torch.empty(1000, device="hpu")
-    x.resize_(2000)
-
-    assert memory() == (8000, 12000)
+    assert kept is not None
+    assert memory() == expected
 
 
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")

@@ -26,31 +26,47 @@ def test_an_operator_in_place_returns_its_argument() -> None:
     assert x.tolist() == [3, 3]
 
 
-def test_an_out_argument_is_filled_and_returned() -> None:
-    """It is the same Python object."""
-    out = torch.zeros(3, device="hpu")
-
-    assert torch.add(torch.ones(3, device="hpu"), 1, out=out) is out
-    assert out.tolist() == [2, 2, 2]
+def _empty(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device="hpu")
 
 
-def test_an_empty_out_argument_gets_the_size_of_the_result() -> None:
-    """Memory that the kernel grew is the tensor's."""
-    out = torch.empty(0, device="hpu")
+# Outputs, an operator that fills them, and what they hold then.
+_OUTPUTS: dict[str, tuple[Callable[[], list[torch.Tensor]], Callable[..., Any], list[Any]]] = {
+    "one": (
+        lambda: [torch.zeros(3, device="hpu")],
+        lambda out: torch.add(torch.ones(3, device="hpu"), 1, out=out),
+        [[2, 2, 2]],
+    ),
+    "an empty one, which grows": (
+        lambda: [_empty()],
+        lambda out: torch.cat([torch.ones(2, device="hpu"), torch.zeros(2, device="hpu")], out=out),
+        [[1, 1, 0, 0]],
+    ),
+    "several": (
+        lambda: [_empty(), _empty(torch.long)],
+        lambda *out: torch.max(torch.eye(3, device="hpu"), 1, out=out),
+        [[1, 1, 1], [0, 1, 2]],
+    ),
+    # Torch's kernel with outputs lists the devices that it serves.
+    "mode": (
+        lambda: [_empty(), _empty(torch.long)],
+        lambda *out: torch.mode(torch.tensor([1.0, 2.0, 2.0], device="hpu"), out=out),
+        [2, 2],
+    ),
+}
 
-    torch.cat([torch.ones(2, device="hpu"), torch.zeros(2, device="hpu")], out=out)
 
-    assert out.tolist() == [1, 1, 0, 0]
+@pytest.mark.parametrize("name", _OUTPUTS)
+def test_outputs_are_filled_and_returned(name: str) -> None:
+    """They are the same Python objects."""
+    make, fill, expected = _OUTPUTS[name]
+    outputs = make()
 
+    returned = fill(*outputs)
 
-def test_several_out_arguments_are_filled() -> None:
-    """Each of them, in any dtype."""
-    values = torch.empty(0, device="hpu")
-    indices = torch.empty(0, dtype=torch.long, device="hpu")
-
-    torch.max(torch.eye(3, device="hpu"), 1, out=(values, indices))
-
-    assert (values.tolist(), indices.tolist()) == ([1, 1, 1], [0, 1, 2])
+    returned = [returned] if isinstance(returned, torch.Tensor) else list(returned)
+    assert all(left is right for left, right in zip(returned, outputs, strict=True))
+    assert [each.tolist() for each in outputs] == expected
 
 
 def test_an_out_argument_of_another_size_is_resized_with_torchs_warning() -> None:
@@ -91,25 +107,34 @@ def test_contiguous_of_a_contiguous_tensor_is_the_tensor() -> None:
     assert x.float() is x
 
 
-@pytest.mark.parametrize(
-    "operator",
-    [
-        lambda x: torch.max(x, 0),
-        torch.sort,
-        lambda x: torch.topk(x, 2),
-        torch.linalg.eigh,
-        torch.var_mean,
-        torch.mode,
-        torch.frexp,
-    ],
-    ids=["max", "sort", "topk", "eigh", "var_mean", "mode", "frexp"],
-)
-def test_several_results_are_those_of_the_cpu(operator: Callable[[torch.Tensor], Any]) -> None:
-    """Each is on the card and equal to the bit."""
+_DTYPES = (torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.int64, torch.bool)
+# What is made of four rows of four numbers.
+_RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "max": lambda x: torch.max(x, 0),
+    "sort": torch.sort,
+    "topk": lambda x: torch.topk(x, 2),
+    "eigh": torch.linalg.eigh,
+    "var_mean": torch.var_mean,
+    "mode": torch.mode,
+    "frexp": torch.frexp,
+    "foreach": lambda x: torch._foreach_mul([x, x[0], x[:, 1]], 2.5),
+    "norms": lambda x: torch._foreach_norm([x, x[0]]),
+    "window": lambda x: [torch.kaiser_window(5, device=x.device)],
+    "dtypes": lambda x: [x.to(dtype).to(other) for dtype in _DTYPES for other in _DTYPES],
+    "of a transposed tensor": lambda x: [x.t() * 2, x.t().contiguous(), x.t().sum(0)],
+    "of a strided tensor": lambda x: [x[:, ::2] * 2, x[:, ::2].contiguous(), x[:, ::2].sum(0)],
+    "of an expanded tensor": lambda x: [x[:1].expand(3, 4) * 2, x[:1].expand(3, 4).contiguous()],
+}
+
+
+@pytest.mark.parametrize("name", _RESULTS)
+def test_results_are_those_of_the_cpu(name: str) -> None:
+    """Each is on the card, equal to the bit, and has the same strides."""
     x = torch.randn(4, 4)
 
-    for result, host in zip(operator(x.to("hpu")), operator(x), strict=True):
+    for result, host in zip(_RESULTS[name](x.to("hpu")), _RESULTS[name](x), strict=True):
         assert result.device.type == "hpu"
+        assert result.stride() == host.stride()
         assert torch.equal(result.cpu(), host)
 
 
@@ -197,19 +222,6 @@ def test_a_mask_selects_with_a_gradient() -> None:
     assert x.grad.tolist() == [0, 0, 1, 1]
 
 
-def test_foreach_works_on_lists() -> None:
-    """Results are on the card and the CPU's to the bit."""
-    host = [torch.randn(n) for n in (1, 2, 3)]
-    card = [x.to("hpu") for x in host]
-
-    torch._foreach_mul_(card, 2.5)
-    norms = torch._foreach_norm(card)
-    torch._foreach_mul_(host, 2.5)
-
-    assert all(torch.equal(a.cpu(), b) for a, b in zip(card, host, strict=True))
-    assert all(a.device.type == "hpu" and torch.equal(a.cpu(), b.norm()) for a, b in zip(norms, host, strict=True))
-
-
 def test_an_error_of_a_kernel_is_torchs() -> None:
     """Shapes that do not fit are told as on the CPU, and the next operator works."""
     x = torch.ones(2, 3, device="hpu")
@@ -257,21 +269,6 @@ def test_a_tensor_without_dimensions_is_a_number() -> None:
     assert x + 1 == 3
 
 
-@pytest.mark.parametrize(
-    "make",
-    [lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[1:], lambda x: x[:1].expand(3, 4)],
-    ids=["transposed", "strided", "offset", "expanded"],
-)
-def test_non_contiguous_tensors_take_part(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Results have the CPU's values and strides."""
-    x = torch.arange(12.0).view(3, 4)
-    host, card = make(x), make(x.to("hpu"))
-
-    for result, expected in ((card * 2, host * 2), (card.contiguous(), host.contiguous()), (card.sum(0), host.sum(0))):
-        assert result.stride() == expected.stride()
-        assert torch.equal(result.cpu(), expected)
-
-
 def test_channels_last_is_kept() -> None:
     """A convolution has the layout and the numbers that it has on the CPU."""
     layer = torch.nn.Conv2d(3, 2, 3)
@@ -282,15 +279,6 @@ def test_channels_last_is_kept() -> None:
 
     assert result.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(result.cpu(), expected)
-
-
-def test_dtypes_convert_on_the_card() -> None:
-    """To each dtype and from it."""
-    for dtype in (torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.int64, torch.bool):
-        x = torch.tensor([0.0, 1.0, 2.0], device="hpu").to(dtype)
-
-        assert x.dtype == dtype
-        assert torch.equal(x.cpu(), torch.tensor([0.0, 1.0, 2.0]).to(dtype))
 
 
 @pytest.mark.needs_torch("2.1", "float8")
@@ -411,20 +399,6 @@ def test_an_activation_is_differentiated_by_the_kernel_of_the_cpu(
         gradients.append(x.grad.cpu())
 
     assert torch.equal(*gradients)
-
-
-def test_a_window_is_the_cpus() -> None:
-    """Torch computes it with a kernel of the device of the result."""
-    assert torch.equal(torch.kaiser_window(5, device="hpu").cpu(), torch.kaiser_window(5))
-
-
-def test_a_mode_is_written_to_outputs() -> None:
-    """Torch's kernel with outputs lists the devices that it serves."""
-    values, indices = torch.empty(0, device="hpu"), torch.empty(0, dtype=torch.int64, device="hpu")
-
-    torch.mode(torch.tensor([1.0, 2.0, 2.0], device="hpu"), out=(values, indices))
-
-    assert (values.item(), indices.item()) == (2, 2)
 
 
 @pytest.mark.parametrize("write", [lambda a, x: a.add_(x), lambda a, x: torch.add(x, x, out=a)], ids=["add_", "out"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import torch
@@ -93,23 +93,6 @@ def test_every_name_of_the_card_makes_tensors_on_it(device: str | torch.device) 
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.empty(1, device="hpu:1"),
-        lambda: torch.ones(1).to("hpu:1"),
-        lambda: torch.ones(1, device="hpu").to("hpu:1"),
-        lambda: torch.empty_strided((1,), (1,), device="hpu:1"),
-        lambda: torch.nn.Linear(1, 1, device="hpu:1"),
-    ],
-    ids=["empty", "to", "between cards", "empty_strided", "module"],
-)
-def test_another_index_is_refused(make: Callable[[], object]) -> None:
-    """The second card of the machine belongs to another process."""
-    with pytest.raises(RuntimeError, match=r"habana active device 1 != 0"):
-        make()
-
-
-@pytest.mark.parametrize(
     "arguments",
     [{}, {"dtype": torch.int64}, {"memory_format": torch.channels_last}],
     ids=["default", "dtype", "memory_format"],
@@ -138,47 +121,76 @@ def test_a_default_device_makes_tensors_on_the_card() -> None:
         assert torch.zeros(1).device.type == "hpu"
 
 
-def test_only_dense_tensors_live_on_the_card() -> None:
-    """The error names the kind of tensor that the card has not."""
-    with pytest.raises(RuntimeError, match=r"hpu tensors must be dense .* with layout Sparse"):
-        torch.empty(1, layout=torch.sparse_coo, device="hpu")
+_REFUSALS: Final[dict[str, tuple[Callable[[], object], str]]] = {
+    # The second card of the machine belongs to another process.
+    "empty on another card": (lambda: torch.empty(1, device="hpu:1"), "habana active device 1 != 0"),
+    "copy to another card": (lambda: torch.ones(1).to("hpu:1"), "habana active device 1 != 0"),
+    "copy between cards": (lambda: torch.ones(1, device="hpu").to("hpu:1"), "habana active device 1 != 0"),
+    "strided on another card": (lambda: torch.empty_strided((1,), (1,), device="hpu:1"), "habana active device 1 != 0"),
+    "module on another card": (lambda: torch.nn.Linear(1, 1, device="hpu:1"), "habana active device 1 != 0"),
+    "sparse": (
+        lambda: torch.empty(1, layout=torch.sparse_coo, device="hpu"),
+        r"hpu tensors must be dense .* with layout Sparse",
+    ),
+    "pinned": (lambda: torch.empty(1, device="hpu", pin_memory=True), "Only dense CPU tensors can be pinned"),
+    "negative size": (lambda: torch.ones(4, device="hpu").resize_(-1), "Storage size calculation overflowed"),
+    "memory of the host": (lambda: _set(torch.ones(3, device="hpu"), torch.ones(3)), "the devices must match"),
+}
 
 
-def test_pinning_device_memory_is_refused() -> None:
-    """Pinned memory is the host's."""
-    with pytest.raises(RuntimeError, match="Only dense CPU tensors can be pinned"):
-        torch.empty(1, device="hpu", pin_memory=True)
+@pytest.mark.usefixtures("eager_mode")
+@pytest.mark.parametrize("name", _REFUSALS)
+def test_what_a_card_does_not_hold_is_refused(name: str) -> None:
+    make, message = _REFUSALS[name]
+
+    with pytest.raises(RuntimeError, match=message):
+        make()
 
 
-def test_resize_keeps_what_was_there() -> None:
-    """A tensor that grows gets new memory with the old content first."""
-    x = torch.arange(4.0, device="hpu")
-
-    x.resize_(2, 4)
-
-    assert x.shape == (2, 4)
-    assert x[0].tolist() == [0, 1, 2, 3]
+def _empty() -> torch.Tensor:
+    return torch.empty(0, device="hpu")
 
 
-def test_resizing_down_keeps_the_memory() -> None:
-    """A tensor that shrinks can grow again without loss."""
-    x = torch.arange(4.0, device="hpu")
-    address = x.data_ptr()
+# What is made of the numbers from 0 to 5.
+_MADE: Final[dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]]] = {
+    "resize_ to more": (lambda x: x.resize_(2, 4)[0], [0, 1, 2, 3]),
+    "resize_ to less and back": (lambda x: x.resize_(2).resize_(6), [0, 1, 2, 3, 4, 5]),
+    "resize_ of a view": (lambda x: x[2:].resize_(8)[:4], [2, 3, 4, 5]),
+    "resize_as_": (lambda x: _empty().resize_as_(x.view(2, 3)).fill_(1), [[1, 1, 1], [1, 1, 1]]),
+    "set_ to a tensor": (lambda x: _set(_empty(), x.view(2, 3)), [[0, 1, 2], [3, 4, 5]]),
+    "set_ to a storage": (lambda x: _set(_empty(), x.view(2, 3).untyped_storage()), [0, 1, 2, 3, 4, 5]),
+    "set_ to a part of a storage": (
+        lambda x: _set(_empty(), x.untyped_storage(), 1, (2, 2), (3, 1)),
+        [[1, 2], [4, 5]],
+    ),
+    "set_ beyond a storage": (lambda x: _set(x, x.untyped_storage(), 0, (8,), (1,))[:6], [0, 1, 2, 3, 4, 5]),
+    "set_ to nothing": (_set, []),
+    "resize_ of a storage": (lambda x: (x.untyped_storage().resize_(64), x)[1], [0, 1, 2, 3, 4, 5]),
+}
+_OF_STORAGES: Final = {
+    "resize_ of a storage": ("2.3", "storages of this device that Python resizes"),
+    **dict.fromkeys(
+        ("set_ to a storage", "set_ to a part of a storage", "set_ beyond a storage"),
+        ("2.1", "storages of this device in Python"),
+    ),
+}
 
-    x.resize_(2).resize_(4)
 
-    assert x.data_ptr() == address
-    assert x.tolist() == [0, 1, 2, 3]
+@pytest.mark.usefixtures("eager_mode")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.needs_torch(*_OF_STORAGES[name]) if name in _OF_STORAGES else ())
+        for name in _MADE
+    ],
+)
+def test_a_tensor_keeps_the_numbers_of_its_memory(name: str) -> None:
+    make, expected = _MADE[name]
 
+    made = make(torch.arange(6.0, device="hpu"))
 
-def test_a_negative_size_is_torchs_error() -> None:
-    """The tensor keeps its size."""
-    x = torch.arange(4.0, device="hpu")
-
-    with pytest.raises(RuntimeError, match="Storage size calculation overflowed"):
-        x.resize_(-1)
-
-    assert x.tolist() == [0, 1, 2, 3]
+    assert made.tolist() == expected
+    assert made.device.type == "hpu"
 
 
 def test_resize_takes_a_memory_format() -> None:
@@ -188,88 +200,6 @@ def test_resize_takes_a_memory_format() -> None:
     x.resize_(1, 2, 3, 4, memory_format=torch.channels_last)
 
     assert x.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_resize_as_takes_the_shape() -> None:
-    """As resize_ with the other's sizes."""
-    assert torch.empty(0, device="hpu").resize_as_(torch.ones(2, 3, device="hpu")).shape == (2, 3)
-
-
-def test_a_view_is_resized_behind_its_offset() -> None:
-    """The storage grows by what the offset takes as well."""
-    view = torch.arange(4.0, device="hpu")[2:]
-
-    view.resize_(4)
-
-    assert view[:2].tolist() == [2, 3]
-    assert view.untyped_storage().nbytes() == 6 * 4
-
-
-@pytest.mark.usefixtures("eager_mode")
-def test_set_to_a_tensor_shares_its_memory() -> None:
-    """Both tensors are one memory afterwards."""
-    x = torch.zeros(2, 3, device="hpu")
-    y = _set(torch.empty(0, device="hpu"), x)
-
-    y.add_(1)
-
-    assert y.shape == (2, 3)
-    assert x.sum().item() == 6
-
-
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
-def test_set_to_a_storage_takes_offset_size_and_stride() -> None:
-    """A tensor is laid over a part of the storage."""
-    x = torch.arange(6.0, device="hpu")
-
-    y = _set(torch.empty(0, device="hpu"), x.untyped_storage(), 1, (2, 2), (3, 1))
-
-    assert y.tolist() == [[1, 2], [4, 5]]
-
-
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
-def test_set_to_a_storage_alone_covers_it() -> None:
-    """The tensor is flat and as long as the memory."""
-    x = torch.arange(6.0, device="hpu").view(2, 3)
-
-    assert _set(torch.empty(0, device="hpu"), x.untyped_storage()).tolist() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.usefixtures("eager_mode")
-def test_set_to_nothing_empties_a_tensor() -> None:
-    """It stays on the card, without memory."""
-    x = torch.ones(3, device="hpu")
-
-    _set(x)
-
-    assert (x.numel(), x.device.type) == (0, "hpu")
-
-
-@pytest.mark.usefixtures("eager_mode")
-def test_set_to_memory_of_the_host_is_refused() -> None:
-    """A tensor does not change its device that way."""
-    with pytest.raises(RuntimeError, match="the devices must match"):
-        _set(torch.ones(3, device="hpu"), torch.ones(3))
-
-
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
-def test_set_beyond_the_storage_grows_it() -> None:
-    """As resize_ does."""
-    x = torch.ones(1, device="hpu")
-
-    _set(x, x.untyped_storage(), 0, (4,), (1,))
-
-    assert x.untyped_storage().nbytes() == 16
-    assert x[0].item() == 1
-
-
-def test_data_can_be_replaced() -> None:
-    """`.data =` gives a parameter other memory."""
-    parameter = torch.nn.Parameter(torch.zeros(2, device="hpu"))
-
-    parameter.data = torch.ones(3, device="hpu")
-
-    assert parameter.tolist() == [1, 1, 1]
 
 
 @pytest.mark.needs_torch("2.3", "swap_tensors")
@@ -300,17 +230,6 @@ def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
     x.fill_(3)
 
     assert x.tolist() == [3, 3, 3, 3]
-
-
-@pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
-@pytest.mark.usefixtures("eager_mode")
-def test_a_storage_grows_with_its_content() -> None:
-    """The bytes that were there stay."""
-    x = torch.arange(4.0, device="hpu")
-
-    x.untyped_storage().resize_(64)
-
-    assert x.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.needs_torch("2.1", "storages of this device in Python")
