@@ -181,18 +181,6 @@ def test_a_strategy_that_does_not_exist_is_an_error_of_the_option() -> None:
         _fit(_Module(), Options(strategy="foo"))
 
 
-def test_fabric_may_be_launched_by_its_command_line() -> None:
-    def program() -> None:
-        fabric = Fabric(accelerator="hpu", devices=2, strategy="ddp")
-        module = nn.Linear(4, 4)
-        model, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters()))
-        for _ in range(4):
-            fabric.backward(model(torch.ones(2, 4, device="hpu")).sum())
-            optimizer.step()
-
-    assert len(record_call(program, Options(devices=2)).steps) == 3
-
-
 def test_blocks_are_recomputed_of_a_module_that_is_set_up_apart_from_its_optimizer() -> None:
     def program() -> None:
         fabric = Fabric(accelerator="hpu", devices=1)

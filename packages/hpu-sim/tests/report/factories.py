@@ -26,7 +26,6 @@ _SITE: Final = Site(
     bytes=0,
     in_first_step=1,
     steps=10,
-    first_step=1,
     last_step=10,
     max_per_step=1,
     examples=[],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,23 +13,7 @@ from hpu_sim.report.causes import find_cause, find_phase
 if TYPE_CHECKING:
     from types import FrameType
 
-# Fakes of Lightning's classes, with its names of modules, functions and variables.
-_LOGGER_CONNECTOR = """
-class LoggerConnector:
-    def log_metrics(self, metrics, event):
-        return event()
-"""
-_RESULT = """
-class ResultCollection(dict):
-    def metrics(self, event):
-        for result_metric in self.values():
-            return event()
-"""
-_MODULE = """
-class LightningModule:
-    def log(self, name, event, prog_bar=False):
-        return event()
-"""
+# Fakes of Lightning's classes, with its names of modules and functions.
 _CALLBACK = """
 class Callback: pass
 class Checkpoint(Callback):
@@ -61,62 +45,6 @@ def _cause(function: Any, *arguments: Any, **options: Any) -> str:
     """Return the cause of an event in a function that this function calls."""
     user = sys._getframe()
     return str(function(*arguments, event=lambda: find_cause(_frame().f_back, user), **options))
-
-
-def _metric(name: str, *, prog_bar: bool) -> SimpleNamespace:
-    return SimpleNamespace(meta=SimpleNamespace(name=name, prog_bar=prog_bar))
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"), [({}, "self.log('loss')"), ({"prog_bar": True}, "self.log('loss', prog_bar=True)")], ids=str
-)
-def test_log_names_key_and_prog_bar(options: dict[str, bool], cause: str) -> None:
-    module = _module("lightning.pytorch.core.module", _MODULE).LightningModule()
-
-    assert _cause(module.log, "loss", **options) == cause
-
-
-def test_progress_bar_names_all_keys() -> None:
-    results = _module("pytorch_lightning.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
-        a=_metric("loss", prog_bar=True), b=_metric("acc", prog_bar=True), c=_metric("lr", prog_bar=False)
-    )
-
-    assert _cause(results.metrics) == "self.log(prog_bar=True) of acc, loss"
-
-
-def test_metric_names_the_callback_that_reads_it() -> None:
-    """The progress bar and the logger connector each read a metric, for two reasons."""
-    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
-        a=_metric("loss", prog_bar=True)
-    )
-    bar = _module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Checkpoint()
-    user = sys._getframe()
-
-    cause = bar.on_train_epoch_end(lambda: results.metrics(lambda: find_cause(_frame().f_back, user)))
-
-    assert cause == "self.log(prog_bar=True) of loss, read by Checkpoint.on_train_epoch_end"
-
-
-def test_metric_outside_of_the_progress_bar_is_named_alone() -> None:
-    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(
-        a=_metric("lr", prog_bar=False), b=_metric("loss", prog_bar=True)
-    )
-
-    assert _cause(results.metrics) == "self.log('lr')"
-
-
-def test_loggers_name_class_and_keys() -> None:
-    name = "lightning.pytorch.trainer.connectors.logger_connector.logger_connector"
-    connector = _module(name, _LOGGER_CONNECTOR).LoggerConnector()
-    connector.trainer = SimpleNamespace(loggers=[SimpleNamespace()])
-
-    assert _cause(connector.log_metrics, {"loss": 1, "acc": 2}) == "SimpleNamespace: acc, loss"
-
-
-def test_unknown_structure_of_lightning_gives_the_method() -> None:
-    results = _module("lightning.pytorch.trainer.connectors.logger_connector.result", _RESULT).ResultCollection(a=1)
-
-    assert _cause(results.metrics) == "ResultCollection.metrics"
 
 
 def test_callback_is_named_with_its_hook() -> None:

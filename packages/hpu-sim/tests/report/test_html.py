@@ -26,7 +26,7 @@ def page() -> Page:
     library = make_frame(file="/env/torch/_tensor.py", line=7, function="item", source="", is_user=False)
     sites = (
         make_site(stack=(library, make_frame()), frame_index=1),
-        make_site(cause="ModelCheckpoint.on_train_epoch_end", count=1, in_first_step=0, steps=1, first_step=10),
+        make_site(cause="ModelCheckpoint.on_train_epoch_end", count=1, in_first_step=0, steps=1),
         make_site(kind="unsupported", op="aten::fft", stack=(make_frame(source='x = "<b>" & y'),)),
         make_site(kind="h2d", op="copy", variant="pageable", bytes=2048, examples=["float32[8]"]),
         make_site(kind="compilation", op="aten::mul", variant="shapes"),
@@ -81,7 +81,7 @@ def test_every_line_expands_to_its_stack(page: Page) -> None:
 
 
 def test_lines_are_grouped_by_occurrence(page: Page) -> None:
-    first, _, second = page.text.rpartition("Host-device synchronization ")[2].partition(" Teardown ")
+    first, _, second = page.text.rpartition("Host-device synchronization ")[2].partition(" Some steps ")
 
     assert first.startswith("The host waited until the device was idle. Every step train.py:42")
     assert second.startswith("train.py:42 ModelCheckpoint.on_train_epoch_end once in 1 of 10 steps")

@@ -117,7 +117,7 @@ def test_maximum_per_step_excludes_the_first_step() -> None:
     for step in (1, 1, 1, 1, 3, 5, 5):
         counter.add(step, 0, "")
 
-    assert (counter.count, counter.steps, counter.first_step, counter.last_step) == (7, 3, 1, 5)
+    assert (counter.count, counter.steps, counter.last_step) == (7, 3, 5)
     assert (counter.in_first_step, counter.max_per_step) == (4, 2)
 
 

@@ -121,9 +121,7 @@ def test_frequency_without_training_steps() -> None:
         ({}, "every step"),
         ({"steps": 6}, "every step"),
         ({"steps": 5}, "some steps"),
-        ({"steps": 1, "last_step": 1}, "start-up"),
-        ({"steps": 1, "first_step": 2, "last_step": 2, "in_first_step": 0}, "start-up"),
-        ({"steps": 1, "first_step": 10, "in_first_step": 0}, "teardown"),
+        ({"steps": 1, "last_step": 1}, "some steps"),
         ({"phase": "validation"}, "validation"),
     ],
     ids=str,
@@ -134,7 +132,7 @@ def test_occurrence(changes: dict[str, Any], occurrence: str) -> None:
 
 
 def test_two_steps_are_too_few_for_every_step() -> None:
-    (line,) = source_lines(make_report(make_record(steps=2, sites=(make_site(steps=2, first_step=1, last_step=2),))))
+    (line,) = source_lines(make_report(make_record(steps=2, sites=(make_site(steps=2, last_step=2),))))
 
     assert line.occurrence == "some steps"
 

@@ -72,7 +72,6 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
                 setup=_setup,
                 setup_module=_setup,
                 setup_optimizers=_setup_optimizers,
-                _validate_launched=_launch,
             )
         try:
             yield
@@ -115,13 +114,6 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     _init(recorder, original, self, *args, **{**kwargs, "fast_dev_run": False})
-
-
-def _launch(recorder: PlanRecorder, original: Any, fabric: Any) -> None:
-    """Launch a Fabric as `fabric run` does, for a program that does not call `launch`."""
-    del recorder, original
-    if not fabric._launched:  # noqa: SLF001 - what the replaced method checks
-        fabric.launch()
 
 
 def _wrap_update(recorder: PlanRecorder, original: Any, metric: Any, update: Any) -> Any:

@@ -1,6 +1,6 @@
 """Causes of events inside Lightning and other frameworks, from the frames between an event and the program.
 
-Lightning's frames and their variables are private. In versions where they differ, causes are less specific.
+Lightning's modules are private. In versions where they differ, causes are less specific.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
     """Return the part of a framework that caused an event.
 
     Returns:
-        In order of preference: the call of ``self.log`` or the loggers, with the callback that reads the metric; the
-        method of a callback or logger, the innermost method, the innermost function. If the program itself called
-        torch: the hook of the program's callback or logger, else empty.
+        In order of preference: the method of a callback or logger, the innermost method, the innermost function. If the
+        program itself called torch: the hook of the program's callback or logger, else empty.
     """
-    metrics = hook = method = function = ""
+    hook = method = function = ""
     while frame is not None and frame is not user:
         if package(frame) not in TRANSPARENT:
-            metrics = metrics or _logged_metrics(frame)
             owner = frame.f_locals.get("self")
             name = frame.f_code.co_name
             if owner is not None:
@@ -41,8 +39,6 @@ def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
                 method = method or qualified
             function = function or f"{frame.f_globals.get('__name__')}.{name}"
         frame = frame.f_back
-    if metrics:
-        return f"{metrics}, read by {hook}" if hook else metrics
     return hook or method or function or _outer_hook(user)
 
 
@@ -73,27 +69,3 @@ def _is_callback(owner: Any) -> bool:
         base.__name__ in {"Callback", "Logger"} and base.__module__.startswith(_LIGHTNING)
         for base in type(owner).__mro__
     )
-
-
-def _logged_metrics(frame: FrameType) -> str:
-    """Return the logged metrics if a frame is one of Lightning's that read them."""
-    module, name, variables = str(frame.f_globals.get("__name__")), frame.f_code.co_name, frame.f_locals
-    if not module.startswith(_LIGHTNING):
-        return ""
-    try:
-        if name == "log" and "prog_bar" in variables:
-            option = ", prog_bar=True" if variables["prog_bar"] else ""
-            return f"self.log({variables['name']!r}{option})"
-        if name == "metrics" and "result_metric" in variables:
-            current = variables["result_metric"].meta
-            if not current.prog_bar:
-                return f"self.log({current.name!r})"
-            # `_ResultCollection.metrics` reads every metric with prog_bar=True in a loop.
-            keys = {metric.meta.name for metric in variables["self"].values() if metric.meta.prog_bar}
-            return f"self.log(prog_bar=True) of {', '.join(sorted(keys))}"
-        if name == "log_metrics" and module.endswith(".logger_connector"):
-            loggers = {type(logger).__name__ for logger in variables["self"].trainer.loggers}
-            return f"{', '.join(sorted(loggers))}: {', '.join(sorted(variables['metrics']))}"
-    except (AttributeError, KeyError, TypeError):
-        pass
-    return ""

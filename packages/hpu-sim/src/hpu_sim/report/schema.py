@@ -56,8 +56,7 @@ class Site:
         bytes: Total bytes of these events.
         in_first_step: Number of events in the first step, which includes everything before it.
         steps: Number of steps with such an event.
-        first_step: First of these steps, counted from 1.
-        last_step: Last of these steps.
+        last_step: Last of these steps, counted from 1.
         in_last_step: Number of events in that step.
         max_per_step: Most events in one step; the first step counts only if it is the only one.
         examples: A few distinct event details, such as dtype and shape.
@@ -75,7 +74,6 @@ class Site:
     bytes: int = 0
     in_first_step: int = 0
     steps: int = 0
-    first_step: int = 0
     last_step: int = 0
     in_last_step: int = 0
     max_per_step: int = 0
@@ -103,7 +101,6 @@ class Site:
         self.bytes += size
         if step != self.last_step:
             self.steps += 1
-            self.first_step = self.first_step or step
             self.last_step = step
             self.in_last_step = 0
         self.in_last_step += 1

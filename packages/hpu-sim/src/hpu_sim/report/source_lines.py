@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 #: Minimum number of training steps to tell a line in the training loop from others.
 MIN_STEPS: Final = 3
 
-#: Number of steps that may have set-up.
-START_UP_STEPS: Final = 2
-
 _HOST_SYNCS: Final = {
     "aten::_local_scalar_dense": "scalar read: .item(), float(), a branch on a tensor, printing",
     "copy to host": "copy to the host: .cpu(), .numpy(), printing",
@@ -25,7 +22,7 @@ _HOST_SYNCS: Final = {
     "Stream.synchronize": "wait for a stream",
 }
 #: Occurrences of events in a run, in the order of the report.
-OCCURRENCES: Final = ("every step", "some steps", "start-up", "validation", "teardown", "no training steps")
+OCCURRENCES: Final = ("every step", "some steps", "validation", "no training steps")
 
 _CACHE_MISSES: Final = {
     "shapes": "new input shapes: ",
@@ -88,10 +85,7 @@ class SourceLine:
         # At least half of the steps after the first one.
         if self.finished >= MIN_STEPS and 2 * self.later_steps >= self.finished - 1:
             return "every step"
-        # In the second step, gradients and optimizer state exist, and DDP rebuilds its buckets.
-        if self.last_step == 1 or (self.last_step <= START_UP_STEPS and self.finished >= MIN_STEPS):
-            return "start-up"
-        return "teardown" if self.site.first_step >= self.finished else "some steps"
+        return "some steps"
 
     @property
     def description(self) -> str:

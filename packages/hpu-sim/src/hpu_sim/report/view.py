@@ -53,10 +53,10 @@ _FOOTER: Final = (
     "Nothing in this report was measured on a card. What is said of cards is from Intel's documentation and published "
     "sources. A training step contains one optimizer step and everything since the previous step. Code after the "
     "optimizer step in the same loop iteration, such as validation, belongs to the same step. The first step includes "
-    "set-up. Optimizers that each step once share a step. Start-up: only in the first two steps or before them. "
-    "Teardown: only in the last step or after it. Validation: in a validation, test or prediction loop of Lightning or "
-    "transformers. Each event is attributed to the innermost line of the program. If a framework caused it below that "
-    "line, the callback, logger or method is shown instead of the source code. Expand a line for its stack."
+    "set-up. Optimizers that each step once share a step. Validation: in a validation, test or prediction loop of "
+    "Lightning or transformers. Each event is attributed to the innermost line of the program. If a framework caused "
+    "it below that line, the callback, logger or method is shown instead of the source code. Expand a line for its "
+    "stack."
 )
 
 

@@ -1,4 +1,4 @@
-"""Lightning's demonstration transformer with Fabric; options: `launch`, `accumulate`, `16-mixed`."""
+"""Lightning's demonstration transformer with Fabric; options: `accumulate`, `16-mixed`."""
 
 import sys
 
@@ -11,8 +11,7 @@ options = sys.argv[1:]
 fabric = Fabric(
     accelerator="hpu", devices=8, strategy="ddp", precision="16-mixed" if "16-mixed" in options else "bf16-mixed"
 )
-if "launch" in options:
-    fabric.launch()
+fabric.launch()
 fabric.seed_everything(1)
 with fabric.init_module():
     model = Transformer(vocab_size=30_000, ninp=512, nhead=8, nhid=2048, nlayers=6)
