@@ -23,11 +23,13 @@ from habana_frameworks.torch._overrides import patch_torch
 patch_torch()
 
 from habana_frameworks.torch import activity_profiler, core, distributed, internal, utils
+from habana_frameworks.torch._adamw import define_operator
 from habana_frameworks.torch._process_groups import patch_process_groups
 from habana_frameworks.torch.dynamo import register_after_import
 
 __all__ = ["activity_profiler", "core", "distributed", "hpu", "internal", "utils"]
 
+define_operator()
 patch_process_groups()
 register_after_import()
 
