@@ -2,14 +2,7 @@
 
 import pytest
 
-from hpu_core.launcher_env import (
-    find_launcher_env,
-    global_rank,
-    num_nodes,
-    parse_int,
-    parse_port,
-    world_size,
-)
+from hpu_core.launcher_env import find_launcher_env, global_rank, num_nodes, parse_int, world_size
 
 _TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "node-0", "MASTER_PORT": "1234"}
 _OPEN_MPI = {
@@ -124,11 +117,3 @@ def test_values_of_incomplete_variables(
 )
 def test_parse_int(text: str, expected: int | None) -> None:
     assert parse_int(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("port", "number"),
-    [("1", 1), ("65535", 65535), ("0", None), ("65536", None), ("x", None), ("", None), (None, None)],
-)
-def test_port_number(port: str | None, number: int | None) -> None:
-    assert parse_port(port) == number

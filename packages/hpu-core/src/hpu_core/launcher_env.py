@@ -15,7 +15,6 @@ Launcher: TypeAlias = Literal["torchrun", "Open MPI", "SLURM"]
 AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 # Set by our launcher for the ranks that it starts.
 LAUNCHER_PID: Final = "HPU_LAUNCHER_PID"
-MAX_PORT: Final = 65535
 
 # More digits than any rank or port has. int() refuses thousands of digits with another message.
 _MAX_DIGITS: Final = 9
@@ -125,12 +124,6 @@ def is_interactive_slurm(environ: Mapping[str, str] = os.environ) -> bool:
 def parse_int(text: str) -> int | None:
     """Return the number that a variable has, None for other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
-
-
-def parse_port(text: str | None) -> int | None:
-    """Return the port that MASTER_PORT has, None for a value that is no number from 1 to 65535."""
-    number = parse_int(text or "") or 0
-    return number if 0 < number <= MAX_PORT else None
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[_Variables]:
