@@ -203,16 +203,7 @@ class Case:
                 is_right &= not is_last or job.is_as(expected, resumed=fails)
                 if not is_right:
                     print(job.output, results(job.folder), expected, sep="\n", file=sys.stderr)
-        # Of an action that runs another job.
-        is_right &= all(are_equal(results(other), expected) for other in folder.glob("urgent"))
         return " + ".join(times), is_right
-
-
-def preempt(job: Job) -> None:
-    """Run an urgent job of SLURM."""
-    folder = job.folder.parent
-    with Job("slurm", folder / "urgent", f"--epochs={_LONG}", machine=folder, SBATCH_PARTITION="high") as urgent:
-        urgent.wait_for_end()
 
 
 # Ranks are killed in jobs of two. With four, the order of sums depends on the place in a bucket, and DDP rebuilds its
@@ -227,9 +218,7 @@ CASES = [
     Case("slurm", "train with srun", ranks=4),
     Case("slurm", "kill rank 1, submit again", kills_rank=True),
     Case("slurm", "scontrol requeue", action=lambda job: query("scontrol", "requeue", job.number), restarts=True),
-    Case("slurm", "preempted by a job of 2 ranks", action=preempt, restarts=True),
     Case("slurm", "kill srun, submit again", action=lambda job: kill(*job.pids("srun"))),
-    Case("slurm", "scancel, submit again", action=lambda job: query("scancel", job.number)),
     Case("ray", "kill rank 1", kills_rank=True, launch=("--max-restarts", "1"), restarts=True),
 ]
 # What prints the version of each engine; its first word is the program that the engine needs.
@@ -324,19 +313,6 @@ def find_resumed(losses: Sequence[tuple[int, float]]) -> Iterator[tuple[float, f
             yield next(earlier for number, earlier in reversed(losses[:index]) if number == step), loss
 
 
-def run_two(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Run two jobs of SLURM at once on one machine."""
-    end = folder / "end exclusive"
-    with contextlib.ExitStack() as stack:
-        jobs = [Job("slurm", folder / f"exclusive-{number}", f"--until={end}", machine=folder) for number in (1, 2)]
-        first, second = map(stack.enter_context, jobs)
-        first.wait_for_checkpoint()
-        is_waiting = job_field(second.number, "JobState") == "PENDING"
-        end.touch()
-        is_done = first.wait_for_end() and second.wait_for_end()
-    yield "2 jobs of 2 ranks: the second waits", "", is_done and is_waiting
-
-
 def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
     """Yield what was done with an engine, the seconds, and whether it was as expected."""
     expected: dict[tuple[int, int], Ranks] = {}
@@ -354,9 +330,6 @@ def rows(engine: str, folder: Path) -> Iterator[tuple[str, str, bool]]:
         yield from resize(place, "ddp", 1, 2, 1, 2)
         (place := folder / "sharded").mkdir()
         yield from resize(place, "fsdp", 2, 4, 3, 4)
-    if engine == "slurm":
-        (place := folder / "two").mkdir()
-        yield from run_two(place)
 
 
 def main() -> int:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _DEVICES = 2
 # How long one run may take, start included.
 _RUN_LIMIT = 180.0
-# Of a slow link: a thousandth of Gigabit Ethernet.
-_SLOW_KILOBITS = 1000
 
 
 @dataclass(frozen=True)
@@ -69,11 +67,7 @@ _FAULTS = (
     *(Fault("killed", _EXITED, 15, machines=(1,), read=read) for read in _READS),
     *(Fault("hung", _HUNG, 30, timeout=30, machines=(1,), read=read) for read in _READS),
     Fault("never came", r"rank(s \d,)? {rank} did not join at \S+ within 20 s", 30, timeout=20),
-    Fault("port taken", r"rank 0 cannot open the store at \S+", 15, rank=0, timeout=600, machines=(1,)),
-    # What listens at the port tells the other machine nothing.
-    Fault("port taken", r"rank 0 cannot open the store at \S+", 40, rank=0, timeout=30, machines=(2,)),
     Fault("cut off", r"(has sent no heartbeat|has not answered) for \d+ s", 40, timeout=40, machines=(2,)),
-    Fault("slow link", "", 60, exit_ok=True, machines=(2,)),
     Fault("monitor error", r"failure detection is off on rank {rank}", 60, exit_ok=True),
 )
 
@@ -133,7 +127,6 @@ class Case:
                     "MASTER_ADDR": network.address(0),
                     "NODE_RANK": str(node),
                     "CUT": shlex.join(network.cut_command(node)),
-                    "SLOW_DOWN": shlex.join(network.slow_down_command(node, _SLOW_KILOBITS)),
                 }
             ranks: list[dict[str, str]] = [{}]
             if self.fault.fault == "never came":
@@ -152,7 +145,7 @@ class Case:
     def _silent_survivors(self, output: str) -> list[int]:
         """Return the ranks whose output does not name the failure, as it should."""
         error = self.fault.error.format(rank=self.rank)
-        if self.fault.exit_ok or self.fault.fault in {"port taken", "never came"}:
+        if self.fault.exit_ok or self.fault.fault == "never came":
             # Other ranks are not told by the monitor, which has not started or has ended.
             return [] if re.search(error, output) else [self.rank]
         named = rf"\[rank ?(\d+)\](?: aborting)?: .*{error}"

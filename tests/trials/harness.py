@@ -1,7 +1,7 @@
 """Harness of the trials: a training of several ranks, a failure, what is collected afterwards, and one table.
 
 A trial is a list of cases. Most start training.py in one process or several, on one machine or several, by hand or by
-an engine; let a rank or a machine fail; and wait for the end of every process. `select_cases` adds the options that
+an engine; let a rank or a machine fail; and wait for the end of every process. `run_cases` adds the options that
 select cases, and `Table` has a row for each, printed at once.
 """
 
@@ -98,25 +98,6 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def select_cases(
-    arguments: argparse.ArgumentParser, cases: Sequence[T], **attributes: str
-) -> tuple[argparse.Namespace, list[T]]:
-    """Parse the command line, and return its options and the cases that they select.
-
-    Args:
-        arguments: The parser.
-        cases: All cases.
-        **attributes: An attribute of the cases, by the name of the option that selects cases by it.
-    """
-    getters = {option: attrgetter(attribute) for option, attribute in attributes.items()}
-    for option, get in getters.items():
-        values = list(dict.fromkeys(map(get, cases)))
-        arguments.add_argument(f"--{option}", type=type(values[0]), choices=values, nargs="+", default=values)
-    options = vars(arguments.parse_args())
-    selected = [case for case in cases if all(get(case) in options[option] for option, get in getters.items())]
-    return argparse.Namespace(**options), selected
-
-
 def run_cases(
     arguments: argparse.ArgumentParser,
     cases: Sequence[T],
@@ -124,19 +105,24 @@ def run_cases(
     *columns: str,
     **attributes: str,
 ) -> int:
-    """Measure the selected cases, print a row for each, and return 1 if one has a problem.
+    """Measure the cases that the command line selects, print a row for each, and return 1 if one has a problem.
 
     Args:
         arguments: The parser.
         cases: All cases.
         measure: Returns the row of a case, as arguments of `Table.add`.
         *columns: The headings.
-        **attributes: As those of `select_cases`.
+        **attributes: An attribute of the cases, by the name of the option that selects cases by it.
     """
     arguments.add_argument("--jobs", type=int, default=1, help="cases at the same time")
     # The session's name for the program.
     arguments.add_argument("program", nargs="?", help=argparse.SUPPRESS)
-    options, selected = select_cases(arguments, cases, **attributes)
+    getters = {option: attrgetter(attribute) for option, attribute in attributes.items()}
+    for option, get in getters.items():
+        values = list(dict.fromkeys(map(get, cases)))
+        arguments.add_argument(f"--{option}", type=type(values[0]), choices=values, nargs="+", default=values)
+    options = arguments.parse_args()
+    selected = [case for case in cases if all(get(case) in vars(options)[name] for name, get in getters.items())]
     table = Table(*columns, options=options)
     with ThreadPoolExecutor(options.jobs) as pool:
         for row in pool.map(lambda case: measure(case, options), selected):

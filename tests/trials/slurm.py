@@ -26,7 +26,7 @@ _PATH = f"{os.environ['PATH']}:/usr/sbin"
 # States of a job that will not run again by itself.
 _DONE = frozenset({"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL", "TIMEOUT"})
 
-# More CPUs than the machine has, so that two jobs fit. A requeued job starts again when its credential has expired.
+# More CPUs than the machine may have. A requeued job starts again when its credential has expired.
 # KillWait: seconds between SIGTERM and SIGKILL for the tasks of a job that ends.
 _CONFIGURATION = """
 ClusterName=engines
@@ -47,14 +47,11 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
 KillWait=5
 MpiDefault=none
 ReturnToService=2
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
-PartitionName=low Nodes={host} Default=YES PriorityTier=1
-PartitionName=high Nodes={host} PriorityTier=2 PreemptMode=OFF
+PartitionName=all Nodes={host} Default=YES
 """
 
 
@@ -88,7 +85,7 @@ def cluster(folder: Path) -> Iterator[None]:
             program = Program([shutil.which(name, path=_PATH) or name, *options], os.environ)
             daemons.append(stack.enter_context(program))
             wait((folder / "munge.socket").exists, _LIMIT)
-        if not wait(lambda: query("sinfo", "--noheader", "--format=%T", "--partition=low") == "idle", _LIMIT):
+        if not wait(lambda: query("sinfo", "--noheader", "--format=%T", "--partition=all") == "idle", _LIMIT):
             raise TimeoutError("\n".join(daemon.output for daemon in daemons))
         stack.callback(_end_jobs)
         yield
@@ -111,6 +108,5 @@ def has_ended(number: str) -> bool:
 
 
 def _end_jobs() -> None:
-    for partition in ("low", "high"):
-        query("scancel", f"--partition={partition}")
+    query("scancel", "--partition=all")
     wait(lambda: not query("squeue", "--noheader"), _LIMIT)

@@ -17,7 +17,6 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -47,11 +46,6 @@ def note_time() -> None:
     """Write the time to FAULT_FILE."""
     if "FAULT_FILE" in os.environ:
         Path(os.environ["FAULT_FILE"]).write_text(str(time.monotonic()), encoding="ascii")
-
-
-def fail(kind: str) -> None:
-    note_time()
-    _FAILURES[kind]()
 
 
 def raise_error() -> NoReturn:
@@ -101,7 +95,6 @@ _FAILURES: dict[str, Callable[[], object]] = {
     "raised": raise_error,
     "hung": hang,
     "cut off": lambda: run(os.environ["CUT"]),
-    "slow link": lambda: run(os.environ["SLOW_DOWN"]),
     "monitor error": raise_in_monitor,
 }
 # The hook of each phase; that of saving precedes the writing of a checkpoint.
@@ -143,17 +136,16 @@ class Fault(pl.Callback):
         return bool(self._options.fault == "left")
 
     def _fail(self, trainer: pl.Trainer | None) -> None:
-        options = self._options
-        if options.fault not in {"left", *_FAILURES} or (options.once is not None and options.once.exists()):
+        fault, once = self._options.fault, self._options.once
+        if fault not in {"left", *_FAILURES} or (once is not None and once.exists()):
             return
-        if options.once is not None:
-            options.once.touch()
-        if options.fault == "left":
-            note_time()
-            if trainer is not None:
-                trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
-        else:
-            fail(options.fault)
+        if once is not None:
+            once.touch()
+        note_time()
+        if fault != "left":
+            _FAILURES[fault]()
+        elif trainer is not None:
+            trainer.fit_loop.epoch_loop.max_steps = trainer.global_step + 1
 
 
 class Until(pl.Callback):
@@ -421,10 +413,6 @@ def main() -> None:
     before = set(os.environ)
     rank = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ.get("LOCAL_RANK", "0"))
     if rank == 0 and options.fault == "never came":
-        note_time()
-    if rank == options.rank and options.fault == "port taken":
-        # Closed by the end of the process.
-        socket.create_server(("", int(os.environ["MASTER_PORT"]))).detach()
         note_time()
     # A shell starts programs in the background with it ignored. Ray starts them in a thread, which cannot change it.
     if threading.current_thread() is threading.main_thread():
