@@ -182,7 +182,3 @@ def test_in_doubt_the_lines_of_all_hosts_are_a_warning(ranks: list[Report]) -> N
 )
 def test_without_doubt_there_is_no_warning(ranks: list[Report]) -> None:
     assert find_warning(ranks, LIMIT) is None
-
-
-def test_of_thousands_of_ranks_a_warning_has_the_first() -> None:
-    assert str(find_warning([_rank(rank, **STEP) for rank in range(4096)], LIMIT)).count("rank ") == 8 + 1
