@@ -201,20 +201,6 @@ def test_back_edge_in_an_outer_function_is_detected() -> None:
         assert log.steps_of(name) == [1, 2, 3], name
 
 
-def test_closure_of_the_optimizer_belongs_to_its_step() -> None:
-    """Lightning runs forward and backward in the closure."""
-    log, optimizer = Log(), Optimizer()
-
-    def step() -> None:
-        log.event("forward")
-        log.step(optimizer)
-
-    for _ in range(3):
-        step()
-
-    assert log.steps_of("forward") == [1, 2, 3]
-
-
 def test_event_without_a_frame_begins_no_step() -> None:
     log, optimizer = Log(), Optimizer()
     log.step(optimizer)

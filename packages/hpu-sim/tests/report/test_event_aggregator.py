@@ -232,16 +232,6 @@ def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.Monke
     assert [site.count for site in aggregator.sites()] == [1]
 
 
-def test_optimizer_without_groups_stops_recording_and_not_the_program() -> None:
-    steps = StepTracker()
-    aggregator = EventAggregator(steps)
-    aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
-    aggregator.on_event(Event("optimizer_end", arguments=(object(),)), None)
-
-    assert aggregator.recording_error == "AttributeError: 'object' object has no attribute 'param_groups'"
-    assert steps.finished == 0
-
-
 def test_concurrent_events_are_all_counted() -> None:
     aggregator = EventAggregator(StepTracker())
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from hpu_sim.common.document import MAX_LINES
 from hpu_sim.prediction.step import CollectiveGroup
@@ -65,16 +67,18 @@ def test_numbers_of_findings_and_lines_are_limited() -> None:
     assert sum(line.startswith(("  error", "  performance")) for line in shown) == MAX_FINDINGS
 
 
-def test_cause_in_a_framework_is_shown() -> None:
-    text = render(make_report(make_record(sites=(make_site(cause="ModelCheckpoint.on_train_batch_end"),))))
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"cause": "ModelCheckpoint.on_train_batch_end"}, "/home/me/train.py:42 (ModelCheckpoint.on_train_batch_end)"),
+        ({"frame_index": None, "stack": ()}, "no Python line"),
+    ],
+    ids=["cause in a framework", "no frame"],
+)
+def test_a_line_of_a_finding(changes: dict[str, Any], line: str) -> None:
+    text = render(make_report(make_record(sites=(make_site(**changes),))))
 
-    assert "    /home/me/train.py:42 (ModelCheckpoint.on_train_batch_end)  every step: scalar read" in text
-
-
-def test_event_without_a_frame_has_no_line() -> None:
-    text = render(make_report(make_record(sites=(make_site(frame_index=None, stack=()),))))
-
-    assert "    no Python line  every step" in text
+    assert f"    {line}  every step: scalar read" in text
 
 
 def test_finding_without_lines_shows_its_recommendation() -> None:

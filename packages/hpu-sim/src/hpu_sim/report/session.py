@@ -62,16 +62,12 @@ class RecordingSession:
         """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
 
         Raises:
-            ValueError: If a variable is invalid.
+            ValueError: If the folder does not exist.
         """
         folder = environment[REPORT_VARIABLE]
         if not Path(folder).is_dir():
             raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
-        detail = environment.get(REPORT_DETAIL_VARIABLE) or "lines"
-        if detail not in {"counts", "lines"}:
-            raise ValueError(f"`{REPORT_DETAIL_VARIABLE}` must be 'counts' or 'lines', got {detail!r}")
-        level: Detail = "counts" if detail == "counts" else "lines"
-        return cls(Path(folder), level, config)
+        return cls(Path(folder), "counts" if environment.get(REPORT_DETAIL_VARIABLE) == "counts" else "lines", config)
 
     def _reset(self) -> None:
         self._stop()
