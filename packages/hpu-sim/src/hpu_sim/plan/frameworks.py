@@ -1,6 +1,6 @@
 """Take-over of Lightning's Trainer and Fabric, and of their loggers.
 
-``Trainer.fit`` runs the planned steps, then the program ends. With Fabric, a step ends with that of the optimizer.
+``Trainer.fit`` runs the planned steps, then the program ends. With Fabric, steps are those of the optimizers.
 """
 
 from __future__ import annotations
@@ -65,14 +65,7 @@ def taken_over(recorder: PlanRecorder) -> Iterator[None]:
         for each in _TRAINERS:
             take(each, "Trainer", __init__=_init_trainer, fit=_fit)
         for each in _FABRICS:
-            take(
-                each,
-                "Fabric",
-                __init__=_init,
-                setup=_setup,
-                setup_module=_setup,
-                setup_optimizers=_setup_optimizers,
-            )
+            take(each, "Fabric", __init__=_init, setup=_setup, setup_module=_setup)
         try:
             yield
         finally:
@@ -191,25 +184,15 @@ def _once_configured(model: Any, change: Callable[[], Any]) -> None:
 
 
 def _setup(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-    """Take the first model, by `setup` with its optimizers, which begins a step, or by `setup_module`."""
-    if recorder.recording.steps:
+    """Take the first model, by `setup` with its optimizers or by `setup_module`."""
+    if recorder.recording.parameters:
         return original(fabric, module, *args, **kwargs)
     _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, recorder)
     blocks.checkpoint(module, recorder.options.checkpoint)
     result = original(fabric, module, *args, **kwargs)
-    has_optimizers = isinstance(result, tuple)
-    wrapper = result[0] if has_optimizers else result
     recorder.describe_model(module)
+    wrapper = result[0] if isinstance(result, tuple) else result
     recorder.has_ddp = isinstance(getattr(wrapper, "_forward_module", None), DistributedDataParallel)
-    if has_optimizers:
-        recorder.start()
-    return result
-
-
-def _setup_optimizers(recorder: PlanRecorder, original: Any, fabric: Any, *optimizers: Any, **kwargs: Any) -> Any:
-    result = original(fabric, *optimizers, **kwargs)
-    if optimizers and not recorder.recording.steps:
-        recorder.start()
     return result
 
 

@@ -137,7 +137,7 @@ class PlanRecorder(Recorder):
     def on_step(self) -> None:
         """Take the end of a step of a program that does not mark them.
 
-        Without a Trainer or Fabric, the first one counts as setup: its beginning is not known.
+        Without a Trainer, the first one counts as setup: its beginning is not known.
         """
         if self._is_marked:
             return
