@@ -178,9 +178,9 @@ def test_rank_is_read_from_metadata(
 
 
 def test_device_properties_are_read(builder: TraceBuilder) -> None:
-    trace = builder.trace(deviceProperties=[{"name": "GAUDI2", "simulated": True, "droppedEvents": 2}])
+    trace = builder.trace(deviceProperties=[{"name": "GAUDI2", "simulated": True}])
 
-    assert (trace.device_name, trace.simulated, trace.dropped_events) == ("GAUDI2", True, 2)
+    assert (trace.device_name, trace.simulated) == ("GAUDI2", True)
 
 
 def test_predicted_times_are_marked(builder: TraceBuilder) -> None:

@@ -62,6 +62,5 @@ def _trace(analysis: TraceAnalysis) -> dict[str, Any]:
         "host_syncs": asdict(analysis.host_syncs),
         "recipes": [asdict(each) for each in analysis.recipes],
         "moving_kernels": [asdict(each) for each in analysis.moving_kernels],
-        "dropped_events": trace.dropped_events,
         "notes": trace.notes,
     }

@@ -126,7 +126,6 @@ class TraceInfo:
         sources: Source lines of the user's hooks as "file:line", by Lightning's name of the hook.
         recipes: Names of the bridge's graphs by their number.
         has_memory: Whether allocations were recorded.
-        dropped_events: Number of events that the writer left out because there were too many.
         notes: What was wrong with the file, or could not be read, as sentences.
     """
 
@@ -144,7 +143,6 @@ class TraceInfo:
     sources: Mapping[str, str] = field(default_factory=dict)
     recipes: dict[int, str] = field(default_factory=dict)
     has_memory: bool = False
-    dropped_events: int = 0
     notes: tuple[str, ...] = ()
 
 

@@ -149,5 +149,4 @@ def _add_metadata(trace: Trace, content: dict[str, Any], metadata: dict[str, Any
     trace.device_name = str(devices[-1].get("name", "")) if devices else ""
     trace.simulated = any(device.get("simulated") is True for device in devices)
     trace.predicted = any(device.get("predicted") is True for device in devices)
-    trace.dropped_events = sum(int(device.get("droppedEvents", 0)) for device in devices)
     trace.has_memory = bool(content.get("profile_memory"))

@@ -1,4 +1,4 @@
-"""Operator of ``torch.ops.hpu`` that DeepSpeed calls by name: the step of its own AdamW on ``hpu``."""
+"""Step of AdamW, and the operator of ``torch.ops.hpu`` by which DeepSpeed's own AdamW takes it on ``hpu``."""
 
 from __future__ import annotations
 
@@ -39,10 +39,25 @@ def _optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
     has_decay: bool = True,
 ) -> None:
     with one_kernel():
-        for gradient, weight, first, second in zip(gradients, weights, first_moments, second_moments, strict=True):
-            value = gradient.to(first.dtype)
-            first.mul_(beta1).add_(value, alpha=1 - beta1)
-            second.mul_(beta2).addcmul_(value, value, value=1 - beta2)
-            if has_decay:
-                weight.mul_(decay)
-            weight.add_((first / (second.sqrt() + epsilon) * negative_step).to(weight.dtype))
+        for weight, *others in zip(weights, gradients, first_moments, second_moments, strict=True):
+            update(weight, *others, beta1, beta2, epsilon, decay if has_decay else 1.0, negative_step)
+
+
+def update(  # noqa: PLR0913, PLR0917 - one argument for each symbol of the formula
+    weight: torch.Tensor,
+    gradient: torch.Tensor,
+    first: torch.Tensor,
+    second: torch.Tensor,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    decay: float | torch.Tensor,
+    negative_step: float | torch.Tensor,
+) -> None:
+    """Update a weight and its moments, with a factor of the weight for its decay."""
+    value = gradient.to(first.dtype)
+    first.mul_(beta1).add_(value, alpha=1 - beta1)
+    second.mul_(beta2).addcmul_(value, value, value=1 - beta2)
+    if isinstance(decay, torch.Tensor) or decay != 1:
+        weight.mul_(decay)
+    weight.add_((first / (second.sqrt() + epsilon) * negative_step).to(weight.dtype))

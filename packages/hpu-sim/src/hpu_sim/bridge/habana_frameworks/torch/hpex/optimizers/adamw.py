@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from habana_frameworks.torch._adamw import update
+
 from ._base import FusedOptimizer, parameters_with_gradients, validate  # Relative, for type checkers.
 
 if TYPE_CHECKING:
@@ -55,15 +57,11 @@ class FusedAdamW(FusedOptimizer):
             step_size = group["lr"]
             if group["bias_correction"]:
                 step_size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
+            decay = 1 - group["weight_decay"] * group["lr"]
             for parameter, gradient in parameters_with_gradients(group):
                 state = self._init_state(parameter)
-                first, second = state["exp_avg"], state["exp_avg_sq"]
-                value = gradient.to(first.dtype)
-                first.mul_(beta1).add_(value, alpha=1 - beta1)
-                second.mul_(beta2).addcmul_(value, value, value=1 - beta2)
-                if group["weight_decay"]:
-                    parameter.mul_(1 - group["weight_decay"] * group["lr"])
-                parameter.sub_((first / (second.sqrt() + group["eps"]) * step_size).to(parameter.dtype))
+                moments = state["exp_avg"], state["exp_avg_sq"]
+                update(parameter, gradient, *moments, beta1, beta2, group["eps"], decay, -step_size)
 
     def _init_state(self, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
         state: dict[str, torch.Tensor] = self.state[parameter]
