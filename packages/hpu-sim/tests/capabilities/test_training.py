@@ -98,17 +98,11 @@ _NEEDS: Final = pytest.mark.needs_torch("2.9", "way for a device to take the CPU
     "name", [pytest.param(name, marks=_NEEDS if name == "transformer" else ()) for name in _MODELS]
 )
 def test_training_equals_the_cpus_bitwise(name: str) -> None:
-    """Every loss, parameter and running statistic is equal."""
+    """Every loss, parameter and running statistic is equal. Each step changes the loss."""
     losses, state = _train(name, "cpu")
 
     card_losses, card_state = _train(name, "hpu")
 
     assert card_losses == losses
-    assert all(torch.equal(card_state[key], value) for key, value in state.items())
-
-
-def test_training_changes_the_model() -> None:
-    """Equal losses would prove nothing without learning."""
-    losses, _ = _train("MLP with LayerNorm and GELU", "hpu")
-
     assert len(set(losses)) == _STEPS
+    assert all(torch.equal(card_state[key], value) for key, value in state.items())
