@@ -33,15 +33,13 @@ def test_complex_results_pass() -> None:
     torch.testing.assert_close(torch.fft.irfft(spectrum), x)
 
 
-def test_a_gaudi_2_has_float16() -> None:
-    """Only the first generation lacks it."""
-    assert torch.empty(1, dtype=torch.float16, device="hpu").dtype == torch.float16
+_FLOAT8 = pytest.mark.needs_torch("2.1", "float8")
 
 
-@pytest.mark.needs_torch("2.1", "float8")
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_a_gaudi_2_has_float8(name: str) -> None:
-    """Both formats."""
+@pytest.mark.parametrize(
+    "name", ["float16", *(pytest.param(name, marks=_FLOAT8) for name in ("float8_e4m3fn", "float8_e5m2"))]
+)
+def test_a_gaudi_2_has_what_the_first_generation_lacks(name: str) -> None:
     dtype = getattr(torch, name)
 
     assert torch.empty(1, dtype=dtype, device="hpu").dtype == dtype
