@@ -39,8 +39,8 @@ def _optimizer_adamw(  # noqa: PLR0913, PLR0917 - the bridge's signature
     has_decay: bool = True,
 ) -> None:
     with one_kernel():
-        for weight, *others in zip(weights, gradients, first_moments, second_moments, strict=True):
-            update(weight, *others, beta1, beta2, epsilon, decay if has_decay else 1.0, negative_step)
+        for gradient, weight, first, second in zip(gradients, weights, first_moments, second_moments, strict=True):
+            update(weight, gradient, first, second, beta1, beta2, epsilon, decay if has_decay else 1.0, negative_step)
 
 
 def update(  # noqa: PLR0913, PLR0917 - one argument for each symbol of the formula
