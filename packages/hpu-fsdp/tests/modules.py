@@ -90,10 +90,12 @@ class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depe
         return loss
 
     def configure_optimizers(self) -> Any:
-        """Return SGD, because adaptive steps amplify rounding errors, or an optimizer with more state."""
+        """Return SGD, because adaptive steps amplify rounding errors, or an optimizer with more state, or without."""
         parameters = self.trainer.model.parameters()
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        if self.optimizer == "stateless":
+            return torch.optim.SGD(parameters, lr=0.1)
         return torch.optim.AdamW(parameters, lr=0.003)
 
 

@@ -11,11 +11,12 @@ from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from hpu_core import SingleHPUStrategy, frameworks
-from hpu_fsdp import HPUFSDPStrategy
+from hpu_fsdp import HPUFSDPStrategy, HPUModelParallelStrategy
 from hpu_fsdp._checkpoint import METADATA
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, make_loader, make_network, make_trainer, train
+from .test_model_parallel import Sharded
 from .test_training import _Fabric
 
 # torch's checkpoints use its own deprecated names.
@@ -101,6 +102,44 @@ def test_parameters_with_fewer_rows_than_ranks_resume(on_ranks: OnRanks, tmp_pat
     """On those without a row, torch would look for CUDA."""
     for expected, resumed in on_ranks(_resume_with_fewer_rows_than_ranks, tmp_path, seconds=150):
         assert resumed == pytest.approx(expected, abs=1e-6)
+
+
+def _resume_without_states(folder: Path) -> dict[str, Any]:
+    """Return the loss after a checkpoint of plain SGD, uninterrupted and resumed, and the learning rate, by kind."""
+    strategies: dict[str, tuple[Any, Any]] = {
+        "FSDP, full": (ImageClassifier, lambda: _sharding("full")),
+        "FSDP, sharded": (ImageClassifier, lambda: _sharding("sharded")),
+        "FSDP2, one file": (
+            Sharded,
+            lambda: HPUModelParallelStrategy(
+                data_parallel_size=2, tensor_parallel_size=1, save_distributed_checkpoint=False
+            ),
+        ),
+    }
+    results = {}
+    for name, (module, strategy) in strategies.items():
+        options: dict[str, Any] = {"limit_train_batches": 1, "enable_checkpointing": False}
+        whole = train(module(optimizer="stateless"), make_trainer(strategy=strategy(), max_steps=4, **options))
+        trainer = make_trainer(strategy=strategy(), max_steps=2, **options)
+        train(module(optimizer="stateless"), trainer)
+        trainer.optimizers[0].param_groups[0]["lr"] = 0.05
+        trainer.save_checkpoint(folder / name)
+        trainer = make_trainer(strategy=strategy(), max_steps=4, **options)
+        resumed = train(module(optimizer="stateless"), trainer, ckpt_path=folder / name)
+        results[name] = whole[2], resumed[0], trainer.optimizers[0].param_groups[0]["lr"]
+    return results
+
+
+def test_optimizers_without_state_resume(tmp_path: Path, on_ranks: OnRanks) -> None:
+    """Lightning would raise an IndexError."""
+    for rank in on_ranks(_resume_without_states, tmp_path, seconds=150):
+        assert {name: (pytest.approx(loss), 0.05) for name, (loss, _, _) in rank.items()} == {
+            name: (resumed, rate) for name, (_, resumed, rate) in rank.items()
+        }
+
+
+def test_lightning_has_the_private_name_for_states_of_optimizers() -> None:
+    assert callable(_lightning.fabric("strategies.model_parallel")._rekey_optimizer_state_if_needed)
 
 
 @pytest.mark.parametrize("kind", ["full", "sharded", "async"])

@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    OptimStateKeyType,
+    StateDictType,
+)
 
 from hpu_core.checkpoints.plugin import HPUCheckpointIO
-from hpu_fsdp._lightning import sharded_saves
+from hpu_fsdp._lightning import (
+    FSDPStrategy,
+    TrainerFn,
+    load_hyperparameters,
+    loading_stateless_optimizers,
+    sharded_saves,
+)
 from hpu_fsdp._setup import DEVICE
 from hpu_fsdp._torch import (
     ShardedTensor,
@@ -104,8 +117,14 @@ def load(
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     evaluates = module is not None and not trains
     hidden = _hidden_optimizers(strategy) if evaluates else nullcontext()
-    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states, hidden:
+    # Lightning's method fails for optimizers without a state, such as SGD.
+    loads_apart = trains and isinstance(strategy, FSDPStrategy) and not source.is_dir()
+    apart = _optimizers_apart(strategy.lightning_module.trainer) if loads_apart else nullcontext()
+    stateless = loading_stateless_optimizers()
+    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states, stateless, hidden, apart:
         loaded: dict[str, Any] = load_checkpoint(source, **options)
+    if loads_apart:
+        _load_optimizers(strategy, loaded)
     return loaded
 
 
@@ -172,6 +191,42 @@ def _hidden_optimizers(strategy: Any) -> Iterator[None]:
         yield
     finally:
         strategy.optimizers = optimizers
+
+
+@contextmanager
+def _optimizers_apart(trainer: Any) -> Iterator[None]:
+    """Return a context in which Lightning's FSDP loads no states of optimizers from one file, as in an evaluation."""
+    function, trainer.state.fn = trainer.state.fn, TrainerFn.VALIDATING
+    try:
+        yield
+    finally:
+        trainer.state.fn = function
+
+
+def _load_optimizers(strategy: Any, checkpoint: Mapping[str, Any]) -> None:
+    """Load states of optimizers of one file, which may have been saved by another strategy.
+
+    Raises:
+        ValueError: The checkpoint is of another number of optimizers.
+    """
+    saved = checkpoint.get("optimizer_states")
+    if saved is None:
+        return
+    if len(saved) != len(strategy.optimizers):
+        raise ValueError(
+            f"the checkpoint must have a state for each of {len(strategy.optimizers)} optimizers, got {len(saved)}: "
+            "return the optimizers with which it was saved from `configure_optimizers`"
+        )
+    contents = FullStateDictConfig(offload_to_cpu=True), FullOptimStateDictConfig(offload_to_cpu=True)
+    with FullyShardedDataParallel.state_dict_type(strategy.model, StateDictType.FULL_STATE_DICT, *contents):
+        for optimizer, state in zip(strategy.optimizers, saved, strict=True):
+            if not state["state"]:
+                load_hyperparameters(optimizer, state)
+                continue
+            named = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, strategy.model)
+            optimizer.load_state_dict(
+                FullyShardedDataParallel.optim_state_dict_to_load(strategy.model, optimizer, named)
+            )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from packaging.version import Version
+from torch.distributed.checkpoint import state_dict
 
 from hpu_core import frameworks
 from hpu_fsdp._torch import replaced
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
     from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
+    from lightning.pytorch.trainer.states import TrainerFn
     from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 else:
     _framework = frameworks.current()
@@ -39,6 +41,7 @@ else:
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
     LightningModule = _framework.pytorch().LightningModule
+    TrainerFn = _framework.pytorch("trainer.states").TrainerFn
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     # From Lightning 2.3 on.
@@ -83,3 +86,37 @@ def sharded_saves() -> Iterator[list[dict[str, Any]]]:
             # The same private name in Lightning 2.3 to 2.6.
             stack.enter_context(replaced(import_from(f"strategies.{name}"), "_distributed_checkpoint_save", keep))
         yield states
+
+
+@contextmanager
+def loading_stateless_optimizers() -> Iterator[None]:
+    """Return a context in which optimizers without a state are loaded, such as SGD, or Adam before its first step.
+
+    Lightning 2.3 to 2.6 look for the first parameter's state, and raise an IndexError; torch 2.13 looks for the device
+    of a state.
+    """
+    # The same private name in Lightning 2.3 to 2.6.
+    module: Any = frameworks.current().fabric("strategies.model_parallel")
+    rekey = module._rekey_optimizer_state_if_needed  # noqa: SLF001 - see above.
+    load = state_dict.set_optimizer_state_dict
+
+    def rekey_states(saved: dict[str, Any], model: torch.nn.Module) -> Any:
+        return rekey(saved, model) if saved["state"] else saved
+
+    def load_states(model: Any, optimizers: Any, *, optim_state_dict: dict[str, Any], **options: Any) -> None:
+        if optim_state_dict["state"]:
+            load(model, optimizers, optim_state_dict=optim_state_dict, **options)
+        else:
+            load_hyperparameters(optimizers, optim_state_dict)
+
+    with (
+        replaced(module, "_rekey_optimizer_state_if_needed", rekey_states),
+        replaced(state_dict, "set_optimizer_state_dict", load_states),
+    ):
+        yield
+
+
+def load_hyperparameters(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load the learning rates and other options of an optimizer's groups, by their order."""
+    for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        group.update({key: value for key, value in saved_group.items() if key != "params"})

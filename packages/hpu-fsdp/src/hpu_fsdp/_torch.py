@@ -297,15 +297,26 @@ def optimizer_states_on(device: torch.device) -> Iterator[None]:
     """Return a context in which torch allocates the optimizer states of a sharded checkpoint on a device.
 
     torch 2.4 passes the index alone, which means CUDA. torch 2.13 does not; which release corrected it is unknown, so
-    the function is replaced on every torch.
+    the function is replaced on every torch. torch 2.13 returns no "state" of an optimizer without one, such as SGD, and
+    then requires it.
     """
     from torch.distributed.checkpoint import optimizer
+
+    load: Callable[..., dict[str, Any]] = optimizer.load_sharded_optimizer_state_dict
+
+    def load_with_state(model_state_dict: Any, optimizer_key: str, **options: Any) -> dict[str, Any]:
+        loaded = load(model_state_dict, optimizer_key, **options)
+        loaded[optimizer_key].setdefault("state", {})
+        return loaded
 
     def allocate(properties: Any, size: Sequence[int], device_type: str = device.type) -> torch.Tensor:
         options = {name: getattr(properties, name) for name in ("dtype", "layout", "requires_grad", "pin_memory")}
         return torch.empty(size, device=device if device_type == device.type else device_type, **options)
 
-    with replaced(optimizer, "_alloc_tensor", allocate):
+    with (
+        replaced(optimizer, "_alloc_tensor", allocate),
+        replaced(optimizer, "load_sharded_optimizer_state_dict", load_with_state),
+    ):
         yield
 
 
