@@ -25,9 +25,13 @@ class _Attending(Classifier):
 
     table = ""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.RMSNorm(16, eps=1e-6)
+
     def compute_loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         """Return the loss, scalar."""
-        hidden = self.net[0](batch[0])[None]
+        hidden = self.norm(self.net[0](batch[0]))[None]
         scores = self.net[2](functional.scaled_dot_product_attention(hidden, hidden, hidden)[0])
         return functional.cross_entropy(scores, batch[1])
 
@@ -40,7 +44,11 @@ class _Attending(Classifier):
         self.table = "".join(map(str, self.trainer.callbacks))
 
 
-_STRATEGIES: dict[str, Any] = {"ddp": HPUDDPStrategy, "deepspeed": lambda: HPUDeepSpeedStrategy(stage=2)}
+_STRATEGIES: dict[str, Any] = {
+    "ddp": HPUDDPStrategy,
+    "ZeRO 2": lambda: HPUDeepSpeedStrategy(stage=2),
+    "ZeRO 3": lambda: HPUDeepSpeedStrategy(stage=3),
+}
 
 
 def _train(strategy: str, folder: str) -> tuple[str, float]:
@@ -63,10 +71,11 @@ def _train(strategy: str, folder: str) -> tuple[str, float]:
     [
         ("ddp", "AdamW: FusedAdamW"),
         pytest.param(
-            "deepspeed",
+            "ZeRO 2",
             "DeepSpeedZeroOptimizer: left to torch, no optimizer of torch with a fused one",
             marks=pytest.mark.slow,
         ),
+        ("ZeRO 3", "DeepSpeedZeroOptimizer_Stage3: left to torch, no optimizer of torch with a fused one"),
     ],
 )
 def test_exported_weights_are_those_without_kernels(
@@ -75,5 +84,6 @@ def test_exported_weights_are_those_without_kernels(
     """DeepSpeed's optimizers stay."""
     for table, difference in ranks.call(_train, strategy, str(tmp_path), seconds=200):
         assert "scaled_dot_product_attention: FusedSDPA" in table
+        assert "RMSNorm: FusedRMSNorm" in table
         assert steps in table
         assert difference < 1e-5

@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from hpu_kernels import HPUKernels, replacement
+from hpu_sim import plan
+from hpu_sim.plan.execution import record_call
+from hpu_sim.plan.options import Options
 
 from .modules import Norm
 
@@ -97,3 +100,19 @@ def test_copies_are_torchs_with_their_own_weights() -> None:
             copied.weight.zero_()
             assert not copied(INPUTS.to("hpu")).any()
         assert module(INPUTS.to("hpu")).any()
+
+
+def test_a_plan_finds_the_norms_although_no_kernel_computes() -> None:
+    outcomes: set[tuple[str, str]] = set()
+
+    def program() -> None:
+        module = Norm().to("hpu")
+        with KERNEL.apply(module):
+            for _ in range(2):
+                with plan.step():
+                    module(INPUTS.to("hpu"))
+                    outcomes.update(replacement.calls)
+
+    record_call(program, Options())
+
+    assert outcomes == {("Norm", "FusedRMSNorm")}

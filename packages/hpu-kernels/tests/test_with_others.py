@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from hpu_bucketing import (
     BucketBatchSampler,
@@ -17,7 +18,7 @@ from hpu_bucketing import (
     RecompilationMonitor,
 )
 from hpu_compile import HPUCompile
-from hpu_kernels import HPUKernels
+from hpu_kernels import HPUKernels, replacement
 from hpu_precision import HPUPrecisionPlugin
 from hpu_testing import Program, machine_env
 
@@ -70,6 +71,29 @@ def test_op_lists_decide_about_attention(lists: Any) -> None:
 
     assert set(dtypes) == {torch.float32 if lists else torch.bfloat16}
     assert (fused - full).abs().max() <= (plain - full).abs().max() + 1e-3
+
+
+def test_attention_beside_layers_in_fp8_is_the_kernels_in_bfloat16() -> None:
+    dtypes: set[torch.dtype] = set()
+
+    class Recording(Classifier):
+        def training_step(self, batch: Any) -> torch.Tensor:
+            dtypes.add(functional.scaled_dot_product_attention(batch[0], batch[0], batch[0]).dtype)
+            return super().training_step(batch)
+
+        def on_train_end(self) -> None:
+            outcomes.update(replacement.calls)
+
+    outcomes: set[tuple[str, str]] = set()
+    losses = []
+    for module, kernels in ((Classifier(**OPTIONS), []), (Recording(**OPTIONS), [HPUKernels()])):
+        plugin = HPUPrecisionPlugin("fp8")
+        plugin.convert_modules(module.net.blocks, replace_layers=True)
+        losses.append(losses_of(module, *kernels, plugins=[plugin]))
+
+    assert dtypes == {torch.bfloat16}
+    assert ("scaled_dot_product_attention", "FusedSDPA") in outcomes
+    assert torch.allclose(losses[0], losses[1], atol=2e-2)
 
 
 class Reader(Classifier):

@@ -136,3 +136,33 @@ def test_attention_that_a_card_decomposes_is_noted(*, fused: bool) -> None:
     notes = record_call(lambda: _attend(fused=fused), Options()).notes
 
     assert any("`FusedSDPA` of the bridge is one kernel" in note for note in notes) is not fused
+
+
+def _written_out(data: Tensor) -> Tensor:
+    normalized = data * torch.rsqrt(data.pow(2).mean(-1, keepdim=True) + 1e-6)
+    first, second = normalized.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (_written_out, {"norm", "rotary"}),
+        (torch.no_grad()(_written_out), set()),
+        (_normalize, set()),
+        (_rotate, set()),
+    ],
+)
+def test_a_norm_and_a_rotation_that_are_written_out_are_noted(
+    function: Callable[[Tensor], Tensor], named: set[str]
+) -> None:
+    """With the argument that makes them one kernel, in a training."""
+
+    def program() -> None:
+        for _ in range(2):
+            with plan.step():
+                function(torch.ones(1, 4, 8, device="hpu"))
+
+    notes = " ".join(record_call(program, Options()).notes)
+
+    assert {name for name in ("norm", "rotary") if f"HPUKernels({name}=True)" in notes} == named

@@ -27,6 +27,14 @@ _ADAMW: Final = (
     "`AdamW` of torch is several operators on a card, each with a launch. `FusedAdamW` of the bridge is one kernel: "
     "`HPUKernels(optimizer=True)` of hpu-kernels."
 )
+_NORM: Final = (
+    "`rsqrt`, as RMS norms have it, is one of several operators on a card. `FusedRMSNorm` of the bridge is one kernel: "
+    "`HPUKernels(norm=True)` of hpu-kernels."
+)
+_ROTARY: Final = (
+    "Features of which a half is negated, as in rotary embeddings, are several operators on a card. "
+    "`RotaryPosEmbeddingHelperV1` of the bridge is one kernel: `HPUKernels(rotary=True)` of hpu-kernels."
+)
 
 
 class Recorder:
@@ -176,9 +184,19 @@ class Recorder:
             operation.name = "aten.clone" if inputs[0].dtype == inputs[1].dtype else "aten._to_copy"
         self._last_number = max(self._last_number, *numbers)
         operation.is_launched = not self._parts and not self._is_part_of_dropout(function.name, numbers)
+        # Not in what a library tries out before the training, such as hpu-kernels.
+        if self._parts is None and self.phase == "forward" and torch.is_grad_enabled():
+            self._note_chains(function.name)
         self.append(operation)
         if self._parts is not None:
             self._parts += 1
+
+    def _note_chains(self, name: str) -> None:
+        """Note that an operator is one of several for which the bridge has one kernel."""
+        if name in {"rsqrt", "_fused_rms_norm"}:
+            self.notes.add(_NORM)
+        elif name == "cat" and self.step.operations and self.step.operations[-1].name == "aten.neg":
+            self.notes.add(_ROTARY)
 
     def append(self, operation: Operation) -> None:
         """Record an operator of this part of the step."""
