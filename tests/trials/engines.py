@@ -91,7 +91,7 @@ class Job:
             # The store that Ray's workers make listens on all addresses.
             launcher = self._network.command(0, launcher)
         own = _VARIABLES | {"SBATCH_OUTPUT": str(self._log)} | variables
-        common = ("--checkpoints", "--dropout=0.1", f"--devices={ranks}")
+        common = ("--checkpoints", f"--devices={ranks}")
         self.program = start(folder, *common, *options, launcher=launcher, cards=4, machine=machine, variables=own)
 
     def __enter__(self) -> Self:

@@ -204,7 +204,7 @@ class Module(pl.LightningModule):
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__()
-        self.layers = make_layers(options.dropout)
+        self.layers = make_layers()
         self.options = options
         self.loss: torch.Tensor | None = None
         self.first_epoch = 0
@@ -259,8 +259,8 @@ class Module(pl.LightningModule):
         (self.options.folder / f"rank-{self.global_rank}.json").write_text(json.dumps(result), encoding="utf-8")
 
 
-def make_layers(dropout: float = 0.0) -> nn.Module:
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4))
+def make_layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
 
 
 def digest(parameters: Iterable[torch.Tensor]) -> str:
@@ -391,7 +391,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=-1)
     parser.add_argument("--samples", type=int, default=64)
     parser.add_argument("--pause", type=float, default=0, help="seconds that a step takes longer")
-    parser.add_argument("--dropout", type=float, default=0.0, help="a resumed run must continue its random numbers")
     parser.add_argument("--checkpoints", action="store_true", help="validate and save after each epoch; resume")
     parser.add_argument("--every", type=int, help="steps from one validation and checkpoint to the next, with a log")
     parser.add_argument("--sample-every", type=int, help="steps from one sample of the process to the next")

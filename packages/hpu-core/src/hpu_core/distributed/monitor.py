@@ -117,6 +117,7 @@ class Monitor:
     def _at_exit(self) -> None:
         if os.getpid() != self._pid:
             return
+        self.forget()
         # Fabric has no hook for exceptions.
         if not self._is_closed and isinstance(error := getattr(sys, "last_value", None), BaseException):
             try:
