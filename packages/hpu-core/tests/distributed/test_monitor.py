@@ -315,12 +315,14 @@ def test_an_error_that_ends_a_program_of_fabric_is_published(
     assert _read(monitor, 1).error == "ValueError: invalid batch"
 
 
-def test_an_exit_after_a_failure_is_limited(start: Callable[..., Monitor]) -> None:
+def test_an_exit_after_a_failure_is_limited_once(start: Callable[..., Monitor]) -> None:
     """At exit the bridge destroys its process groups, which waits for dead peers."""
     monitor = start(1)
     monitor._set_failure(KILLED, 0.0)
-    monitor._at_exit()
+    with mock.patch.object(Monitor, "forget") as forget:
+        monitor._at_exit()
 
+    forget.assert_called_once_with()
     faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A mock.
 
 
