@@ -84,12 +84,6 @@ def test_is_lazy(value: str, lazy: bool) -> None:
     assert bridge.is_lazy() is lazy
 
 
-def test_mark_step_calls_the_bridge(fake_bridge: "FakeBridge") -> None:
-    bridge.mark_step()
-
-    assert fake_bridge.core.marks == 1
-
-
 def _bridge_config() -> Any:
     return importlib.import_module("habana_frameworks.torch.internal.bridge_config")
 
@@ -111,12 +105,6 @@ def test_compile_only_has_no_effect_without_the_flag() -> None:
 
     with bridge.compile_only() as supported:
         assert supported is False
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_error_in_compile_only_is_not_hidden() -> None:
-    with pytest.raises(KeyError, match="own"), bridge.compile_only():
-        raise KeyError("own")
 
 
 def test_graphs_of_a_module_are_those_of_the_bridge(fake_bridge: "FakeBridge") -> None:
@@ -236,15 +224,6 @@ def test_error_of_busy_device(
         bridge.open_device()
 
 
-@pytest.mark.usefixtures("fake_bridge")
-def test_simulator_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = bridge.load()
-    before = bridge.is_simulated()
-    monkeypatch.setattr(module, "__simulated__", True, raising=False)
-
-    assert (before, bridge.is_simulated()) == (False, True)
-
-
 @pytest.mark.usefixtures("no_bridge")
 def test_plugin_version_from_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bridges up to 1.19 have no `__version__`."""
@@ -254,14 +233,6 @@ def test_plugin_version_from_metadata(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(tmp_path)
 
     assert bridge.plugin_version() == "1.19.0.561"
-
-
-@pytest.mark.usefixtures("fake_bridge")
-def test_plugin_version_from_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bridge from a source tree has no metadata."""
-    monkeypatch.setattr(bridge.load(), "__version__", "1.22.0", raising=False)
-
-    assert bridge.plugin_version() == "1.22.0"
 
 
 def _bridge_with(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: str) -> None:

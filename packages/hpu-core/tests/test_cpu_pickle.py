@@ -24,14 +24,6 @@ def test_other_objects_are_unchanged() -> None:
     assert _round_trip(obj) == obj
 
 
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
-def test_sparse_tensors(layout: torch.layout) -> None:
-    dense = torch.eye(3)
-
-    assert torch.equal(_round_trip(dense.to_sparse(layout=layout)).to_dense(), dense)
-
-
 def test_wrapper_of_torch_save_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may count, encrypt or time what it saves."""
     saved: list[object] = []
@@ -62,10 +54,6 @@ def test_tensors_without_storage_are_copied_by_torch() -> None:
     copy = _cpu_pickle._Pickler(io.BytesIO()).cpu_copy(tensor)
 
     assert torch.equal(copy.to_dense(), tensor.to_dense())
-
-
-def test_meta_tensors() -> None:
-    assert _round_trip(torch.empty(2, 3, device="meta")).shape == (2, 3)
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")

@@ -166,19 +166,6 @@ def test_framework_without_version_is_rejected() -> None:
         frameworks.decide()
 
 
-def test_modules_of_both_apis() -> None:
-    framework = frameworks.current()
-
-    pytorch = framework.pytorch("accelerators").__name__
-    fabric = framework.fabric().__name__
-
-    names = {
-        "lightning": ("lightning.pytorch.accelerators", "lightning.fabric"),
-        "pytorch_lightning": ("pytorch_lightning.accelerators", "lightning_fabric"),
-    }
-    assert (pytorch, fabric) == names[framework.name]
-
-
 def test_first_decision_holds(pretend_imported: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Later imports and variables do not change it, because classes already derive from one framework."""
     first = frameworks.current()
@@ -187,13 +174,6 @@ def test_first_decision_holds(pretend_imported: Callable[[str], None], monkeypat
     monkeypatch.setenv("HPU_CORE_FRAMEWORK", other)
 
     assert frameworks.current() is first
-
-
-def test_description_names_framework(monkeypatch: pytest.MonkeyPatch) -> None:
-    framework = frameworks.current()
-    monkeypatch.setattr(frameworks, "imported", lambda: (framework.name,))
-
-    assert frameworks.describe(1) == f"<int of {framework.name} {framework.version}>"
 
 
 def test_description_has_remedy_if_both_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:

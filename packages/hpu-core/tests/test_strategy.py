@@ -17,7 +17,6 @@ from hpu_core._lightning import (
     TorchCheckpointIO,
     load_late_loader_states,
 )
-from hpu_core.fabric import FabricSingleHPUStrategy
 from hpu_core.strategy import set_module_device
 
 if TYPE_CHECKING:
@@ -69,10 +68,6 @@ def test_device_index_raises_an_error() -> None:
         SingleHPUStrategy("hpu:1")
 
 
-def test_base_class() -> None:
-    assert isinstance(SingleHPUStrategy(), SingleDeviceStrategy)
-
-
 def test_strategy_registry() -> None:
     """Registration replaces Lightning's own strategy of this name."""
     registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
@@ -81,14 +76,6 @@ def test_strategy_registry() -> None:
     SingleHPUStrategy.register_strategies(registry)
 
     assert isinstance(registry.get("hpu_single"), SingleHPUStrategy)
-
-
-def test_fabric_strategy_registry() -> None:
-    registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
-
-    FabricSingleHPUStrategy.register_strategies(registry)
-
-    assert isinstance(registry.get("hpu_single"), FabricSingleHPUStrategy)
 
 
 def test_setup_environment_opens_the_device(strategy: SingleHPUStrategy) -> None:

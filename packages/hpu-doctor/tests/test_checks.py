@@ -162,12 +162,6 @@ def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachin
     assert check.problems == ()
 
 
-def test_driver_alone_is_not_compared(make_machine: MakeMachine, make_system: MakeSystem) -> None:
-    system = make_system(synapse=SynapseVersion(Version("1.22.0"), "driver"))
-
-    assert "driver" not in {check.name for check in run_checks(make_machine(system=system))}
-
-
 def test_json_has_the_versions(make_machine: MakeMachine) -> None:
     machine = make_machine()
     report = to_json(machine, run_checks(machine))

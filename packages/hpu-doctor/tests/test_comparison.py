@@ -22,12 +22,6 @@ def _problem(message: str, *, blocks_training: bool) -> dict[str, Any]:
     return {"blocks_training": blocks_training, "message": message, "hint": "Mend it."}
 
 
-def test_equal_machines() -> None:
-    report = compare([_report("node-1"), _report("node-2")])
-
-    assert (report["can_train"], report["hosts"], report["differences"]) == (True, ["node-1", "node-2"], [])
-
-
 def test_value_of_most_machines_is_first() -> None:
     report = compare([_report("node-1", torch="2.7.1"), _report("node-2"), _report("node-3")])
 
@@ -36,12 +30,6 @@ def test_value_of_most_machines_is_first() -> None:
     assert difference["name"] == "torch"
     assert list(difference["hosts"].items()) == [("2.9.0", ["node-2", "node-3"]), ("2.7.1", ["node-1"])]
     assert json.loads(json.dumps(report)) == report
-
-
-def test_missing_value_differs() -> None:
-    (difference,) = compare([_report("node-1", bridge="1.23.0.695"), _report("node-2")])["differences"]
-
-    assert difference["hosts"] == {"1.23.0.695": ["node-1"], "unknown": ["node-2"]}
 
 
 def test_problem_that_blocks_training_is_first() -> None:

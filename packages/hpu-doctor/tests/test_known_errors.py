@@ -48,10 +48,6 @@ def test_entry_is_complete(error: KnownError) -> None:
     assert " /" not in error.source
 
 
-def test_text_does_not_match() -> None:
-    assert _ids(b"Epoch 3: loss 0.25") == []
-
-
 @pytest.mark.parametrize(
     ("text", "patterns", "found"),
     [
@@ -78,17 +74,6 @@ def test_first_line_and_number_of_lines(text: bytes, patterns: list[str], found:
     explanations = explain(io.BytesIO(text), [_error("lost", *patterns)])
 
     assert [(each.line_number, each.line, each.count) for each in explanations] == ([found] if found else [])
-
-
-def test_specific_error_precedes_general_one() -> None:
-    general, specific = _error("general", "acquire failed"), _error("specific", "Device acquire failed")
-
-    assert _ids(b"Device acquire failed", general, specific) == ["specific", "general"]
-
-
-def test_sources_can_be_found_by_a_reader() -> None:
-    """An id of a file that only the authors have is none."""
-    assert not [error.id for error in known_errors() if re.search(r"file \d+|stored", error.source)]
 
 
 def test_long_line_is_shortened_around_the_match() -> None:

@@ -13,7 +13,6 @@ from hpu_doctor.machine import (
     collect_machine,
     find_address,
     folder_error,
-    read_boot_id,
     read_interfaces,
 )
 
@@ -43,13 +42,6 @@ def test_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert folder_error(str(tmp_path)) == "it cannot be written to"
     assert folder_error(str(tmp_path / "logs")) == f"{tmp_path} cannot be written to"
-
-
-def test_unknown_host() -> None:
-    address = find_address({"MASTER_ADDR": "no such host"})
-
-    assert address.error
-    assert (address.name, address.resolved) == ("no such host", None)
 
 
 _SLURM = {"SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NTASKS": "16", "SLURM_NNODES": "2", "SLURM_JOB_ID": "70012"}
@@ -86,26 +78,6 @@ def test_logs_without_a_variable_are_those_of_the_home_folder(
 
     assert (machine.logs, machine.logs_error, machine.logs_variable) == (str(tmp_path / ".habana_logs"), None, None)
     assert (machine.rank, machine.nodes) == (None, None)
-
-
-def test_machine_of_a_rank(make_system: Callable[..., SystemInfo], tmp_path: Path) -> None:
-    environment = {
-        "SLURM_PROCID": "9",
-        "SLURM_NTASKS": "16",
-        "SLURM_NNODES": "2",
-        "HABANA_LOGS": str(tmp_path),
-        "HCCL_SOCKET_IFNAME": "eth0",
-    }
-    machine = collect_machine(environment, collect_system=make_system)
-
-    assert (machine.rank, machine.nodes) == (9, 2)
-    assert (machine.logs, machine.logs_variable) == (str(tmp_path), str(tmp_path))
-    assert machine.interface_names == "eth0"
-
-
-def test_boot_of_a_machine(tmp_path: Path) -> None:
-    assert read_boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip() != ""
-    assert not read_boot_id(tmp_path)
 
 
 def test_variables_that_the_bridge_sets_are_not_the_users(make_system: Callable[..., SystemInfo]) -> None:

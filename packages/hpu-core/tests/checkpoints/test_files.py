@@ -41,14 +41,6 @@ def test_old_content_stays_until_the_end(target: Path) -> None:
     assert (target.read_bytes(), _files(target.parent)) == (b"new" * 1_000_000, ["last.ckpt"])
 
 
-@pytest.mark.parametrize("error", [KeyError("step"), KeyboardInterrupt()])
-def test_exception_leaves_old_content(error: BaseException, target: Path) -> None:
-    with pytest.raises(type(error)):
-        _save(target, b"new", error)
-
-    assert (target.read_text(), _files(target.parent)) == ("old", ["last.ckpt"])
-
-
 @pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("size", [1 << 22, 100_000], ids=["while it is written", "at the last flush"])
 def test_full_disk_leaves_old_content(size: int, target: Path) -> None:
@@ -83,18 +75,6 @@ def test_mode_follows_umask(name: str, target: Path) -> None:
     os.umask(before)
 
     assert stat.S_IMODE(target.with_name(name).stat().st_mode) == 0o666 & ~0o026
-
-
-@pytest.mark.parametrize("to", ["last.ckpt", "removed.ckpt"])
-def test_symlink_is_replaced(to: str, target: Path) -> None:
-    """`last.ckpt` may link to the best checkpoint, which must stay."""
-    link = target.with_name("link.ckpt")
-    link.symlink_to(to)
-
-    _save(link, b"new")
-
-    assert (link.is_symlink(), link.read_text(), target.read_text()) == (False, "new", "old")
-    assert _files(target.parent) == ["last.ckpt", "link.ckpt"]
 
 
 def test_pipe_is_written_to(tmp_path: Path) -> None:

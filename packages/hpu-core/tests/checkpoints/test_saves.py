@@ -250,15 +250,6 @@ def test_two_runs_into_one_folder_leave_one_of_them(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "run"]
 
 
-def test_a_failed_save_leaves_nothing(tmp_path: Path) -> None:
-    save = saves.SharedSave(tmp_path / "run", ALONE)
-
-    with pytest.raises(KeyError, match="step"):
-        save.commit(error=KeyError("step"))
-
-    assert not list(tmp_path.iterdir())
-
-
 def test_one_file_replaces_no_file_of_others(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "meta.pt").touch()
@@ -302,22 +293,6 @@ def test_error_while_the_file_system_takes_data_stays_as_it_is(tmp_path: Path) -
 
     with pytest.raises(RuntimeError, match="shapes differ"), save.writing():
         raise RuntimeError("shapes differ")
-
-
-@pytest.mark.parametrize("path", ["memory://run/last.ckpt", "s3://bucket/last.ckpt"])
-def test_remote_paths_are_refused(path: str) -> None:
-    """The ranks would write to a local folder of this name."""
-    with pytest.raises(ValueError, match=r"a checkpoint of several files must have a local path, got '.*mount"):
-        saves.SharedSave(path, ALONE)
-
-
-def test_local_urls_are_paths(tmp_path: Path) -> None:
-    save = saves.SharedSave(f"file://{tmp_path}/run", ALONE)
-    (save.new / ".metadata").touch()
-    save.commit()
-
-    assert saves.locate(f"file://{tmp_path}/run", ALONE) == tmp_path / "run"
-    assert (tmp_path / "run" / ".metadata").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="Requires: a user without root permissions")

@@ -3,10 +3,16 @@
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hpu_core.discovery import HPUDevice, SourceResult, _bridge
+
+
+def _fail() -> str:
+    raise AttributeError("_get_device_type")
+
 
 # The functions of the bridge that discovery may call.
 _LOADED = {
@@ -17,61 +23,47 @@ _LOADED = {
 }
 
 
-def _find(monkeypatch: pytest.MonkeyPatch, **different: Callable[[], object]) -> SourceResult:
+@pytest.fixture
+def find(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SourceResult]:
     """List the devices of a bridge; any other call is an AttributeError."""
-    monkeypatch.setattr(_bridge, "bridge", SimpleNamespace(**{**_LOADED, **different}))
-    return _bridge.find()
+
+    def find(**different: Callable[[], object]) -> SourceResult:
+        monkeypatch.setattr(_bridge, "bridge", SimpleNamespace(**{**_LOADED, **different}))
+        return _bridge.find()
+
+    return find
 
 
-def test_devices_of_loaded_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_of_loaded_bridge(find: Callable[..., SourceResult]) -> None:
     """Each counted device is operational and has the properties of its generation."""
-    assert _find(monkeypatch).devices == tuple(
-        HPUDevice(
-            index=index,
-            generation="GAUDI3",
-            status="Operational",
-            source="bridge",
-        )
-        for index in range(2)
+    assert find().devices == tuple(
+        HPUDevice(index=index, generation="GAUDI3", status="Operational", source="bridge") for index in range(2)
     )
 
 
-def test_simulated_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = _find(monkeypatch, is_simulated=lambda: True, device_count=lambda: 1)
+@pytest.mark.parametrize(
+    ("different", "devices", "message"),
+    [
+        (
+            {"is_simulated": lambda: True, "device_count": lambda: 1},
+            [(True, 0, "GAUDI3")],
+            "counts 1 simulated card",
+        ),
+        ({"is_loaded": lambda: False}, [], "not loaded in this process"),
+        ({"device_count": lambda: 0}, [], "loaded, but reports no card"),
+        ({"generation": lambda: "GAUDI4"}, [(False, None, None)] * 2, "counts 2 cards"),
+        # It comes from a private function of the bridge.
+        ({"generation": _fail}, [(False, None, None)] * 2, "counts 2 cards"),
+    ],
+    ids=["simulated", "not loaded", "no card", "unknown generation", "no generation"],
+)
+def test_other_bridges(
+    different: dict[str, Any], devices: list[Any], message: str, find: Callable[..., SourceResult]
+) -> None:
+    result = find(**different)
 
-    assert [(device.simulated, device.module_id) for device in result.devices] == [(True, 0)]
-    assert result.message == "counts 1 simulated card"
-
-
-def test_bridge_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = _find(monkeypatch, is_loaded=lambda: False)
-
-    assert (result.devices, result.message) == ((), "not loaded in this process")
-
-
-@pytest.mark.parametrize("count", [0, -1])
-def test_bridge_without_devices(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = _find(monkeypatch, device_count=lambda: count)
-
-    assert (result.devices, result.message) == ((), "loaded, but reports no card")
-
-
-def test_unknown_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The devices are listed without a generation."""
-    result = _find(monkeypatch, generation=lambda: "GAUDI4")
-
-    assert [device.generation for device in result.devices] == [None, None]
-
-
-def test_generation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The devices are listed without a generation, which comes from a private function of the bridge."""
-
-    def fail() -> str:
-        raise AttributeError("_get_device_type")
-
-    result = _find(monkeypatch, generation=fail)
-
-    assert [device.generation for device in result.devices] == [None, None]
+    assert [(device.simulated, device.module_id, device.generation) for device in result.devices] == devices
+    assert result.message == message
 
 
 @pytest.fixture
@@ -91,8 +83,3 @@ def test_failed_import_of_torch_is_cached() -> None:
     assert first is not None
     assert first.startswith("ModuleNotFoundError: ")
     assert _bridge.import_torch() == first
-
-
-@pytest.mark.usefixtures("clear_cache")
-def test_import_of_torch_succeeds() -> None:
-    assert _bridge.import_torch() is None

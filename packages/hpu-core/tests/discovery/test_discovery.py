@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from packaging.version import Version
 
-from hpu_core import bridge, discovery
+from hpu_core import discovery
 from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError
 
 SetDevices = Callable[..., None]
@@ -57,13 +56,6 @@ def test_error_without_devices_lists_the_sources(set_devices: SetDevices, functi
         function()
 
 
-def test_machine_with_faulty_devices_only(set_devices: SetDevices) -> None:
-    set_devices(_BROKEN)
-
-    assert discovery.is_available() is False
-    assert discovery.device_name() is None
-
-
 def test_visible_modules_limit_the_count(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
     """HABANA_VISIBLE_MODULES does not limit the list."""
     set_devices(_WORKING, HPUDevice(index=1, module_id=1, status="Operational", source="sysfs"))
@@ -85,20 +77,6 @@ def test_invalid_visible_modules(set_devices: SetDevices, monkeypatch: pytest.Mo
     assert discovery.is_available() is True
 
 
-def test_invalid_visible_modules_without_devices(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_devices()
-    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "0,x")
-
-    assert discovery.is_available() is False
-
-
-def test_allowed_device_is_faulty(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_devices(_WORKING, _BROKEN)
-    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "1")
-
-    assert discovery.is_available() is False
-
-
 def test_too_few_devices(set_devices: SetDevices) -> None:
     set_devices(_WORKING, _BROKEN)
     message = "`devices` must be at most 1, the number of cards that can be used here, got 2"
@@ -114,27 +92,3 @@ def test_too_few_visible_modules(set_devices: SetDevices, monkeypatch: pytest.Mo
 
     with pytest.raises(ValueError, match=r"can be used here with HABANA_VISIBLE_MODULES='1', got 2$"):
         discovery.check_devices(2)
-
-
-def test_any_number_is_valid_without_devices(set_devices: SetDevices) -> None:
-    set_devices()
-
-    discovery.check_devices(8)
-
-
-def test_synapse_version(set_devices: SetDevices, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The release is a version that can be compared."""
-    set_devices()
-    monkeypatch.setattr(bridge, "plugin_version", lambda: "1.24.1.482")
-    version = discovery.synapse_version()
-
-    assert version is not None
-    assert version >= Version("1.24")
-
-
-def test_scan_of_this_machine() -> None:
-    """The real sources work on machines with and without devices."""
-    result = discovery.scan()
-
-    assert result.sources
-    assert isinstance(result.devices, tuple)

@@ -109,10 +109,3 @@ print(json.dumps([answers, opened, bridge.opened]))
     assert opened == []
     # The assertion above can fail.
     assert recorded == ["get_device_name"]
-
-
-@_autoloads
-def test_disabled_backends_are_not_loaded(run: Callable[..., Any]) -> None:
-    program = "import hpu_core, sys\nhpu_core.devices()\nprint(json.dumps('habana_frameworks.torch' in sys.modules))"
-
-    assert run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") is False

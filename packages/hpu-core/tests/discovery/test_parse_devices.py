@@ -13,60 +13,31 @@ _RULE = (
     "`devices` must be a positive int (also as text), 'auto', -1 for all cards, or different indices of cards such as "
     "[0, 1] or '1,', got "
 )
+_Devices = enum.IntEnum("_Devices", {"TWO": 2})
+
+# Values by their number; None for all.
+_VALID: dict[int | None, tuple[object, ...]] = {
+    None: ("auto", -1, "-1"),
+    1: (1, "1", [0], "1,"),
+    2: ((0, 1), [1, 3], "0, 2", _Devices.TWO),
+    8: (8, " 8 "),
+}
+_INVALID: dict[type[Exception], tuple[object, ...]] = {
+    ValueError: (0, -2, "", "0", "-2", "two", "1.5", "0,x", ",", "0,0", "+1", "٣", "AUTO", [0, 0], [-1], [], ()),
+    # Lightning rejects these types for other accelerators, too.
+    TypeError: (None, True, False, 1.5, 2.0, b"2", {0, 1}, {}, [True], ["0"], [0, 1.0], [[0]]),
+}
 
 
-def _parse(devices: object, available: int = 8) -> int:
-    number = _parse_devices.parse(devices)
-    return available if number is None else number
+@pytest.mark.parametrize(("number", "devices"), [(key, value) for key, values in _VALID.items() for value in values])
+def test_valid_values(number: int | None, devices: object) -> None:
+    assert _parse_devices.parse(devices) == number
 
 
-@pytest.mark.parametrize(
-    ("devices", "expected"),
-    [
-        (1, 1),
-        (8, 8),
-        ("1", 1),
-        (" 8 ", 8),
-        ("auto", 8),
-        (-1, 8),
-        ("-1", 8),
-        ([0], 1),
-        ([0, 1, 2], 3),
-        ((0, 1), 2),
-        ([1, 3], 2),
-        ("1,", 1),
-        ("0, 2", 2),
-    ],
-)
-def test_valid_values(devices: object, expected: int) -> None:
-    assert _parse(devices) == expected
-
-
-class _Devices(enum.IntEnum):
-    TWO = 2
-
-
-def test_int_subclass() -> None:
-    assert _parse(_Devices.TWO) == 2
-
-
-@pytest.mark.parametrize("devices", [0, -2, "", "0", "-2", "two", "1.5", "0,x", ",", "0,0", "+1", "٣", "AUTO"])
-def test_invalid_values(devices: object) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(_RULE + repr(devices))}$"):
-        _parse(devices)
-
-
-@pytest.mark.parametrize("devices", [None, True, False, 1.5, 2.0, b"2", {0, 1}, {}, [True], ["0"], [0, 1.0], [[0]]])
-def test_invalid_types(devices: object) -> None:
-    """Lightning rejects these types for other accelerators, too."""
-    with pytest.raises(TypeError, match=f"^{re.escape(_RULE + repr(devices))}$"):
-        _parse(devices)
-
-
-@pytest.mark.parametrize("devices", [[0, 0], [-1], [], ()])
-def test_invalid_lists(devices: object) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(_RULE + repr(devices))}$"):
-        _parse(devices)
+@pytest.mark.parametrize(("error", "devices"), [(key, value) for key, values in _INVALID.items() for value in values])
+def test_invalid_values(error: type[Exception], devices: object) -> None:
+    with pytest.raises(error, match=f"^{re.escape(_RULE + repr(devices))}$"):
+        _parse_devices.parse(devices)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +47,12 @@ def test_indices(devices: object, expected: tuple[int, ...] | None) -> None:
     assert _parse_devices.parse_indices(devices) == expected
 
 
-def test_number_is_parsed_without_counting() -> None:
-    assert _parse(8, available=2) == 8
-
-
 @given(devices=st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.lists(st.integers()), st.booleans()))
 def test_anything(devices: object) -> None:
-    """Every value gives a positive number or an error that contains it."""
+    """Every value gives a positive number, None or an error that contains it."""
     try:
-        number = _parse(devices)
+        number = _parse_devices.parse(devices)
     except (TypeError, ValueError) as error:
         assert repr(devices) in str(error)  # noqa: PT017 - not every value raises.
     else:
-        assert number >= 1
+        assert number is None or number >= 1

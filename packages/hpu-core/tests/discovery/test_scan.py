@@ -87,10 +87,6 @@ def test_details_of_another_generation_are_not_used() -> None:
     assert result.devices == (dataclasses.replace(counted, memory_bytes=96 * _GIB),)
 
 
-def test_bridge_without_devices_does_not_hide_sysfs() -> None:
-    assert _run(sysfs=_source("sysfs", _device("sysfs"))).devices == (_device("sysfs"),)
-
-
 @pytest.mark.parametrize(("generation", "gib"), [("GAUDI", 32), ("GAUDI2", 96), ("GAUDI3", 128)])
 def test_memory_of_a_generation(generation: Generation, gib: int) -> None:
     assert _run(sysfs=_source("sysfs", _device("sysfs", generation=generation))).devices[0].memory_bytes == gib * _GIB
@@ -165,9 +161,3 @@ def test_number_of_devices_means_the_first_ones_of_the_listing(
 
     assert discovery.select_modules(3) == expected
     assert discovery.select_modules(1) is None
-
-
-def test_invalid_visible_modules_number_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "9")
-
-    assert [device.index for device in _run(sysfs=_source("sysfs", *_gaudi3_server())).devices] == list(range(8))

@@ -6,48 +6,33 @@ from packaging.version import Version
 from hpu_core.discovery import HPUDevice, SynapseVersion, driver_release
 from hpu_core.discovery._synapse import find
 
-
-def _device_at(driver_version: str | None, *, simulated: bool = False) -> HPUDevice:
-    return HPUDevice(index=0, driver_version=driver_version, simulated=simulated, source="sysfs")
+_DRIVER = SynapseVersion(Version("1.18.0"), "driver")
 
 
-def test_plugin_is_first() -> None:
-    found = find("1.24.1.482", [_device_at("1.18.0-ee698fb")])
+@pytest.mark.parametrize(
+    ("plugin", "drivers", "simulated", "expected"),
+    [
+        ("1.24.1.482", ["1.18.0-ee698fb"], False, SynapseVersion(Version("1.24.1.482"), "habana-torch-plugin")),
+        (None, ["1.18.0-ee698fb"], False, _DRIVER),
+        ("unknown", ["1.18.0-x"], False, _DRIVER),
+        (None, ["1.18.0-x", "1.19.0-y"], False, None),
+        (None, [None], False, None),
+        # The software of this machine does not describe the simulated one.
+        (None, ["1.18.0"], True, None),
+    ],
+    ids=["plugin", "driver", "invalid plugin", "different drivers", "unknown", "simulated"],
+)
+def test_release(
+    plugin: str | None, drivers: list[str | None], simulated: bool, expected: SynapseVersion | None
+) -> None:
+    devices = [HPUDevice(index=0, driver_version=each, simulated=simulated, source="sysfs") for each in drivers]
 
-    assert found == SynapseVersion(Version("1.24.1.482"), "habana-torch-plugin")
-
-
-def test_driver_is_second() -> None:
-    assert find(None, [_device_at("1.18.0-ee698fb")]) == SynapseVersion(Version("1.18.0"), "driver")
-
-
-def test_invalid_plugin_version_is_ignored() -> None:
-    assert find("unknown", [_device_at("1.18.0-x")]) == SynapseVersion(Version("1.18.0"), "driver")
-
-
-def test_different_drivers_give_no_release() -> None:
-    assert find(None, [_device_at("1.18.0-x"), _device_at("1.19.0-y")]) is None
-
-
-def test_unknown_release() -> None:
-    assert find(None, [_device_at(None)]) is None
-
-
-def test_simulated_devices_give_no_release() -> None:
-    """The software of this machine does not describe the simulated one."""
-    assert find(None, [_device_at("1.18.0", simulated=True)]) is None
+    assert find(plugin, devices) == expected
 
 
 @pytest.mark.parametrize(
     ("driver", "expected"),
-    [
-        ("1.18.0-ee698fb", Version("1.18.0")),
-        ("1.24.1", Version("1.24.1")),
-        ("1.18", None),
-        ("ee698fb", None),
-        ("", None),
-        (None, None),
-    ],
+    [("1.18.0-ee698fb", "1.18.0"), ("1.24.1", "1.24.1"), ("1.18", None), ("ee698fb", None), (None, None)],
 )
-def test_driver_release(driver: str | None, expected: Version | None) -> None:
-    assert driver_release(driver) == expected
+def test_driver_release(driver: str | None, expected: str | None) -> None:
+    assert driver_release(driver) == (expected and Version(expected))

@@ -8,11 +8,7 @@ import pytest
 
 from hpu_core.discovery import HPUDevice, SourceResult, _sysfs
 
-_GIB = 1024**3
-
 Add = Callable[..., Path]
-
-
 Find = Callable[[], SourceResult]
 
 
@@ -23,10 +19,7 @@ def find(classes: Path, nodes: Path) -> Find:
 
 
 def test_no_device_class(find: Find) -> None:
-    result = find()
-
-    assert result.devices == ()
-    assert result.message == "accel: no such folder; habanalabs: no such folder"
+    assert (find().devices, find().message) == ((), "accel: no such folder; habanalabs: no such folder")
 
 
 def test_gaudi_2_with_current_driver(find: Find, add_gaudi: Add) -> None:
@@ -46,27 +39,30 @@ def test_gaudi_2_with_current_driver(find: Find, add_gaudi: Add) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "device_type", "generation"),
-    [("0x1000", "GAUDI", "GAUDI"), ("0x1010", "GAUDI SEC", "GAUDI"), ("0x1060", "GAUDI3", "GAUDI3")],
+    ("attributes", "field", "expected"),
+    [
+        ({"device_type": "GAUDI"}, "generation", "GAUDI"),
+        ({"device_type": "GAUDI SEC"}, "generation", "GAUDI"),
+        ({"device_type": "GAUDI3"}, "generation", "GAUDI3"),
+        ({"device_type": "GAUDI9"}, "generation", None),
+        # Older kernels have no such attribute.
+        ({}, "module_id", None),
+        ({"module_id": "-1"}, "module_id", None),
+        ({"module_id": "9" * 5000}, "module_id", None),
+        ({"status": "In reset"}, "status", "In reset"),
+        ({"status": "operational"}, "status", "Operational"),
+        ({"status": " "}, "status", "Unknown"),
+        ({"pci_addr": "4A:00.0"}, "pci_address", "0000:4a:00.0"),
+        ({"pci_addr": "10000:43:00.0"}, "pci_address", "10000:43:00.0"),
+        # The link has the address as well.
+        ({"pci_addr": "0000:43:00.8"}, "pci_address", "0000:43:00.0"),
+        ({"driver_ver": "\x1b[31mred\u00fc"}, "driver_version", "?[31mred?"),
+    ],
 )
-def test_other_generations(find: Find, add_gaudi: Add, device: str, device_type: str, generation: str) -> None:
-    add_gaudi(0, "0000:43:00.0", device=device, device_type=device_type)
+def test_attribute(attributes: dict[str, str], field: str, expected: object, find: Find, add_gaudi: Add) -> None:
+    add_gaudi(0, "0000:43:00.0", **attributes)
 
-    assert find().devices[0].generation == generation
-
-
-def test_unknown_generation(find: Find, add_gaudi: Add) -> None:
-    add_gaudi(0, "0000:43:00.0", device_type="GAUDI9")
-    device = find().devices[0]
-
-    assert (device.generation, device.memory_bytes) == (None, None)
-
-
-def test_missing_module_id_is_unknown(find: Find, add_gaudi: Add) -> None:
-    """Older kernels have no such attribute."""
-    add_gaudi(0, "0000:43:00.0")
-
-    assert find().devices[0].module_id is None
+    assert getattr(find().devices[0], field) == expected
 
 
 def test_older_driver(find: Find, classes: Path, nodes: Path, add_device: Add) -> None:
@@ -82,22 +78,16 @@ def test_older_driver(find: Find, classes: Path, nodes: Path, add_device: Add) -
     assert [(device.generation, device.is_operational) for device in find().devices] == [("GAUDI", True)]
 
 
-def test_other_vendors_are_ignored(find: Find, add_gaudi: Add, add_device: Add) -> None:
+def test_other_vendors_are_ignored_and_counted(find: Find, add_gaudi: Add, add_device: Add) -> None:
     """Devices of other vendors share the class `accel`."""
     add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086", device="0x1020", status="Operational")
+    before = find()
     add_gaudi(1, "0000:43:00.0")
-    result = find()
 
-    assert [device.pci_address for device in result.devices] == ["0000:43:00.0"]
-    assert result.message == "1 of 2 devices have PCI vendor 0x1da3"
-
-
-def test_message_counts_other_vendors(find: Find, add_device: Add) -> None:
-    add_device("accel/accel0", "0000:00:0b.0", vendor="0x8086")
-    result = find()
-
-    assert result.devices == ()
-    assert "0 of 1 devices have PCI vendor 0x1da3" in result.message
+    assert before.devices == ()
+    assert "0 of 1 devices have PCI vendor 0x1da3" in before.message
+    assert [device.pci_address for device in find().devices] == ["0000:43:00.0"]
+    assert find().message == "1 of 2 devices have PCI vendor 0x1da3"
 
 
 def test_devices_are_in_numeric_order(find: Find, add_gaudi: Add) -> None:
@@ -111,51 +101,25 @@ def test_devices_are_in_numeric_order(find: Find, add_gaudi: Add) -> None:
     ]
 
 
-def test_device_in_reset_is_listed(find: Find, add_gaudi: Add) -> None:
-    add_gaudi(0, "0000:43:00.0", status="In reset")
-
-    assert [device.status for device in find().devices] == ["In reset"]
-
-
 def test_device_without_node(find: Find, nodes: Path, add_gaudi: Add) -> None:
-    """A container has the nodes of its own devices only."""
+    """A container has the nodes of its own devices only. The status of the driver precedes."""
     add_gaudi(0, "0000:43:00.0")
-    add_gaudi(1, "0000:44:00.0")
-    (nodes / "accel" / "accel1").unlink()
+    for number, status in ((1, "Operational"), (2, "In reset")):
+        add_gaudi(number, f"0000:4{number + 3}:00.0", status=status)
+        (nodes / "accel" / f"accel{number}").unlink()
 
-    assert [device.status for device in find().devices] == ["Operational", "No device node"]
-
-
-def test_status_of_driver_precedes_missing_node(find: Find, nodes: Path, add_gaudi: Add) -> None:
-    add_gaudi(0, "0000:43:00.0", status="In reset")
-    (nodes / "accel" / "accel0").unlink()
-
-    assert [device.status for device in find().devices] == ["In reset"]
+    assert [device.status for device in find().devices] == ["Operational", "No device node", "In reset"]
 
 
-def test_address_falls_back_to_link(find: Find, add_gaudi: Add) -> None:
-    (add_gaudi(0, "0000:43:00.0") / "pci_addr").unlink()
-
-    assert find().devices[0].pci_address == "0000:43:00.0"
-
-
-def test_unreadable_status_is_unknown(find: Find, add_gaudi: Add) -> None:
+def test_unreadable_files(find: Find, classes: Path, add_gaudi: Add) -> None:
+    """A loop of links is no device."""
     status = add_gaudi(0, "0000:43:00.0") / "status"
     status.unlink()
     status.mkdir()
+    (classes / "accel" / "accel1").mkdir(parents=True)
+    (classes / "accel" / "accel1" / "device").symlink_to("device")
+    (classes / "habanalabs").touch()
 
     assert [device.status for device in find().devices] == ["Unknown"]
-
-
-def test_device_that_is_a_loop_of_links_is_ignored(find: Find, classes: Path) -> None:
-    (classes / "accel" / "accel0").mkdir(parents=True)
-    (classes / "accel" / "accel0" / "device").symlink_to("device")
-
-    assert find().devices == ()
-
-
-def test_unreadable_class(find: Find, classes: Path) -> None:
-    classes.mkdir(parents=True)
-    (classes / "accel").touch()
-
-    assert "accel: cannot be read (Not a directory)" in find().message
+    (classes / "accel").rename(classes / "moved")
+    assert find().message == "accel: no such folder; habanalabs: cannot be read (Not a directory)"

@@ -1,6 +1,5 @@
 """Tests of implicit registration, on `import torch`, on `import hpu_core` and by constructors."""
 
-import importlib.metadata
 import logging
 import subprocess
 import sys
@@ -25,12 +24,6 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_import_hook, "install", lambda: installs.append("install"))
     monkeypatch.delenv(registration.AUTOLOAD, raising=False)
     return installs
-
-
-def test_entry_point_of_torch_is_declared() -> None:
-    entries = importlib.metadata.entry_points(group="torch.backends", name="hpu_core")
-
-    assert {entry.load() for entry in entries} == {registration.autoload}
 
 
 @pytest.mark.parametrize("implicit", [registration.autoload, registration.register_if_enabled, HPUAccelerator])

@@ -351,32 +351,6 @@ def test_plugins_provide_precision_and_profilers(construct: Construct, plugin_fo
     ]
 
 
-def test_trainer_trains_on_device(server: Start) -> None:
-    imports = f"from {PYTORCH} import LightningModule, Trainer\n"
-    program = imports + MODULE.format(base="LightningModule") + f"fit(Trainer(accelerator='hpu', {QUIET}))"
-    lines = server(HPU_SIM_DEVICES="1").output(program)
-
-    assert lines[-1] == "SingleHPUStrategy hpu"
-
-
-def test_fabric_trains_on_device(server: Start) -> None:
-    program = f"""
-import torch
-from {FABRIC} import Fabric
-fabric = Fabric(accelerator="hpu", devices=1)
-fabric.launch()
-module = torch.nn.Linear(4, 1)
-module, optimizer = fabric.setup(module, torch.optim.SGD(module.parameters(), lr=0.1))
-batch = fabric.to_device(torch.ones(2, 4))
-loss = module(batch).sum()
-fabric.backward(loss)
-optimizer.step()
-print(type(fabric.strategy).__name__, loss.device.type)
-"""
-
-    assert server(HPU_SIM_DEVICES="1").output(program)[-1] == "FabricSingleHPUStrategy hpu"
-
-
 def test_trainer_can_be_pickled(server: Start) -> None:
     """Spawning launchers pickle it, and the new process may have an unpatched Lightning."""
     program = f"""

@@ -64,14 +64,6 @@ def test_error_for_cuda_beside_cards_says_what_to_write(
     assert str(raised.value).endswith("write `accelerator='hpu'`.") == ends
 
 
-@pytest.mark.parametrize("name", HPUConnectorMixin.REQUIRED)
-def test_connector_without_method_is_unsupported(name: str) -> None:
-    connector = _connector(*(other for other in HPUConnectorMixin.REQUIRED if other != name))
-
-    with pytest.raises(NotImplementedError, match=rf"^_AcceleratorConnector has no {name}, unlike in Lightning 2"):
-        _trainer_connector(connector)
-
-
 def test_unsupported_connector_stays(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning in the log gives the reason."""
     connector = _connector()

@@ -132,12 +132,3 @@ def test_table_has_every_override() -> None:
     own = {"_is_hpu", "_is_single_device_strategy", "_may_choose_hpu", "_module_ids", "_import_error"}
 
     assert private - own == set(_connectors.HPUConnectorMixin.REQUIRED)
-
-
-@pytest.mark.parametrize(
-    "original",
-    [lambda trainer, mode: None, lambda: None],
-    ids=["added argument", "no arguments"],
-)
-def test_changed_signature_is_detected(original: Callable[..., Any]) -> None:
-    assert not _accepts_arguments_of(_wrapper(_replacements.log_device_info), original)

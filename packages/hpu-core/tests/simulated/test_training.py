@@ -1,6 +1,5 @@
 """Tests of Lightning's loops on a simulated device."""
 
-import csv
 import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUCheckpointIO, bridge, frameworks
+from hpu_core import HPUCheckpointIO, frameworks
 from hpu_core._lightning import MisconfigurationException
 from hpu_testing.modules import BATCHES, Classifier, ManualClassifier, make_loader, to_floats
 
@@ -41,13 +40,6 @@ def test_losses_equal_those_on_cpu(
     assert to_floats(device.losses)[-1] < to_floats(device.losses)[0]
 
 
-def test_steps_run_on_device(trainer: MakeTrainer) -> None:
-    module = Classifier()
-    trainer().fit(module, make_loader())
-
-    assert {loss.device.type for loss in module.losses} == {"hpu"}
-
-
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps")
 def test_compiled_module_trains(trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     device, cpu = Classifier(), Classifier()
@@ -75,25 +67,6 @@ def test_predictions_equal_those_on_cpu(trainer: MakeTrainer, cpu_trainer: MakeT
 
     assert len(on_device) == BATCHES
     assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(on_device, on_cpu, strict=True))
-
-
-def test_process_can_train_again(trainer: MakeTrainer) -> None:
-    first, second = Classifier(), Classifier()
-    trainer().fit(first, make_loader())
-    trainer().fit(second, make_loader())
-
-    assert to_floats(first.losses) == to_floats(second.losses)
-
-
-def test_module_is_on_cpu_afterwards(trainer: MakeTrainer) -> None:
-    module = Classifier()
-    trainer().fit(module, make_loader())
-
-    assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
-
-
-def test_root_device_has_no_index(trainer: MakeTrainer) -> None:
-    assert trainer().strategy.root_device == torch.device("hpu")
 
 
 class DeviceRecorder(Classifier):
@@ -214,34 +187,12 @@ def test_asynchronous_checkpoint_is_copied_to_the_host(trainer: MakeTrainer, tmp
     assert plugin.devices == {"cpu"}
 
 
-def test_device_stats_monitor(trainer: MakeTrainer, tmp_path: Path) -> None:
-    logger = _lightning.pytorch("loggers").CSVLogger(tmp_path)
-    monitor = _lightning.pytorch("callbacks").DeviceStatsMonitor()
-    trainer(logger=logger, callbacks=monitor, log_every_n_steps=1).fit(Classifier(), make_loader())
-
-    with Path(logger.log_dir, "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    in_use = [float(row["DeviceStatsMonitor.on_train_batch_end/InUse"] or 0) for row in rows]
-    assert max(in_use) > 0
-    assert "DeviceStatsMonitor.on_train_batch_start/Limit" in rows[0]
-
-
 @pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, which added init_module")
 def test_init_module_creates_weights_on_device(trainer: MakeTrainer) -> None:
     with trainer().init_module():
         module = Classifier()
 
     assert {parameter.device.type for parameter in module.parameters()} == {"hpu"}
-
-
-def test_several_devices_are_rejected(trainer: MakeTrainer) -> None:
-    with pytest.raises(MisconfigurationException, match="the Trainer was asked for 2: pass `devices=1`"):
-        trainer(devices=2)
-
-
-def test_strategy_of_lightning_for_other_devices_is_rejected(trainer: MakeTrainer) -> None:
-    with pytest.raises(TypeError, match=r"got Lightning's SingleDeviceStrategy, .*: pass `strategy='hpu_single'`"):
-        trainer(strategy=_lightning.pytorch("strategies").SingleDeviceStrategy("cpu"))
 
 
 def test_error_without_strategy_names_it(trainer: MakeTrainer) -> None:
@@ -259,7 +210,3 @@ def test_error_without_accelerator_names_it(trainer: MakeTrainer) -> None:
 
     with pytest.raises(MisconfigurationException, match=r"pass `accelerator=hpu_core\.HPUAccelerator\(\)`"):
         run.fit(Classifier(), make_loader())
-
-
-def test_bridge_is_the_simulator() -> None:
-    assert bridge.is_simulated()

@@ -71,12 +71,6 @@ def _measure_with_a_wrong_reduction() -> dict[str, Any]:
     return asdict(measure(env, _WrongReduction() if env.rank == 1 else HCCLGroup(), SIZE, str))
 
 
-def _phases() -> list[str]:
-    entered: list[str] = []
-    measure(_env(), HCCLGroup(), SIZE, entered.append)
-    return entered
-
-
 def _results(values: list[dict[str, Any]]) -> list[RankReport | None]:
     return [RankReport.from_json(value) for value in values]
 
@@ -99,9 +93,3 @@ def test_wrong_reduction_is_named(on_ranks: OnRanks) -> None:
     issues = [f for f in find_issues(_results(on_ranks(_measure_with_a_wrong_reduction))) if f.kind == "wrong"]
 
     assert [issue.message for issue in issues] == ["all-reduce gives wrong values on rank 1"]
-
-
-def test_phases_are_entered_in_order(on_ranks: OnRanks) -> None:
-    phases = ["barrier", "all-reduce", "all-gather", "reduce-scatter", "send and receive at distance 1"]
-
-    assert on_ranks(_phases) == [phases, phases]

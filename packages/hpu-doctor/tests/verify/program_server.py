@@ -1,7 +1,7 @@
 """Server that has loaded the bridge, and forks the programs of the register: a request and an answer are lines of JSON.
 
-A request has the `id` of an assumption, the `mutation` under which its program runs, its `folder`, and the environment
-variables of its `ranks`. The answer is the exit code of rank 0.
+A request has the `id` of an assumption, its `folder`, and the environment variables of its `ranks`. The answer is the
+exit code of rank 0.
 """
 
 import json
@@ -10,10 +10,6 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import mutations
-
 from hpu_core import bridge
 from hpu_doctor.verify import program, register
 
@@ -21,7 +17,7 @@ from hpu_doctor.verify import program, register
 SECONDS = 60
 
 
-def fork(name: str, mutation: str, folder: Path, variables: dict[str, str]) -> int:
+def fork(name: str, folder: Path, variables: dict[str, str]) -> int:
     """Run a program in a forked process, and return the id of that."""
     if pid := os.fork():
         return pid
@@ -33,8 +29,6 @@ def fork(name: str, mutation: str, folder: Path, variables: dict[str, str]) -> i
         with Path("output.txt").open("ab") as output:
             os.dup2(output.fileno(), sys.stdout.fileno())
             os.dup2(output.fileno(), sys.stderr.fileno())
-        if mutation:
-            mutations.apply(mutation)
         code = 0 if program.run(register.find(name)) else 1
     finally:
         os._exit(code)
@@ -44,7 +38,7 @@ if __name__ == "__main__":
     bridge.load()
     for line in sys.stdin:
         request = json.loads(line)
-        arguments = request["id"], request["mutation"], Path(request["folder"])
+        arguments = request["id"], Path(request["folder"])
         pids = [fork(*arguments, variables) for variables in request["ranks"]]
         _, status = os.waitpid(pids[0], 0)
         for pid in pids[1:]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,10 +32,6 @@ PACKAGES = {
 }
 
 
-def test_ids_are_unique() -> None:
-    assert [name for name, count in Counter(each.id for each in ASSUMPTIONS).items() if count > 1] == []
-
-
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -48,10 +43,6 @@ def test_ids_are_unique() -> None:
 )
 def test_rows_of_the_table_of_names(row: str, expected: dict[str, str]) -> None:
     assert calls.rows_of([row]) == expected
-
-
-def test_find() -> None:
-    assert register.find("memory-stats-keys").subject == "Memory of a card"
 
 
 @pytest.mark.parametrize("assumption", ASSUMPTIONS, ids=lambda assumption: assumption.id)

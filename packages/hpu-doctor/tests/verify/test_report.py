@@ -45,12 +45,6 @@ def test_difference_has_both_values_and_its_meaning(built: Callable[..., dict[st
     assert entry["means"] == {"hpu-core": "counting would be wrong."}
 
 
-def test_what_holds_means_nothing(built: Callable[..., dict[str, Any]]) -> None:
-    (entry,) = built(Outcome(assumption=make_assumption(), state="holds", seen=1))["entries"]
-
-    assert entry["means"] == {}
-
-
 def test_json_is_the_report(built: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     made = built(differing(), Outcome(assumption=make_assumption(), state="not tried", reason="no card"))
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("forks")
 
-REAL = dataclasses.replace(TARGET, simulated=False)
-
 
 def skipped(tmp_path: Path, target: runner.Target = TARGET, **fields: Any) -> str:
     """Return why an assumption is not tried."""
@@ -35,10 +33,6 @@ def test_other_release(tmp_path: Path) -> None:
 
 def test_collectives_need_all_cards(tmp_path: Path) -> None:
     assert "--all-cards" in skipped(tmp_path, ranks=True)
-
-
-def test_collectives_need_two_cards(tmp_path: Path) -> None:
-    assert skipped(tmp_path, REAL, ranks=True, all_devices=True) == "it needs two cards"
 
 
 def test_program_in_a_process_of_its_own(tmp_path: Path) -> None:

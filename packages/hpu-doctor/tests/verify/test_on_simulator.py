@@ -1,22 +1,18 @@
-"""A program whose behaviour is changed must notice: an assumption that no mutation breaks does not count."""
+"""What the register assumes of the bridge holds on simulated machines of the releases that it names."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import mutations
 import pytest
-from one_assumption import TARGET
 
-from hpu_doctor.verify import program, register, runner
-from hpu_doctor.verify.assumption import Assumption, difference, is_expected
+from hpu_doctor.verify import program, register
+from hpu_doctor.verify.assumption import Assumption, is_expected
 from hpu_doctor.verify.register import media, modes
 from hpu_testing.leftovers import shared_children
 from hpu_testing.processes import free_port, machine_env
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 
 SERVER = Path(__file__).with_name("program_server.py")
 
-# A mutation, and the id that it breaks, or "id/case" of a table.
-PAIRS = [(mutation, name) for mutation, names in mutations.MUTATIONS.items() for name in names]
 # For each release in turn, what an assumption is claimed for is tried on the first that it names.
 RELEASES = ("1.24.1", "1.18.0", "1.12.1")
 GENERATIONS = ("GAUDI2", "GAUDI3", "GAUDI")
@@ -43,21 +37,21 @@ SHOWN = [
 
 
 class Machines:
-    """Simulated machines on which programs run under a mutation, one server for each release, generation and mode."""
+    """Simulated machines on which programs run, one server for each release, generation and mode."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}
         self._runs = 0
 
-    def seen(self, assumption: Assumption, mutation: str = "") -> dict[str, Any]:
+    def seen(self, assumption: Assumption) -> dict[str, Any]:
         """Return what the program of an assumption has written, or how it ended."""
         self._runs += 1
         folder = self._folder / str(self._runs)
         folder.mkdir()
         job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(RANKS)}
         ranks = [{**job, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(RANKS)]
-        request = {"id": assumption.id, "mutation": mutation, "folder": str(folder)}
+        request = {"id": assumption.id, "folder": str(folder)}
         server = self._server(assumption)
         assert server.stdin is not None
         assert server.stdout is not None
@@ -98,52 +92,12 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield found
 
 
-def skip_without_pillow(assumption: Assumption) -> None:
-    """Skip a program that writes an image where Pillow is not installed."""
-    if assumption.subject == media.SUBJECT.title:
-        pytest.importorskip("PIL", reason="Requires: Pillow")
-
-
 @pytest.mark.parametrize("name", SHOWN)
 def test_assumption_holds_on_the_simulator(machines: Machines, name: str) -> None:
     assumption = register.find(name)
-    skip_without_pillow(assumption)
+    if assumption.subject == media.SUBJECT.title:
+        pytest.importorskip("PIL", reason="Requires: Pillow")
 
     result = machines.seen(assumption)
 
     assert is_expected(assumption.expected, result.get("seen")), result
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mutation", "name"), PAIRS, ids=[f"{name}-{mutation}" for mutation, name in PAIRS])
-def test_program_notices(machines: Machines, mutation: str, name: str) -> None:
-    identifier, _, case = name.partition("/")
-    assumption = register.find(identifier)
-    skip_without_pillow(assumption)
-
-    result = machines.seen(assumption, mutation)
-
-    assert "not_tried" not in result
-    expected, seen = difference(assumption.expected, result.get("seen"))
-    assert not is_expected(expected, seen), result
-    assert not case or not isinstance(seen, dict) or case in seen, result
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", mutations.FRESH)
-def test_program_notices_other_settings(tmp_path: Path, name: str) -> None:
-    """Settings that the bridge reads when it is loaded."""
-    changed = dataclasses.replace(register.find(name), variables=mutations.FRESH[name])
-    generation = next(each for each in GENERATIONS if changed.applies_to(None, each))
-    environ = {**os.environ, "HPU_SIM_DEVICES": "1", "HPU_SIM_GENERATION": generation}
-
-    target = dataclasses.replace(TARGET, generation=generation)
-    (outcome,) = runner.run([changed], target, tmp_path, environ)
-
-    assert outcome.state == "differs", outcome
-
-
-def test_every_assumption_has_a_mutation() -> None:
-    broken = {name.partition("/")[0] for _, name in PAIRS} | {*mutations.FRESH}
-
-    assert broken == {each.id for each in register.assumptions()}
