@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -21,7 +20,6 @@ from .failure_helpers import has_rank_error
 from .modules import make_loader
 
 _lightning = frameworks.current()
-_MisconfigurationException = _lightning.fabric("utilities.exceptions").MisconfigurationException
 
 
 def _fabric(**options: Any) -> Any:
@@ -79,21 +77,6 @@ def _collectives_per_batch() -> list[int]:
 def test_no_backward_sync_runs_no_collectives(on_ranks: OnRanks) -> None:
     # DDP also synchronizes the rebuilt buckets after the first all-reduce.
     assert [counts[4:] for counts in on_ranks(_collectives_per_batch)] == [[0, 1, 0, 0, 1, 0, 0]] * 2
-
-
-def _checkpoint(folder: str) -> tuple[bool, str]:
-    fabric = _fabric()
-    network = fabric.setup(_network())
-    path = Path(folder, "last.ckpt")
-    fabric.save(path, {"network": network})
-    other = fabric.setup(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)))
-    fabric.load(path, {"network": other})
-    content = torch.load(path, weights_only=True)["network"]
-    return parameter_bytes(network) == parameter_bytes(other), content["0.weight"].device.type
-
-
-def test_checkpoint_is_saved_on_the_cpu_and_loaded_by_all_ranks(on_ranks: OnRanks, tmp_path: Path) -> None:
-    assert on_ranks(_checkpoint, str(tmp_path)) == [(True, "cpu")] * 2
 
 
 # `test_an_error_that_a_program_catches_precedes_what_it_saves` launches ranks.

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -10,13 +9,11 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import HPUAccelerator, HPUCheckpointIO, bridge, frameworks
+from hpu_core import bridge, frameworks
 from hpu_core.distributed.launcher import HPUSubprocessScriptLauncher
-from hpu_core.fabric import FabricHPUStrategy
-from hpu_core.strategy import HPUStrategy
 from hpu_ddp import FabricHPUDDPStrategy, FabricHPUParallelStrategy, HPUDDPStrategy, HPUParallelStrategy
 from hpu_ddp._launchers import FabricHPUMultiProcessingLauncher, HPUMultiProcessingLauncher
-from hpu_ddp._lightning import DDPStrategy, FabricDDPStrategy
+from hpu_ddp._lightning import DDPStrategy
 
 _lightning = frameworks.current()
 
@@ -53,33 +50,6 @@ def test_strategy_registry(kind: Any) -> None:
 
     assert type(registry.get(name)) is kind
     assert name == ("hpu_parallel" if "Parallel" in kind.__name__ else "hpu_ddp")
-
-
-@pytest.mark.parametrize(
-    ("kind", "bases", "other_name"),
-    [
-        (HPUDDPStrategy, (DDPStrategy, HPUStrategy), HPUParallelStrategy),
-        (FabricHPUDDPStrategy, (FabricDDPStrategy, FabricHPUStrategy), FabricHPUParallelStrategy),
-    ],
-)
-def test_classes_and_defaults(kind: Any, bases: tuple[type, ...], other_name: type) -> None:
-    """Lightning prints the repr when it rejects a strategy of the other framework."""
-    strategy = kind(process_group_backend=None)
-
-    assert all(issubclass(kind, base) for base in bases)
-    assert other_name.__bases__ == (kind,)
-    assert isinstance(strategy.checkpoint_io, HPUCheckpointIO)
-    assert strategy.process_group_backend == "hccl"
-    assert repr(strategy).startswith(f"<{kind.__name__} of {_lightning.name} ")
-
-
-def test_positional_arguments_are_in_lightnings_order() -> None:
-    plugin = HPUCheckpointIO()
-    cluster = _lightning.fabric("plugins.environments").LightningEnvironment()
-    devices = [torch.device("hpu")] * 3
-    strategy = HPUDDPStrategy(HPUAccelerator(), devices, cluster, plugin, timeout=timedelta(minutes=1))
-
-    assert (strategy.num_processes, strategy.cluster_environment, strategy.checkpoint_io) == (3, cluster, plugin)
 
 
 @_each_kind

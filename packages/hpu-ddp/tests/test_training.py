@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,22 +145,6 @@ def test_evaluation_averages_metrics_over_ranks(on_ranks: OnRanks) -> None:
     assert trained < expected
 
 
-def _checkpoints(folder: str) -> tuple[str, list[str]]:
-    checkpoint_callback = _callbacks.ModelCheckpoint(folder, filename="best", monitor="loss", save_last=True)
-    trainer = make_trainer(max_epochs=2, enable_checkpointing=True, callbacks=[checkpoint_callback])
-    trainer.fit(Classifier(), make_loader(), make_loader())
-    # Rank 0 may still be writing the last checkpoint.
-    trainer.strategy.barrier()
-    return checkpoint_callback.best_model_path, sorted(path.name for path in Path(folder).iterdir())
-
-
-def test_only_rank_0_writes_checkpoints(on_ranks: OnRanks, tmp_path: Path) -> None:
-    """All ranks know the path of the best checkpoint."""
-    results = on_ranks(_checkpoints, str(tmp_path))
-
-    assert results == [(str(tmp_path / "best.ckpt"), ["best.ckpt", "last.ckpt"])] * 2
-
-
 def _train_batch_norm() -> tuple[list[float], str]:
     class RecordingClassifier(BatchNormClassifier):
         def on_train_start(self) -> None:
@@ -218,29 +201,6 @@ def _memory_after_training() -> tuple[int, set[str]]:
     return hpu_sim.stats()["allocated_bytes"] - before, {parameter.device.type for parameter in module.parameters()}
 
 
-class DeviceRecorder(Classifier):
-    """Classifier that compares its device with those of its batches."""
-
-    comparisons: set[bool]
-
-    def on_train_batch_start(self, batch: tuple[torch.Tensor, ...], batch_idx: int) -> None:
-        self.comparisons |= {tensor.device == self.device for tensor in (*batch, *self.parameters())}
-
-
-def _device_comparisons() -> set[bool]:
-    module = DeviceRecorder()
-    module.comparisons = set()
-    _fit(module)
-    return module.comparisons
-
-
-def _has_sigterm_replacements() -> list[bool]:
-    trainer = make_trainer()
-    trainer.fit(Classifier(), make_loader())
-    connector, loop = trainer._signal_connector, trainer.fit_loop.epoch_loop
-    return ["_sigterm_notifier_fn" in vars(connector), "_broadcast_sigterm_tensor" in vars(loop)]
-
-
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -251,8 +211,6 @@ def _has_sigterm_replacements() -> list[bool]:
         pytest.param(_ddp_options, (230, True, False), id="defaults of DDP"),
         pytest.param(_custom_options, (10, False, True), id="options override the defaults"),
         pytest.param(_memory_after_training, (0, {"cpu"}), id="teardown frees the memory"),
-        pytest.param(_device_comparisons, {True}, id="the device of the module is that of its tensors"),
-        pytest.param(_has_sigterm_replacements, [False, False], id="Lightning's handling of SIGTERM is restored"),
     ],
 )
 def test_result_on_each_rank(function: Callable[[], Any], expected: Any, on_ranks: OnRanks) -> None:

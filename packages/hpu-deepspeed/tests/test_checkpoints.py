@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import torch.distributed as dist
 
 from hpu_core import HPUAccelerator, frameworks
@@ -206,13 +205,6 @@ def test_load_full_weights_reads_a_converted_file(two: dict[Any, Any]) -> None:
     assert two["full weights", "3"] == pytest.approx(two["saved", "3"]["tested"], abs=1e-6)
 
 
-def test_converted_file_loads_with_plain_lightning(folder: Path, two: dict[Any, Any]) -> None:
-    """The weights are in float32 on the CPU."""
-    module = Classifier.load_from_checkpoint(folder / "one.ckpt", map_location="cpu", weights_only=False)
-
-    assert {(str(weight.device), weight.dtype) for weight in module.parameters()} == {("cpu", torch.float32)}
-
-
 @pytest.mark.parametrize("stage", ["0", "2", "3"])
 def test_weights_load_on_fewer_devices(stage: str, one: dict[Any, Any], two: dict[Any, Any]) -> None:
     """A test on one device reports the loss of two."""
@@ -223,12 +215,6 @@ def test_weights_load_on_fewer_devices(stage: str, one: dict[Any, Any], two: dic
 def test_training_resumes_on_fewer_devices(stage: str, one: dict[Any, Any], two: dict[Any, Any]) -> None:
     """Stage 0 resumes from the checkpoint itself, the other stages from a universal one."""
     assert one["resumed", stage]["losses"] == pytest.approx(two["saved", stage]["losses"][BATCHES:], abs=1e-5)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_names_of_all_files_are_known(stage: str, two: dict[Any, Any]) -> None:
-    """Others would stay when the next save has fewer of them."""
-    assert two["saved", stage]["foreign"] is None
 
 
 def _save_without_optimizer(folder: str) -> list[str]:

@@ -239,14 +239,6 @@ def test_block_trains(block: str, train_block: TrainBlock) -> None:
     assert found["losses"] == pytest.approx(train_block(same or block)["losses"], abs=difference)
 
 
-def test_scheduler_of_the_configuration_is_used(train_block: TrainBlock) -> None:
-    """Eight batches are four steps, after which the learning rate is at the end of the warm-up."""
-    found = train_block("BF16Optimizer")
-
-    assert found["scheduler"] == "WarmupDecayLR"
-    assert 0.02 < found["rate"] <= 0.05
-
-
 def test_optimizer_of_the_configuration_is_used_if_the_module_has_none(train_block: TrainBlock) -> None:
     """It is DeepSpeed's fused Adam, which uses the bridge's operator."""
     found = train_block("config's")

@@ -136,8 +136,3 @@ def test_nvme_trains_and_resumes_like_memory(found: dict[str, Any]) -> None:
 def test_loading_weights_alone_with_nvme_is_rejected(found: dict[str, Any]) -> None:
     """DeepSpeed expects the weights in memory."""
     assert "weights cannot be loaded without the optimizer's state" in found["rejected nvme"]
-
-
-def test_device_and_all_gather(found: dict[str, Any]) -> None:
-    """The device is called as tensors call it, and gathered tensors are in the order of the ranks."""
-    assert (found["device"], found["gathered"]) == ("hpu:0", [[0], [1]])

@@ -41,24 +41,6 @@ def test_read_returns_what_was_written(
     assert torch.equal(read, written)
 
 
-def test_file_offset_is_in_bytes_from_the_start(handle: _nvme.AioHandle, tmp_path: Path) -> None:
-    handle.async_pwrite(torch.arange(100, dtype=torch.uint8), str(tmp_path / "file"), 100)
-    handle.wait()
-    read = torch.empty(50, dtype=torch.uint8)
-    handle.async_pread(read, str(tmp_path / "file"), 120)
-    handle.wait()
-
-    assert read.tolist() == list(range(20, 70))
-
-
-def test_wait_returns_the_number_of_tensors(handle: _nvme.AioHandle, tmp_path: Path) -> None:
-    """DeepSpeed compares the number with the tensors that it has submitted since the last `wait`."""
-    for name in "abc":
-        assert handle.async_pwrite(torch.zeros(1000), str(tmp_path / name)) == 0
-
-    assert (handle.wait(), handle.wait()) == (3, 0)
-
-
 def test_partial_reads_and_writes_are_continued(
     handle: _nvme.AioHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,28 +54,6 @@ def test_partial_reads_and_writes_are_continued(
     handle.wait()
 
     assert torch.equal(read, written)
-
-
-def test_buffer_memory_stays_allocated_during_a_read(
-    handle: _nvme.AioHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The handle keeps the memory alive even if the caller drops the tensor."""
-    preadv, addresses = os.preadv, []
-
-    def read(file: int, parts: list[memoryview], at: int) -> int:
-        array: Any = parts[0].obj
-        addresses.append(array.owner.data_ptr())
-        return preadv(file, parts, at)
-
-    monkeypatch.setattr(os, "preadv", read)
-    (tmp_path / "file").write_bytes(bytes(4 * BLOCK))
-    buffer = torch.empty(BLOCK)
-    address = buffer.data_ptr()
-    handle.async_pread(buffer, str(tmp_path / "file"))
-    del buffer
-    handle.wait()
-
-    assert addresses == [address] * 4
 
 
 def test_truncated_file_raises(handle: _nvme.AioHandle, tmp_path: Path) -> None:
@@ -117,17 +77,6 @@ def test_errors_name_the_file(submit: str, name: str, number: int, handle: _nvme
     with pytest.raises(OSError, match=name) as caught:
         handle.wait()
     assert caught.value.errno == number
-
-
-def test_handle_is_usable_after_an_error(handle: _nvme.AioHandle, tmp_path: Path) -> None:
-    """`wait` does not count the operations that were pending when it raised."""
-    handle.async_pread(torch.empty(8), str(tmp_path / "missing"))
-    handle.async_pwrite(torch.ones(8), str(tmp_path / "file"))
-    with pytest.raises(FileNotFoundError):
-        handle.wait()
-    handle.async_pwrite(torch.ones(8), str(tmp_path / "file"))
-
-    assert handle.wait() == 1
 
 
 def test_handle_has_the_methods_that_deepspeed_calls() -> None:
@@ -155,19 +104,6 @@ def test_deepspeed_without_the_patched_names_is_rejected(tmp_path: Path, monkeyp
 
     with pytest.raises(NotImplementedError, match=r"DeepSpeed 0\.99 cannot offload to NVMe on Gaudi"):
         _nvme.validate(_config(tmp_path))
-
-
-def test_deepspeeds_own_operator_is_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No module is patched if DeepSpeed has an operator for Gaudi, and its directories last as long as the strategy."""
-    monkeypatch.setattr(_deepspeed, "has_op", lambda name: True)
-    monkeypatch.setattr(_nvme, "_SWAPPER_MODULES", ("no.such.module",))
-    monkeypatch.setattr(_nvme, "_patch_param_swapper", lambda: None)
-
-    config = _config(tmp_path)
-    _nvme.validate(config)
-    directories = _nvme.prepare(config)
-
-    assert [directory.path for directory in directories] == [*_paths(config)] == [*tmp_path.iterdir()]
 
 
 def _config(path: Path, *, optimizer_path: Path | None = None) -> dict[str, Any]:
@@ -200,26 +136,6 @@ def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
     assert {path.parent for config in configs for path in _paths(config)} == {tmp_path}
     assert _paths(configs[0]) != _paths(configs[1])
     assert {path.stat().st_mode & 0o777 for config in configs for path in _paths(config)} == {0o700}
-
-
-def test_each_nvme_path_has_its_own_directory(tmp_path: Path) -> None:
-    """Parameters and optimizer may be offloaded to different disks."""
-    (tmp_path / "other").mkdir()
-    config = _config(tmp_path, optimizer_path=tmp_path / "other")
-    directories = _create(config)
-
-    assert {path.parent for path in _paths(config)} == {tmp_path, tmp_path / "other"}
-    assert len(directories) == 2
-
-
-def test_reused_strategy_gets_a_new_directory(tmp_path: Path) -> None:
-    """A module from the first training may still use the files in the first directory."""
-    config = _config(tmp_path)
-    first = _create(config)
-    second = _create(config)
-
-    assert {directory.path.parent for directory in first + second} == {tmp_path}
-    assert first[0].path != second[0].path
 
 
 def test_offload_to_the_cpu_creates_no_directory(tmp_path: Path) -> None:

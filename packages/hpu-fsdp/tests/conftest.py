@@ -19,7 +19,6 @@ collect_ignore = (
     [
         "test_entry_points.py",
         "test_model_parallel.py",
-        "test_sharding.py",
         "test_two_machines.py",
         "programs/hybrid_sharding.py",
     ]

@@ -8,7 +8,6 @@ import torch
 from packaging.version import Version
 
 from hpu_core import HPUAccelerator, frameworks
-from hpu_core.checkpoints import saves
 from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy, _checkpoint
 from hpu_testing.folder_saves import held_writes
 
@@ -88,35 +87,6 @@ def test_fabric_goes_on_while_a_checkpoint_is_written(kind: str, on_ranks: OnRan
         assert result["files"] == ["saved", "tokenizer.json"]
         assert result["loaded"] == result["expected"]
         assert result["step"] == 2
-
-
-def _fail_on_one_rank(folder: Path) -> str:
-    run = _Run("fsdp")
-    run.fabric.save(folder / "saved", run.state())
-    run.fabric.strategy.finish_save()
-
-    def fail(*args: Any, **options: Any) -> None:
-        raise OSError("no space left")
-
-    rank = run.fabric.global_rank
-    strategy = run.fabric.strategy
-    save = saves.SharedSave(folder / "saved", strategy._ranks())
-    strategy.saves.write(fail if rank == 1 else lambda _: None, save)
-    with pytest.raises((OSError, RuntimeError)) as raised:
-        strategy.finish_save()
-    run.fabric.barrier()
-    return str(raised.value)
-
-
-def test_failed_save_keeps_the_last_checkpoint(on_ranks: OnRanks, tmp_path: Path) -> None:
-    """Each rank learns of it."""
-    first, second = on_ranks(_fail_on_one_rank, tmp_path)
-
-    assert first.startswith("cannot save the checkpoint ")
-    assert "rank 1 on " in first
-    assert "no space left" in first
-    assert "the old one is unchanged: no space left" in second
-    assert (tmp_path / "saved" / "meta.pt").is_file()
 
 
 def _peak_of_a_copy() -> int:

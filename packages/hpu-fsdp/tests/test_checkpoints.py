@@ -3,7 +3,6 @@
 import inspect
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -231,34 +230,6 @@ def test_fabric_saves_and_loads(tmp_path: Path, on_ranks: OnRanks) -> None:
         for expected, losses, step, device in results.values():
             assert losses == pytest.approx(expected, abs=1e-6)
             assert (step, device) == (6, "cpu")
-
-
-def _save_one_file_over_a_folder(folder: Path) -> None:
-    """Save sharded, then in one file, with the Trainer and with Fabric."""
-    for kind in ("sharded", "full"):
-        _fit(1, _sharding(kind))[1].save_checkpoint(folder / "trainer")
-        run = _Fabric(state_dict_type=kind)
-        run.fabric.save(folder / "fabric", {"model": run.network, "optimizer": run.optimizer})
-
-
-def test_one_file_replaces_a_sharded_checkpoint(tmp_path: Path, on_ranks: OnRanks) -> None:
-    on_ranks(_save_one_file_over_a_folder, tmp_path)
-
-    assert {path.name: path.is_file() for path in tmp_path.iterdir()} == {"trainer": True, "fabric": True}
-
-
-def _count_broadcasts(path: Path) -> int:
-    """Save one file, and return how often rank 0 has to tell the others something."""
-    strategy = _sharding("full")
-    trainer = _fit(1, strategy)[1]
-    with mock.patch.object(strategy, "broadcast", wraps=strategy.broadcast) as broadcast:
-        trainer.save_checkpoint(path)
-    return broadcast.call_count
-
-
-def test_one_file_takes_one_broadcast(tmp_path: Path, on_ranks: OnRanks) -> None:
-    assert on_ranks(_count_broadcasts, tmp_path / "one.ckpt") == [1, 1]
-    assert (tmp_path / "one.ckpt").is_file()
 
 
 def _save_plain_checkpoint(path: Path) -> None:

@@ -1,7 +1,6 @@
 """FSDP2 and tensor parallelism on two simulated devices; the helper functions run on both ranks."""
 
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from torch.distributed.tensor import _random
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import hpu_fsdp
-import hpu_sim
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 from hpu_fsdp import FabricHPUModelParallelStrategy, HPUModelParallelStrategy, _torch
 from hpu_fsdp._lightning import FabricModelParallelStrategy, ModelParallelStrategy
@@ -74,18 +72,18 @@ def _fit(  # noqa: PLR0913, PLR0917 - what the tests vary.
     steps: int = STEPS,
     folder: Path | None = None,
     clip: float | None = None,
-    more_callbacks: Sequence[Any] = (),
+    plugins: tuple[Any, ...] = (),
     **options: Any,
 ) -> tuple[list[float], Any]:
     """Train, saving each epoch of two steps in `folder`; return the losses and the Trainer."""
     checkpoint = _lightning.pytorch("callbacks").ModelCheckpoint
     callbacks = [checkpoint(folder, every_n_train_steps=2, filename="{step}")] if folder else []
-    callbacks += more_callbacks
     trainer = make_trainer(
         strategy=strategy,
         max_steps=steps,
         limit_train_batches=2,
         gradient_clip_val=clip,
+        plugins=[*plugins],
         callbacks=callbacks,
         enable_checkpointing=folder is not None,
     )
@@ -108,6 +106,8 @@ def _train_and_resume(folder: Path) -> dict[str, Any]:
     results: dict[str, Any] = {"sgd": _fit_on_one_device("sgd"), "adamw": _fit_on_one_device("adamw")}
     results["FSDP2"] = _fit(Sharded(), _strategy(2))[0]
     results["tensor parallel"] = _fit(Sharded(), _strategy(1))[0]
+    plugin = _lightning.pytorch("plugins.precision").HalfPrecision("bf16-true")
+    results["bf16-true"] = _fit(Sharded(), _strategy(2), plugins=(plugin,))[0]
     results["clipping"] = (_fit_on_one_device("sgd", clip=0.05), _fit(Sharded(), _strategy(2), clip=0.05)[0])
     kinds: dict[str, dict[str, Any]] = {
         "distributed": {},
@@ -133,6 +133,12 @@ def trained(on_ranks: OnRanks, tmp_path_factory: pytest.TempPathFactory) -> list
 def test_two_ranks_train_like_one_device(kind: str, trained: list[dict[str, Any]]) -> None:
     for rank in trained:
         assert rank[kind] == pytest.approx(rank["sgd"], abs=1e-5)
+
+
+def test_bf16_trains_like_one_device_in_float32(trained: list[dict[str, Any]]) -> None:
+    for rank in trained:
+        assert rank["bf16-true"] == pytest.approx(rank["sgd"], rel=0.01)
+        assert rank["bf16-true"] != pytest.approx(rank["sgd"], abs=1e-5)
 
 
 def test_gradients_are_clipped_by_their_norm_over_all_ranks(trained: list[dict[str, Any]]) -> None:
@@ -177,31 +183,6 @@ def test_weights_without_optimizer_states_are_tested_after_fit(
     for trained, loaded, optimizers in on_ranks(_test_weights_after_fit, tmp_path / "weights", options, seconds=100):
         assert loaded == pytest.approx(trained, abs=1e-6)
         assert optimizers == 1
-
-
-def _count_collectives() -> tuple[list[dict[str, int]], list[bool]]:
-    """Return the device's counters of each step, and the reductions of the parameter groups."""
-    seen: list[dict[str, int]] = []
-
-    class Counter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # The class depends on the framework.
-        def on_train_batch_start(self, *args: Any) -> None:
-            seen.append(hpu_sim.stats())
-
-    trainer = make_trainer(strategy=_strategy(2), max_steps=5, callbacks=[Counter()])
-    train(Sharded(), trainer)
-    steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
-    units: list[Any] = [part for part in trainer.model.modules() if isinstance(part, FSDPModule)]
-    # None for the root, whose parameters are all in units of their own.
-    groups = filter(None, (unit._get_fsdp_state()._fsdp_param_group for unit in units))
-    return steps, [group.force_sum_reduction_for_comms if _HAS_SUMS else True for group in groups]
-
-
-def test_step_gathers_and_reduces_each_unit_once(on_ranks: OnRanks) -> None:
-    """Without resharding after the forward pass, a unit is gathered once per step."""
-    for steps, forced in on_ranks(_count_collectives):
-        assert forced == [True] * 3
-        for step in steps:
-            assert step["collectives"] == 2 * 3
 
 
 class Unsharded(ImageClassifier):
@@ -338,47 +319,6 @@ def test_sharded_module_is_initialized_on_every_rank(on_ranks: OnRanks) -> None:
     assert device == other_device == "hpu:0"
     assert whole == other_whole == shard + other_shard
     assert shard != other_shard
-
-
-def _train_without_strategy(compiled: str) -> list[float]:
-    """Shard and train with torch's functions alone, in the process group of Fabric; return the losses."""
-    _launch_fabric()
-    torch.manual_seed(5)
-    network = make_network().to("hpu")
-    layers = [layer for layer in network if isinstance(layer, Layer)]
-    for layer in layers:
-        if compiled == "before":
-            layer.compile(backend="hpu_backend")
-        fully_shard(layer, reshard_after_forward=False)
-    fully_shard(network)
-    for module in (network, *layers):
-        module.set_force_sum_reduction_for_comms(True)
-    forward = torch.compile(network, backend="hpu_backend") if compiled == "after" else network
-    optimizer = torch.optim.Adam(network.parameters(), 0.01)
-    losses = []
-    for _ in range(4):
-        loss = forward(torch.ones(2, 64, device="hpu")).square().mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
-
-
-def _train_all_without_strategy() -> list[list[float]]:
-    return [_train_without_strategy(compiled) for compiled in ("no", "before", "after")]
-
-
-@pytest.mark.skipif(not _HAS_SUMS, reason="Requires: torch 2.9, which has the option")
-def test_program_without_lightning_trains(on_ranks: OnRanks) -> None:
-    """As in the README. Modules that are compiled before or after sharding have the same losses."""
-    (plain, before, after), other = on_ranks(_train_all_without_strategy)
-
-    assert other == [plain, before, after]
-    assert plain[-1] < plain[0]
-    assert before == pytest.approx(plain, rel=1e-4)
-    assert after == pytest.approx(plain, rel=1e-4)
 
 
 def _initialize_shards() -> tuple[str, list[float]]:

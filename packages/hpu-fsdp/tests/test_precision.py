@@ -11,8 +11,6 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from hpu_core import bridge, frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPPrecision, HPUFSDPPrecision
 
-from .conftest import OnRanks
-
 _MisconfigurationException = frameworks.current().fabric("utilities.exceptions").MisconfigurationException
 
 BOTH = pytest.mark.parametrize("kind", [HPUFSDPPrecision, FabricHPUFSDPPrecision])
@@ -22,38 +20,6 @@ BOTH = pytest.mark.parametrize("kind", [HPUFSDPPrecision, FabricHPUFSDPPrecision
 def _no_op_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide hpu-precision, if it is installed."""
     monkeypatch.setattr(plugins, "installed", dict)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [
-        ("32-true", torch.float32),
-        ("bf16", torch.bfloat16),
-        ("bf16-true", torch.bfloat16),
-        (16, torch.float16),
-        ("16-true", torch.float16),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:FSDP with `.*-true` enables computation in lower precision")
-def test_parameters_are_gathered_in_the_precision(kind: Any, precision: Any, dtype: torch.dtype) -> None:
-    config = kind(precision).mixed_precision_config
-
-    assert (config.param_dtype, config.reduce_dtype, config.buffer_dtype) == (dtype, dtype, dtype)
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [
-        ("32-true", torch.float32),
-        ("16-mixed", torch.float32),
-        ("bf16-true", torch.bfloat16),
-    ],
-)
-def test_modules_are_constructed_in_the_parameters_dtype(kind: Any, precision: Any, dtype: torch.dtype) -> None:
-    with kind(precision).module_init_context():
-        assert torch.nn.Linear(2, 2).weight.dtype == dtype
 
 
 @BOTH
@@ -93,11 +59,6 @@ def _autocast(kind: Any) -> tuple[str, torch.dtype]:
     with mock.patch.object(plugins, "installed", dict):
         context = kind("bf16-mixed").forward_context()
     return context.device, context.fast_dtype
-
-
-@BOTH
-def test_step_runs_in_autocast(kind: Any, on_ranks: OnRanks) -> None:
-    assert on_ranks(_autocast, kind, count=1) == [("hpu", torch.bfloat16)]
 
 
 class _Casts:

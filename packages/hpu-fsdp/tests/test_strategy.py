@@ -30,19 +30,6 @@ _lightning = frameworks.current()
 BOTH = pytest.mark.parametrize("kind", [HPUFSDPStrategy, FabricHPUFSDPStrategy])
 
 
-def test_default_checkpoint_io() -> None:
-    assert isinstance(HPUFSDPStrategy().checkpoint_io, HPUCheckpointIO)
-
-
-@BOTH
-def test_defaults_are_lightnings(kind: Any) -> None:
-    strategy = kind()
-
-    assert strategy.sharding_strategy is ShardingStrategy.FULL_SHARD
-    assert strategy._state_dict_type == ("full" if kind is HPUFSDPStrategy else "sharded")
-    assert strategy.process_group_backend == "hccl"
-
-
 @BOTH
 def test_invalid_context_parallel_size(kind: Any) -> None:
     with pytest.raises(ValueError, match="`context_parallel_size` must be a positive int, got 0"):

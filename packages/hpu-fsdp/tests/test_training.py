@@ -1,6 +1,5 @@
 """Features of the Trainer and of Fabric on two simulated devices; the helper functions run on both ranks."""
 
-import itertools
 from typing import Any
 from unittest import mock
 
@@ -10,9 +9,8 @@ import torchmetrics
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import wrap
 
-import hpu_sim
-from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks, hccl
-from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup, strategy
+from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks
+from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
@@ -174,46 +172,6 @@ def test_metric_of_the_module_is_of_all_ranks(on_ranks: OnRanks) -> None:
         assert computed == pytest.approx(sum(losses) / STEPS, abs=1e-5)
 
 
-def _count_collectives(sharding: Any, limit: bool, devices: int = 2) -> tuple[list[int], list[dict[str, int]]]:
-    """Return the padded bytes of each wrapped unit on all ranks, and the device's counters of each step."""
-    seen: list[dict[str, int]] = []
-
-    class Counter(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # The class depends on the framework.
-        def on_train_batch_start(self, *args: Any) -> None:
-            seen.append(hpu_sim.stats())
-
-    strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), sharding_strategy=sharding, limit_all_gathers=limit)
-    trainer = make_trainer(strategy=strategy, devices=devices, max_steps=5, callbacks=[Counter()])
-    train(ImageClassifier(), trainer)
-    units = [part for part in FullyShardedDataParallel.fsdp_modules(trainer.model) if part._handle is not None]
-    handles: list[Any] = [unit._handle for unit in units]
-    sizes = [handle.flat_param.numel() * 4 * devices for handle in handles]
-    steps = [{name: after[name] - before[name] for name in before} for before, after in itertools.pairwise(seen[2:])]
-    return sizes, steps
-
-
-@pytest.mark.parametrize("limit", [True, False], ids=["limited", "unlimited"])
-@pytest.mark.parametrize(("sharding", "gathers"), [("FULL_SHARD", 2), ("SHARD_GRAD_OP", 1)])
-def test_collectives_of_a_step_equal_the_formula(sharding: str, gathers: int, limit: bool, on_ranks: OnRanks) -> None:
-    """Each unit is gathered before its forward and, with FULL_SHARD, its backward pass, and reduced once.
-
-    With `limit_all_gathers`, the host waits before each gather until the device has freed an earlier one.
-    """
-    for sizes, steps in on_ranks(_count_collectives, sharding, limit):
-        assert len(sizes) == 3
-        for step in steps:
-            assert step["collectives"] == (gathers + 1) * len(sizes)
-            assert step["host_syncs"] == (gathers * len(sizes) if limit else 0)
-
-
-def test_single_device_does_not_communicate(on_ranks: OnRanks) -> None:
-    """Torch would reduce the gradients of one rank."""
-    [(sizes, steps)] = on_ranks(_count_collectives, "FULL_SHARD", True, 1, count=1)
-
-    assert len(sizes) == 3
-    assert [(step["collectives"], step["host_syncs"]) for step in steps] == [(0, 0)] * len(steps)
-
-
 class _Fabric:
     """Training with Fabric's loop."""
 
@@ -275,26 +233,6 @@ def test_lazy_mode_is_refused_with_the_variable_to_set(on_ranks: OnRanks) -> Non
 
     assert message.startswith("HPUFSDPStrategy needs eager mode, got lazy mode")
     assert message.endswith("set PT_HPU_LAZY_MODE=0 before the program starts")
-
-
-def _set_up() -> tuple[list[int], str]:
-    """Return how often the device was opened and the environment was set, and what was said of the parameters."""
-    with (
-        mock.patch.object(strategy, "rank_zero_info") as info,
-        mock.patch.object(
-            HPUAccelerator, "setup_device", autospec=True, side_effect=HPUAccelerator.setup_device
-        ) as opens,
-        mock.patch.object(hccl, "initialize_hccl", side_effect=hccl.initialize_hccl) as initializes,
-    ):
-        make_trainer(strategy=HPUFSDPStrategy(), max_steps=1).fit(ImageClassifier(), make_loader())
-    return [opens.call_count, initializes.call_count], info.call_args[0][0]
-
-
-def test_each_step_of_the_setup_has_one_owner_and_a_summary_is_of_a_part(on_ranks: OnRanks) -> None:
-    whole = sum(parameter.numel() for parameter in ImageClassifier().parameters())
-    for steps, text in on_ranks(_set_up):
-        assert steps == [1, 1]
-        assert f" {whole // 2:,} parameters" in text
 
 
 _UNIT_BYTES = 2**20
