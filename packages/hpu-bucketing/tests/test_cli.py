@@ -67,12 +67,6 @@ def test_plan_shows_curve_and_choice(file: Path) -> None:
     assert "plan = BucketPlan.from_boundaries([128, 960])" in result.output
 
 
-def test_speed_decides_by_time(file: Path) -> None:
-    result = _run(file, "--ranks", 4, "--tokens-per-second", 50000, "--epochs", 100)
-
-    assert "The estimated time is least with" in result.output
-
-
 def test_json_is_the_plan(file: Path) -> None:
     values = json.loads(_run(file, "--json", "--buckets", 1).output)
 

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 import torch
 from packaging.version import Version
-from torch.utils.data import DataLoader
 
 from hpu_bucketing import BucketDataLoader
 from hpu_core import frameworks
 
-from .modules import LENGTHS, PLAN, Embeddings, Stop, StoppedError, Tokens, loader, trainer
+from .modules import LENGTHS, Embeddings, Stop, StoppedError, Tokens, loader, trainer
 
 
 def _indices(batches: Any) -> list[list[int]]:
@@ -92,15 +91,6 @@ def test_distributed_trainer_keeps_the_sampler(one_rank: dict[str, Any], tmp_pat
     assert model.seen == epochs
 
 
-def test_distributed_trainer_refuses_a_plain_loader(one_rank: dict[str, Any], tmp_path: Path) -> None:
-    """This is why there is a BucketDataLoader. If Lightning accepts the sampler one day, the documentation changes."""
-    plain: Any = DataLoader(Tokens(), batch_sampler=loader().batch_sampler, collate_fn=loader().collate_fn)
-
-    # Lightning 2.0 reads an attribute that only torch's BatchSampler has.
-    with pytest.raises((TypeError, AttributeError), match=r"use_distributed_sampler=False|no attribute 'batch_size'"):
-        trainer(tmp_path, **one_rank).fit(Embeddings(), plain)
-
-
 def test_hook_of_a_module_may_make_the_loader(one_rank: dict[str, Any], tmp_path: Path) -> None:
     """Lightning wraps the constructors of loaders that hooks make."""
 
@@ -145,7 +135,3 @@ def test_trainer_resumes_within_an_epoch(batches: int, tmp_path: Path) -> None:
     trainer(tmp_path).fit(resumed, loader(), ckpt_path=path)
 
     assert resumed.seen == complete.seen[batches:]
-
-
-def test_plan_of_the_loader_is_that_of_the_batches() -> None:
-    assert {batch["input_ids"].shape[1:] for batch in loader()} == set(PLAN.shapes)

@@ -111,14 +111,6 @@ def test_each_epoch_has_another_order() -> None:
     assert list(sampler) != first
 
 
-def test_another_epoch_begins_with_its_first_batch() -> None:
-    sampler = BucketBatchSampler(range(1, 17), _PLAN, batch_size=2)
-    sampler.load_state_dict({"epoch": 3, "position": 5, "seed": 0, "num_batches": len(sampler)})
-    sampler.set_epoch(4)
-
-    assert len(list(sampler)) == len(sampler)
-
-
 def test_the_epoch_of_the_state_continues() -> None:
     """Lightning sets the epoch again after it has restored the state."""
     sampler = BucketBatchSampler(range(1, 17), _PLAN, batch_size=2)
@@ -126,14 +118,6 @@ def test_the_epoch_of_the_state_continues() -> None:
     sampler.set_epoch(3)
 
     assert len(list(sampler)) == len(sampler) - 5
-
-
-def test_state_of_another_number_of_batches_is_an_error() -> None:
-    sampler = BucketBatchSampler(range(1, 17), _PLAN, batch_size=2)
-    sampler.load_state_dict({"epoch": 0, "position": 5, "seed": 0, "num_batches": 99})
-
-    with pytest.raises(ValueError, match=r"\{'num_batches': 8\}, got \{'num_batches': 99\}: resume with"):
-        next(iter(sampler))
 
 
 def test_batch_info_counts_tokens() -> None:
@@ -152,12 +136,6 @@ def test_every_shape_that_occurs_has_a_batch_for_warm_up() -> None:
     sampler = BucketBatchSampler([3, 3, 3, 16], _PLAN, batch_size=2)
 
     assert sampler.samples_of_shapes() == {(16,): [3, 3], (4,): [0, 1]}
-
-
-def test_without_a_process_group_there_is_one_rank() -> None:
-    sampler = BucketBatchSampler([1], _PLAN, batch_size=1)
-
-    assert (sampler.num_replicas, sampler.rank) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from hpu_compat import _finder, _names
+from hpu_compat import _finder
 from hpu_core.install_hints import install_command
 
 # A name from each peer.
@@ -37,13 +37,6 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     get, list_names = _finder.attributes("a_module", names)
     vars(module).update(__getattr__=get, __dir__=list_names)
     return module
-
-
-def test_name_is_cached_in_the_module(module: ModuleType) -> None:
-    import json
-
-    assert module.loads is json.loads
-    assert vars(module)["loads"] is json.loads
 
 
 def test_dir_lists_lazy_and_other_names(module: ModuleType) -> None:
@@ -88,22 +81,6 @@ def test_every_peer_is_optional(package: str, monkeypatch: pytest.MonkeyPatch) -
         ModuleNotFoundError, match=rf"^`.*{name}` needs {distribution}, .*: {re.escape(install_command(distribution))}$"
     ):
         exec(f"from lightning_habana.pytorch import {name}")  # noqa: S102 - the import statement is under test.
-
-
-def test_targets_are_public() -> None:
-    """The targets are names that the packages export, which do not move between modules."""
-    packages = {target.partition(":")[0] for names in _names.EXPORTED.values() for target in names.values()}
-
-    assert packages <= {
-        *_NAMES,
-        "hpu_core",
-        "hpu_core.fabric",
-        "hpu_compat._datamodule",
-    }
-
-
-def test_no_conflict_in_this_environment() -> None:
-    _finder.check_conflict()
 
 
 @pytest.mark.usefixtures("archived")

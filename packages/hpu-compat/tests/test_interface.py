@@ -98,21 +98,6 @@ def test_constructors_accept_the_same_arguments(path: str) -> None:
     signature.bind(**{name: name for name in ARGUMENTS[path].split() if name != "*"})
 
 
-@pytest.mark.parametrize("error", [_MISCONFIGURATION, ValueError])
-def test_another_device_is_refused(error: type[Exception]) -> None:
-    """The Trainer's accelerator raised a MisconfigurationException for it, Fabric's a ValueError."""
-    with pytest.raises(error, match="Device should be HPU, got cpu instead"):
-        lightning_habana.fabric.HPUAccelerator().setup_device(torch.device("cpu"))
-
-
-def test_register_strategies_registers_the_archived_names() -> None:
-    registry = frameworks.current().fabric("strategies.registry")._StrategyRegistry()
-    for name in ("SingleHPUStrategy", "HPUParallelStrategy", "HPUDDPStrategy"):
-        getattr(lightning_habana, name).register_strategies(registry)
-
-    assert {"hpu_ddp", "hpu_parallel", "hpu_single"} <= set(registry)
-
-
 @pytest.mark.parametrize(("name", "default"), [("maxabs_measure", "measure"), ("maxabs_quant", "quantize")])
 def test_default_configurations_of_fp8_are_those_of_hpu_precision(name: str, default: str) -> None:
     """Programs read them to change an entry."""
@@ -160,10 +145,6 @@ def test_setup_hccl_env_can_be_overridden(strategy: Any, monkeypatch: pytest.Mon
     made.setup_environment()
 
     assert calls == ["setup_hccl_env", "init_process_group", "setup_device"]
-
-
-def test_hpu_available_equals_is_available() -> None:
-    assert lightning_habana.HPU_AVAILABLE is hpu_core.is_available()
 
 
 def test_media_loaders_are_hpu_datas() -> None:

@@ -42,22 +42,11 @@ def test_flags_for_torch_and_lightning() -> None:
     assert imports._KINETO_AVAILABLE is torch.profiler.kineto_available()
 
 
-def test_bridge_flag_is_the_same_in_both_modules() -> None:
-    assert resources._HABANA_FRAMEWORK_AVAILABLE is imports._HABANA_FRAMEWORK_AVAILABLE is bridge.is_installed()
-
-
 @pytest.mark.parametrize(("generation", "expected"), [("GAUDI3", "GAUDI3"), (None, "GAUDI")])
 def test_generation_defaults_to_gaudi(generation: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hpu_core, "device_name", lambda: generation, raising=False)
 
     assert resources.get_device_name_from_backend() == resources.get_device_name_from_hlsmi() == expected
-
-
-def test_device_count_without_an_hpu_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archived package returned 8."""
-    monkeypatch.setattr(hpu_core, "device_count", lambda: 0, raising=False)
-
-    assert resources.device_count() == 0
 
 
 def test_device_stats_ignore_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +101,6 @@ def test_get_device_string_without_an_hpu_raises_value_error(monkeypatch: pytest
 def test_rank_helpers_without_a_process_group() -> None:
     assert (utils.is_dist_avail_and_initialized(), utils.get_world_size(), utils.get_rank()) == (False, 1, 0)
     assert utils.is_main_process()
-
-
-def test_reduction_without_a_process_group_returns_the_tensor() -> None:
-    tensor = torch.ones(2)
-
-    assert hpu_distributed._sync_hpu_processes_if_available(tensor, reduce_op="product") is tensor
 
 
 def test_reduction_calls_hpu_core(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,6 @@ def test_events_of_a_compilation() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_layer_of_torch_is_compiled() -> None:
-    assert len(_run(nn.Linear(4, 4), 2).seconds) == 1
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_copy_of_a_layer_of_torch_is_independent() -> None:
     layer = nn.Linear(4, 4)
     _run(layer, 2)
@@ -90,34 +85,6 @@ def test_hooks_of_a_layer_of_torch_are_not_traced() -> None:
     _run(module, 2, 2)
 
     assert traced == [False, False]
-
-
-def test_compilation_can_be_undone() -> None:
-    module = _Net()
-    _torch.compile_module(module, backend="eager")
-    compiled = _torch.is_compiled(module)
-    _torch.restore_module(module)
-
-    assert (compiled, _torch.is_compiled(module)) == (True, False)
-
-
-def test_listening_ends() -> None:
-    events = _Events({})
-    with _torch.listen(events.tell):
-        pass
-    torch.compile(torch.nn.functional.relu, backend="eager")(torch.ones(2))
-
-    assert events == []
-
-
-def test_limits_are_raised_and_restored() -> None:
-    config = torch._dynamo.config
-    before = config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp
-    with _torch.patch_config(1000, optimize_ddp=False, no_such_option=1):
-        inside = config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp
-
-    assert inside == (1000, 1000, False)
-    assert (config.cache_size_limit, config.accumulated_cache_size_limit, config.optimize_ddp) == before
 
 
 def test_nothing_is_compiled_while_eager_mode_is_forced() -> None:

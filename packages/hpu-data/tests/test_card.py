@@ -188,14 +188,6 @@ def test_machines_that_cannot_decode(
         next(iter(DataLoader(image_folder(folder, evaluation()), 4, decode="card")))
 
 
-def test_third_generation_decodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "generation", lambda: "GAUDI3")
-
-    loader = DataLoader(image_folder(folder, evaluation()), 4, decode="card")
-
-    assert next(iter(loader))[0].device.type == "hpu"
-
-
 def test_line_in_the_log_names_the_card(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 

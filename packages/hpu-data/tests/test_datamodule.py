@@ -43,18 +43,6 @@ def test_trainer_fits_and_validates(decode: Any, folder: Path) -> None:
     assert module._loaders == []
 
 
-def test_card_and_host_train_to_the_same_weights(folder: Path) -> None:
-    """The simulated decoder crops whole pixels as torchvision does."""
-    models = []
-    for decode in ("card", "host"):
-        torch.manual_seed(0)
-        models.append(Classifier())
-        trainer(limit_val_batches=0).fit(models[-1], _module(folder, decode=decode))
-
-    for one, other in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(one, other)
-
-
 class _Interrupt(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if trainer.global_step == 3:
@@ -110,13 +98,6 @@ def test_place_is_the_strategys(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (sampler.num_replicas, sampler.rank) == (3, 2)
 
 
-def test_test_is_validation(folder: Path) -> None:
-    module = _module(folder, pad_label=None)
-    module.setup()
-
-    assert [labels.tolist() for _, labels in module.test_dataloader()][2] == [1, 1]
-
-
 def test_missing_folders_and_transforms_are_named(folder: Path) -> None:
     module = ImageFolderDataModule(folder)
     module.setup()
@@ -125,13 +106,6 @@ def test_missing_folders_and_transforms_are_named(folder: Path) -> None:
         module.train_dataloader()
     with pytest.raises(ValueError, match="`val_dir` must be a folder of images, got None"):
         module.val_dataloader()
-
-
-def test_list_of_transforms_is_composed(folder: Path) -> None:
-    module = _module(folder, train_transforms=list(training().transforms))
-    module.setup()
-
-    assert next(iter(module.train_dataloader()))[0].shape == (4, 3, 32, 32)
 
 
 def test_command_line_has_the_arguments_of_the_loader(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, DistributedSampler, SequentialSampler, TensorDataset
+from torch.utils.data import BatchSampler, Dataset, SequentialSampler, TensorDataset
 
 from hpu_core import bridge
 from hpu_data import DataLoader
@@ -102,13 +102,6 @@ def test_any_data_set_is_taken_on_the_host() -> None:
 def test_samples_that_are_no_pairs_cannot_be_masked() -> None:
     with pytest.raises(TypeError, match="must be pairs of an image and an int to be padded, got tuple"):
         list(DataLoader(TensorDataset(torch.arange(7)), 3))
-
-
-def test_sampler_is_one_that_lightning_keeps() -> None:
-    loader = DataLoader(Noise(), 5)
-
-    assert isinstance(loader.sampler, DistributedSampler)
-    assert loader.sampler is loader.batch_sampler is loader.order
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DistributedSampler
 
-from hpu_data.sampler import EpochSampler, SampleKey
+from hpu_data.sampler import EpochSampler
 
 
 def _sampler(rank: int = 0, ranks: int = 1, size: int = 37, batch_size: int = 4, **options: Any) -> EpochSampler:
@@ -121,14 +121,6 @@ def test_arguments_are_checked(options: Any, message: str) -> None:
 def test_nothing_left_is_an_error() -> None:
     with pytest.raises(ValueError, match="must leave a batch for each of 2 ranks, got 20 for 37 samples"):
         _sampler(0, 2, batch_size=20).batches()
-
-
-def test_seeds_depend_on_sample_and_epoch_alone() -> None:
-    seeds = {SampleKey.of(index, seed, epoch).seed for index in range(20) for seed in (0, 1) for epoch in (0, 1)}
-
-    assert len(seeds) == 80
-    assert SampleKey.of(~4, 0, 0) == 4
-    assert SampleKey.of(~4, 0, 0).seed == SampleKey.of(4, 0, 0).seed
 
 
 def test_ranks_are_those_of_the_process_group(monkeypatch: pytest.MonkeyPatch) -> None:

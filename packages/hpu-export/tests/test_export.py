@@ -13,8 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hpu_export import ExportOptions, export_checkpoint
-from hpu_export._lazy_tensor import LazyTensor
-from hpu_export.export import _Plan
 
 
 @pytest.fixture
@@ -162,14 +160,6 @@ def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path) -> None:
 
     # In KiB; the checkpoint has 16 times 16 MiB.
     assert int(done.stdout) < 6 * 16 * 1024, done.stdout
-
-
-def test_most_frequent_dtype_is_that_of_elements() -> None:
-    """The configuration names it. 8 bytes of float32 are fewer elements than 6 of bfloat16."""
-    weights = {"a": torch.ones(2), "b": torch.ones(3, dtype=torch.bfloat16)}
-    lazy = {name: LazyTensor.from_tensor(weight) for name, weight in weights.items()}
-
-    assert _Plan(lazy, {}, {}, None).dtype is torch.bfloat16
 
 
 def test_model_card_has_no_text_of_the_run(tmp_path: Path) -> None:

@@ -61,25 +61,6 @@ def test_a_fabric_is_exported_by_all_ranks(tmp_path: Path, on_ranks: OnRanks) ->
     assert [path.name for path in tmp_path.iterdir()] == ["out.safetensors"]
 
 
-def _export_twice(folder: Path) -> str:
-    trainer, _ = train("ddp", 2)
-    export_model(trainer, folder / "best")
-    try:
-        export_model(trainer, folder / "best")
-    except (FileExistsError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def test_an_existing_target_stays(tmp_path: Path, on_ranks: OnRanks) -> None:
-    """The error reaches all ranks, so none waits for rank 0."""
-    first, second = on_ranks(_export_twice, tmp_path, seconds=120)
-
-    assert first.startswith("FileExistsError: `to` must not exist")
-    assert second.startswith("RuntimeError: rank 0 could not export the model: `to` must not exist")
-    assert load_file(tmp_path / "best" / "model.safetensors").keys() == make_network().state_dict().keys()
-
-
 def test_an_owner_must_be_a_trainer_or_fabric_with_its_module(tmp_path: Path) -> None:
     fabric: Any = _lightning.fabric().Fabric(accelerator="cpu", devices=1)
     with pytest.raises(TypeError, match="`owner` must be a Trainer or Fabric, got 'Linear'"):

@@ -66,15 +66,6 @@ def test_logits_are_those_of_the_trained_model(name: str, tmp_path: Path) -> Non
     assert len(list(out.glob("model-*.safetensors"))) > 1
 
 
-def test_tied_weights_are_written_once(tmp_path: Path) -> None:
-    _save("tied llama", tmp_path)
-    out = export_checkpoint(tmp_path / "last.ckpt", tmp_path / "out", model=tmp_path / "config", max_shard_size="20KB")
-
-    names = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
-    assert "model.embed_tokens.weight" in names
-    assert "lm_head.weight" not in names
-
-
 def test_weights_that_the_target_ties_must_be_equal(tmp_path: Path) -> None:
     _save("llama", tmp_path)
     (tmp_path / "tied").mkdir()

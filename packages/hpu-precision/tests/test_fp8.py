@@ -152,14 +152,6 @@ def test_arguments_of_the_other_purpose_are_rejected(
         plugin.convert_modules(nn.Linear(4, 4), inference=inference, **options)
 
 
-def test_directory_of_measurements_is_ignored_for_training(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the archived package."""
-    monkeypatch.setattr(bridge, "transformer_engine", object)
-    module = nn.Linear(4, 4)
-
-    assert plugin.convert_modules(module, inference=False, fp8_data_path="fp8") is module
-
-
 def test_inference_is_initialized_once_in_the_first_step(
     plugin: Any, compressor: FakeCompressor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,15 +211,6 @@ def test_linear_layers_are_replaced_and_parameters_stay(plugin: Any, engine: typ
     assert all(parameter is before[name] for name, parameter in module.named_parameters())
     assert module.tied.weight is module.first.weight
     assert module.shared is module.first
-
-
-def test_single_linear_layer_returns_a_new_module(plugin: Any, engine: type[nn.Module]) -> None:
-    """It cannot be replaced in place."""
-    layer = nn.Linear(16, 16).eval()
-    converted = plugin.convert_modules(layer, replace_layers=True)
-
-    assert isinstance(converted, engine)
-    assert (converted.weight, converted.training) == (layer.weight, False)
 
 
 def test_layers_that_do_not_fit_stay_and_are_named(

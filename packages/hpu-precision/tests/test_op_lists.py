@@ -57,11 +57,6 @@ def test_file_equals_names(content: bytes, tmp_path: Path) -> None:
     assert OpLists.create(fp32_file_path=path) == OpLists.create(fp32_ops=iter(("relu", "linear")))
 
 
-def test_a_single_string_is_not_split_into_characters() -> None:
-    with pytest.raises(TypeError, match=r"`bf16_ops` must be a collection of op names such as .*, got 'linear'$"):
-        OpLists.create(bf16_ops="linear")
-
-
 def test_file_and_names_for_one_list_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"`bf16_ops` and `bf16_file_path` must not be given together, got \['linear"):
         OpLists.create(bf16_ops=["linear"], bf16_file_path="ops.txt")

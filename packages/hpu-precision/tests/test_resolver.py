@@ -10,7 +10,7 @@ from packaging.version import Version
 
 import hpu_core
 from hpu_core import bridge, frameworks
-from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin, OpLists, _lightning, default_op_lists
+from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin, OpLists, default_op_lists
 from hpu_precision.op_lists import level_op_lists
 
 _has_half = pytest.mark.skipif(
@@ -188,13 +188,3 @@ def test_options_that_contradict_are_rejected(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         make(value, **options)
-
-
-@pytest.mark.parametrize("name", ["HalfPrecision", "FabricHalfPrecision"])
-def test_half_precision_needs_lightning_2_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "fabric" if "Fabric" in name else "plugin"
-    monkeypatch.setattr(f"hpu_precision.{module}.{name}", _lightning.reject_half_precision)
-    make = FabricHPUPrecision if "Fabric" in name else HPUPrecisionPlugin
-
-    with pytest.raises(NotImplementedError, match=r"'bf16-true' needs Lightning 2\.1 or newer: use 'bf16-mixed'"):
-        make("bf16-true")

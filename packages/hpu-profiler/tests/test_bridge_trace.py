@@ -88,33 +88,6 @@ def test_ports_are_communication_and_a_node_of_the_same_name_is_not(trace: Bridg
     assert (stats.name, stats.calls) == ("allreduce", 2)
 
 
-def test_idle_time_is_told_by_its_cause(trace: BridgeTrace, tmp_path: Path) -> None:
-    """The card works in 45 us of each step of 100 us; the host compiles, loads data and launches meanwhile."""
-    for step in (0, 100):
-        trace.host_call("synGraphCompile", step, 10)
-        trace.torch("cpu_op", "aten::mm", step + 10, 5)
-        trace.engine("*MME ", "toy_gemm", step + 15, 20)
-        trace.engine("*NIC ", "nic_toy_send", step + 30, 30)
-        trace.torch("user_annotation", "[pl][profile][_TrainingEpochLoop].train_dataloader_next", step + 60, 30)
-
-    idle = _analyze(trace, tmp_path).idle.by_cause
-
-    assert {cause: time for cause, time in idle.items() if time} == {
-        "compilation": 20,
-        "operators": 10,
-        "data loading": 60,
-        "unrecorded": 20,
-    }
-
-
-def test_ports_are_named_by_the_bridges_scopes(trace: BridgeTrace, tmp_path: Path) -> None:
-    """BRIDGE_FUNCTION_CALLS logs them."""
-    trace.log("Bridge Logs", "allgather", 2, 4)
-    trace.engine("**NIC ", "toy", 10, 5)
-
-    assert [event.name for event in _read(trace, tmp_path).device_events] == ["allgather"]
-
-
 def test_calls_of_the_host_are_no_work_of_the_card(trace: BridgeTrace, tmp_path: Path) -> None:
     trace.host_call("memcpy_toy", 10, 50)
     trace.host_call("synToy", 10, 50)
@@ -140,16 +113,6 @@ def test_compilations_are_what_compiles(name: str, is_compilation: bool, trace: 
         trace.torch("user_annotation", name, 10, 30)
 
     assert bool(_read(trace, tmp_path).compilations) is is_compilation
-
-
-def test_nested_calls_of_the_host_nest(trace: BridgeTrace, tmp_path: Path) -> None:
-    """Begins and ends of the host's lanes are paired in their order, so the trace has the starts swapped."""
-    trace.fifo(("outer", "inner"), (10, 20), (30, 40))
-
-    assert [(span.name, span.interval) for span in _read(trace, tmp_path).spans] == [
-        ("outer", (10, 40)),
-        ("inner", (20, 30)),
-    ]
 
 
 def test_nested_calls_of_the_logs_nest(trace: BridgeTrace, tmp_path: Path) -> None:

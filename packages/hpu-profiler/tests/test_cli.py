@@ -79,13 +79,6 @@ def test_unreadable_trace_is_a_one_line_error(content: str | None, tmp_path: Pat
     assert result.stdout == ""
 
 
-def test_unwritable_page_is_named_in_the_error(traces: Path, tmp_path: Path) -> None:
-    result = _report(traces, "--html", tmp_path / "absent" / "report.html")
-
-    assert result.exit_code == 2
-    assert "absent" in result.stderr
-
-
 def test_predicted_times_are_not_compared_with_measured_ranks(traces: Path, builder: TraceBuilder) -> None:
     builder.write(name="plan.pt.trace.json", deviceProperties=[{"name": "GAUDI2", "predicted": True}])
 

@@ -1,6 +1,5 @@
 """HPUProfiler in a Trainer on the CPU."""
 
-import gc
 import os
 import pickle
 import re
@@ -169,17 +168,6 @@ def test_schedule_that_never_records_is_a_warning(tmp_path: Path) -> None:
         trainer(tmp_path, profiler).fit(Model(), loader(3))
 
 
-def test_actions_of_the_user_are_annotated(tmp_path: Path) -> None:
-    """The model uses `profile` for one action, and `start` and `stop` for another."""
-    profiler = HPUProfiler()
-    trainer(tmp_path, profiler).fit(Model(profiler=profiler), loader(6))
-
-    (trace,) = _traces(tmp_path)
-    names = [span.name for span in trace.spans]
-    assert names.count("[pl][profile]my_custom_action") == 3
-    assert names.count("[pl][profile]another_action") == 3
-
-
 def test_actions_without_a_trainer_are_recorded_until_the_summary(tmp_path: Path) -> None:
     profiler = HPUProfiler(dirpath=tmp_path, filename="mine")
     with profiler.profile("first"):
@@ -227,15 +215,6 @@ def test_summary_is_logged_without_a_filename(tmp_path: Path, caplog: pytest.Log
     assert "aten::addmm" in caplog.text
     assert "aten::addmm" in profiler.summary()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_function_events_are_those_of_the_trace(tmp_path: Path) -> None:
-    profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
-    before = profiler.function_events
-    trainer(tmp_path, profiler).fit(Model(), loader(4))
-
-    assert before is None
-    assert "aten::addmm" in [event.name for event in profiler.function_events or ()]
 
 
 @pytest.mark.parametrize(
@@ -322,16 +301,6 @@ def test_failed_training_leaves_a_trace(fails_at: int, callbacks: list[Any], tmp
     assert profiler.profiler is None
 
 
-def test_run_within_an_exception_handler_is_recorded(tmp_path: Path) -> None:
-    try:
-        int("x")
-    except ValueError:
-        trainer(tmp_path, HPUProfiler()).fit(Model(), loader(6))
-
-    (trace,) = _traces(tmp_path)
-    assert _steps(trace) == [2, 3, 4]
-
-
 def test_exit_of_the_interpreter_leaves_a_trace(tmp_path: Path) -> None:
     program = f"""
 import sys
@@ -379,16 +348,6 @@ def test_unwritable_directory_is_a_warning_after_training(
     assert len(list(tmp_path.glob("hpu-profiler-*/*.pt.trace.json"))) == 1
 
 
-def test_unwritable_stacks_are_a_warning_after_training(
-    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    profiler = HPUProfiler(dirpath=blocked, with_stack=True, export_to_flame_graph=True)
-
-    with pytest.warns(UserWarning, match=r"the stacks .*\.stack could not be written"):
-        trainer(tmp_path, profiler).fit(Model(), loader(6))
-
-
 def test_deleted_trace_is_a_warning(tmp_path: Path) -> None:
     def delete(_: object) -> None:
         for path in find_traces([tmp_path]):
@@ -398,19 +357,6 @@ def test_deleted_trace_is_a_warning(tmp_path: Path) -> None:
 
     with pytest.warns(UserWarning, match="the summary lacks a trace"):
         run.fit(Model(), loader(6))
-
-
-def test_deleted_model_is_not_an_error(tmp_path: Path) -> None:
-    """Lightning passes the model as a weak reference."""
-    profiler = HPUProfiler()
-    model = Model()
-    trainer(tmp_path, profiler).fit(model, loader(6))
-    del model
-    gc.collect()
-
-    profiler.setup("fit")
-
-    assert profiler._trainer is None
 
 
 def test_profiler_can_be_pickled() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch.profiler
 from torch.profiler import ProfilerAction
 
-from hpu_profiler._schedule import StepSchedule, default_schedule, validate_schedule
+from hpu_profiler._schedule import StepSchedule, validate_schedule
 
 _LETTERS = {"NONE": ".", "WARMUP": "w", "RECORD": "r", "RECORD_AND_SAVE": "S"}
 
@@ -17,24 +17,6 @@ def _actions(schedule: Callable[[int], ProfilerAction] | None, steps: int, *, li
     """Return the action for each step, as letters."""
     limited = StepSchedule(schedule, max_steps_per_trace=limit)
     return "".join(_LETTERS[limited(step).name] for step in range(steps))
-
-
-@pytest.mark.parametrize(
-    ("schedule", "limit", "actions"),
-    [(default_schedule(), 100, ".wrrS......."), (None, 100, "rrrr"), (None, 3, "rrS...")],
-    ids=["default", "all steps", "limited"],
-)
-def test_actions(schedule: Any, limit: int, actions: str) -> None:
-    assert _actions(schedule, len(actions), limit=limit) == actions
-
-
-@pytest.mark.parametrize(("limit", "was_limited"), [(3, True), (4, False)])
-def test_reached_limit_is_noted(limit: int, was_limited: bool) -> None:
-    schedule = StepSchedule(None, max_steps_per_trace=limit)
-    for step in range(3):
-        schedule(step)
-
-    assert schedule.was_limited is was_limited
 
 
 @pytest.mark.parametrize("following", [ProfilerAction.NONE, ProfilerAction.WARMUP])
@@ -55,16 +37,6 @@ def test_discarded_trace_does_not_finish_the_schedule() -> None:
     assert schedule(1) is ProfilerAction.RECORD_AND_SAVE
 
 
-def test_ended_trace_finishes_the_schedule() -> None:
-    schedule = StepSchedule(None, max_steps_per_trace=9)
-
-    schedule(0)
-    schedule.end_trace()
-
-    assert schedule.is_finished
-    assert schedule(1) is ProfilerAction.NONE
-
-
 def test_torch_accepts_all_transitions() -> None:
     """Torch has an action for each pair of consecutive results."""
     transitions = torch.profiler.profile().action_map
@@ -83,11 +55,6 @@ def test_torch_accepts_all_transitions() -> None:
 )
 def test_first_recorded_step_is_found(schedule: Any, first: int | None) -> None:
     assert StepSchedule(schedule, max_steps_per_trace=9).first_recorded_step() == first
-
-
-@pytest.mark.parametrize("schedule", [None, "default", default_schedule()])
-def test_schedule_is_accepted(schedule: Any) -> None:
-    validate_schedule(schedule)
 
 
 @pytest.mark.parametrize(

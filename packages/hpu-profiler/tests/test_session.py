@@ -54,32 +54,6 @@ def _run_steps(session: ProfileSession, number: int) -> None:
         session.end_step()
 
 
-def test_trace_is_written_after_its_last_step(create: Callable[..., ProfileSession], traces: _TracesByKind) -> None:
-    session = create("training", torch.profiler.schedule(wait=1, warmup=1, active=2))
-    session.start()
-    _run_steps(session, 6)
-
-    assert traces == {"training": [{"steps": 2, "annotations": ["ProfilerStep#2", "ProfilerStep#3"]}]}
-    assert session.profile is None
-    assert session.steps == 6
-
-
-def test_trace_without_a_complete_step_can_be_discarded(
-    create: Callable[..., ProfileSession], traces: _TracesByKind
-) -> None:
-    """The session can record later, and continues the numbers of the steps."""
-    session = create("validation")
-    session.start()
-    session.stop(keep_empty=False)
-
-    assert traces == {}
-    _run_steps(session, 1)
-    session.start()
-    _run_steps(session, 1)
-    session.stop()
-    assert traces["validation"][0]["annotations"][0] == "ProfilerStep#1"
-
-
 def test_steps_are_numbered_the_same_by_torch_before_2_4(
     create: Callable[..., ProfileSession], traces: _TracesByKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from hpu_profiler._source_lines import hook_lines, installed_packages
+from hpu_profiler._source_lines import hook_lines
 
 
 class _Module(torch.nn.Module):
@@ -21,10 +21,3 @@ def test_hooks_of_the_user_have_their_line() -> None:
     (name,) = lines
     assert name == "[LightningModule]Net.training_step"
     assert lines[name].endswith(f"test_source_lines.py:{line} training_step")
-
-
-def test_installed_packages_are_named() -> None:
-    packages = installed_packages()
-
-    assert "torch" in packages
-    assert "tests" not in packages

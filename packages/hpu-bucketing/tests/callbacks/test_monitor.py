@@ -19,7 +19,6 @@ from hpu_core import frameworks
 
 from ..modules import LENGTHS, PLAN, Embeddings, Tokens, loader, trainer  # noqa: TID252 - pytest gives tests no absolute name
 
-_pytorch: Any = frameworks.current().pytorch()
 _loggers: Any = frameworks.current().pytorch("loggers.logger")
 
 
@@ -70,14 +69,6 @@ def test_new_shape_is_reported_with_tensor_and_bucket(tmp_path: Path) -> None:
 def test_error_ends_the_training(tmp_path: Path) -> None:
     with pytest.raises(RecompilationError, match="pad to it with a BucketCollate of the plan"):
         trainer(tmp_path, callbacks=[RecompilationMonitor("error")]).fit(Embeddings(), _unpadded())
-
-
-def test_plain_loader_is_watched_too(tmp_path: Path) -> None:
-    monitor = RecompilationMonitor(grace_steps=1)
-    plain = torch.utils.data.DataLoader(Tokens(), batch_size=6, collate_fn=_pad_to_longest)
-
-    with pytest.warns(RecompilationWarning, match="pad to a few sizes"):
-        trainer(tmp_path, callbacks=[monitor], max_epochs=1).fit(Embeddings(), plain)
 
 
 def test_smaller_last_batch_is_explained(tmp_path: Path) -> None:

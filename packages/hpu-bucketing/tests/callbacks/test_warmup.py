@@ -1,7 +1,6 @@
 """Tests of the warm-up on the CPU."""
 
 import copy
-import logging
 import os
 import random
 import warnings
@@ -106,17 +105,6 @@ def test_each_kind_of_accumulated_pass_runs(accumulate: int, passes: int, tmp_pa
     assert len(model.shapes) == 4 * passes + 10
 
 
-def test_given_batches_run(tmp_path: Path) -> None:
-    (shape, batch), *_ = loader().warmup_batches()
-    warmup = HPUWarmup([(shape, batch)])
-    model = Embeddings()
-
-    plain = torch.utils.data.DataLoader(Tokens(), batch_sampler=loader().batch_sampler, collate_fn=loader().collate_fn)
-    trainer(tmp_path, callbacks=[warmup], max_epochs=1).fit(model, plain)
-
-    assert [record.shape for record in warmup.records] == [(16,)]
-
-
 def test_other_loader_is_an_error(tmp_path: Path) -> None:
     plain = torch.utils.data.DataLoader(Tokens(), batch_sampler=loader().batch_sampler, collate_fn=loader().collate_fn)
 
@@ -132,14 +120,6 @@ def test_manual_optimization_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="HPUWarmup needs automatic optimization"):
         trainer(tmp_path, callbacks=[HPUWarmup()]).fit(model, loader())
-
-
-def test_seconds_of_each_shape_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        _fit(tmp_path, HPUWarmup(), max_epochs=1)
-
-    assert "warm-up of 16: " in caplog.text
-    assert "warm-up of 3 shapes took " in caplog.text
 
 
 def test_limits_of_torch_compile_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

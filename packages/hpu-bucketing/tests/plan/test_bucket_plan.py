@@ -1,7 +1,6 @@
 """Tests of the plan."""
 
 import json
-import warnings
 from typing import Any
 
 import numpy as np
@@ -130,9 +129,3 @@ def test_alignment_that_is_most_of_the_padding_is_a_warning() -> None:
         UserWarning, match=r"`align=128` alone makes 74.6% of the tokens padding, for samples of 5 to 60"
     ):
         BucketPlan.from_lengths(short, 8, align=128)
-
-
-def test_small_alignment_is_no_warning() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        BucketPlan.from_lengths(np.arange(5, 61), 8, align=8)

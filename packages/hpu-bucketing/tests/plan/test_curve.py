@@ -22,12 +22,6 @@ def test_knee_is_the_last_bucket_that_saves_enough() -> None:
     )
 
 
-def test_knee_looks_beyond_a_bucket_that_saves_nothing() -> None:
-    knee, _ = find_knee(_points(0.5, 0.5, 0.1), CostModel())
-
-    assert knee == 2
-
-
 def test_knee_of_a_known_speed_takes_the_least_time() -> None:
     knee, reason = find_knee(_points(0.5, 0.2, 0.1, seconds=(900.0, 700.0, 725.0)), CostModel(tokens_per_second=1.0))
 
@@ -39,12 +33,6 @@ def test_only_choice_is_the_knee() -> None:
     assert find_knee(_points(0.5, seconds=(9.0,)), CostModel(tokens_per_second=1.0))[1].endswith(
         "There is no other choice."
     )
-
-
-def test_estimated_time_has_training_and_compilations() -> None:
-    costs = CostModel(ranks=2, epochs=3, seconds_per_compilation=10.0, tokens_per_second=100.0)
-
-    assert costs.seconds(1000.0, 4) == 3 * 1000 / 200 + 40
 
 
 @pytest.mark.parametrize(("name", "value"), [("ranks", 0), ("epochs", 0), ("tokens_per_second", 0.0)])

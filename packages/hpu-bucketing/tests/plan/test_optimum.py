@@ -45,7 +45,3 @@ def test_each_dimension_of_a_grid_is_the_best_given_the_others(cells: dict[tuple
             for rest in itertools.combinations(columns[dimension][:-1], len(limits) - 1):
                 other = [*grid[:dimension], (*rest, columns[dimension][-1]), *grid[dimension + 1 :]]
                 assert size <= padded_size(histogram, other) * (1 + 1e-12)
-
-
-def test_more_buckets_than_sizes_are_not_used() -> None:
-    assert optimal_boundaries(_histogram({8: 1, 16: 1}), 5) == [(16,), (8, 16)]

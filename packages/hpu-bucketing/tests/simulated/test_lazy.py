@@ -143,31 +143,6 @@ def test_replay_does_not_overwrite_outputs(tmp_path: Path) -> None:
     assert len({tensor.data_ptr() for tensor in shared.outputs}) < len({tensor.data_ptr() for tensor in graphs.outputs})
 
 
-def test_zeroed_gradients_are_not_kept(tmp_path: Path) -> None:
-    """With `set_to_none=False`, the gradients' tensors live on, and each backward pass adds to them."""
-
-    class Zeroing(Plain):
-        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-            optimizer.zero_grad(set_to_none=False)
-
-    plain = _fit(tmp_path, model=Zeroing())
-    graphs = _fit(tmp_path, HPUGraphs("body", have_grad_accumulation=True), model=Zeroing())
-
-    assert _values(graphs.losses) == pytest.approx(_values(plain.losses), rel=1e-5)
-
-
-def test_dropout_differs_in_each_replay(tmp_path: Path) -> None:
-    class Dropping(Plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body.append(torch.nn.Dropout(0.5))
-
-    outputs = _values(_fit(tmp_path, HPUGraphs("body"), model=Dropping(), limit_val_batches=0).outputs)
-    zeros = [tuple(value == 0 for row in rows for value in row) for rows in outputs]
-
-    assert len(set(zeros)) == len(zeros)
-
-
 def test_unused_parameters_need_an_option(tmp_path: Path) -> None:
     class Unused(Plain):
         def __init__(self) -> None:
@@ -182,16 +157,6 @@ def test_unused_parameters_need_an_option(tmp_path: Path) -> None:
     assert model.body.unused.grad is None
 
 
-def test_average_of_weights_is_that_of_the_training(tmp_path: Path) -> None:
-    averages = []
-    for callbacks in ([], [HPUGraphs("body")]):
-        averaging = _callbacks.StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)
-        averages.append(_fit(tmp_path, *callbacks, averaging, max_epochs=3, limit_val_batches=0).state_dict())
-
-    for name, value in averages[0].items():
-        torch.testing.assert_close(averages[1][name].cpu(), value.cpu())
-
-
 def test_checkpoint_has_the_keys_of_the_model(tmp_path: Path) -> None:
     saved = tmp_path / "graphs.ckpt"
 
@@ -203,37 +168,6 @@ def test_checkpoint_has_the_keys_of_the_model(tmp_path: Path) -> None:
 
     state = torch.load(saved, map_location="cpu", weights_only=True)["state_dict"]
     assert set(state) == set(Plain().state_dict())
-    assert "forward" not in vars(model.body)
-
-
-def test_activation_checkpointing_is_captured(tmp_path: Path) -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    class Checkpointed(torch.nn.Sequential):
-        def forward(self, value: torch.Tensor) -> Any:
-            return checkpoint(super().forward, value, use_reentrant=False, preserve_rng_state=False)
-
-    class Model(Plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = Checkpointed(*self.body)
-
-    plain = _fit(tmp_path, model=Model(), limit_val_batches=0)
-    graphs = _fit(tmp_path, HPUGraphs("body"), model=Model(), limit_val_batches=0)
-
-    assert _values(graphs.losses) == pytest.approx(_values(plain.losses), rel=1e-5)
-
-
-def test_operation_on_the_cpu_cannot_be_captured(tmp_path: Path) -> None:
-    class Reading(torch.nn.Tanh):
-        def forward(self, value: torch.Tensor) -> torch.Tensor:
-            return super().forward(value.cpu()).to(value.device)
-
-    model = Plain()
-    model.body[1] = Reading()
-
-    with pytest.raises(RuntimeError, match="not supported during hpu graph capturing"):
-        _fit(tmp_path, HPUGraphs("body"), model=model)
     assert "forward" not in vars(model.body)
 
 

@@ -63,15 +63,6 @@ def test_graphs_are_those_of_classes_and_modes() -> None:
     assert _graphs(callback) == [{"training": 1, "evaluation": 1}] * 2
 
 
-def test_nothing_is_compiled_after_the_second_step() -> None:
-    callback = HPUCompile()
-    fit(callback, loader=make_loader(200))
-
-    assert callback.report is not None
-    assert callback.report.steady_after == 2
-    assert callback.report.graphs == 1
-
-
 def test_first_step_is_eager() -> None:
     """What it creates would make its graphs useless."""
     lazy, direct = HPUCompile(), HPUCompile(eager_steps=0)
@@ -103,16 +94,6 @@ def test_whole_has_the_loss_in_the_graph() -> None:
     assert trainer.callback_metrics.keys() == {"loss", "validation"}
 
 
-def test_logged_values_equal_those_of_an_uncompiled_training() -> None:
-    logged = []
-    for callbacks in ([], [HPUCompile("whole")]):
-        trainer = make_trainer(*callbacks)
-        trainer.fit(Classifier(), make_loader(), make_loader(2))
-        logged.append({name: float(value) for name, value in trainer.callback_metrics.items()})
-
-    assert logged[0] == logged[1]
-
-
 @pytest.mark.parametrize("loop", ["validate", "test", "predict"])
 def test_evaluation_outside_of_a_training_is_compiled(loop: str) -> None:
     callback, model = HPUCompile(), Classifier()
@@ -134,18 +115,6 @@ def test_model_is_as_before_afterwards() -> None:
 def test_second_callback_is_refused() -> None:
     with pytest.raises(RuntimeError, match="a Trainer may have one HPUCompile: name all regions"):
         fit(HPUCompile(), HPUCompile(["head"]))
-
-
-def test_model_is_as_before_after_an_error() -> None:
-    class Failing(_lightning.pytorch("callbacks").Callback):  # type: ignore[misc] # depends on the framework
-        def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-            raise ArithmeticError
-
-    model = Classifier()
-    with pytest.raises(ArithmeticError):
-        fit(HPUCompile(), Failing(), model=model)
-
-    assert model.blocks[0]._compiled_call_impl is None
 
 
 class _Configured(Classifier):
@@ -191,14 +160,6 @@ def test_names_and_copies_are_those_of_the_model() -> None:
 
     assert found["names"] == list(Classifier().state_dict())
     assert [each[0]._compiled_call_impl for each in found["copies"]] == [None, None]
-
-
-def test_hooks_are_called() -> None:
-    model, calls = Classifier(), []
-    model.blocks[1].register_forward_hook(lambda *_: calls.append(1))
-    fit(HPUCompile(), model=model, loader=make_loader(3))
-
-    assert len(calls) == 3
 
 
 def test_graph_breaks_have_a_line_and_a_reason() -> None:

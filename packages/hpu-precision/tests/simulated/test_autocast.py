@@ -1,14 +1,12 @@
 """Tests of casts inside and outside a step, with the backend of the release."""
 
 import contextlib
-import copy
 import inspect
 import pickle
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -43,24 +41,6 @@ def test_default_lists_need_no_kernels_without_hmp(plugin: HPUPrecisionPlugin, h
     assert (("linear", "lower") in rules.policies) is has_hmp
 
 
-def test_steps_can_be_nested(plugin: HPUPrecisionPlugin, data: torch.Tensor) -> None:
-    """Leaving the inner step keeps the casts of the outer one."""
-    dtypes = []
-    with plugin.forward_context():
-        with plugin.forward_context():
-            dtypes.append(_linear_dtype(data))
-        dtypes.append(_linear_dtype(data))
-    dtypes.append(_linear_dtype(data))
-
-    assert dtypes == [torch.bfloat16, torch.bfloat16, torch.float32]
-
-
-def test_cpu_tensors_are_not_cast(plugin: HPUPrecisionPlugin) -> None:
-    data = torch.ones(4, 4)
-    with plugin.forward_context():
-        assert _linear_dtype(data) == torch.float32
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
 def test_integer_and_bool_tensors_are_not_cast(plugin: HPUPrecisionPlugin, dtype: torch.dtype) -> None:
     data = torch.ones(4, 4, device="hpu").to(dtype)
@@ -84,18 +64,6 @@ def test_only_the_input_of_norms_is_cast(verbose: bool, data: torch.Tensor) -> N
 def test_float64_tensors_are_not_cast(verbose: bool, data: torch.Tensor) -> None:
     with HPUPrecisionPlugin("bf16-mixed", verbose=verbose).forward_context():
         assert _linear_dtype(data.double()) == torch.float64
-
-
-@pytest.mark.parametrize("module", [nn.LSTM(4, 4, batch_first=True), nn.MultiheadAttention(4, 2, batch_first=True)])
-def test_composite_layers_train(plugin: HPUPrecisionPlugin, module: nn.Module, data: torch.Tensor) -> None:
-    """LSTM and attention run forward and backward, and their gradients are in float32."""
-    layer = copy.deepcopy(module).to("hpu")
-    arguments = (data[None],) if isinstance(layer, nn.LSTM) else (data[None],) * 3
-    with plugin.forward_context():
-        output = layer(*arguments)[0]
-    output.float().sum().backward()
-
-    assert {parameter.grad.dtype for parameter in layer.parameters() if parameter.grad is not None} == {torch.float32}
 
 
 @pytest.mark.parametrize("mode", ["torch", "context_fn"])
@@ -152,24 +120,6 @@ def test_verbose_logs_each_op_once(caplog: pytest.LogCaptureFixture, data: torch
     assert len(_messages(caplog)) == 3
 
 
-def test_ops_are_not_logged_by_default(
-    caplog: pytest.LogCaptureFixture, plugin: HPUPrecisionPlugin, data: torch.Tensor
-) -> None:
-    with caplog.at_level("INFO"), plugin.forward_context():
-        functional.linear(data, data)
-
-    assert _messages(caplog) == []
-
-
-@pytest.mark.usefixtures("needs_autocast")
-def test_installing_kernels_does_not_warn(recwarn: pytest.WarningsRecorder, data: torch.Tensor) -> None:
-    """Torch's warning about overriding kernels is suppressed."""
-    with HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear", "relu"]).forward_context():
-        functional.linear(data, data)
-
-    assert not recwarn.list
-
-
 @pytest.mark.usefixtures("needs_autocast")
 def test_default_plugin_restores_the_bridges_kernels(plugin: HPUPrecisionPlugin, data: torch.Tensor) -> None:
     """The lists of a plugin that ran before have no effect."""
@@ -190,15 +140,6 @@ def test_nested_autocast_with_another_dtype(data: torch.Tensor) -> None:
         torch.autocast("hpu", dtype=torch.float16),
     ):
         assert _linear_dtype(data) == torch.float16
-
-
-@pytest.mark.usefixtures("needs_autocast")
-def test_nested_disabled_autocast_casts_nothing(data: torch.Tensor) -> None:
-    with (
-        HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear"]).forward_context(),
-        torch.autocast("hpu", enabled=False),
-    ):
-        assert _linear_dtype(data) == torch.float32
 
 
 @pytest.mark.usefixtures("needs_autocast")

@@ -79,21 +79,3 @@ def test_graphs_are_recompiled_for_other_lists(backend: str) -> None:
             dtypes.append(product(data).dtype)
 
     assert dtypes == [torch.bfloat16, torch.float32, torch.bfloat16, torch.float32, torch.bfloat16]
-
-
-@pytest.mark.parametrize("lists", _LISTS)
-def test_gradients_of_a_compiled_function(lists: str) -> None:
-    """They equal those of the eager function."""
-    weight = torch.linspace(-1, 1, 16).reshape(4, 4).to("hpu").requires_grad_()
-    plugin = HPUPrecisionPlugin("bf16-mixed", **_LISTS[lists])
-
-    def loss(data: torch.Tensor) -> torch.Tensor:
-        return functional.relu(functional.linear(data, weight)).float().sum()
-
-    gradients: list[torch.Tensor] = []
-    for function in (loss, torch.compile(loss, backend="aot_eager")):
-        with plugin.forward_context():
-            value = function(torch.ones(2, 4, device="hpu"))
-        gradients += torch.autograd.grad(value, weight)
-
-    assert torch.equal(*gradients)

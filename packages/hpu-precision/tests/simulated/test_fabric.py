@@ -78,28 +78,12 @@ def test_inputs_are_not_converted_and_outputs_are_float32() -> None:
     assert (module.dtypes, output) == ([torch.float32, torch.bfloat16], torch.float32)
 
 
-@pytest.mark.parametrize("value", _MIXED)
-def test_optimizer_states_are_float32(value: int | str) -> None:
-    _, optimizer, *_ = _train(FabricHPUPrecision(value))
-
-    assert {entry.dtype for state in optimizer.state.values() for entry in state.values()} == {torch.float32}
-
-
 @_has_half
 def test_half_precision_converts_module_and_inputs() -> None:
     """Outputs are converted to float32."""
     *_, module, output = _train(FabricHPUPrecision("bf16-true"))
 
     assert (module.dtypes, module.layer.weight.dtype, output) == ([torch.bfloat16] * 2, torch.bfloat16, torch.float32)
-
-
-@_has_half
-@pytest.mark.parametrize(("value", "dtype"), [("bf16-mixed", torch.float32), ("bf16-true", torch.bfloat16)])
-def test_init_module_creates_parameters_in_their_dtype(value: str, dtype: torch.dtype) -> None:
-    with _fabric(FabricHPUPrecision(value)).init_module():
-        module = nn.Linear(4, 2)
-
-    assert module.weight.dtype == dtype
 
 
 @pytest.mark.parametrize(("value", "dtype"), [(32, torch.float32), ("bf16-mixed", torch.bfloat16)])

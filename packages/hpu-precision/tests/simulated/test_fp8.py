@@ -8,7 +8,7 @@ import pytest
 import torch
 from packaging.version import Version
 
-from hpu_core import bridge, frameworks
+from hpu_core import frameworks
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin
 from hpu_testing.modules import make_loader, to_floats
 
@@ -49,26 +49,6 @@ def test_fp8_trains_like_bf16(trainer: MakeTrainer) -> None:
 
     assert to_floats(fp8.losses) == pytest.approx(to_floats(bf16.losses), abs=0.1)
     assert to_floats(fp8.losses) != to_floats(bf16.losses)
-
-
-def test_other_ops_follow_the_op_lists(trainer: MakeTrainer) -> None:
-    """The scores are in bf16, and the loss is in float32."""
-    module = _train(trainer, HPUPrecisionPlugin("fp8"), convert=True)
-
-    assert module.dtypes["fit"] == torch.bfloat16
-    assert module.losses[0].dtype == torch.float32
-
-
-def test_recipe_is_passed_to_the_engine(trainer: MakeTrainer) -> None:
-    """Different recipes round differently."""
-    recipe = bridge.transformer_engine().recipe
-    hybrid = recipe.DelayedScaling(fp8_format=recipe.Format.HYBRID)
-    runs = [
-        to_floats(_train(trainer, HPUPrecisionPlugin("fp8"), convert=True, recipe=chosen).losses)
-        for chosen in (None, hybrid)
-    ]
-
-    assert runs[0] != runs[1]
 
 
 def test_training_resumes_from_a_checkpoint(trainer: MakeTrainer, tmp_path: Path) -> None:

@@ -34,14 +34,6 @@ def test_every_op_of_the_default_lists_has_a_call(kind: str) -> None:
     assert set(CALLS[kind]) == getattr(default_op_lists(), kind)
 
 
-@pytest.mark.parametrize(("kind", "name"), _OPS, ids=[name for _, name in _OPS])
-def test_op_is_not_cast_outside_a_step(kind: str, name: str) -> None:
-    with HPUPrecisionPlugin("bf16-mixed").forward_context():
-        pass
-
-    assert CALLS[kind][name](torch.float32).dtype == torch.float32
-
-
 _INDEX = torch.tensor([2, 0, 1])
 
 

@@ -54,9 +54,3 @@ def test_fabric_creates_the_plugin(value: int | str) -> None:
 
     assert type(fabric.strategy.precision) is FabricHPUPrecision
     assert fabric.strategy.precision.precision == FabricHPUPrecision(value).precision
-
-
-def test_users_plugin_is_not_replaced(trainer: Callable[..., Any]) -> None:
-    plugin = HPUPrecisionPlugin("bf16-mixed", bf16_ops=["linear"])
-
-    assert trainer(plugin).precision_plugin is plugin

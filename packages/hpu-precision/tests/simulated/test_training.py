@@ -72,16 +72,6 @@ def test_mixed_precision_trains_like_32_bit(value: int | str, options: dict[str,
     assert to_floats(mixed.losses) != to_floats(full.losses)
 
 
-@pytest.mark.parametrize("value", [32, *_MIXED])
-def test_parameters_and_optimizer_states_are_float32(value: int | str, trainer: MakeTrainer) -> None:
-    module = Classifier()
-    run = trainer(HPUPrecisionPlugin(value))
-    run.fit(module, make_loader())
-
-    states = [entry for state in run.optimizers[0].state.values() for entry in state.values()]
-    assert {tensor.dtype for tensor in (*module.parameters(), *states)} == {torch.float32}
-
-
 def test_32_bit_does_not_use_autocast(trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.autocast would warn in every step."""
 
@@ -93,16 +83,6 @@ def test_32_bit_does_not_use_autocast(trainer: MakeTrainer, monkeypatch: pytest.
         warnings.simplefilter("error", UserWarning)
         with HPUPrecisionPlugin(32).forward_context():
             pass
-
-
-def test_mixed_precision_does_not_affect_other_trainers(trainer: MakeTrainer) -> None:
-    """The losses in 32 bit are the same before and after a training in mixed precision, even with HMP."""
-    first, second = Classifier(), Classifier()
-    trainer().fit(first, make_loader())
-    trainer(HPUPrecisionPlugin("bf16-mixed")).fit(Classifier(), make_loader())
-    trainer(HPUPrecisionPlugin(32)).fit(second, make_loader())
-
-    assert to_floats(first.losses) == to_floats(second.losses)
 
 
 class ManualClassifier(Classifier):
@@ -242,17 +222,6 @@ def test_training_resumes_from_a_checkpoint(value: int | str, trainer: MakeTrain
 
 @_has_scaler
 @pytest.mark.usefixtures("needs_autocast")
-def test_checkpoint_contains_the_state_of_the_scaler(trainer: MakeTrainer, tmp_path: Path) -> None:
-    run = trainer(HPUPrecisionPlugin(16, scaler=torch.amp.GradScaler("hpu", init_scale=8.0)))
-    run.fit(Classifier(), make_loader())
-    run.save_checkpoint(tmp_path / "last.ckpt")
-
-    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=False)
-    assert checkpoint["HPUPrecisionPlugin"]["scale"] == 8.0
-
-
-@_has_scaler
-@pytest.mark.usefixtures("needs_autocast")
 def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
     """The weights are unchanged and the scale is halved."""
     module, untouched = Classifier(), Classifier()
@@ -261,15 +230,6 @@ def test_step_with_overflow_is_skipped(trainer: MakeTrainer) -> None:
 
     assert all(map(torch.equal, module.parameters(), untouched.parameters()))
     assert run.precision_plugin.state_dict()["scale"] == 2.0**39
-
-
-@_has_half
-@pytest.mark.parametrize(("value", "dtype"), [("bf16-true", torch.bfloat16), ("16-true", torch.float16)])
-def test_parameters_have_16_bit_in_half_precision(value: str, dtype: torch.dtype, trainer: MakeTrainer) -> None:
-    module = Classifier()
-    trainer(HPUPrecisionPlugin(value)).fit(module, make_loader())
-
-    assert {parameter.dtype for parameter in module.parameters()} == {dtype}
 
 
 @_has_half

@@ -34,14 +34,6 @@ def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder) -> None:
     }
 
 
-def test_idle_time_is_a_part_of_the_time(builder: TraceBuilder) -> None:
-    trace = builder.trace(builder.step(0, 0, 100), builder.annotation("[pl][profile]augment", 0, 60))
-
-    rows = host_work(trace, [(40, 70)])
-
-    assert [(row.owner.name, row.time, row.idle) for row in rows] == [("augment", 60, 20), ("", 40, 10)]
-
-
 def test_hook_that_the_user_did_not_write_is_lightnings(builder: TraceBuilder) -> None:
     trace = builder.trace(
         builder.step(0, 0, 10), builder.annotation("[pl][profile][LightningModule]Net.optimizer_step", 0, 10)
@@ -89,17 +81,6 @@ def test_program_around_all_steps_and_other_threads_are_left_out(builder: TraceB
 )
 def test_functions_of_libraries_are_not_the_users(frame: str, location: str) -> None:
     assert user_location(frame, frozenset({"installed"})) == location
-
-
-def test_location_is_the_innermost_function_of_the_user(builder: TraceBuilder) -> None:
-    trace = builder.trace(
-        builder.step(0, 0, 100),
-        builder.frame("train.py(5): training_step", 10, 80),
-        builder.frame("torch/nn/modules/module.py(1): __call__", 20, 60),
-        builder.frame("other.py(7): thread", 20, 60, thread=8),
-    )
-
-    assert locations(trace, [(7, 5), (7, 30)]) == ["", "train.py:5 training_step"]
 
 
 def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder) -> None:

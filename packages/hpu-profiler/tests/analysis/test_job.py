@@ -73,18 +73,3 @@ def test_operator_shares_are_of_device_time(train: StageAnalysis) -> None:
     assert {row.name: share for row, share in operator_shares(train.operators)} == {
         name: pytest.approx(time / 254) for name, time in times.items()
     }
-
-
-def test_operator_shares_without_a_device_are_of_self_cpu_time(builder: TraceBuilder) -> None:
-    trace = builder.trace(builder.operator("aten::linear", 0, 8), builder.operator("aten::addmm", 1, 6))
-
-    assert [(row.name, share) for row, share in operator_shares(analyze_job([trace]).stages[0].operators)] == [
-        ("aten::addmm", 0.75),
-        ("aten::linear", 0.25),
-    ]
-
-
-def test_no_traces_have_no_stages() -> None:
-    job = analyze_job([])
-
-    assert (job.stages, job.device_names, job.is_simulated) == ((), [], False)

@@ -7,20 +7,6 @@ from hpu_profiler.analysis.operators import operator_stats
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 
-def test_calls_of_an_operator_are_added_up(builder: TraceBuilder) -> None:
-    trace = builder.trace(
-        builder.operator("aten::mm", 0, 4, 1),
-        builder.operator("aten::mm", 10, 6, 2),
-        builder.device_event("gemm", 1, 2, external_id=1),
-        builder.device_event("gemm", 11, 3, external_id=2),
-    )
-
-    (row,) = operator_stats(trace)
-
-    assert (row.name, row.calls, row.cpu_time, row.self_cpu_time) == ("aten::mm", 2, 10, 10)
-    assert (row.device_time, row.device_events) == (5, 2)
-
-
 def test_each_device_event_counts_once(builder: TraceBuilder) -> None:
     """The device time of all rows is that of all device events, linked or not."""
     trace = builder.trace(

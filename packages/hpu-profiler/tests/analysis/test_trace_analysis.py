@@ -11,17 +11,6 @@ from hpu_profiler.trace.model import Trace
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
 
 
-def test_duration_is_that_of_the_steps(fast_rank: Trace) -> None:
-    analysis = analyze_trace(fast_rank, "rank 0")
-
-    assert (analysis.steps, analysis.duration, analysis.step_time) == (2, 200, 100)
-
-
-def test_concurrent_device_events_count_once_as_busy(fast_rank: Trace) -> None:
-    """A step has 20 us of a kernel, 65 more of a collective, and a copy of 1 us."""
-    assert analyze_trace(fast_rank, "rank 0").busy_time == 2 * (20 + 65 + 1)
-
-
 def test_idle_time_is_attributed_to_causes(slow_rank: Trace) -> None:
     """A compilation during data loading counts as compilation."""
     analysis = analyze_trace(slow_rank, "rank 1")
@@ -54,15 +43,6 @@ def test_each_column_follows_from_the_others(rank: str, request: pytest.FixtureR
     assert sum(share for _, share in operators) == pytest.approx(1)
 
 
-def test_exposed_communication_is_that_without_kernels(fast_rank: Trace) -> None:
-    """A collective overlaps with a kernel for 5 us of each step."""
-    analysis = analyze_trace(fast_rank, "rank 0")
-
-    assert (analysis.comm_time, analysis.exposed_comm) == (140, 130)
-    (stats,) = analysis.collectives
-    assert (stats.name, stats.calls, stats.time) == ("nic_toy_send", 2, 140)
-
-
 def test_larger_count_of_compilations_is_taken(slow_rank: Trace) -> None:
     """The bridge's metric counts graphs that the trace may not show."""
     slow_rank.bridge_metrics = {"graph_compilation": {"TotalNumber": 3}}
@@ -76,12 +56,6 @@ def test_host_trace_has_no_idle_time(builder: TraceBuilder) -> None:
     analysis = analyze_trace(builder.trace(builder.operator("aten::mm", 0, 5)), "host")
 
     assert (analysis.has_device, analysis.idle.by_cause, analysis.duration) == (False, {}, 5)
-
-
-def test_empty_trace_has_zeros(builder: TraceBuilder) -> None:
-    analysis = analyze_trace(builder.trace(), "empty")
-
-    assert (analysis.duration, analysis.step_time, analysis.idle_fraction) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import torch.profiler
 from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, registration
 from hpu_profiler import HPUProfiler
 from hpu_profiler.analysis.operators import operator_stats
-from hpu_profiler.analysis.trace_analysis import analyze_trace
 from hpu_profiler.trace.model import Trace
 from hpu_profiler.trace.reader import find_traces, read_trace
 
@@ -60,14 +59,6 @@ def test_trace_has_device_events(fit: Callable[..., Trace]) -> None:
     assert {"aten::mm", "aten::addmm", "aten::threshold_backward"} <= {event.name for event in kernels}
 
 
-def test_kernels_are_linked_to_their_graphs(fit: Callable[..., Trace]) -> None:
-    """In the backward pass too. A trace of the bridge has no operators of its kernels."""
-    trace = fit(HPUProfiler())
-    kernels = [event for event in trace.device_events if event.kind == "kernel"]
-
-    assert {trace.recipes[event.recipe] for event in kernels} == {event.name for event in kernels}
-
-
 def test_trace_follows_the_bridges_tables(fit: Callable[..., Trace]) -> None:
     events = json.loads(fit(HPUProfiler()).path.read_text())["traceEvents"]
     added = [e for e in events if e["pid"] in {0, 2} and e["name"] != "process_labels"]
@@ -94,14 +85,6 @@ def test_trace_has_the_bridges_count_of_compilations(fit: Callable[..., Trace]) 
     count = trace.bridge_metrics["graph_compilation"]["TotalNumber"]
     assert (count > 0) is bridge.is_lazy()
     assert len(trace.compilations) == count
-
-
-def test_busy_and_idle_time_add_up(fit: Callable[..., Trace]) -> None:
-    analysis = analyze_trace(fit(HPUProfiler()), "rank 0")
-
-    assert analysis.busy_time > 0
-    assert analysis.busy_time + analysis.idle.total == pytest.approx(analysis.duration)
-    assert analysis.idle.by_cause["data loading"] > 0
 
 
 def test_open_device_is_recorded_without_a_trainer(tmp_path: Path) -> None:

@@ -28,11 +28,6 @@ def test_first_lines_name_the_card_and_the_stage(output: str) -> None:
     assert output.startswith("hpu-profiler: 2 traces, GAUDI2\n\nStage train: 100 us per step\n")
 
 
-def test_finding_has_its_saving_and_cure(output: str) -> None:
-    assert "The card waits 55 us for the DataLoader in each step" in output
-    assert "Saves 55 us per step. Give the DataLoader workers" in output
-
-
 @pytest.mark.parametrize(
     ("origin", "title", "time"),
     [("simulated", "simulated", "simulated"), ("predicted", "predicted, not measured", "predicted")],

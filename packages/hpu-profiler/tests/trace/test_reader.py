@@ -177,18 +177,6 @@ def test_rank_is_read_from_metadata(
     assert (trace.rank, trace.world_size) == rank_and_world_size
 
 
-def test_device_properties_are_read(builder: TraceBuilder) -> None:
-    trace = builder.trace(deviceProperties=[{"name": "GAUDI2", "simulated": True}])
-
-    assert (trace.device_name, trace.simulated) == ("GAUDI2", True)
-
-
-def test_predicted_times_are_marked(builder: TraceBuilder) -> None:
-    """The planner of hpu-sim says so in the properties of the device."""
-    assert builder.trace(deviceProperties=[{"name": "GAUDI3", "predicted": True}]).predicted
-    assert not builder.trace(deviceProperties=[{"name": "GAUDI3"}]).predicted
-
-
 def test_compressed_trace_is_read(builder: TraceBuilder, tmp_path: Path) -> None:
     plain = builder.write(builder.step(0, 0, 1))
     path = tmp_path / "a.pt.trace.json.gz"

@@ -69,21 +69,3 @@ def test_functions_around_a_stage_are_clipped(mixed: Trace) -> None:
 
     assert [frame.interval for frame in train.frames] == [(0, 100), (140, 200)]
     assert [frame.interval for frame in validate.frames] == [(100, 140)]
-
-
-def test_trace_of_one_stage_is_not_split(builder: TraceBuilder) -> None:
-    trace = builder.trace(
-        builder.step(0, 0, 100),
-        builder.annotation("[pl][profile][Strategy]S.test_step", 10, 20),
-        builder.operator("aten::mm", 20, 5),
-    )
-
-    (part,) = split_stages(trace)
-
-    assert (part.stage, part.windows, part.operators) == ("test", [(0, 100)], trace.operators)
-
-
-def test_trace_without_actions_has_no_stage(builder: TraceBuilder) -> None:
-    (part,) = split_stages(builder.trace(builder.operator("aten::mm", 20, 5)))
-
-    assert part.stage == ""
