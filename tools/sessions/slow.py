@@ -18,7 +18,7 @@ from sessions.testing import INTEGRATION, install_suite, per_suite, suite_paths
 @per_suite
 def slow(session: nox.Session, suite: str) -> None:
     """Run the tests marked `slow`, which `tests` leaves out; "slow(hpu-core)" those of one suite."""
-    # Models of transformers train for fifty steps.
+    # The planner takes models of transformers.
     install_suite(session, suite, *(["hpu-export[hf]"] if suite == INTEGRATION else []))
     # Exit code 5 is a suite without such tests.
     session.run("pytest", "-m", "slow", *(session.posargs or suite_paths(suite)), success_codes=[0, 5])

@@ -2,7 +2,6 @@
 
 An entry is a function with the decorator `assume`, or a `table` of cases, in the module of its subject; what only says
 that a name of the bridge exists is a row of the one in `calls`. The documentation lists them all.
-tests/verify/mutations.py changes a behavior that an entry shows, which must make it fail.
 """
 
 import functools
