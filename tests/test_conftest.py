@@ -45,10 +45,6 @@ def test_quick_skips_tests_that_start_a_process(tmp_path: Path) -> None:
     assert "1 passed, 2 skipped" in _run(tmp_path, _TESTS, "--quick")
 
 
-def test_all_tests_run_by_default(tmp_path: Path) -> None:
-    assert "3 passed" in _run(tmp_path, _TESTS)
-
-
 @pytest.mark.parametrize(
     ("statement", "left"),
     [
@@ -92,9 +88,3 @@ def test_unit_after_a_program():
 
 def test_limits_by_kind(tmp_path: Path) -> None:
     assert "3 passed" in _run(tmp_path, _WAITS, "-o", "timeout=30")
-
-
-def test_a_longer_limit_of_a_marker_stays(tmp_path: Path) -> None:
-    text = _WAITS.replace("import signal", "import pytest; pytestmark = pytest.mark.timeout(900)\nimport signal")
-
-    assert "3 passed" in _run(tmp_path, text.replace("30", "900").replace("120", "900"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +63,6 @@ def test_unsafe_lightning_is_excluded(release: dict[str, Any], name: str, versio
     assert version not in found[name].specifier
 
 
-def test_known_range() -> None:
-    """The file of a row has the row's Lightning range."""
-    release = next(row for row in TABLE["release"] if row["release"] == "1.11.0")
-
-    found = requirements(constraints.release_lines(TABLE, release))
-
-    assert str(found["lightning"].specifier) == "<2.1,>=2.0.4"
-
-
 @pytest.mark.parametrize(("torch", "expected"), [("2.2.2", ["numpy<2"]), ("2.3.1", [])])
 def test_constraints_of_a_torch(torch: str, expected: list[str]) -> None:
     """A torch that was compiled against NumPy 1 requires it."""
@@ -130,19 +120,6 @@ def test_matrix_of_the_workflow() -> None:
 
     found = re.findall(r'release: (\S+), python: "(\S+)"', workflow)
     assert {release: Version(python) for release, python in found} == newest
-
-
-def test_unknown_range_adds_no_constraints() -> None:
-    assert constraints.matching_lightnings(TABLE, row()) == []
-
-
-def test_unknown_field_is_null() -> None:
-    """releases.json has every field of every release."""
-    record = next(
-        record for record in json.loads(constraints.release_data(TABLE))["releases"] if record["release"] == "1.24.2"
-    )
-
-    assert record["torch"] is None
 
 
 @pytest.mark.parametrize(

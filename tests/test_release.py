@@ -176,13 +176,6 @@ def test_rehearsal(initial: Package) -> None:
     release.check_tag(initial, "box-core-v0.2.0")
 
 
-def test_source_may_have_the_new_version(tagged: Package) -> None:
-    """A version that a peer's range has asked for already is released as it stands."""
-    _commit(tagged, {"packages/box-core/src/box_core/__about__.py": '__version__ = "0.1.1"\n'})
-
-    assert release.check_release(tagged, "patch") == Version("0.1.1")
-
-
 def test_failure_changes_nothing(initial: Package, tmp_path: Path) -> None:
     """The checkout stays as it was if git refuses the commit."""
     state = _state(initial)
@@ -313,14 +306,6 @@ def test_oldest_peers_are_installed_from_their_commit(tagged: Package) -> None:
     expected = f"box-core @ git+{tagged.root.as_uri()}@{commit}#subdirectory=packages/box-core"
 
     assert release.oldest_peers(lid) == [expected]
-
-
-def test_release_without_a_tag_is_found_by_its_notes(tagged: Package) -> None:
-    tagged.git("tag", "--delete", "box-core-v0.1.0")
-
-    commit = tagged.commit_of(Version("0.1.0"))
-
-    assert tagged.git("log", "-1", "--format=%s", commit) == "Release box-core 0.1.0"
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,6 @@ def test_block_without_explanation_raises(language: str, tmp_path: Path) -> None
         _parse(tmp_path, _block(language))
 
 
-def test_python_and_shell_blocks_are_run(tmp_path: Path) -> None:
-    parsed = _parse(tmp_path, _block("python") + _block("bash") + _block("sh", comment="<!-- a note -->"))
-
-    assert [block.kind for block in parsed] == ["python", "shell", "shell"]
-
-
 def test_reason_skips_a_block(tmp_path: Path) -> None:
     """The reason may take several lines."""
     (block,) = _parse(tmp_path, _block("bash", comment="<!-- not run: needs\ntwo machines -->"))
@@ -98,13 +92,6 @@ def test_reason_skips_a_block(tmp_path: Path) -> None:
 def test_wrong_argument_of_a_comment_raises(comment: str, tmp_path: Path) -> None:
     with pytest.raises(blocks.BlockError):
         _parse(tmp_path, _block("python") + _block("bash", comment=f"<!-- {comment} -->"))
-
-
-def test_comment_applies_to_the_next_block_only(tmp_path: Path) -> None:
-    """Text between a comment and a block separates them."""
-    text = "<!-- cards: 8 -->\n\nText.\n\n" + _block("bash") + _block("bash", comment="<!-- cards: 2 -->")
-
-    assert [block.devices for block in _parse(tmp_path, text)] == [None, 2]
 
 
 def test_file_must_be_named_by_a_later_command(tmp_path: Path) -> None:

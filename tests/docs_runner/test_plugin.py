@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -71,16 +70,3 @@ def test_check_reports(world_sizes: list[int], device: str, passes: bool) -> Non
 
     with nullcontext() if passes else pytest.raises(pytest.fail.Exception):
         workspace.check_reports(output, 2)
-
-
-# `nox -s docs_blocks` runs those of all documents in each pull request.
-@pytest.mark.slow
-def test_trainer_block_runs_on_the_simulator(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("# Run\n\n```python\ntrainer = Trainer(accelerator='hpu', devices=1)\n```\n")
-    command = [sys.executable, "-m", "pytest", "-p", "docs_runner.plugin", "-rP", str(tmp_path / "page.md")]
-
-    env = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
-    output = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False).stdout
-
-    assert "SingleHPUStrategy, 32-true, 1 rank(s), on hpu" in output
-    assert "1 passed" in output

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_testing import CompletedProgram, Program, machine_env
-from hpu_testing.fork_server import PRELOAD, TEARDOWN, ForkServer, shared_server
+from hpu_testing.fork_server import PRELOAD, shared_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +23,7 @@ _ENVIRONMENT = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
 }
 
-_TRAIN = """
-import torch
 
-print(torch.ones(2, device="hpu").sum().item())
-"""
 _STATE = """
 import os, sys
 
@@ -64,16 +57,6 @@ print(subprocess.call([sys.executable, "-c", "import sys; sys.exit('tor' 'ch' in
 """
 
 
-# The teardown of the interpreter ends the life of the object.
-_HANDLERS = """
-import atexit, functools, sys
-
-kept = type("Kept", (), {"__del__": functools.partial(print, "torn down")})()
-atexit.register(print, "handled")
-sys.exit(3)
-"""
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs the text of a program."""
@@ -86,12 +69,6 @@ def run(tmp_path: Path) -> Run:
             return program.wait(60)
 
     return run
-
-
-def test_the_simulator_starts_in_the_program(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _TRAIN]
-    with Program(command, machine_env(1, tmp_path / "cards"), tmp_path, preloaded=True) as program:
-        assert program.wait(60).output.splitlines()[-1] == "2.0"
 
 
 def test_a_program_has_the_state_of_a_new_process(run: Run, tmp_path: Path) -> None:
@@ -119,57 +96,6 @@ def test_a_script_that_the_program_starts_is_a_fork_and_its_child(run: Run) -> N
     assert done.code == 0, done.output
     assert state == "True True ['child'] 1 given -9 True"
     assert code == "0"
-
-
-@pytest.mark.parametrize(("more", "lines"), [({}, []), ({TEARDOWN: "1"}, ["torn down"])])
-def test_a_program_ends_after_its_handlers_unless_it_asks_for_the_teardown(
-    more: dict[str, str], lines: list[str], run: Run
-) -> None:
-    done = run(_HANDLERS, **more)
-
-    assert (done.code, done.output.splitlines()) == (3, ["handled", *lines])
-
-
-def test_a_text_runs_with_warning_filters_and_files_of_its_own(tmp_path: Path) -> None:
-    text = "import sys, warnings; print(sys.argv); print(__name__, file=sys.stderr); warnings.warn('old')"
-    server = shared_server()
-    with (tmp_path / "out").open("w+") as output, (tmp_path / "err").open("w+") as errors:
-        filters = [("error", "", "Warning"), ("ignore", "o", "UserWarning")]
-        process = server.start(["-c", text, "-v"], _ENVIRONMENT, output, errors=errors, filters=filters)
-
-        assert process.wait(60) == 0
-    assert (tmp_path / "out").read_text(encoding="utf-8") == "['-c', '-v']\n"
-    assert (tmp_path / "err").read_text(encoding="utf-8").endswith("__main__\n")
-
-
-def test_a_program_is_killed_at_its_time_limit(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("w+") as output:
-        server = shared_server()
-        process = server.start(["-c", "import signal; signal.pause()"], _ENVIRONMENT, output)
-
-        assert process.wait(0.1) == -signal.SIGKILL
-
-
-def test_leaving_the_context_kills_the_program(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("import signal; signal.pause()", encoding="utf-8")
-    with Program([sys.executable, "-m", "module"], _ENVIRONMENT, tmp_path, preloaded=True) as program:
-        pass
-
-    with pytest.raises(ProcessLookupError):
-        os.kill(program.pid, 0)
-
-
-@pytest.mark.filterwarnings("error::ResourceWarning")
-def test_a_server_that_cannot_start_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with `--quick`, which skips a test in place of starting a process."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    with pytest.raises(FileNotFoundError):
-        _ = ForkServer(os.environ).connection
-    gc.collect()
 
 
 def test_programs_share_a_machine_that_has_started(tmp_path: Path) -> None:

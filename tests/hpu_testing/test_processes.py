@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
@@ -52,10 +51,3 @@ def test_exception_in_the_context_kills_the_program() -> None:
         raise ZeroDivisionError
 
     assert not _is_alive(program.pid)
-
-
-@pytest.mark.filterwarnings("error::ResourceWarning")
-def test_a_missing_command_leaves_no_file_open() -> None:
-    with pytest.raises(FileNotFoundError), Program(["no-such-command"], {}):
-        pass
-    gc.collect()

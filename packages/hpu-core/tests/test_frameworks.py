@@ -2,8 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -183,25 +181,3 @@ def test_description_has_remedy_if_both_are_imported(monkeypatch: pytest.MonkeyP
 
     assert f"does not work with {other}, which is imported too" in frameworks.describe(1)
     assert f"HPU_CORE_FRAMEWORK={other}" in frameworks.describe(1)
-
-
-_MIX = """
-from hpu_core import SingleHPUStrategy
-from {other} import Trainer
-Trainer(accelerator="cpu", strategy=SingleHPUStrategy(), logger=False)
-"""
-
-
-@pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in frameworks.NAMES), reason="Requires: both Lightnings"
-)
-@pytest.mark.usefixtures("forks")
-def test_error_of_lightning_has_remedy() -> None:
-    """A Trainer of `pytorch_lightning` rejects a strategy of `lightning`, and the error shows its representation."""
-    command = [sys.executable, "-c", _MIX.format(other="pytorch_lightning")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    *_, error = done.stderr.splitlines()
-    assert error.startswith("ValueError: You selected an invalid strategy name: `strategy=<SingleHPUStrategy of light")
-    assert "set HPU_CORE_FRAMEWORK=pytorch_lightning or import it before hpu_core>" in error

@@ -84,16 +84,6 @@ def test_torchrun_within_an_interactive_shell_of_slurm() -> None:
     assert (env.launcher, env.rank) == ("torchrun", 5)
 
 
-def test_interactive_shell_is_detected_as_lightning_detects_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    environments = pytest.importorskip("lightning.fabric.plugins.environments")
-    for name, value in _SLURM.items():
-        monkeypatch.setenv(name, value)
-    for job_name in ("bash", "interactive", "train"):
-        monkeypatch.setenv("SLURM_JOB_NAME", job_name)
-
-        assert (find_launcher_env() is not None) is environments.SLURMEnvironment.detect()
-
-
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpu_deepspeed import HPUDeepSpeedStrategy
-from hpu_testing.folder_saves import held_writes
+from hpu_testing.held_writes import held_writes
 from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from hpu_core import HPUAccelerator, frameworks
 from hpu_fsdp import FabricHPUFSDPStrategy, FabricHPUModelParallelStrategy, _checkpoint
-from hpu_testing.folder_saves import held_writes
+from hpu_testing.held_writes import held_writes
 
 from .conftest import OnRanks
 from .modules import UNITS, make_network

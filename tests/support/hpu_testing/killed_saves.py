@@ -83,8 +83,11 @@ class _Saves(frameworks.current().pytorch("callbacks").Callback):  # type: ignor
         if trainer.global_step == step:
             # The last asynchronous save is complete.
             trainer.strategy.finish_save()
+            # Another rank may be still in the last save, or already in the next one, and move the files.
+            trainer.strategy.barrier()
+            size = max(file.stat().st_size for file in self.path.rglob("*"))
+            trainer.strategy.barrier()
             if trainer.global_rank == rank:
-                size = max(file.stat().st_size for file in self.path.rglob("*"))
                 end_beyond(int(part * size))
         trainer.save_checkpoint(self.path)
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
-import heapq
-import itertools
 import os
-import random
-import select
 import shutil
 import signal
-import struct
 import subprocess
-import sys
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,10 +16,6 @@ if TYPE_CHECKING:
 
 _IP = shutil.which("ip") or "ip"
 _TC = shutil.which("tc") or "tc"
-# Constants of linux/if_tun.h: frames of Ethernet, without a header of the driver's.
-_TUNSETIFF: Final = 0x400454CA
-_IFF_TAP, _IFF_NO_PI = 0x0002, 0x1000
-_MAX_FRAME: Final = 65536
 
 
 class Network:
@@ -123,46 +109,6 @@ class Network:
         limit = ["tbf", "rate", f"{kilobits_per_second}kbit", "burst", "32kbit", "latency", "1s"]
         return [_TC, "-n", self._names[machine], "qdisc", "replace", "dev", "eth0", "root", *limit]
 
-    def slow_down(self, machine: int, kilobits_per_second: int) -> None:
-        """Limit what a machine can send.
-
-        Args:
-            machine: Number of the machine.
-            kilobits_per_second: Bandwidth of its cable.
-        """
-        _run(*self.slow_down_command(machine, kilobits_per_second))
-
-    def enter(self, machine: int) -> None:
-        """Move the calling thread to a machine; what it starts is there as well.
-
-        Args:
-            machine: Number of the machine.
-        """
-        _enter(self._names[machine])
-
-    def disturb(self, machine: int, delay: float, loss: float) -> None:
-        """Delay what passes the cable of a machine, and lose a part of it, until the network is closed.
-
-        A process copies the frames. `tc netem` does the same where the kernel has it.
-
-        Args:
-            machine: Number of the machine.
-            delay: Seconds in each direction.
-            loss: Share of the frames that are lost, from 0 to 1.
-        """
-        name, port = self._names[machine], f"port{machine}"
-        _run(_IP, "-n", self._switch, "link", "delete", port)
-        ends = [_open_tap(self._switch, port), _open_tap(name, "eth0")]
-        _run(_IP, "-n", self._switch, "link", "set", port, "up", "master", "switch")
-        _run(_IP, "-n", name, "address", "add", f"{self.address(machine)}/24", "dev", "eth0")
-        _run(_IP, "-n", name, "link", "set", "eth0", "up")
-        command = [sys.executable, __file__, *map(str, (*ends, delay, loss))]
-        process = subprocess.Popen(command, pass_fds=ends)
-        for end in ends:
-            os.close(end)
-        self._exit_stack.callback(process.wait)
-        self._exit_stack.callback(process.kill)
-
     def connect(self) -> None:
         """Restore all cables, and their bandwidth."""
         for machine, name in enumerate(self._names):
@@ -190,46 +136,6 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def _enter(name: str) -> None:
-    """Move the calling thread to a network namespace."""
-    with Path("/run/netns", name).open(encoding="ascii") as namespace:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(namespace.fileno(), 0):
-            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {name}")
-
-
-def _open_tap(namespace: str, name: str) -> int:
-    """Create the interface of a cable's end in a network namespace, and return its descriptor."""
-    with Path("/proc/thread-self/ns/net").open(encoding="ascii") as own:
-        _enter(namespace)
-        try:
-            end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-            fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
-        finally:
-            ctypes.CDLL(None).setns(own.fileno(), 0)
-    return end
-
-
-def _copy_frames(ends: list[int], delay: float, loss: float) -> None:
-    """Copy frames between two ends forever."""
-    waiting: list[tuple[float, int, int, bytes]] = []
-    order = itertools.count()
-    while True:
-        pause = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
-        for end in select.select(ends, [], [], pause)[0]:
-            with contextlib.suppress(BlockingIOError):
-                while frame := os.read(end, _MAX_FRAME):
-                    if random.random() >= loss:  # noqa: S311 - no secret.
-                        other = ends[1 - ends.index(end)]
-                        heapq.heappush(waiting, (time.monotonic() + delay, next(order), other, frame))
-        now = time.monotonic()
-        while waiting and waiting[0][0] <= now:
-            # A full queue loses the frame, as a switch does.
-            with contextlib.suppress(BlockingIOError):
-                os.write(waiting[0][2], waiting[0][3])
-            heapq.heappop(waiting)
-
-
 def can_create_networks() -> bool:
     """Return whether this process may create network namespaces, and `ip` of iproute2 is installed."""
     try:
@@ -237,7 +143,3 @@ def can_create_networks() -> bool:
             return True
     except OSError:
         return False
-
-
-if __name__ == "__main__":
-    _copy_frames([*map(int, sys.argv[1:3])], *map(float, sys.argv[3:]))

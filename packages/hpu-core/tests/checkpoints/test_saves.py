@@ -265,6 +265,12 @@ def test_one_file_replaces_no_file_of_others(tmp_path: Path) -> None:
     assert (tmp_path / "run").read_text() == "new"
 
 
+def test_a_remote_folder_is_refused() -> None:
+    """Torch and DeepSpeed would take the URL for the name of a local folder."""
+    with pytest.raises(ValueError, match="memory://run"):
+        saves.SharedSave("memory://run", ALONE)
+
+
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("write", ["torch.save", "torch.distributed.checkpoint"])

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from hpu_core import bridge, discovery
 from hpu_core.discovery import HPUDevice, SourceResult, _bridge
+from hpu_core.info import collect
 
 
 def _fail() -> str:
@@ -64,6 +66,17 @@ def test_other_bridges(
 
     assert [(device.simulated, device.module_id, device.generation) for device in result.devices] == devices
     assert result.message == message
+
+
+@pytest.mark.usefixtures("fake_bridge")
+def test_functions_agree_and_open_no_device() -> None:
+    bridge.load()
+    info = collect()
+
+    assert (discovery.device_count(), discovery.auto_device_count(), discovery.parse_devices("auto")) == (8, 8, 8)
+    assert (len(discovery.devices()), len(info.devices), info.usable) == (8, 8, 8)
+    assert (discovery.is_available(), discovery.device_name()) == (True, "GAUDI2")
+    assert not bridge.is_open()
 
 
 @pytest.fixture

@@ -40,15 +40,6 @@ def test_losses_equal_those_on_cpu(
     assert to_floats(device.losses)[-1] < to_floats(device.losses)[0]
 
 
-@pytest.mark.skipif(_lightning.version < Version("2.1"), reason="Requires: Lightning 2.1, whose Trainer unwraps")
-def test_compiled_module_trains(trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
-    device, cpu = Classifier(), Classifier()
-    trainer().fit(torch.compile(device, backend="aot_eager"), make_loader())
-    cpu_trainer().fit(cpu, make_loader())
-
-    assert to_floats(device.losses) == pytest.approx(to_floats(cpu.losses), rel=1e-5)
-
-
 @pytest.mark.parametrize("loop", ["validate", "test"])
 def test_metrics_equal_those_on_cpu(loop: str, trainer: MakeTrainer, cpu_trainer: MakeTrainer) -> None:
     module = Classifier()
