@@ -1,98 +1,79 @@
-"""Profiles of two simulated cards, and the reports on their traces."""
+"""Profiles of two simulated cards, and the report on their traces."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
 
-from hpu_testing.fork_server import forks
+from hpu_ddp import HPUDDPStrategy
+from hpu_profiler import HPUProfiler
+from hpu_testing.modules import Classifier, make_trainer
+from hpu_testing.process_groups import leave_process_group
 
-ROOT = Path(__file__).parent.parent
-BIN = Path(sys.executable).parent
-# A fixture may compile the simulated device first.
-pytestmark = pytest.mark.timeout(900)
-
-
-def _run(folder: Path, script: Path, *arguments: str) -> Path:
-    """Run a script on two simulated cards; return the folder of its traces."""
-    traces = folder / "traces"
-    environment = os.environ | {"HPU_SIM_RUNTIME_DIR": str(folder / "cards")}
-    command = [str(BIN / "hpu-sim"), "run", "--devices", "2", str(script), str(traces), *arguments]
-    with forks():
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return traces
+if TYPE_CHECKING:
+    from hpu_testing import SharedRankPool
 
 
-def _report(traces: Path) -> dict[str, Any]:
-    """Return the JSON report on traces, after an HTML report is written next to them."""
-    command = [str(BIN / "hpu-profiler"), "report", str(traces), "--json", "--html", str(traces / "report.html")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    content: dict[str, Any] = json.loads(result.stdout)
-    return content
+class _SlowPoints(Dataset[Any]):
+    """Points that are slow to load."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        # Much longer than the work of a step, as the delay of the rank.
+        time.sleep(0.05)
+        return torch.ones(4), index % 2
 
 
-@pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Traces of the program with four faults, of which one is a slow rank 1."""
-    return _run(tmp_path_factory.mktemp("faults"), Path(__file__).parent / "programs" / "profile_faults.py")
+class _Faulty(Classifier):
+    """Classifier that reads the loss in each step, and is slow on rank 1."""
+
+    total_loss = 0.0
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        """Return the loss."""
+        loss = self.compute_loss(self.augment(batch))
+        self.total_loss += loss.item()
+        return loss
+
+    def augment(self, batch: Any) -> Any:
+        """Return the batch, on one rank after a delay."""
+        if self.global_rank == 1:
+            time.sleep(0.4)
+        return batch
 
 
-@pytest.fixture(scope="module")
-def report(traces: Path) -> dict[str, Any]:
-    """JSON report on the traces."""
-    return _report(traces)
+def _train(folder: str) -> None:
+    """Train for six steps, of which the profiler records the third to the fifth."""
+    profiler = HPUProfiler(dirpath=folder, filename="summary", record_shapes=True, with_stack=True)
+    make_trainer(strategy=HPUDDPStrategy(), profiler=profiler).fit(_Faulty(), DataLoader(_SlowPoints(), batch_size=2))
+    leave_process_group()
 
 
-def test_each_rank_writes_a_trace_and_a_summary(traces: Path) -> None:
-    assert sorted(path.name.split(".")[0] for path in traces.glob("*.pt.trace.json")) == [
-        "fit-summary-0-training",
-        "fit-summary-1-training",
-    ]
-    assert all("HPU time" in (traces / f"fit-summary-{rank}.txt").read_text(encoding="utf-8") for rank in (0, 1))
-
-
-def test_report_names_the_straggler(report: dict[str, Any]) -> None:
+def test_report_names_the_straggler_and_the_lines_of_faults(ranks: SharedRankPool, tmp_path: Path) -> None:
     """Steps of both ranks take the same time, because the fast one waits in the all-reduce."""
-    train = report["stages"][0]
-    fast, slow = train["ranks"]
+    ranks.call(_train, str(tmp_path), seconds=120)
+    command = [str(Path(sys.executable).with_name("hpu-profiler")), "report", str(tmp_path), "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
+    (stage,) = report["stages"]
+    fast, slow = stage["ranks"]
     assert report["simulated"]
-    assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
-    assert train["straggler"] == "rank 1"
+    assert all("HPU time" in (tmp_path / f"fit-summary-{rank}.txt").read_text(encoding="utf-8") for rank in (0, 1))
+    assert [rank["steps"] for rank in stage["ranks"]] == [3, 3]
+    assert stage["straggler"] == "rank 1"
     assert fast["exposed_comm"] > slow["exposed_comm"]
     assert fast["step_time_excl_comm_wait"] < slow["step_time_excl_comm_wait"]
     assert {each["name"] for each in fast["collectives"]} == {"allreduce"}
-
-
-def test_injected_faults_are_named_with_their_lines(report: dict[str, Any]) -> None:
-    """The two that cost most come first; the simulator neither compiles nor has a queue to wait for."""
-    found = report["stages"][0]["findings"]
-    lines = {each["kind"]: each["location"].rpartition(" ")[2] for each in found}
-
-    assert [each["kind"] for each in found[:2]] == ["straggler", "data loading"]
-    assert (
-        lines.items()
-        >= {
-            "straggler": "augment",
-            "data loading": "__getitem__",
-            "host sync": "training_step",
-            "changing shapes": "loss",
-        }.items()
-    )
-    assert all(each["simulated"] for each in found)
-
-
-def test_training_is_the_headline_although_validation_is_in_its_trace(report: dict[str, Any]) -> None:
-    train, validate = report["stages"]
-
-    assert (train["stage"], validate["stage"]) == ("train", "validate")
-    assert [rank["steps"] for rank in train["ranks"]] == [3, 3]
-    assert "allgather" not in {each["name"] for rank in train["ranks"] for each in rank["collectives"]}
+    lines = {each["kind"]: each["location"].rpartition(" ")[2] for each in stage["findings"]}
+    assert [each["kind"] for each in stage["findings"][:2]] == ["straggler", "data loading"]
+    expected = {"straggler": "augment", "data loading": "__getitem__", "host sync": "training_step"}
+    assert lines.items() >= expected.items()
