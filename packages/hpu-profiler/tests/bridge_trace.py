@@ -24,21 +24,16 @@ class BridgeTrace:
     """Trace of one rank. Times are microseconds.
 
     Args:
-        flow_events: Whether PT_TB_ENABLE_FLOW_EVENTS is set.
-        device: Name of the device; None for a trace without one.
         **metadata: Members of the file.
     """
 
-    def __init__(self, *, flow_events: bool = False, device: str | None = "GAUDI2", **metadata: Any) -> None:
+    def __init__(self, **metadata: Any) -> None:
         self.host: list[JsonEvent] = []
         self.added: list[JsonEvent] = []
-        self._flow_events = flow_events
-        self._metadata = metadata
+        properties = [{"name": "GAUDI2", "totalGlobalMem": 96 << 30}]
+        self._metadata = {"deviceProperties": properties, **metadata}
         self._named: set[tuple[int, int]] = set()
-        self._enqueues: dict[int, JsonEvent] = {}
-        if device is not None:
-            self._metadata["deviceProperties"] = [{"name": device, "totalGlobalMem": 96 << 30}]
-            self._name_process(0, DEVICE_NAME, DEVICE_SORT_INDEX)
+        self._name_process(0, DEVICE_NAME, DEVICE_SORT_INDEX)
 
     def torch(  # noqa: PLR0913 - the fields of an event
         self,
@@ -94,37 +89,17 @@ class BridgeTrace:
         lane = _LANES[header]
         tid = lane.base + index
         self._name_lane(0, tid, f"{header.strip('* ')}{index}")
-        event = self._complete(category(lane, name), name, start, duration, 0, tid, recipe, extras)
-        enqueue = self._enqueues.get(recipe)
-        if self._flow_events and event["cat"] == "Kernel" and enqueue is not None:
-            flow = {"cat": "enqueue", "name": name, "id": len(self.added), "bp": "e"}
-            self.added.append({"ph": "s", **flow, **{key: enqueue[key] for key in ("pid", "tid", "ts")}})
-            self.added.append({"ph": "f", **flow, "pid": 0, "tid": tid, "ts": start})
-        return event
+        return self._complete(category(lane, name), name, start, duration, 0, tid, recipe, extras)
 
     def host_call(self, name: str, start: float, duration: float, *, recipe: int = 0) -> JsonEvent:
         """Add a call of SynapseAI on the host."""
         self._name_lane(_HOST_TYPE, HOST_LANE, "Synapse/toy_worker")
         self._name_lane(_HOST_TYPE, HOST_LANE + 1, "Synapse/***Host")
-        event = self._complete(category(None, name), name, start, duration, _HOST_TYPE, HOST_LANE, recipe, {})
-        if "enqueueWithExternalEvents" in name and recipe:
-            self._enqueues[recipe] = event
-        return event
+        return self._complete(category(None, name), name, start, duration, _HOST_TYPE, HOST_LANE, recipe, {})
 
     def enqueue(self, recipe: int, start: float, duration: float) -> JsonEvent:
         """Add the call that launches a graph."""
         return self.host_call("toy_enqueueWithExternalEvents", start, duration, recipe=recipe)
-
-    def fifo(self, names: tuple[str, str], begins: tuple[float, float], ends: tuple[float, float]) -> None:
-        """Add a call within a call of the host: begins and ends are paired in their order, with the ends' names.
-
-        Args:
-            names: Names of the outer and the inner call.
-            begins: Begins of the outer and the inner call.
-            ends: Ends of the inner and the outer call.
-        """
-        for name, begin, end in zip(reversed(names), begins, ends, strict=True):
-            self.host_call(name, begin, end - begin)
 
     def log(self, process: str, name: str, start: float, end: float, *, tid: int = PID, **arguments: str) -> None:
         """Add a call of "Synapse Logger" or "Bridge Logs"; with an infinite end, one that does not end."""

@@ -46,24 +46,10 @@ def test_called_method_of_the_base_has_the_arguments(name: str, arguments: set[s
     assert arguments <= set(inspect.signature(getattr(PyTorchProfiler, name)).parameters)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_export_to_chrome",
-        "_group_by_input_shapes",
-        "_lightning_module",
-        "_recording_map",
-        "_register",
-        "_row_limit",
-        "_stage",
-        "dirpath",
-        "profiler",
-    ],
-)
-def test_base_sets_the_attribute(name: str) -> None:
-    base = PyTorchProfiler(sort_by_key="cpu_time_total")
+def test_base_sets_the_attributes() -> None:
+    names = "_export_to_chrome _group_by_input_shapes _lightning_module _recording_map _register _row_limit _stage"
 
-    assert name in vars(base)
+    assert {*names.split(), "dirpath", "profiler"} <= vars(PyTorchProfiler(sort_by_key="cpu_time_total")).keys()
 
 
 def test_base_ends_steps_after_its_step_functions() -> None:
@@ -72,29 +58,12 @@ def test_base_ends_steps_after_its_step_functions() -> None:
     assert "STEP_FUNCTIONS" in inspect.getsource(PyTorchProfiler.stop)
 
 
-def test_module_has_a_trainer() -> None:
+def test_module_and_trainer_have_the_attributes(tmp_path: Path) -> None:
+    names = "accelerator global_rank max_epochs max_steps node_rank sanity_checking state world_size"
+    batches = {f"num_{kind}_batches" for kind in ("predict", "test", "training", "val")}
+
     assert "_trainer" in vars(Model())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "accelerator",
-        "global_rank",
-        "max_epochs",
-        "max_steps",
-        "node_rank",
-        "num_predict_batches",
-        "num_test_batches",
-        "num_training_batches",
-        "num_val_batches",
-        "sanity_checking",
-        "state",
-        "world_size",
-    ],
-)
-def test_trainer_has_the_attribute(name: str, tmp_path: Path) -> None:
-    assert hasattr(trainer(tmp_path, None), name)
+    assert {*names.split(), *batches} <= {*dir(trainer(tmp_path, None))}
 
 
 @pytest.mark.parametrize(
@@ -119,9 +88,11 @@ def test_trainer_names_its_actions_as_expected(run: str, kinds: set[str], tmp_pa
     assert {info.starts_step for info in infos if info.ends_step is None} - {None} == kinds
 
 
-@pytest.mark.parametrize("name", ["action_map", "current_action", "on_trace_ready", "schedule", "step_num"])
-def test_profile_of_torch_has_the_attribute(name: str) -> None:
-    assert name in vars(torch.profiler.profile())
+def test_profile_of_torch_has_the_attributes() -> None:
+    names = {"action_map", "current_action", "on_trace_ready", "schedule", "step_num"}
+
+    assert names <= vars(torch.profiler.profile()).keys()
+    assert torch._C._profiler._ExperimentalConfig(verbose=True) is not None
 
 
 def test_profile_of_torch_calls_its_schedule_once_for_each_step() -> None:
@@ -137,10 +108,6 @@ def test_profile_of_torch_calls_its_schedule_once_for_each_step() -> None:
         profile.step()
 
     assert steps == [0, 1, 2]
-
-
-def test_torch_has_the_experimental_config() -> None:
-    assert torch._C._profiler._ExperimentalConfig(verbose=True) is not None
 
 
 def test_torchs_tree_of_events_has_the_lines_of_calls() -> None:

@@ -41,29 +41,6 @@ def test_saving_is_limited_by_the_slowest_rank(fast_rank: Trace, builder: TraceB
     assert "data loading" not in _find(fast_rank, busy)
 
 
-def test_host_sync_has_the_line_of_its_caller(builder: TraceBuilder) -> None:
-    """The idle time after the call belongs to it, until the next kernel starts."""
-    trace = builder.trace(
-        *_steps(
-            builder,
-            *(builder.frame("train.py(7): training_step", start, 30) for start in (20, 120)),
-            *(builder.operator("aten::item", start, 10, start) for start in (30, 130)),
-            *(builder.operator("aten::_local_scalar_dense", start + 1, 8) for start in (30, 130)),
-            *(
-                builder.device_event("Memcpy DtoH", start + 2, 1, "DMA", "memcpy", external_id=start)
-                for start in (30, 130)
-            ),
-        )
-    )
-
-    finding = _find(trace)["host sync"]
-
-    assert finding.title == "`.item()` makes the host wait for the card once in each step"
-    assert finding.location == "train.py:7 training_step"
-    # Of each step the time from 30 to 80, without the copy.
-    assert finding.saving == 49
-
-
 def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder) -> None:
     """An optimizer reads its step counts. The trace shows copies of other operators."""
     trace = builder.trace(
@@ -76,13 +53,6 @@ def test_item_of_a_tensor_on_the_host_is_not_a_sync(builder: TraceBuilder) -> No
     )
 
     assert "host sync" not in _find(trace)
-
-
-@pytest.mark.parametrize(("lengths", "has_finding"), [((4, 4), False), ((4, 5), True)])
-def test_changing_shapes_are_a_finding(lengths: tuple[int, int], has_finding: bool, builder: TraceBuilder) -> None:
-    operators = [builder.operator("aten::mm", 100 * step + 9, 9, shapes=[[each]]) for step, each in enumerate(lengths)]
-
-    assert ("changing shapes" in _find(builder.trace(*_steps(builder, *operators)))) is has_finding
 
 
 @pytest.mark.parametrize(
