@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpu_core import frameworks
-from hpu_testing import Program, free_port, machine_env
+from hpu_testing import Program, machine_env
 
 from .conftest import PROGRAMS, Run
 from .rank_reports import check_trained, reports_of
@@ -35,14 +35,6 @@ def test_script_launches_its_ranks(launched_reports: list[dict[str, Any]]) -> No
     assert [(report["module_id"], report["open"]) for report in launched_reports] == [("0", True), ("1", True)]
     assert len(ports) == 1
     assert "12345" not in ports
-
-
-@pytest.mark.slow
-def test_master_port_and_visible_modules_are_used(run: Run) -> None:
-    port = str(free_port())
-    reports = reports_of(run("train.py", devices=4, MASTER_PORT=port, HABANA_VISIBLE_MODULES="3,1"))
-
-    assert [(report["port"], report["module_id"]) for report in reports] == [(port, "3"), (port, "1")]
 
 
 def test_spawn(run: Run, launched_reports: list[dict[str, Any]]) -> None:
@@ -103,24 +95,6 @@ def test_a_notebook_forks_by_default(option: str, tmp_path: Path) -> None:
 
     assert done.code == 0, done.output
     assert done.output.count("trained with 2 fork") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(frameworks.current().name != "lightning", reason="Requires: lightning")
-def test_listed_cards_are_used(tmp_path: Path) -> None:
-    """Rank 0 opens the first card that `devices` lists; the list counts the entries of HABANA_VISIBLE_MODULES."""
-    script = tmp_path / "train.py"
-    script.write_text(_CELL.replace("devices=2", "devices=[2, 0]"))
-    environment = machine_env(4, tmp_path / "cards", HABANA_VISIBLE_MODULES="3,2,1")
-    with Program([sys.executable, str(script)], environment, tmp_path) as running:
-        done = running.wait(150)
-
-    assert done.code == 0, done.output
-    # Both trainings of the script, the second in the processes of the first.
-    assert sorted(re.findall(r"rank \d uses module \d", done.output)) == [
-        *["rank 0 uses module 1"] * 2,
-        *["rank 1 uses module 3"] * 2,
-    ]
 
 
 @pytest.mark.slow

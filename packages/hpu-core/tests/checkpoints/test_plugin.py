@@ -1,4 +1,4 @@
-"""Tests of HPUCheckpointIO on the CPU: errors, loading, and killed processes; test_against_lightning.py has paths."""
+"""Tests of HPUCheckpointIO on the CPU: errors, loading, and killed processes; test_paths.py has paths."""
 
 import contextlib
 import functools
