@@ -13,21 +13,8 @@ import pytest
 from hpu_testing.fork_server import forks
 
 # Packages that load a public name when it is first used; hpu-sim and hpu-compat have tests of their own.
-_LAZY = (
-    "hpu_bucketing",
-    "hpu_compile",
-    "hpu_core",
-    "hpu_data",
-    "hpu_ddp",
-    "hpu_deepspeed",
-    "hpu_export",
-    "hpu_fsdp",
-    "hpu_kernels",
-    "hpu_launch",
-    "hpu_precision",
-    "hpu_profiler",
-    "hpu_ray",
-)
+_NAMES = "bucketing compile core data ddp deepspeed export fsdp kernels launch precision profiler ray"
+_LAZY = tuple(f"hpu_{name}" for name in _NAMES.split())
 
 _FRAMEWORKS = frozenset({"lightning", "lightning_fabric", "pytorch_lightning"})
 _HEAVY = frozenset({*_FRAMEWORKS, "click", "habana_frameworks", "pyhlml", "rich", "subprocess", "torch"})

@@ -2,135 +2,73 @@
 
 # Exported names by module, and private ones that programs import.
 MODULES = {
-    "lightning_habana": [
-        "HPUAccelerator",
-        "HPUCheckpointIO",
-        "HPUDDPStrategy",
-        "HPUDataModule",
-        "HPUDeepSpeedPrecisionPlugin",
-        "HPUDeepSpeedStrategy",
-        "HPUFSDPPrecision",
-        "HPUFSDPStrategy",
-        "HPUParallelStrategy",
-        "HPUPrecisionPlugin",
-        "HPUProfiler",
-        "HPU_AVAILABLE",
-        "SingleHPUStrategy",
-        "__version__",
-    ],
-    "lightning_habana.__about__": ["__docs__", "__license__", "__version__"],
-    "lightning_habana.fabric": [
-        "HPUAccelerator",
-        "HPUCheckpointIO",
-        "HPUDDPStrategy",
-        "HPUFSDPPrecision",
-        "HPUFSDPStrategy",
-        "HPUParallelStrategy",
-        "HPUPrecision",
-        "SingleHPUStrategy",
-    ],
-    "lightning_habana.fabric.accelerator": ["HPUAccelerator"],
-    "lightning_habana.fabric.plugins": ["HPUCheckpointIO", "HPUFSDPPrecision", "HPUPrecision"],
-    "lightning_habana.fabric.plugins.fsdp_precision": ["HPUFSDPPrecision"],
-    "lightning_habana.fabric.plugins.io_plugin": ["HPUCheckpointIO"],
-    "lightning_habana.fabric.plugins.precision": ["HPUPrecision", "_PRECISION_INPUT"],
-    "lightning_habana.fabric.strategies": [
-        "HPUDDPStrategy",
-        "HPUFSDPStrategy",
-        "HPUParallelStrategy",
-        "SingleHPUStrategy",
-    ],
-    "lightning_habana.fabric.strategies.ddp": ["HPUDDPStrategy"],
-    "lightning_habana.fabric.strategies.fsdp": ["HPUFSDPStrategy"],
-    "lightning_habana.fabric.strategies.parallel": ["HPUParallelStrategy"],
-    "lightning_habana.fabric.strategies.single": ["SingleHPUStrategy"],
-    "lightning_habana.pytorch": [
-        "HPUAccelerator",
-        "HPUCheckpointIO",
-        "HPUDDPStrategy",
-        "HPUDataModule",
-        "HPUDeepSpeedPrecisionPlugin",
-        "HPUDeepSpeedStrategy",
-        "HPUFSDPPrecision",
-        "HPUFSDPStrategy",
-        "HPUParallelStrategy",
-        "HPUPrecisionPlugin",
-        "HPUProfiler",
-        "SingleHPUStrategy",
-    ],
-    "lightning_habana.pytorch.accelerator": ["HPUAccelerator"],
-    "lightning_habana.pytorch.datamodule": ["HPUDataModule"],
-    "lightning_habana.pytorch.datamodule.dataloaders": [],
-    "lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe": ["MediaApiDataLoader"],
-    "lightning_habana.pytorch.datamodule.datamodule": ["HPUDataModule"],
-    "lightning_habana.pytorch.datamodule.utils": [
-        "get_device_string",
-        "get_rank",
-        "get_world_size",
-        "is_dist_avail_and_initialized",
-        "is_gaudi",
-        "is_gaudi2",
-        "is_main_process",
-    ],
-    "lightning_habana.pytorch.plugins": [
-        "HPUCheckpointIO",
-        "HPUDeepSpeedPrecisionPlugin",
-        "HPUFSDPPrecision",
-        "HPUPrecisionPlugin",
-    ],
-    "lightning_habana.pytorch.plugins.deepspeed_precision": ["HPUDeepSpeedPrecisionPlugin", "_HPU_DEEPSPEED_AVAILABLE"],
-    "lightning_habana.pytorch.plugins.fsdp_precision": ["HPUFSDPPrecision"],
-    "lightning_habana.pytorch.plugins.io_plugin": ["HPUCheckpointIO"],
-    "lightning_habana.pytorch.plugins.quant_config": [],
-    "lightning_habana.pytorch.plugins.quant_config.fp8": [],
-    "lightning_habana.pytorch.plugins.precision": ["HPUPrecisionPlugin", "_PRECISION_INPUT"],
-    "lightning_habana.pytorch.profiler": ["HPUProfiler"],
-    "lightning_habana.pytorch.profiler.profiler": ["HPUProfiler"],
-    "lightning_habana.pytorch.strategies": [
-        "HPUDDPStrategy",
-        "HPUDeepSpeedStrategy",
-        "HPUFSDPStrategy",
-        "HPUParallelStrategy",
-        "SingleHPUStrategy",
-    ],
-    "lightning_habana.pytorch.strategies.ddp": ["HPUDDPStrategy"],
-    "lightning_habana.pytorch.strategies.deepspeed": ["HPUDeepSpeedStrategy", "_HPU_DEEPSPEED_AVAILABLE"],
-    "lightning_habana.pytorch.strategies.fsdp": ["HPUFSDPStrategy"],
-    "lightning_habana.pytorch.strategies.parallel": ["HPUParallelStrategy"],
-    "lightning_habana.pytorch.strategies.single": ["SingleHPUStrategy"],
-    "lightning_habana.utils": [],
-    "lightning_habana.utils.hpu_distributed": [
-        "_distributed_available",
-        "_sync_ddp_if_available",
-        "_sync_hpu_processes_if_available",
-        "supported_reduce_ops",
-    ],
-    "lightning_habana.utils.imports": [
-        "_HABANA_FRAMEWORK_AVAILABLE",
-        "_HPU_SYNAPSE_GREATER_EQUAL_1_11_0",
-        "_HPU_SYNAPSE_GREATER_EQUAL_1_14_0",
-        "_HPU_SYNAPSE_GREATER_EQUAL_1_17_0",
-        "_KINETO_AVAILABLE",
-        "_LIGHTNING_GREATER_EQUAL_2_0_0",
-        "_LIGHTNING_GREATER_EQUAL_2_3_0",
-        "_TORCHVISION_AVAILABLE",
-        "_TORCH_GREATER_EQUAL_2_0_0",
-        "_TORCH_LESSER_2_3_0",
-        "_TORCH_LESSER_EQUAL_1_13_1",
-    ],
-    "lightning_habana.utils.resources": [
-        "_HABANA_FRAMEWORK_AVAILABLE",
-        "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE",
-        "_INTEL_NEURAL_COMPRESSOR_AVAILABLE",
-        "device_count",
-        "get_device_name_from_backend",
-        "get_device_name_from_hlsmi",
-        "get_device_stats",
-        "get_hpu_synapse_version",
-        "is_fp16_available",
-        "is_fp8_available",
-        "modify_fp8_json",
-    ],
+    "lightning_habana": (
+        "HPUAccelerator HPUCheckpointIO HPUDDPStrategy HPUDataModule HPUDeepSpeedPrecisionPlugin "
+        "HPUDeepSpeedStrategy HPUFSDPPrecision HPUFSDPStrategy HPUParallelStrategy HPUPrecisionPlugin HPUProfiler "
+        "HPU_AVAILABLE SingleHPUStrategy __version__"
+    ),
+    "lightning_habana.__about__": "__docs__ __license__ __version__",
+    "lightning_habana.fabric": (
+        "HPUAccelerator HPUCheckpointIO HPUDDPStrategy HPUFSDPPrecision HPUFSDPStrategy HPUParallelStrategy "
+        "HPUPrecision SingleHPUStrategy"
+    ),
+    "lightning_habana.fabric.accelerator": "HPUAccelerator",
+    "lightning_habana.fabric.plugins": "HPUCheckpointIO HPUFSDPPrecision HPUPrecision",
+    "lightning_habana.fabric.plugins.fsdp_precision": "HPUFSDPPrecision",
+    "lightning_habana.fabric.plugins.io_plugin": "HPUCheckpointIO",
+    "lightning_habana.fabric.plugins.precision": "HPUPrecision _PRECISION_INPUT",
+    "lightning_habana.fabric.strategies": "HPUDDPStrategy HPUFSDPStrategy HPUParallelStrategy SingleHPUStrategy",
+    "lightning_habana.fabric.strategies.ddp": "HPUDDPStrategy",
+    "lightning_habana.fabric.strategies.fsdp": "HPUFSDPStrategy",
+    "lightning_habana.fabric.strategies.parallel": "HPUParallelStrategy",
+    "lightning_habana.fabric.strategies.single": "SingleHPUStrategy",
+    "lightning_habana.pytorch": (
+        "HPUAccelerator HPUCheckpointIO HPUDDPStrategy HPUDataModule HPUDeepSpeedPrecisionPlugin "
+        "HPUDeepSpeedStrategy HPUFSDPPrecision HPUFSDPStrategy HPUParallelStrategy HPUPrecisionPlugin HPUProfiler "
+        "SingleHPUStrategy"
+    ),
+    "lightning_habana.pytorch.accelerator": "HPUAccelerator",
+    "lightning_habana.pytorch.datamodule": "HPUDataModule",
+    "lightning_habana.pytorch.datamodule.dataloaders": "",
+    "lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe": "MediaApiDataLoader",
+    "lightning_habana.pytorch.datamodule.datamodule": "HPUDataModule",
+    "lightning_habana.pytorch.datamodule.utils": (
+        "get_device_string get_rank get_world_size is_dist_avail_and_initialized is_gaudi is_gaudi2 is_main_process"
+    ),
+    "lightning_habana.pytorch.plugins": (
+        "HPUCheckpointIO HPUDeepSpeedPrecisionPlugin HPUFSDPPrecision HPUPrecisionPlugin"
+    ),
+    "lightning_habana.pytorch.plugins.deepspeed_precision": "HPUDeepSpeedPrecisionPlugin _HPU_DEEPSPEED_AVAILABLE",
+    "lightning_habana.pytorch.plugins.fsdp_precision": "HPUFSDPPrecision",
+    "lightning_habana.pytorch.plugins.io_plugin": "HPUCheckpointIO",
+    "lightning_habana.pytorch.plugins.quant_config": "",
+    "lightning_habana.pytorch.plugins.quant_config.fp8": "",
+    "lightning_habana.pytorch.plugins.precision": "HPUPrecisionPlugin _PRECISION_INPUT",
+    "lightning_habana.pytorch.profiler": "HPUProfiler",
+    "lightning_habana.pytorch.profiler.profiler": "HPUProfiler",
+    "lightning_habana.pytorch.strategies": (
+        "HPUDDPStrategy HPUDeepSpeedStrategy HPUFSDPStrategy HPUParallelStrategy SingleHPUStrategy"
+    ),
+    "lightning_habana.pytorch.strategies.ddp": "HPUDDPStrategy",
+    "lightning_habana.pytorch.strategies.deepspeed": "HPUDeepSpeedStrategy _HPU_DEEPSPEED_AVAILABLE",
+    "lightning_habana.pytorch.strategies.fsdp": "HPUFSDPStrategy",
+    "lightning_habana.pytorch.strategies.parallel": "HPUParallelStrategy",
+    "lightning_habana.pytorch.strategies.single": "SingleHPUStrategy",
+    "lightning_habana.utils": "",
+    "lightning_habana.utils.hpu_distributed": (
+        "_distributed_available _sync_ddp_if_available _sync_hpu_processes_if_available supported_reduce_ops"
+    ),
+    "lightning_habana.utils.imports": (
+        "_HABANA_FRAMEWORK_AVAILABLE _HPU_SYNAPSE_GREATER_EQUAL_1_11_0 _HPU_SYNAPSE_GREATER_EQUAL_1_14_0 "
+        "_HPU_SYNAPSE_GREATER_EQUAL_1_17_0 _KINETO_AVAILABLE _LIGHTNING_GREATER_EQUAL_2_0_0 "
+        "_LIGHTNING_GREATER_EQUAL_2_3_0 _TORCHVISION_AVAILABLE _TORCH_GREATER_EQUAL_2_0_0 _TORCH_LESSER_2_3_0 "
+        "_TORCH_LESSER_EQUAL_1_13_1"
+    ),
+    "lightning_habana.utils.resources": (
+        "_HABANA_FRAMEWORK_AVAILABLE _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE _INTEL_NEURAL_COMPRESSOR_AVAILABLE "
+        "device_count get_device_name_from_backend get_device_name_from_hlsmi get_device_stats "
+        "get_hpu_synapse_version is_fp16_available is_fp8_available modify_fp8_json"
+    ),
 }
 
 # Arguments of the constructors; those before "*" are positional.

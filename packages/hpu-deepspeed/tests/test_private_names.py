@@ -22,37 +22,16 @@ _lightning = frameworks.current()
 _2_1_OR_NEWER = _lightning.version >= Version("2.1.dev0")
 _BEFORE_2_2 = _lightning.version < Version("2.2.dev0")
 
+_OF_BOTH = "_configure_launcher _format_config _init_deepspeed_distributed setup_environment"
+_OF_THE_TRAINER = (
+    "_init_optimizers _initialize_deepspeed_inference _initialize_deepspeed_train _setup_model_and_optimizer backward "
+    "block_backward_sync init_deepspeed set_world_ranks setup_distributed teardown"
+)
 _OVERRIDES = [
-    *(
-        (HPUDeepSpeedStrategy, DeepSpeedStrategy, name)
-        for name in (
-            "_configure_launcher",
-            "_format_config",
-            "_init_deepspeed_distributed",
-            "_init_optimizers",
-            "_initialize_deepspeed_inference",
-            "_initialize_deepspeed_train",
-            "_setup_model_and_optimizer",
-            "backward",
-            "block_backward_sync",
-            "init_deepspeed",
-            "set_world_ranks",
-            "setup_distributed",
-            "setup_environment",
-            "teardown",
-        )
-    ),
+    *((HPUDeepSpeedStrategy, DeepSpeedStrategy, name) for name in f"{_OF_BOTH} {_OF_THE_TRAINER}".split()),
     *(
         (FabricHPUDeepSpeedStrategy, FabricDeepSpeedStrategy, name)
-        for name in (
-            "_configure_launcher",
-            "_format_config",
-            "_init_deepspeed_distributed",
-            "_initialize_engine",
-            "_set_world_ranks",
-            "_setup_distributed",
-            "setup_environment",
-        )
+        for name in f"{_OF_BOTH} _initialize_engine _set_world_ranks _setup_distributed".split()
     ),
 ]
 

@@ -57,18 +57,14 @@ class _WrongReduction(HCCLGroup):
         tensor += 1
 
 
-def _measure() -> dict[str, Any]:
-    return asdict(measure(_env(), HCCLGroup(), SIZE, str))
+_WRONG = {"sends": _WrongSender, "reduces": _WrongReduction}
 
 
-def _measure_with_a_wrong_rank() -> dict[str, Any]:
+def _measure(wrong: str = "") -> dict[str, Any]:
+    """Measure; rank 1 is wrong in some way."""
     env = _env()
-    return asdict(measure(env, _WrongSender() if env.rank == 1 else HCCLGroup(), SIZE, str))
-
-
-def _measure_with_a_wrong_reduction() -> dict[str, Any]:
-    env = _env()
-    return asdict(measure(env, _WrongReduction() if env.rank == 1 else HCCLGroup(), SIZE, str))
+    group = _WRONG[wrong]() if wrong and env.rank == 1 else HCCLGroup()
+    return asdict(measure(env, group, SIZE, str))
 
 
 def _results(values: list[dict[str, Any]]) -> list[RankReport | None]:
@@ -83,13 +79,11 @@ def test_values_are_right(on_ranks: OnRanks) -> None:
     assert set(results[0]["seconds"]) == {"all-reduce", "all-gather", "reduce-scatter"}
 
 
-def test_wrong_rank_is_named(on_ranks: OnRanks) -> None:
-    issues = [f for f in find_issues(_results(on_ranks(_measure_with_a_wrong_rank))) if f.kind == "wrong"]
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("sends", "rank 1 sends wrong values"), ("reduces", "all-reduce gives wrong values on rank 1")],
+)
+def test_wrong_rank_is_named(wrong: str, message: str, on_ranks: OnRanks) -> None:
+    issues = [each for each in find_issues(_results(on_ranks(_measure, wrong))) if each.kind == "wrong"]
 
-    assert [(issue.ranks, "rank 1 sends wrong values" in issue.message) for issue in issues] == [((1,), True)]
-
-
-def test_wrong_reduction_is_named(on_ranks: OnRanks) -> None:
-    issues = [f for f in find_issues(_results(on_ranks(_measure_with_a_wrong_reduction))) if f.kind == "wrong"]
-
-    assert [issue.message for issue in issues] == ["all-reduce gives wrong values on rank 1"]
+    assert [message in issue.message for issue in issues] == [True]

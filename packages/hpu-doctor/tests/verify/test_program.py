@@ -11,6 +11,7 @@ from one_assumption import make_assumption, skip
 from hpu_doctor.verify import program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -21,24 +22,14 @@ def back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RANK", raising=False)
 
 
-def result(tmp_path: Path) -> object:
-    """Return what a program has written."""
-    return json.loads(program.result_file(tmp_path, 0).read_text(encoding="utf-8"))
-
-
-def test_value(tmp_path: Path) -> None:
-    assert program.run(make_assumption(lambda: {"a": (1, 2)}))
-
-    assert result(tmp_path) == {"seen": {"a": [1, 2]}}
-
-
-def test_error(tmp_path: Path) -> None:
-    assert not program.run(make_assumption(lambda: 1 / 0))
-
-    assert result(tmp_path) == {"error": "ZeroDivisionError: division by zero"}
-
-
-def test_not_tried(tmp_path: Path) -> None:
-    assert program.run(make_assumption(skip))
-
-    assert result(tmp_path) == {"not_tried": "the machine has no tail"}
+@pytest.mark.parametrize(
+    ("call", "is_tried", "written"),
+    [
+        (lambda: {"a": (1, 2)}, True, {"seen": {"a": [1, 2]}}),
+        (lambda: 1 / 0, False, {"error": "ZeroDivisionError: division by zero"}),
+        (skip, True, {"not_tried": "the machine has no tail"}),
+    ],
+)
+def test_result(call: Callable[[], object], is_tried: bool, written: object, tmp_path: Path) -> None:
+    assert program.run(make_assumption(call)) is is_tried
+    assert json.loads(program.result_file(tmp_path, 0).read_text(encoding="utf-8")) == written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,23 +14,7 @@ if TYPE_CHECKING:
     from hpu_doctor.verify.assumption import Assumption
 
 ASSUMPTIONS = register.assumptions()
-PACKAGES = {
-    "hpu-bucketing",
-    "hpu-compat",
-    "hpu-compile",
-    "hpu-core",
-    "hpu-data",
-    "hpu-ddp",
-    "hpu-deepspeed",
-    "hpu-doctor",
-    "hpu-fsdp",
-    "hpu-kernels",
-    "hpu-launch",
-    "hpu-precision",
-    "hpu-profiler",
-    "hpu-ray",
-    "hpu-sim",
-}
+PACKAGES = {path.name for path in Path(__file__).parents[3].iterdir()}
 
 
 @pytest.mark.parametrize(
