@@ -81,13 +81,6 @@ def test_constraints_of_a_lightning(lightning: str, pinned: str) -> None:
     assert f"lightning=={lightning}" in lines
 
 
-def test_constraints_of_a_range() -> None:
-    """A release has the constraints of every Lightning in its range, and of its torch."""
-    release = next(row for row in TABLE["release"] if row["release"] == "1.11.0")
-
-    assert {"setuptools<81", "packaging<25", "rich<15", "numpy<2"} <= set(constraints.release_lines(TABLE, release))
-
-
 def test_releases_with_equal_constraints_share_a_file() -> None:
     files = constraints.release_files(TABLE)
 

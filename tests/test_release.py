@@ -133,17 +133,6 @@ def test_first_release_has_one_note(initial: Package) -> None:
     assert initial.git("tag") == ""
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(0, []), (3, [3]), (14, [3, 3, 3, 3, 2])])
-def test_tags_are_pushed_three_at_a_time(count: int, sizes: list[int]) -> None:
-    """GitHub starts no workflow for more."""
-    tags = [f"box-{number}-v0.1.0" for number in range(count)]
-    commands = [command.split() for command in release.push_commands(tags)]
-
-    assert [command[:3] for command in commands] == [["git", "push", "origin"]] * len(sizes)
-    assert [len(command) - 3 for command in commands] == sizes
-    assert [tag for command in commands for tag in command[3:]] == tags
-
-
 def test_next_release_has_its_fragments(tagged: Package) -> None:
     release.make(tagged, release.check_release(tagged, "minor"))
 
@@ -233,22 +222,6 @@ def test_api_may_break_by_level(
         assert "breaks box_core.fold" in capsys.readouterr().out
 
 
-def test_inherited_method_is_part_of_the_api(tagged: Package, capsys: pytest.CaptureFixture[str]) -> None:
-    """A method that moves to a base class in a peer does not break the API."""
-    method = "    def close(self) -> int:\n        return 1\n"
-    _commit(tagged, {"packages/box-lid/src/box_lid/lid.py": f"class Lid:\n{method}"})
-    tagged.git("tag", "box-lid-v0.1.0")
-    moved = {
-        "packages/box-core/src/box_core/part.py": f"class Part:\n{method}",
-        "packages/box-lid/src/box_lid/lid.py": "from box_core.part import Part\n\n\nclass Lid(Part):\n    pass\n",
-    }
-    _commit(tagged, moved)
-
-    release.check_api(Package("box-lid", tagged.root), Version("0.1.0"), Version("0.1.1"))
-
-    assert capsys.readouterr().out == ""
-
-
 def test_dirty_tree_is_an_error(initial: Package) -> None:
     _write(initial.root, {"note.txt": "later\n"})
 
@@ -261,13 +234,6 @@ def test_protected_branch_is_an_error(initial: Package) -> None:
 
     with pytest.raises(ReleaseError, match="main takes releases by pull request: git switch --create release"):
         release.check_release(initial, "minor")
-
-
-def test_default_branch_of_a_clone_is_the_remotes(initial: Package) -> None:
-    initial.git("update-ref", "refs/remotes/origin/trunk", "HEAD")
-    initial.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
-
-    assert release.default_branch(initial) == "trunk"
 
 
 def test_command_prints_the_error_and_exits_with_1(

@@ -27,17 +27,6 @@ Text with a :class:`~role.of.Sphinx`.
 
     pip install something
 """
-_PAGE_TEXT = """Section¶
-Make a trainer = Trainer of your own, like this:
-# with eight cards
-trainer = Trainer(devices=8, num_nodes=2)
-On the first machine:
-MASTER_ADDR=<MASTER_ADDR> NODE_RANK=0 WORLD_SIZE=16
-python -m some_module
-On the second machine:
-MASTER_ADDR=<MASTER_ADDR> NODE_RANK=1 WORLD_SIZE=16
-python -m some_module
-"""
 
 
 def _parse(folder: Path, text: str, name: str = "page.md", *, root: Path | None = None) -> list[blocks.Block]:
@@ -105,14 +94,6 @@ def test_file_must_be_named_by_a_later_command(tmp_path: Path) -> None:
         _parse(tmp_path, _block("bash", "python folder/own.py") + file)
 
 
-def test_included_file(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("print()\n", encoding="utf-8")
-
-    file, _ = _parse(tmp_path, "```{literalinclude} own.py\n```\n" + _block("bash", "python own.py"))
-
-    assert (file.kind, file.argument, file.text) == ("file", "own.py", "print()\n")
-
-
 def test_output_must_follow_a_block_that_runs(tmp_path: Path) -> None:
     with pytest.raises(blocks.BlockError, match="no block before this output is run"):
         _parse(tmp_path, _block("bash", comment="<!-- not run: why -->") + _block("text", comment="<!-- output -->"))
@@ -149,15 +130,6 @@ def test_sphinx_document(tmp_path: Path) -> None:
         "trainer = Trainer(devices=8)",
     )
     assert command.kind == "skip"
-
-
-def test_page_text(tmp_path: Path) -> None:
-    """A Trainer is found with the comment above it, a command with its variables; sentences are not code."""
-    python, first, second = _parse(tmp_path, _PAGE_TEXT, "page.txt", root=ROOT)
-
-    assert python.text == "# with eight cards\ntrainer = Trainer(devices=8, num_nodes=2)\n"
-    assert first.text == "MASTER_ADDR=<MASTER_ADDR> NODE_RANK=0 WORLD_SIZE=16 python -m some_module\n"
-    assert second.kind == "skip"
 
 
 def test_unknown_command_of_an_external_document_raises(tmp_path: Path) -> None:

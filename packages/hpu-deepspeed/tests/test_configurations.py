@@ -15,7 +15,7 @@ from packaging.version import Version
 from torch.utils.data import DataLoader
 
 from hpu_core import HPUAccelerator, frameworks
-from hpu_deepspeed import HPUDeepSpeedPrecisionPlugin, HPUDeepSpeedStrategy, _config
+from hpu_deepspeed import HPUDeepSpeedStrategy, _config
 from hpu_deepspeed._lightning import DeepSpeedPrecision
 from hpu_testing.modules import to_floats
 
@@ -127,11 +127,6 @@ def _write_config(folder: str) -> str:
     return str(file)
 
 
-def _train_with_variable(folder: str) -> "Result":
-    with mock.patch.dict(os.environ, PL_DEEPSPEED_CONFIG_PATH=_write_config(folder)):
-        return _train(Classifier(), HPUDeepSpeedStrategy(), **_bf16(), **_SIZES)
-
-
 def _train_with_cards() -> "Result":
     cards = [torch.device("hpu")] * HPUAccelerator.auto_device_count()
     return _train(Classifier(), HPUDeepSpeedStrategy(config=_CONFIG, parallel_devices=cards), **_bf16(), **_SIZES)
@@ -166,14 +161,10 @@ _BLOCKS: "dict[str, Callable[[str], Result]]" = {
     "ZeRO-Offload": lambda _: _train(
         Classifier(), HPUDeepSpeedStrategy(zero_optimization=True, stage=2, offload_optimizer=True), **_bf16()
     ),
-    "our plugin": lambda _: _train(
-        Classifier(), HPUDeepSpeedStrategy(), plugins=[HPUDeepSpeedPrecisionPlugin(precision="bf16-mixed")]
-    ),
     "BF16Optimizer": lambda _: _train_with_cards(),
     "config file": lambda folder: _train(
         Classifier(), HPUDeepSpeedStrategy(config=_write_config(folder)), **_bf16(), **_SIZES
     ),
-    "environment variable": _train_with_variable,
     "cpu_checkpointing": lambda _: _train_with_checkpointing(partition=False),
     "partition_activations": lambda _: _train_with_checkpointing(partition=True),
     "strategy name": lambda _: _train(Classifier(), "hpu_deepspeed_stage_3_offload", precision="bf16-mixed"),
@@ -213,10 +204,8 @@ _EXPECTED: dict[str, tuple[int, str, str, float]] = {
     "ZeRO-2": (2, "bfloat16", "ZeRO-1", 5e-3),
     "ZeRO-3": (3, "bfloat16", "ZeRO-1", 5e-3),
     "ZeRO-Offload": (2, "bfloat16", "ZeRO-1", 5e-3),
-    "our plugin": (2, "bfloat16", "ZeRO-1", 5e-3),
     "BF16Optimizer": (2, "bfloat16", "", 0),
     "config file": (2, "bfloat16", "BF16Optimizer", 0),
-    "environment variable": (2, "bfloat16", "BF16Optimizer", 0),
     "cpu_checkpointing": (3, "bfloat16", "ZeRO-3", 5e-3),
     "partition_activations": (3, "bfloat16", "ZeRO-3", 5e-3),
     "strategy name": (3, "bfloat16", "ZeRO-1", 5e-3),

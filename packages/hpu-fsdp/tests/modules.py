@@ -31,7 +31,7 @@ def make_loader(rank: int = 0, ranks: int = 1) -> modules.Loader:
 
 
 class Layer(torch.nn.Linear):
-    """Linear layer of its own class: attention reads the weight of its torch.nn.Linear, which must not be wrapped."""
+    """Linear layer of its own class, which a policy can name."""
 
 
 class Perceptron(torch.nn.Sequential):
@@ -41,44 +41,23 @@ class Perceptron(torch.nn.Sequential):
         super().__init__(Layer(64, 32), torch.nn.Tanh(), Layer(32, 32), torch.nn.Tanh(), Layer(32, 10))
 
 
-class Transformer(torch.nn.Module):
-    """Four transformer layers over the eight rows of an image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = Layer(8, 32)
-        self.layers = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True) for _ in range(4)
-        )
-        self.head = Layer(32, 10)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the scores, (batch, 10)."""
-        rows = self.embed(images.view(-1, 8, 8))
-        for layer in self.layers:
-            rows = layer(rows)
-        scores: torch.Tensor = self.head(rows.mean(1))
-        return scores
-
-
-NETWORKS = {"perceptron": Perceptron, "transformer": Transformer}
 # Modules that are wrapped each by itself.
-UNITS = {Layer, torch.nn.TransformerEncoderLayer}
+UNITS = {Layer}
 
 
-def make_network(name: str = "perceptron") -> Any:
+def make_network() -> Any:
     """Return a network with the same weights in every process."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        return NETWORKS[name]()
+        return Perceptron()
 
 
 class ImageClassifier(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Classifier of images that records the loss of each step."""
 
-    def __init__(self, network: str = "perceptron", optimizer: str = "sgd") -> None:
+    def __init__(self, optimizer: str = "sgd") -> None:
         super().__init__()
-        self.net = make_network(network)
+        self.net = make_network()
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
 
@@ -115,9 +94,9 @@ def train(module: Any, trainer: Any, **options: Any) -> list[float]:
     return modules.to_floats(list(trainer.strategy.reduce(losses, reduce_op="mean")))
 
 
-def train_on_one_device(network: str = "perceptron", steps: int = STEPS, **options: Any) -> list[float]:
+def train_on_one_device(steps: int = STEPS, **options: Any) -> list[float]:
     """Train on the whole batches; return the losses."""
-    module = ImageClassifier(network)
+    module = ImageClassifier()
     trainer = make_trainer(strategy=SingleHPUStrategy(), devices=1, max_steps=steps, **options)
     trainer.fit(module, make_loader())
     return modules.to_floats(module.losses)

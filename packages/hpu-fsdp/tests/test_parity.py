@@ -28,10 +28,10 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-def train_sharded(network: str = "perceptron", steps: int = 20, **options: Any) -> list[float]:
+def train_sharded(**options: Any) -> list[float]:
     """Train with FSDP on two ranks; return the losses."""
     strategy = HPUFSDPStrategy(auto_wrap_policy=set(UNITS), **options)
-    return train(ImageClassifier(network), make_trainer(strategy=strategy, max_steps=steps))
+    return train(ImageClassifier(), make_trainer(strategy=strategy))
 
 
 def _train_all() -> dict[str, list[float]]:

@@ -59,29 +59,3 @@ def test_full_disk_is_noticed(export: Callable[[str], None], tmp_path: Path, cap
     assert _names(tmp_path / "full") == []
     assert "the disk may be full" in writer.errors[0]
     assert "Training continues" in caplog.text
-
-
-def test_trace_is_written_to_a_temporary_directory_if_its_own_is_not_writable(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("not a directory")
-    writer = TraceWriter(blocked)
-
-    path = writer.write("fit", _export)
-    writer.cleanup()
-
-    assert path is not None
-    assert path.exists()
-    assert str(blocked) in writer.errors[0]
-    assert str(path) in writer.errors[1]
-
-
-def test_traces_for_the_summary_alone_are_deleted(temp_dir: Path) -> None:
-    writer = TraceWriter(None)
-    path = writer.write("fit", _export)
-
-    writer.cleanup()
-
-    assert path is not None
-    assert _names(temp_dir) == []
-    assert writer.errors == []
-    assert writer.traces == []

@@ -262,16 +262,6 @@ def test_lightnings_strategy_for_other_devices_is_refused_by_name(construct: Con
     assert result.startswith("TypeError: `strategy` must support Gaudi cards, got Lightning's strategy 'xla', which")
 
 
-def test_precision_plugin_of_the_program_stays(server: Start) -> None:
-    program = f"""
-from {PYTORCH} import Trainer
-from {PYTORCH}.plugins import {_PRECISION_BASE} as Base
-class Own(Base): pass
-print(type(Trainer(accelerator="hpu", devices=1, logger=False, plugins=[Own()]).precision_plugin).__name__)
-"""
-    assert server(HPU_SIM_DEVICES="1").output(program)[-1] == "Own"
-
-
 # Prints the strategies that replace instances of Lightning's, or the error.
 _INSTANCES = f"""
 import logging, pickle, warnings

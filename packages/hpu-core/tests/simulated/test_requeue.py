@@ -43,19 +43,13 @@ def requeue_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
-def test_signal_requeues_the_job(trainer: Callable[..., Any], requeue_log: Path) -> None:
-    trainer().fit(_Signalled(), make_loader())
-
-    assert requeue_log.read_text() == "requeue 4711\n"
-
-
 # The signal arrives in the middle of an epoch, where Lightning warns that data may be repeated.
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before the epoch ended")
-@pytest.mark.usefixtures("requeue_log")
-def test_requeued_job_resumes(trainer: Callable[..., Any]) -> None:
+def test_a_signal_requeues_the_job_which_resumes(trainer: Callable[..., Any], requeue_log: Path) -> None:
     """Lightning finds the checkpoint without an argument."""
     trainer().fit(_Signalled(), make_loader())
     module = _Signalled()
     trainer().fit(module, make_loader())
 
+    assert requeue_log.read_text() == "requeue 4711\n"
     assert module.first_step == _SIGNALLED_BEFORE
