@@ -68,17 +68,6 @@ def test_invalid_devices_raise_error_of_lightning(error: type[Exception], monkey
         HPUAccelerator.parse_devices("two")
 
 
-def test_discovery_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "is_available", lambda: True)
-    monkeypatch.setattr(discovery, "auto_device_count", lambda: 8)
-    monkeypatch.setattr(discovery, "device_name", lambda: "GAUDI3")
-    monkeypatch.setattr(discovery, "parse_devices", {"auto": 8}.__getitem__)
-
-    assert HPUAccelerator.parse_devices("auto") == 8
-    answers = (HPUAccelerator.is_available(), HPUAccelerator.auto_device_count(), HPUAccelerator.get_device_name())
-    assert answers == (True, 8, "GAUDI3")
-
-
 def test_life_of_an_accelerator(fake_bridge: "FakeBridge") -> None:
     """Statistics are empty before the device is open. A second `fit` uses the same device."""
     accelerator, device = HPUAccelerator(), torch.device("hpu")

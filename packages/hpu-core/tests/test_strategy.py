@@ -1,8 +1,6 @@
-"""Tests of SingleHPUStrategy without a device: arguments, checkpoint plugin and graph launches."""
+"""Tests of SingleHPUStrategy without a device: arguments and checkpoint plugin; simulated/test_graphs.py has graphs."""
 
 import os
-import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -13,7 +11,6 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import (
     MisconfigurationException,
-    SingleDeviceStrategy,
     TorchCheckpointIO,
     load_late_loader_states,
 )
@@ -24,32 +21,11 @@ if TYPE_CHECKING:
 
 _lightning = frameworks.current()
 
-Hook = Callable[[SingleHPUStrategy], Any]
-
-
-_HOOKS: dict[str, Hook] = {
-    "post_backward": lambda strategy: strategy.post_backward(torch.tensor(0.0)),
-    "optimizer_step": lambda strategy: strategy.optimizer_step(torch.optim.Adam([torch.zeros(1)]), lambda: None),
-    "validation_step": lambda strategy: strategy.validation_step(),
-    "on_validation_end": lambda strategy: strategy.on_validation_end(),
-    "test_step": lambda strategy: strategy.test_step(),
-    "predict_step": lambda strategy: strategy.predict_step(),
-}
-
 
 @pytest.fixture
 def strategy(fake_bridge: "FakeBridge") -> SingleHPUStrategy:
     """Return a strategy before `setup_environment`, with its accelerator."""
     return SingleHPUStrategy(accelerator=HPUAccelerator())
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace Lightning's own hooks, and return the list of their names in the order of the calls."""
-    calls: list[str] = []
-    for name in _HOOKS:
-        monkeypatch.setattr(SingleDeviceStrategy, name, lambda *args, name=name, **kwargs: calls.append(name))
-    return calls
 
 
 @pytest.mark.parametrize("device", ["hpu", "hpu:0", torch.device("hpu"), torch.device("hpu", 0)])
@@ -87,57 +63,12 @@ def test_tensor_init_context_selects_a_visible_module(strategy: SingleHPUStrateg
     assert (loaded, os.environ["HLS_MODULE_ID"]) == (True, "3")
 
 
-def test_missing_bridge_raises_an_error(strategy: SingleHPUStrategy, monkeypatch: pytest.MonkeyPatch) -> None:
-    os.environ["HABANA_VISIBLE_MODULES"] = "3"
-    monkeypatch.setitem(sys.modules, "habana_frameworks", None)
-
-    with pytest.raises(ModuleNotFoundError, match=r"bridge .* is not installed"):
-        strategy.setup_environment()
-
-    assert "HLS_MODULE_ID" not in os.environ
-
-
 def test_other_accelerator_raises_an_error(strategy: SingleHPUStrategy) -> None:
     """Without `accelerator`, Lightning selects the CPU's on this machine."""
     strategy.accelerator = _lightning.pytorch("accelerators").CPUAccelerator()
 
     with pytest.raises(MisconfigurationException, match=r"got CPUAccelerator: pass `accelerator=hpu_core"):
         strategy.setup_environment()
-
-
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [
-        ("post_backward", ["post_backward", "mark"]),
-        ("optimizer_step", ["optimizer_step", "mark"]),
-        ("validation_step", ["mark", "validation_step"]),
-        ("on_validation_end", ["on_validation_end", "mark"]),
-        ("test_step", ["mark", "test_step"]),
-        ("predict_step", ["mark", "predict_step"]),
-    ],
-)
-def test_hooks_launch_the_graph_in_lazy_mode(
-    name: str, order: list[str], strategy: SingleHPUStrategy, calls: list[str], fake_bridge: "FakeBridge"
-) -> None:
-    os.environ["PT_HPU_LAZY_MODE"] = "1"
-    fake_bridge.core.mark_step = lambda: calls.append("mark")
-    strategy.setup_environment()
-
-    _HOOKS[name](strategy)
-
-    assert calls == order
-
-
-@pytest.mark.parametrize("name", _HOOKS)
-def test_hooks_do_not_call_the_bridge_in_eager_mode(
-    name: str, strategy: SingleHPUStrategy, calls: list[str], fake_bridge: "FakeBridge"
-) -> None:
-    fake_bridge.core.mark_step = lambda: calls.append("mark")
-    strategy.setup_environment()
-
-    _HOOKS[name](strategy)
-
-    assert calls == [name]
 
 
 @pytest.mark.parametrize("assign", [False, True])

@@ -394,19 +394,3 @@ def test_invalid_argument_is_an_error_of_the_constructor(
 ) -> None:
     with pytest.raises(error, match=message):
         HPUProfiler(**options)
-
-
-def test_kineto_is_idle_outside_of_the_schedule(tmp_path: Path) -> None:
-    """It is active from the start of the warm-up to the end of the last recorded step."""
-    profiler = HPUProfiler()
-    seen: list[bool] = []
-
-    class Watch(Callback):  # type: ignore[misc, valid-type] # Which Lightning is known at run time.
-        def on_train_batch_end(self, *_: object) -> None:
-            active = profiler._sessions.active
-            seen.append(active is not None)
-
-    trainer(tmp_path, profiler, callbacks=[Watch()]).fit(Model(), loader(8))
-
-    assert seen == [True, True, True, True, False, False, False, False]
-    assert profiler.profiler is None
