@@ -220,16 +220,8 @@ _MOE = {"num_experts_per_tok": 2, "num_local_experts": 4}
 @pytest.mark.parametrize(
     ("changes", "parameters", "size"),
     [
-        pytest.param({}, 2 * _LAYER + 2 * _EMBEDDING + 128, 4, id="gated fields"),
-        pytest.param({"dtype": "bfloat16"}, 2 * _LAYER + 2 * _EMBEDDING + 128, 2, id="bfloat16"),
         pytest.param(
             {"tie_word_embeddings": True, "torch_dtype": "float16"}, 2 * _LAYER + _EMBEDDING + 128, 2, id="tied heads"
-        ),
-        pytest.param(
-            {"num_key_value_heads": 1, "torch_dtype": "float32"},
-            2 * (_LAYER - 2 * 128 * 96) + 2 * _EMBEDDING + 128,
-            4,
-            id="grouped heads",
         ),
         pytest.param(
             {"model_type": "mixtral", **_MOE},
@@ -250,13 +242,6 @@ def test_a_model_has_the_weights_of_its_configuration(
     assert next(each["count"] for each in planned["step"]["collectives"] if each["phase"] == "forward") == 3
     assert any({2: "are bfloat16", 4: "are float32"}[size] in note for note in planned["notes"])
     assert "model_program" not in json.dumps(planned)
-
-
-@pytest.mark.slow
-def test_a_precision_in_the_command_is_that_of_the_weights(tmp_path: Path) -> None:
-    planned = _plan_of_model(tmp_path, {**_LLAMA, "torch_dtype": "bfloat16"}, "--precision", "bf16-mixed")
-
-    assert planned["memory"]["at_peak"]["optimizer state"] == pytest.approx(8 * planned["parameters"], rel=0.01)
 
 
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpu_core import frameworks, plugins
+from hpu_core import plugins
 from hpu_core.registration import _registries
-
-_FRAMEWORK = frameworks.current()
 
 
 def _strategies() -> list[Any]:

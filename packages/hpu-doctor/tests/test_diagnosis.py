@@ -40,21 +40,6 @@ def _notes(problems: list[Problem]) -> list[str]:
     return [problem.message for problem in problems if not problem.blocks_training]
 
 
-def test_matching_machine_has_no_problem(make_system: MakeSystem) -> None:
-    assert diagnose(make_system()) == []
-
-
-def test_machine_without_gaudi(make_system: MakeSystem) -> None:
-    """Card and bridge are missing, and no versions are compared."""
-    diagnosis = diagnose(make_system(devices=(), sources=(), bridge=BridgeInfo(), synapse=None))
-
-    assert _errors(diagnosis) == [
-        "the Gaudi PyTorch bridge (habana_frameworks) is not installed",
-        "no Gaudi card was found",
-    ]
-    assert _notes(diagnosis) == []
-
-
 def test_simulated_machine(simulated_system: SystemInfo) -> None:
     """A mismatch is a note, and its hint is for a machine with cards."""
     diagnosis = diagnose(simulated_system)
@@ -62,9 +47,6 @@ def test_simulated_machine(simulated_system: SystemInfo) -> None:
     assert _errors(diagnosis) == []
     assert _notes(diagnosis) == ["torch 2.13.0+cpu does not match SynapseAI 1.22.0, which is for 2.7.1"]
     assert diagnosis[0].hint.startswith("Nothing for the simulator, which runs on stock torch. On a card: ")
-
-
-def test_simulator_without_release(simulated_system: SystemInfo) -> None:
     assert diagnose(dataclasses.replace(simulated_system, synapse=None)) == []
 
 
@@ -73,6 +55,22 @@ _TORCH = "torch 2.9.0 does not match SynapseAI 1.22.0, which is for 2.7.1"
 
 # How a machine differs from one without problems, as a function of `make_card`, and its errors and notes.
 _CASES: dict[str, tuple[Callable[[MakeCard], dict[str, object]], list[str], list[str]]] = {
+    "nothing": (lambda _: {}, [], []),
+    # No versions are compared.
+    "neither card nor bridge": (
+        lambda _: {"devices": (), "sources": (), "bridge": BridgeInfo(), "synapse": None},
+        ["the Gaudi PyTorch bridge (habana_frameworks) is not installed", "no Gaudi card was found"],
+        [],
+    ),
+    "a release without data": (
+        lambda _: {
+            "synapse": SynapseVersion(Version("1.23.0.695"), "driver"),
+            "torch": "2.20.0",
+            "python": "3.20.0",
+        },
+        [],
+        [],
+    ),
     "a broken torch": (
         lambda _: {"torch_error": "ImportError: libtorch.so"},
         ["torch cannot be imported: ImportError: libtorch.so"],
@@ -186,9 +184,3 @@ def test_hint_is_the_error_that_was_found(
     different: dict[str, object], problem: tuple[str, str], make_system: MakeSystem
 ) -> None:
     assert [(found.message, found.hint) for found in diagnose(make_system(**different))] == [problem]
-
-
-def test_release_without_data_matches_everything(make_system: MakeSystem) -> None:
-    newer = make_system(synapse=SynapseVersion(Version("1.23.0.695"), "driver"), torch="2.20.0", python="3.20.0")
-
-    assert diagnose(newer) == []

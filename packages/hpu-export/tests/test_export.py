@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,29 +117,6 @@ def test_a_full_disk_leaves_the_earlier_export(source: Path, tmp_path: Path) -> 
     assert f"cannot write the export, nothing has changed there: {reason}" in done.stderr.splitlines()[-1]
     assert sorted(tmp_path.iterdir()) == before
     assert load_file(out / "model.safetensors")["weight"].dtype is torch.bfloat16
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """File system of one MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],  # noqa: S607 - the system's
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("only root may mount a file system")
-    yield folder
-    subprocess.run(["umount", folder], check=True)  # noqa: S607 - as above
-
-
-def test_a_disk_that_fills_up_is_named(small_disk: Path, tmp_path: Path) -> None:
-    torch.save({"weight": torch.zeros(2**19)}, tmp_path / "large.ckpt")
-    with pytest.raises(OSError, match="cannot write the export, nothing has changed there: No space left on device"):
-        export_checkpoint(tmp_path / "large.ckpt", small_disk / "out")
-    assert list(small_disk.iterdir()) == []
 
 
 def test_memory_is_bounded_by_the_largest_tensor(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -52,13 +51,6 @@ def test_float16_needs_a_generation_that_has_it(kind: Any, monkeypatch: pytest.M
 
     with pytest.raises(NotImplementedError, match="precision='16-mixed' needs Gaudi 2 or newer"):
         kind("16-mixed").convert_module(torch.nn.Linear(2, 2))
-
-
-def _autocast(kind: Any) -> tuple[str, torch.dtype]:
-    """Return the device type and the dtype of the context of a step."""
-    with mock.patch.object(plugins, "installed", dict):
-        context = kind("bf16-mixed").forward_context()
-    return context.device, context.fast_dtype
 
 
 class _Casts:

@@ -7,13 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.usefixtures("forks")
 
-_NEEDS_SCALER = pytest.mark.skipif(
-    not hasattr(torch.amp, "GradScaler"), reason="Requires: torch 2.3 for torch.amp.GradScaler"
-)
 
 # Prints the dtype of a linear layer's output, or the constructor's error, for each precision.
 _PROGRAM = """

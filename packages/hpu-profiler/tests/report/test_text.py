@@ -18,14 +18,18 @@ def _print(job: JobAnalysis) -> str:
     return file.getvalue()
 
 
-@pytest.fixture
-def output(job: JobAnalysis) -> str:
-    """Report on two ranks with one operator."""
-    return _print(job)
+def test_report_on_two_ranks(job: JobAnalysis) -> None:
+    """The straggler is named, and the row limit keeps the operators with most time on the card."""
+    output = _print(job)
+    (row,) = (line for line in output.splitlines() if line.startswith("rank 1, straggler"))
+    operators = output.partition("Operators by time on the card")[2].splitlines()[2:]
+    host_work = output.partition("Host work")[2].partition("Time by engine")[0].splitlines()
+    (loading,) = (line for line in host_work if line.startswith("rank 1") and "data loading" in line)
 
-
-def test_first_lines_name_the_card_and_the_stage(output: str) -> None:
     assert output.startswith("hpu-profiler: 2 traces, GAUDI2\n\nStage train: 100 us per step\n")
+    assert row.split()[3:] == ["2", "100", "us", "90", "us", "69", "%", "30", "us", "20", "us", "1"]
+    assert [line.split()[0] for line in operators if line.strip()] == ["nic_toy_send"]
+    assert loading.split()[-4:] == ["60", "us", "55", "us"]
 
 
 @pytest.mark.parametrize(
@@ -39,25 +43,6 @@ def test_origin_of_times_is_marked(origin: str, title: str, time: str, fast_rank
 
     assert output.startswith(f"hpu-profiler: 1 trace, GAUDI2 ({title})\n")
     assert f"per step of {time} time." in output
-
-
-def test_straggler_is_named_in_the_table_of_traces(output: str) -> None:
-    (row,) = (line for line in output.splitlines() if line.startswith("rank 1, straggler"))
-
-    assert row.split()[3:] == ["2", "100", "us", "90", "us", "69", "%", "30", "us", "20", "us", "1"]
-
-
-def test_row_limit_keeps_the_operators_with_most_device_time(output: str) -> None:
-    table = output.partition("Operators by time on the card")[2]
-
-    assert [line.split()[0] for line in table.splitlines()[2:] if line.strip()] == ["nic_toy_send"]
-
-
-def test_host_work_has_times_per_step(output: str) -> None:
-    table = output.partition("Host work")[2].partition("Time by engine")[0]
-
-    (row,) = (line for line in table.splitlines() if line.startswith("rank 1") and "data loading" in line)
-    assert row.split()[-4:] == ["60", "us", "55", "us"]
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ def device_count() -> int:
     return 8
 
 
-def get_device_name() -> str:
-    """Open the device and return its name."""
-    init()
-    return "GAUDI2"
-
-
 def memory_stats() -> dict[str, int]:
     """Open the device and return its memory statistics."""
     init()
