@@ -42,7 +42,7 @@ class _Classifier(Classifier):
         self.weights = [each.detach().cpu().clone() for each in parameters]
 
 
-_ZERO: dict[str, int] = {"allgather_bucket_size": 10**5, "reduce_bucket_size": 10**5}
+_ZERO: dict[str, Any] = {"allgather_bucket_size": 10**5, "reduce_bucket_size": 10**5}
 _STRATEGIES: dict[str, Any] = {
     "ddp": HPUDDPStrategy,
     "compile": HPUDDPStrategy,

@@ -42,7 +42,7 @@ class Perceptron(torch.nn.Sequential):
 
 
 # Modules that are wrapped each by itself.
-UNITS = {Layer}
+UNITS: set[type[torch.nn.Module]] = {Layer}
 
 
 def make_network() -> Any:
