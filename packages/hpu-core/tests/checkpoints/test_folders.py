@@ -138,7 +138,7 @@ def test_links_to_another_folder_are_followed(link: str, target: str, tmp_path: 
     ("old", "new"),
     [
         (TORCH, NEW_TORCH),
-        (DEEPSPEED, DEEPSPEED),
+        pytest.param(DEEPSPEED, DEEPSPEED, marks=pytest.mark.slow),
         pytest.param(DEEPSPEED, TORCH, marks=pytest.mark.slow),
         pytest.param(TORCH, DEEPSPEED, marks=pytest.mark.slow),
     ],

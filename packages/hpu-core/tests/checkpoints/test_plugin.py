@@ -186,7 +186,7 @@ def test_kills_leave_one_checkpoint(
 
     save(1)
     size = path.stat().st_size
-    moments = [functools.partial(end_beyond, part * size // 40) for part in range(40)]
+    moments = [functools.partial(end_beyond, part * size // 16) for part in range(16)]
     moments += [functools.partial(end_before_change, number) for number in range(2)]
     for moment in moments:
         assert is_killed(moment, lambda: save(2))
