@@ -222,13 +222,6 @@ def test_api_may_break_by_level(
         assert "breaks box_core.fold" in capsys.readouterr().out
 
 
-def test_dirty_tree_is_an_error(initial: Package) -> None:
-    _write(initial.root, {"note.txt": "later\n"})
-
-    with pytest.raises(ReleaseError, match=r"not clean \(\?\? note\.txt\): commit or remove that first"):
-        release.check_release(initial, "minor")
-
-
 def test_protected_branch_is_an_error(initial: Package) -> None:
     initial.git("switch", "--quiet", "main")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import pytest
 import upstream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -65,19 +63,3 @@ def test_scripts_and_tests_of_folders(
         "fails, as last test_a::test_bad: KeyError: 'x'",
         "tests: 1 passed, 1 failed",
     ]
-
-
-def test_script_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.py").write_text("__main__")
-
-    def run(command: Sequence[str], *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(command, timeout)
-
-    monkeypatch.setattr(subprocess, "run", run)
-
-    assert upstream.run_folder(tmp_path, 7) == {"a.py": "took longer than 7 s"}
-
-
-def test_folder_without_programs_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="must have test files, or scripts"):
-        upstream.run_folder(tmp_path, 1)

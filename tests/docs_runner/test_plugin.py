@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
-from docs_runner import ROOT, workspace
+from docs_runner import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,15 +56,3 @@ def test_nothing_runs_after_a_block_error(tmp_path: Path) -> None:
 
     assert "b.md:2: nothing runs a block of 'yaml'" in output
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    ("world_sizes", "device", "passes"),
-    [([2, 2], "hpu", True), ([2], "hpu", False), ([2, 2], "cpu", False), ([], "", False)],
-)
-def test_check_reports(world_sizes: list[int], device: str, passes: bool) -> None:
-    report = {"strategy": "S", "precision": "32-true", "steps": 1, "device": device}
-    output = "\n".join(workspace.REPORT_PREFIX + json.dumps({**report, "ranks": size}) for size in world_sizes)
-
-    with nullcontext() if passes else pytest.raises(pytest.fail.Exception):
-        workspace.check_reports(output, 2)

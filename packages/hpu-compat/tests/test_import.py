@@ -78,11 +78,6 @@ def test_submodules_are_attributes_of_their_package(module: str) -> None:
     assert all(isinstance(getattr(package, name.rpartition(".")[2]), ModuleType) for name in submodules)
 
 
-def test_unknown_name_raises_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"^module 'lightning_habana' has no attribute 'HPUAccelerater'$"):
-        lightning_habana.HPUAccelerater  # noqa: B018 - the access is under test.
-
-
 def test_version_is_that_of_the_interface() -> None:
     """The local version identifies this distribution."""
     assert lightning_habana.__version__ == "1.7.0+hpu.compat"

@@ -149,18 +149,6 @@ def test_restore_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [os.environ.get(name) for name in names] == [None, "before", "1", None]
 
 
-def test_what_the_bridges_import_sets_is_removed_as_well() -> None:
-    """The import of a launched rank finds its rank in the environment."""
-    os.environ.update(HLS_MODULE_ID="1", ID="1")
-    initialize_hccl(2, 1, 1)
-    bridge.open_device()
-    hccl.restore_environment()
-    assert not {"HLS_MODULE_ID", "ID"} & os.environ.keys()
-
-    hccl.select_device(2, 1)
-    assert os.environ["HLS_MODULE_ID"] == "1"
-
-
 @pytest.mark.parametrize(
     ("inherited", "chosen", "after"),
     [((), "1", None), ((), "5", "5"), (("HLS_MODULE_ID",), "1", "1")],
@@ -175,16 +163,6 @@ def test_a_rank_of_an_engine_restores_its_module(
     hccl.restore_environment()
 
     assert os.environ.get("HLS_MODULE_ID") == after
-
-
-def test_device_is_reused_after_the_environment_is_restored() -> None:
-    """The selection outlives the variable, which is restored after each training."""
-    initialize_hccl(2, 1, 1)
-    bridge.open_device()
-    hccl.restore_environment()
-
-    assert initialize_hccl(2, 1, 1) == (2, 1, 1)
-    assert os.environ["HLS_MODULE_ID"] == "1"
 
 
 def test_listed_modules_are_selected() -> None:

@@ -95,9 +95,3 @@ def test_a_notebook_forks_by_default(option: str, tmp_path: Path) -> None:
 
     assert done.code == 0, done.output
     assert done.output.count("trained with 2 fork") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Requires: pytorch-lightning")
-def test_pytorch_lightning(run: Run) -> None:
-    check_trained(reports_of(run("train.py", HPU_CORE_FRAMEWORK="pytorch_lightning")), 2)

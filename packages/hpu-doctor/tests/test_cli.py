@@ -140,15 +140,6 @@ def test_what_libraries_print_is_not_in_the_report_on_collectives(
     assert capfd.readouterr() == ("", "Rank 0 is connected to 1 peer ranks\n")
 
 
-def test_text_argument() -> None:
-    result = _explain(_ACQUIRED)
-
-    assert result.exit_code == 0
-    assert result.stdout.startswith(f"Line 1: {_ACQUIRED[:40]}")
-    assert result.stdout.index("Cause") < result.stdout.index("Cure") < result.stdout.index("Source")
-    assert "(reported from a real card)" in " ".join(result.stdout.split())
-
-
 @pytest.mark.parametrize(
     ("arguments", "text", "line"),
     [

@@ -9,15 +9,6 @@ import pytest
 from hpu_profiler._trace_writer import TraceWriter
 
 
-@pytest.fixture(autouse=True)
-def temp_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Parent of the writer's temporary directories."""
-    path = tmp_path / "tmp"
-    path.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(path))
-    return path
-
-
 def _export(path: str) -> None:
     Path(path).write_text('{"traceEvents": []}')
 
