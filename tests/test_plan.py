@@ -247,7 +247,7 @@ def test_a_model_has_the_weights_of_its_configuration(
 def test_tests_of_hpu_sim_that_need_hpu_core_pass(tmp_path: Path) -> None:
     """Its own suite has no other package, and skips them."""
     folder = ROOT / "packages/hpu-sim/tests/plan"
-    names, passed = "apart or callback or may_follow or frameworks", 20
+    names, passed = "apart or callback or may_follow or frameworks", 21
     files = [str(folder / f"test_{name}.py") for name in ("execution", "frameworks")]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}", "-k", names]
     with forks():

@@ -57,8 +57,8 @@ class _Module(LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
-def _fit(module: LightningModule, options: Options, **kwargs: Any) -> Recording:
-    data = DataLoader(TensorDataset(torch.rand(256, 16)), batch_size=4)
+def _fit(module: LightningModule, options: Options, data: Any = None, **kwargs: Any) -> Recording:
+    data = data or DataLoader(TensorDataset(torch.rand(256, 16)), batch_size=4)
     kwargs = {"logger": False, **kwargs}
     return record_call(lambda: Trainer(accelerator="hpu", max_epochs=1, **kwargs).fit(module, data), options)
 
@@ -142,8 +142,11 @@ def test_batches_get_another_size_on_the_device() -> None:
     assert recording.steady.inputs[0][1] == (500_000_000_000, 16)
 
 
-def test_accumulated_batches_of_the_trainer_are_counted() -> None:
-    assert _fit(_Module(), Options(), accumulate_grad_batches=4).accumulate == 4
+@pytest.mark.parametrize("data", [None, [(torch.ones(4, 16),)] * 64], ids=["DataLoader", "another iterable"])
+def test_accumulated_batches_of_the_trainer_are_counted(data: Any) -> None:
+    recording = _fit(_Module(), Options(), data, accumulate_grad_batches=4)
+
+    assert (recording.accumulate, recording.batch_size) == (4, 4)
 
 
 def test_ranks_that_share_a_sequence_have_one_batch() -> None:

@@ -27,23 +27,30 @@ class Batches:
 
     def __init__(self) -> None:
         self._loaded: Counter[int] = Counter()
+        self._trained = 0
         self.inputs: tuple[TensorInfo, ...] = ()
         self.has_new_size = False
 
     def add(self, iterator: Any, batch: Any) -> None:
         """Take a batch that an iterator of a DataLoader has made."""
-        if not self._loaded:
+        if not self._loaded and not self._trained:
             self.inputs = _describe(batch)
         self._loaded[id(iterator)] += 1
 
+    def train(self, batch: Any) -> None:
+        """Take a batch that the Trainer trains on, whatever loader it is from."""
+        if not self._trained:
+            self.inputs = _describe(batch)
+        self._trained += 1
+
     def __len__(self) -> int:
-        """Return the number of those of the loader that most are from."""
-        return max(self._loaded.values(), default=0)
+        """Return the number of those that the Trainer trained on, else of those of the loader that most are from."""
+        return self._trained or max(self._loaded.values(), default=0)
 
     def clear(self) -> None:
         """Begin a step, in which none is drawn yet."""
         self._loaded.clear()
-        self.inputs = ()
+        self._trained, self.inputs = 0, ()
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.

@@ -228,13 +228,17 @@ def _prepare(trainer: Any, model: Any, recorder: PlanRecorder, package: str) -> 
 
 def _make_callback(base: type[Any], recorder: PlanRecorder) -> Any:
     class PlanCallback(base):  # type: ignore[misc] # Lightning's class is Any here
-        """Begins the first step of the plan."""
+        """Begins the first step of the plan, and names the batches of all."""
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             recorder.describe_model(pl_module)
             recorder.recording.replicas = _replicas(trainer.strategy, recorder.recording)
             recorder.has_ddp = type(trainer.strategy.model).__name__ == "DistributedDataParallel"
             recorder.start()
+
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            del trainer, pl_module, batch_idx
+            recorder.batches.train(batch)
 
     return PlanCallback()
 
