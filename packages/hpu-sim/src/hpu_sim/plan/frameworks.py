@@ -42,6 +42,8 @@ _DROPPED: Final = (
     "SaveConfigCallback",
     "Timer",
 )
+# Methods of a logger that write.
+_WRITING: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
 
 
 @contextlib.contextmanager
@@ -97,12 +99,8 @@ def _init(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs
         if not given:
             raise
         raise PlanError(f"`{given}` is refused: {error}", errors.location_of(error)) from error
-    package = "lightning.pytorch" if original.__module__.startswith("lightning.") else "pytorch_lightning"
-    # Fabric may be there without the Trainer, and then without this logger.
-    with contextlib.suppress(ImportError):
-        logger = importlib.import_module(f"{package}.loggers.logger").DummyLogger
-        # As `fast_dev_run` does.
-        self._loggers = [logger()] if self.loggers else []
+    for logger in self.loggers:
+        _silence(logger)
 
 
 def _init_trainer(recorder: PlanRecorder, original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
@@ -249,3 +247,39 @@ def _replicas(strategy: Any, recording: Recording) -> int:
     sizes = getattr(strategy, "_tensor_parallel_size", 1)
     parts = (sizes if isinstance(sizes, int) else 1) * recording.sequence_parts
     return recording.world_size // parts if parts > 1 else 0
+
+
+def _silence(logger: Any) -> None:
+    """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
+    cls: Any = type(logger)
+    logger.__class__ = _silent(cls)
+
+
+@functools.cache
+def _silent(cls: Any) -> type[Any]:
+    methods = {name: _do_nothing for name in _WRITING if hasattr(cls, name)}
+    return type(cls.__name__, (cls,), {**methods, "experiment": _Sink()})
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    del args, kwargs
+
+
+class _Sink:
+    """Experiment of a logger, with every attribute and every method, that keeps nothing of its arguments."""
+
+    def __getattr__(self, name: str) -> _Sink:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> _Sink:
+        del args, kwargs
+        return self
+
+    def __getitem__(self, key: object) -> _Sink:
+        del key
+        return self
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Keep nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ MINIMUM_TORCH: Final = (2, 8)
 PLANNED: Final = "hpu_sim_plan"
 #: Function of torch by which its distributions check their arguments.
 IS_ALL_TRUE: Final = "_is_all_true"
+_SECONDS_OF_STORE: Final = 10
 # Value of SUM in torch's C++ enumeration of reductions.
 _SUM: Final = 0
 
@@ -67,7 +69,10 @@ def init_process_group(make: Callable[[int, int], Any], initialize: Callable[...
             extended_api=True,
             devices=["cpu", "hpu"],
         )
-    initialize(PLANNED, rank=rank, world_size=size, store=HashStore())
+    store = HashStore()
+    # No other rank comes to set what a program waits for.
+    store.set_timeout(datetime.timedelta(seconds=_SECONDS_OF_STORE))
+    initialize(PLANNED, rank=rank, world_size=size, store=store)
 
 
 def has_data(tensor: torch.Tensor) -> bool:
