@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -71,7 +71,7 @@ def init_process_group(make: Callable[[int, int], Any], initialize: Callable[...
         )
     store = HashStore()
     # No other rank comes to set what a program waits for.
-    store.set_timeout(datetime.timedelta(seconds=_SECONDS_OF_STORE))
+    store.set_timeout(dt.timedelta(seconds=_SECONDS_OF_STORE))
     initialize(PLANNED, rank=rank, world_size=size, store=store)
 
 
