@@ -26,18 +26,19 @@ def _normalize(inputs: torch.Tensor, weight: torch.Tensor, eps: float | None) ->
 def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def forward(self: nn.Module, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        mark, weight = getattr(self, _MARK, None), getattr(self, "weight", None)
-        is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
-        if mark is None or args or kwargs or not is_plain or not replacement.is_on_card(inputs, weight):
-            return plain(self, inputs, *args, **kwargs)
-        # The result has another dtype then.
-        if inputs.dtype != weight.dtype:  # type: ignore[union-attr] # A tensor.
-            return plain(self, inputs)
-        if not replacement.take(type(self).__name__, KERNEL, None):
-            return plain(self, inputs)
-        return _normalize(inputs, weight, *mark)  # type: ignore[arg-type] # As above.
+        mark: Any = getattr(self, _MARK, None)
+        fits = mark is not None and not args and not kwargs and _fits(inputs, self.weight)
+        if fits and replacement.take(type(self).__name__, KERNEL, None):
+            return _normalize(inputs, self.weight, *mark)  # type: ignore[arg-type] # A tensor, as it fits.
+        return plain(self, inputs, *args, **kwargs)
 
     return forward
+
+
+def _fits(inputs: Any, weight: Any) -> bool:
+    # The result has the dtype of the weight, if that is another.
+    is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
+    return is_plain and inputs.dtype == weight.dtype and replacement.is_on_card(inputs, weight)
 
 
 def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement.Undo]:
@@ -48,9 +49,8 @@ def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement
         options = {name: each for name, each in vars(module).items() if isinstance(each, int | float | str | None)}
         eps = [each for name, each in options.items() if "eps" in name and isinstance(each, float | None)]
         is_changed = hasattr(module, _MARK) or "forward" in vars(module) or getattr(module, "bias", None) is not None
-        if not eps or is_changed or next(module.children(), None) is not None:
-            continue
-        if not isinstance(getattr(module, "weight", None), torch.Tensor):
+        has_weight = isinstance(getattr(module, "weight", None), torch.Tensor)
+        if not eps or is_changed or not has_weight or next(module.children(), None) is not None:
             continue
         kind = type(module)
         key = kind, tuple(options.items()), getattr(module, "normalized_shape", None)
