@@ -21,6 +21,7 @@ from hpu_sim.prediction.recording import Recording
 from hpu_sim.prediction.time_model import Clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -142,7 +143,12 @@ def test_batches_get_another_size_on_the_device() -> None:
     assert recording.steady.inputs[0][1] == (500_000_000_000, 16)
 
 
-@pytest.mark.parametrize("data", [None, [(torch.ones(4, 16),)] * 64], ids=["DataLoader", "another iterable"])
+class _OwnLoader:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
+        return iter([(torch.ones(4, 16),)] * 64)
+
+
+@pytest.mark.parametrize("data", [None, _OwnLoader()], ids=["DataLoader", "another iterable"])
 def test_accumulated_batches_of_the_trainer_are_counted(data: Any) -> None:
     recording = _fit(_Module(), Options(), data, accumulate_grad_batches=4)
 
