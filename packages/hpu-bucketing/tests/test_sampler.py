@@ -152,3 +152,11 @@ def test_every_shape_that_occurs_has_a_batch_for_warm_up() -> None:
 def test_invalid_arguments_are_an_error(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BucketBatchSampler([1], _PLAN, **options)  # type: ignore[arg-type]
+
+
+def test_state_of_another_number_of_batches_is_an_error() -> None:
+    sampler = BucketBatchSampler(range(1, 17), _PLAN, batch_size=2)
+    sampler.load_state_dict({"epoch": 0, "position": 5, "seed": 0, "num_batches": 99})
+
+    with pytest.raises(ValueError, match=r"\{'num_batches': 8\}, got \{'num_batches': 99\}: resume with"):
+        next(iter(sampler))

@@ -118,3 +118,9 @@ def test_supported_reduce_ops_are_torchs() -> None:
         "min": torch.distributed.ReduceOp.MIN,
         "max": torch.distributed.ReduceOp.MAX,
     }
+
+
+def test_reduction_without_a_process_group_returns_the_tensor() -> None:
+    tensor = torch.ones(2)
+
+    assert hpu_distributed._sync_hpu_processes_if_available(tensor, reduce_op="product") is tensor

@@ -125,3 +125,10 @@ def test_missing_torchvision_is_named_with_the_command(folder: Path, monkeypatch
         ModuleNotFoundError, match=r"ImageFolderDataModule needs torchvision, .*pip install torchvision"
     ):
         _module(folder).setup()
+
+
+def test_test_is_validation(folder: Path) -> None:
+    module = _module(folder, pad_label=None)
+    module.setup()
+
+    assert [labels.tolist() for _, labels in module.test_dataloader()][2] == [1, 1]

@@ -188,3 +188,16 @@ def test_json_is_written_to_a_file(
 
     assert json.loads(result.stdout)["hosts"] == ["node-1"]
     assert first.read_text() == text
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    result = _explain(str(tmp_path))
+
+    assert result.exit_code == 2
+    assert "Is a directory" in result.stderr
+
+
+def test_file_that_cannot_be_written_is_no_finding(tmp_path: Path) -> None:
+    result = _RUNNER.invoke(main, ["explain", f"--json={tmp_path}", _ACQUIRED])
+
+    assert (result.exit_code, "Is a directory" in result.output) == (2, True)

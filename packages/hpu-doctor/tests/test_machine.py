@@ -13,6 +13,7 @@ from hpu_doctor.machine import (
     collect_machine,
     find_address,
     folder_error,
+    read_boot_id,
     read_interfaces,
 )
 
@@ -90,3 +91,15 @@ def test_variables_that_the_bridge_sets_are_not_the_users(make_system: Callable[
     machine = collect_machine(environment, collect_system=collect_system)
 
     assert machine.address.name is None
+
+
+def test_unknown_host() -> None:
+    address = find_address({"MASTER_ADDR": "no such host"})
+
+    assert address.error
+    assert (address.name, address.resolved) == ("no such host", None)
+
+
+def test_boot_of_a_machine(tmp_path: Path) -> None:
+    assert read_boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip() != ""
+    assert not read_boot_id(tmp_path)

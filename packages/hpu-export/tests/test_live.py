@@ -76,3 +76,22 @@ def test_exports_of_any_number_of_ranks_equal_the_live_model(
     kind: str, count: int, tmp_path: Path, on_ranks: OnRanks
 ) -> None:
     _check(kind, tmp_path, count, on_ranks)
+
+
+def _export_twice(folder: Path) -> str:
+    trainer, _ = train("ddp", 2)
+    export_model(trainer, folder / "best")
+    try:
+        export_model(trainer, folder / "best")
+    except (FileExistsError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_an_existing_target_stays(tmp_path: Path, on_ranks: OnRanks) -> None:
+    """The error reaches all ranks, so none waits for rank 0."""
+    first, second = on_ranks(_export_twice, tmp_path, seconds=120)
+
+    assert first.startswith("FileExistsError: `to` must not exist")
+    assert second.startswith("RuntimeError: rank 0 could not export the model: `to` must not exist")
+    assert load_file(tmp_path / "best" / "model.safetensors").keys() == make_network().state_dict().keys()

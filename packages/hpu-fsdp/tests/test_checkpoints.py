@@ -252,3 +252,17 @@ def test_checkpoint_of_one_card_without_fsdp_resumes(tmp_path: Path, on_ranks: O
 def test_async_save_needs_sharded_checkpoints() -> None:
     with pytest.raises(ValueError, match="`async_save` must be False for full checkpoints, got True"):
         HPUFSDPStrategy(async_save=True)
+
+
+def _save_one_file_over_a_folder(folder: Path) -> None:
+    """Save sharded, then in one file, with the Trainer and with Fabric."""
+    for kind in ("sharded", "full"):
+        _fit(1, _sharding(kind))[1].save_checkpoint(folder / "trainer")
+        run = _Fabric(state_dict_type=kind)
+        run.fabric.save(folder / "fabric", {"model": run.network, "optimizer": run.optimizer})
+
+
+def test_one_file_replaces_a_sharded_checkpoint(tmp_path: Path, on_ranks: OnRanks) -> None:
+    on_ranks(_save_one_file_over_a_folder, tmp_path)
+
+    assert {path.name: path.is_file() for path in tmp_path.iterdir()} == {"trainer": True, "fabric": True}

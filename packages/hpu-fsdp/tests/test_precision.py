@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from hpu_core import bridge, frameworks, plugins
 from hpu_fsdp import FabricHPUFSDPPrecision, HPUFSDPPrecision
+
+from .conftest import OnRanks
 
 _MisconfigurationException = frameworks.current().fabric("utilities.exceptions").MisconfigurationException
 
@@ -93,3 +96,15 @@ def test_clipping_by_norm_needs_the_whole_module() -> None:
 
     with pytest.raises(_MisconfigurationException, match="wrapped in FullyShardedDataParallel as a whole, got Linear"):
         plugin.clip_grad_by_norm(optimizer, 1.0)
+
+
+def _autocast(kind: Any) -> tuple[str, torch.dtype]:
+    """Return the device type and the dtype of the context of a step."""
+    with mock.patch.object(plugins, "installed", dict):
+        context = kind("bf16-mixed").forward_context()
+    return context.device, context.fast_dtype
+
+
+@BOTH
+def test_step_runs_in_autocast(kind: Any, on_ranks: OnRanks) -> None:
+    assert on_ranks(_autocast, kind, count=1) == [("hpu", torch.bfloat16)]

@@ -193,3 +193,11 @@ def test_each_call_that_waits_has_its_line(call: str, operator: str, tmp_path: P
         ("train.py:12 training_step", 1, 50),
         ("train.py:19 training_step", 1, 45),
     ]
+
+
+def test_ports_are_named_by_the_bridges_scopes(trace: BridgeTrace, tmp_path: Path) -> None:
+    """BRIDGE_FUNCTION_CALLS logs them."""
+    trace.log("Bridge Logs", "allgather", 2, 4)
+    trace.engine("**NIC ", "toy", 10, 5)
+
+    assert [event.name for event in _read(trace, tmp_path).device_events] == ["allgather"]

@@ -1,5 +1,6 @@
 """HPUProfiler in a Trainer on the CPU."""
 
+import gc
 import os
 import pickle
 import re
@@ -394,3 +395,35 @@ def test_invalid_argument_is_an_error_of_the_constructor(
 ) -> None:
     with pytest.raises(error, match=message):
         HPUProfiler(**options)
+
+
+def test_function_events_are_those_of_the_trace(tmp_path: Path) -> None:
+    profiler = HPUProfiler(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
+    before = profiler.function_events
+    trainer(tmp_path, profiler).fit(Model(), loader(4))
+
+    assert before is None
+    assert "aten::addmm" in [event.name for event in profiler.function_events or ()]
+
+
+def test_unwritable_stacks_are_a_warning_after_training(
+    blocked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    profiler = HPUProfiler(dirpath=blocked, with_stack=True, export_to_flame_graph=True)
+
+    with pytest.warns(UserWarning, match=r"the stacks .*\.stack could not be written"):
+        trainer(tmp_path, profiler).fit(Model(), loader(6))
+
+
+def test_deleted_model_is_not_an_error(tmp_path: Path) -> None:
+    """Lightning passes the model as a weak reference."""
+    profiler = HPUProfiler()
+    model = Model()
+    trainer(tmp_path, profiler).fit(model, loader(6))
+    del model
+    gc.collect()
+
+    profiler.setup("fit")
+
+    assert profiler._trainer is None

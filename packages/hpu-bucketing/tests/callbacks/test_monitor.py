@@ -107,3 +107,11 @@ def test_tensors_are_named(batch: Any, expected: list[Any]) -> None:
 def test_unknown_action_is_an_error() -> None:
     with pytest.raises(ValueError, match="`action` must be 'warn' or 'error', got 'stop'"):
         RecompilationMonitor("stop")  # type: ignore[arg-type]
+
+
+def test_plain_loader_is_watched_too(tmp_path: Path) -> None:
+    monitor = RecompilationMonitor(grace_steps=1)
+    plain = torch.utils.data.DataLoader(Tokens(), batch_size=6, collate_fn=_pad_to_longest)
+
+    with pytest.warns(RecompilationWarning, match="pad to a few sizes"):
+        trainer(tmp_path, callbacks=[monitor], max_epochs=1).fit(Embeddings(), plain)

@@ -10,6 +10,7 @@ from hpu_doctor.verify.assumption import (
     Subject,
     at_least,
     contains,
+    describe,
     difference,
     is_expected,
     matches,
@@ -85,3 +86,7 @@ def test_case_that_cannot_be_tried_leaves_out_the_table() -> None:
 
     with pytest.raises(SkippedError, match="no tail"):
         assumption.program()
+
+
+def test_describe_shows_nested_values() -> None:
+    assert describe({"a": [1, at_least(2)], "b": contains("c")}) == "a: [1, at least 2]; b: text with 'c'"

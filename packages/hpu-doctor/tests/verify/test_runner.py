@@ -100,3 +100,7 @@ def test_busy_card_is_no_difference(outcome_of: Callable[..., runner.Outcome], e
 
     assert outcome.state == state
     assert error in str(outcome.seen or outcome.reason)
+
+
+def test_collectives_need_two_cards(tmp_path: Path) -> None:
+    assert skipped(tmp_path, TARGET, ranks=True, all_devices=True) == "it needs two cards"

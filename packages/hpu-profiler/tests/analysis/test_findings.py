@@ -137,3 +137,36 @@ def test_host_trace_has_no_findings_about_a_card(builder: TraceBuilder) -> None:
     events = [builder.operator("aten::item", 10 * index, 9, shapes=[[index]]) for index in range(20)]
 
     assert _find(builder.trace(builder.step(0, 0, 100), builder.step(1, 100, 100), *events)) == {}
+
+
+def test_data_loading_has_the_line_of_the_dataset(builder: TraceBuilder) -> None:
+    trace = builder.trace(
+        *_steps(
+            builder,
+            builder.annotation("[pl][profile][_TrainingEpochLoop].train_dataloader_next", 0, 50),
+            builder.frame("torch/utils/data/dataloader.py(7): __next__", 1, 48),
+            builder.frame("train.py(12): __getitem__", 5, 40),
+        )
+    )
+
+    finding = _find(trace)["data loading"]
+
+    assert (finding.location, finding.saving) == ("train.py:12 __getitem__", 25)
+    assert "num_workers" in finding.cure
+
+
+def test_slow_operators_of_a_simulated_rank_are_not_a_finding(builder: TraceBuilder) -> None:
+    traces = [
+        builder.trace(
+            builder.step(0, 0, 100),
+            builder.operator("aten::mm", 0, 10 + 70 * rank),
+            builder.device_event("k", 90, 10),
+            builder.device_event("nic_toy_send", 20 + 70 * rank, 80 - 70 * rank, "NIC"),
+            name=f"{rank}.pt.trace.json",
+            hpu_profiler={"rank": rank},
+            deviceProperties=[{"name": "GAUDI2", "simulated": True}],
+        )
+        for rank in range(2)
+    ]
+
+    assert _find(*traces) == {}
