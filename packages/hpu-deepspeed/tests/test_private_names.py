@@ -88,6 +88,7 @@ _DEEPSPEED = {
     "runtime.engine:DeepSpeedEngine.empty_partition_cache": ["self"],
     "runtime.engine:DeepSpeedEngine.set_gradient_accumulation_boundary": ["self", "is_boundary"],
     "runtime.zero.config:DeepSpeedZeroConfig": None,
+    "runtime.zero.parameter_offload:DeepSpeedZeRoOffload.destroy": ["self"],
 }
 _STAGE_3 = "runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
 _SWAPPERS = "runtime.swap_tensor"

@@ -93,7 +93,7 @@ def patch_weight_loading(engine: Any) -> None:
 
     After loading, DeepSpeed 0.19 calls a method that only real optimizers have, to update their copy of the weights.
     """
-    optimizer = getattr(engine, "optimizer", None)
+    optimizer: Any = getattr(engine, "optimizer", None)
     if optimizer is not None and not hasattr(optimizer, "_restore_from_bit16_weights"):
         # A placeholder has no copy.
         optimizer._restore_from_bit16_weights = lambda: None  # noqa: SLF001 - the name that DeepSpeed calls.
@@ -162,9 +162,11 @@ def move_placeholders(module: torch.nn.Module) -> None:
 
 def remove_hooks(engine: Any) -> None:
     """Remove the hooks of stage 3 from a module, because those of the next engine renumber what these have recorded."""
-    optimizer = getattr(engine, "optimizer", None)
-    offload = getattr(optimizer, "parameter_offload", optimizer)
-    getattr(offload, "_remove_module_hooks", lambda: None)()
+    optimizer: Any = getattr(engine, "optimizer", None)
+    offload: Any = getattr(optimizer, "parameter_offload", optimizer)
+    # Stages 1 and 2 have none, and their `destroy` ends more than hooks.
+    if type(offload).__name__ == "DeepSpeedZeRoOffload":
+        offload.destroy()
 
 
 def version() -> str:
