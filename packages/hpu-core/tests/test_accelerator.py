@@ -102,3 +102,14 @@ def test_a_card_is_tried_again_while_the_driver_may_reset_it(
         HPUAccelerator().setup_device(torch.device("hpu"))
 
     assert bridge.is_open() is bool(reason)
+
+
+def test_discovery_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "is_available", lambda: True)
+    monkeypatch.setattr(discovery, "auto_device_count", lambda: 8)
+    monkeypatch.setattr(discovery, "device_name", lambda: "GAUDI3")
+    monkeypatch.setattr(discovery, "parse_devices", {"auto": 8}.__getitem__)
+
+    assert HPUAccelerator.parse_devices("auto") == 8
+    answers = (HPUAccelerator.is_available(), HPUAccelerator.auto_device_count(), HPUAccelerator.get_device_name())
+    assert answers == (True, 8, "GAUDI3")

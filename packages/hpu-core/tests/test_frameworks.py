@@ -175,3 +175,9 @@ def test_description_has_remedy_if_both_are_imported(monkeypatch: pytest.MonkeyP
 
     assert f"does not work with {other}, which is imported too" in frameworks.describe(1)
     assert f"HPU_CORE_FRAMEWORK={other}" in frameworks.describe(1)
+
+
+@pytest.mark.usefixtures("source_tree")
+def test_framework_without_version_is_rejected() -> None:
+    with pytest.raises(ImportError, match=r"`lightning\.__version__` must be a version, got 'None'"):
+        frameworks.decide()

@@ -11,6 +11,7 @@ from packaging.version import Version
 from hpu_core import HPUAccelerator, HPUCheckpointIO, SingleHPUStrategy, bridge, frameworks
 from hpu_core._lightning import (
     MisconfigurationException,
+    SingleDeviceStrategy,
     TorchCheckpointIO,
     load_late_loader_states,
 )
@@ -123,3 +124,13 @@ def test_lightning_has_the_names_for_positions() -> None:
 
     assert len({hasattr(fit_loop, name) for name in names[:2]}) == 1
     assert hasattr(fit_loop, names[2])
+
+
+def test_strategy_registry() -> None:
+    """Registration replaces Lightning's own strategy of this name."""
+    registry = _lightning.fabric("strategies.registry")._StrategyRegistry()
+    registry.register("hpu_single", SingleDeviceStrategy, description="Lightning 2.0's own")
+
+    SingleHPUStrategy.register_strategies(registry)
+
+    assert isinstance(registry.get("hpu_single"), SingleHPUStrategy)

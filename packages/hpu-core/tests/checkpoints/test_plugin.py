@@ -205,3 +205,7 @@ def test_sharded_folder_is_an_error_that_names_the_strategy(file: str, strategy:
         IsADirectoryError, match=rf"cannot load the checkpoint, which is a folder.*`strategy='{strategy}'`"
     ):
         HPUCheckpointIO().load_checkpoint(tmp_path)
+
+
+def test_repr_names_framework(plugin: HPUCheckpointIO) -> None:
+    assert repr(plugin).startswith(f"<HPUCheckpointIO of {_lightning.name} ")

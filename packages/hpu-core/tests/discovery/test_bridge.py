@@ -76,6 +76,7 @@ def test_functions_agree_and_open_no_device() -> None:
     assert (discovery.device_count(), discovery.auto_device_count(), discovery.parse_devices("auto")) == (8, 8, 8)
     assert (len(discovery.devices()), len(info.devices), info.usable) == (8, 8, 8)
     assert (discovery.is_available(), discovery.device_name()) == (True, "GAUDI2")
+    assert str(discovery.synapse_version()) == str(info.synapse and info.synapse.version)
     assert not bridge.is_open()
 
 

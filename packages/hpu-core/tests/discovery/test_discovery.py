@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from hpu_core import discovery
-from hpu_core.discovery import HPUDevice, ScanResult, SourceResult, VisibleModulesError
+from hpu_core.discovery import HPUDevice, NoHPUError, ScanResult, SourceResult, VisibleModulesError
 
 SetDevices = Callable[..., None]
 
@@ -84,3 +84,11 @@ def test_too_few_visible_modules(set_devices: SetDevices, monkeypatch: pytest.Mo
 
     with pytest.raises(ValueError, match=r"can be used here with HABANA_VISIBLE_MODULES='1', got 2$"):
         discovery.check_devices(2)
+
+
+@pytest.mark.parametrize("function", [discovery.auto_device_count, lambda: discovery.parse_devices("auto")])
+def test_error_without_devices_lists_the_sources(set_devices: SetDevices, function: Callable[[], int]) -> None:
+    set_devices()
+
+    with pytest.raises(NoHPUError, match=r"(?s)no Gaudi card was found.*/sys/class/accel: no such folder"):
+        function()

@@ -161,3 +161,9 @@ def test_number_of_devices_means_the_first_ones_of_the_listing(
 
     assert discovery.select_modules(3) == expected
     assert discovery.select_modules(1) is None
+
+
+def test_invalid_visible_modules_number_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "9")
+
+    assert [device.index for device in _run(sysfs=_source("sysfs", *_gaudi3_server())).devices] == list(range(8))

@@ -101,3 +101,7 @@ def test_no_lightning(collect_info: _Collect, monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr(system, "_distribution_version", lambda distribution: None)
 
     assert collect_info().lightning == LightningInfo(error=str(error))
+
+
+def test_missing_distribution_has_no_version() -> None:
+    assert system._distribution_version("a-distribution-that-nobody-has") is None

@@ -423,3 +423,9 @@ for accelerator in ("hpu", HPUAccelerator()):
 """
 
     assert output(program, tmp_path) == ["SingleHPUStrategy hpu"] * 2
+
+
+def test_lightnings_strategy_for_other_devices_is_refused_by_name(construct: Construct) -> None:
+    [result] = construct(("Fabric", {"accelerator": "hpu", "strategy": "xla", "devices": 1}))
+
+    assert result.startswith("TypeError: `strategy` must support Gaudi cards, got Lightning's strategy 'xla', which")
