@@ -113,8 +113,8 @@ def _row(result: Result) -> str:
         return f"| {result.title} | - | not planned: {result.message} | - | {result.seconds:.0f} s |"
     (each,) = result.plan["strategies"]
     step = format_range(each["step"]["fast_seconds"], each["step"]["slow_seconds"])
-    cards, peak = each["nodes"] * each["devices"], format_bytes(each["memory"]["peak_bytes"])
-    return f"| {result.title} | {cards} | {peak} | {step} | {result.seconds:.0f} s |"
+    peak = format_bytes(each["memory"]["peak_bytes"])
+    return f"| {result.title} | {each['world_size']} | {peak} | {step} | {result.seconds:.0f} s |"
 
 
 def main() -> int:
