@@ -92,7 +92,7 @@ def _work(seconds: float = WORK) -> None:
 
 
 def _slow_fsync(number: int) -> None:
-    _work(WORK / 3)
+    _work(WORK / 10)
     _FSYNC(number)
 
 
