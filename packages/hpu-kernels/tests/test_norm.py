@@ -91,6 +91,19 @@ def test_inputs_of_another_dtype_are_the_modules() -> None:
         assert module(INPUTS.to("hpu", torch.bfloat16)).dtype == torch.float32
 
 
+def test_weights_of_a_lower_dtype_are_the_kernels() -> None:
+    """As FSDP gathers them in bf16-mixed."""
+    module = Norm().to("hpu", torch.bfloat16)
+    nn.init.normal_(module.weight)
+    inputs = INPUTS.to("hpu")
+    plain = module(inputs)
+    with KERNEL.apply(module):
+        output = module(inputs)
+        assert dict(replacement.calls) == {("Norm", "FusedRMSNorm"): 1}
+
+    torch.testing.assert_close(output, plain, atol=1e-5, rtol=1e-5)
+
+
 def test_copies_are_torchs_with_their_own_weights() -> None:
     """Also of a module to which the kernel was applied twice."""
     module = Norm().to("hpu")

@@ -19,7 +19,8 @@ _MARK: Final = "_hpu_kernels_eps"
 
 def _normalize(inputs: torch.Tensor, weight: torch.Tensor, eps: float | None) -> torch.Tensor:
     kernel: Any = replacement.bridge_module("hpex.normalization").FusedRMSNorm
-    result: torch.Tensor = kernel.apply(inputs, weight, torch.finfo(inputs.dtype).eps if eps is None else eps)
+    eps = torch.finfo(inputs.dtype).eps if eps is None else eps
+    result: torch.Tensor = kernel.apply(inputs, weight.to(inputs.dtype), eps)
     return result
 
 
@@ -36,9 +37,10 @@ def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fits(inputs: Any, weight: Any) -> bool:
-    # The result has the dtype of the weight, if that is another.
     is_plain = type(inputs) is torch.Tensor and type(weight) in {torch.Tensor, nn.Parameter}
-    return is_plain and inputs.dtype == weight.dtype and replacement.is_on_card(inputs, weight)
+    # Else the result has the dtype of the weight. With FSDP in bf16-mixed, gathered weights are in bfloat16.
+    keeps_dtype = is_plain and torch.promote_types(inputs.dtype, weight.dtype) == inputs.dtype
+    return keeps_dtype and replacement.is_on_card(inputs, weight)
 
 
 def apply(modules: Iterable[nn.Module], optimizers: Any) -> Iterator[replacement.Undo]:
