@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,12 +10,14 @@ from torch.nn import functional
 
 from hpu_ddp import HPUDDPStrategy
 from hpu_deepspeed import HPUDeepSpeedStrategy
-from hpu_export import export_model
+from hpu_export import export_checkpoint
 from hpu_kernels import HPUKernels
 from hpu_testing.modules import Classifier, make_loader, make_trainer
 from hpu_testing.process_groups import leave_process_group
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpu_testing import SharedRankPool
 
 
@@ -60,7 +61,9 @@ def _train(strategy: str, folder: str) -> tuple[str, float]:
         model = _Attending()
         trainer = make_trainer(strategy=_STRATEGIES[strategy](), callbacks=callbacks)
         trainer.fit(model, make_loader())
-        weights.append(load_file(export_model(trainer, Path(folder) / f"{name}.safetensors")))
+        checkpoint = trainer.strategy.broadcast(f"{folder}/{name}.ckpt")
+        trainer.save_checkpoint(checkpoint)
+        weights.append(load_file(export_checkpoint(checkpoint, f"{folder}/{name}-{trainer.global_rank}.safetensors")))
     leave_process_group()
     assert weights[0].keys() == weights[1].keys()
     return model.table, max(float((each - weights[1][name]).abs().max()) for name, each in weights[0].items())

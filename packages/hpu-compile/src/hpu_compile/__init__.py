@@ -11,7 +11,7 @@ from hpu_core import lazy_exports as _lazy_exports
 if TYPE_CHECKING:
     from hpu_compile.__about__ import __version__
     from hpu_compile.callback import HPUCompile
-    from hpu_compile.compilation import Compilation, RecompileLimitError, RecompileLimitWarning, compile_regions
+    from hpu_compile.compilation import Compilation, RecompileLimitWarning, compile_regions
     from hpu_compile.regions import Region, find_regions
     from hpu_compile.report import CompileReport, GraphBreak, Recompilation, RegionReport
 
@@ -21,7 +21,6 @@ __all__ = [
     "GraphBreak",
     "HPUCompile",
     "Recompilation",
-    "RecompileLimitError",
     "RecompileLimitWarning",
     "Region",
     "RegionReport",
@@ -37,7 +36,6 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
         "hpu_compile.callback": ["HPUCompile"],
         "hpu_compile.compilation": [
             "Compilation",
-            "RecompileLimitError",
             "RecompileLimitWarning",
             "compile_regions",
         ],

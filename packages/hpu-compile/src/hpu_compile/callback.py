@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hpu_compile import _torch
 from hpu_compile._lightning import Callback, LightningModule, Trainer, is_overridden, rank_zero_info
@@ -42,8 +42,8 @@ class HPUCompile(Callback):
         regions: "blocks" for the repeated blocks (see `find_regions`), "whole" for the steps (`training_step` and the
             others) with everything in them, or names of modules, names of classes, and classes.
         shapes: Number of shapes of the inputs; None for that of the data loader's buckets, or 1. Each module may have
-            so many graphs per mode and one more, for a last batch of another size.
-        on_limit: What to do about further shapes: "warn" and run them without the compiler, or "error".
+            so many graphs per mode and one more, for a last batch of another size. Further ones run without the
+            compiler, with a `RecompileLimitWarning`.
         eager_steps: Number of first training steps without the compiler. The first one creates state, such as caches of
             positions, that a graph would assume to be absent. torch before 2.6 has none.
         fullgraph: Whether a graph break is an error.
@@ -53,12 +53,11 @@ class HPUCompile(Callback):
         ValueError: An argument is invalid.
     """
 
-    def __init__(  # noqa: PLR0913 - options of torch.compile
+    def __init__(
         self,
         regions: Regions = "blocks",
         *,
         shapes: int | None = None,
-        on_limit: Literal["warn", "error"] = "warn",
         eager_steps: int = 1,
         fullgraph: bool = False,
         options: Mapping[str, Any] | None = None,
@@ -69,7 +68,6 @@ class HPUCompile(Callback):
             raise ValueError(f"`eager_steps` must not be negative, got {eager_steps!r}")
         self._regions = regions
         self._shapes = shapes
-        self._on_limit: Literal["warn", "error"] = on_limit
         self._eager_steps = eager_steps
         self._options = {"fullgraph": fullgraph, **({"options": dict(options)} if options else {})}
         self._compilation: Compilation | None = None
@@ -169,7 +167,6 @@ class HPUCompile(Callback):
         self._compilation = Compilation(
             find_regions(pl_module, self._regions),
             shapes=lambda: self._shapes or _count_shapes(trainer),
-            on_limit=self._on_limit,
             options=self._options,
             # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
             optimize_ddp=whole,

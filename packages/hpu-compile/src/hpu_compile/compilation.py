@@ -6,7 +6,7 @@ import contextlib
 import functools
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpu_compile.regions import Regions
     from hpu_compile.report import Mode
 
-__all__ = ["Compilation", "RecompileLimitError", "RecompileLimitWarning", "compile_regions"]
+__all__ = ["Compilation", "RecompileLimitWarning", "compile_regions"]
 
 # Least limit of dynamo's own, which counts the graphs of all modules of a class together. `shapes` limits those of one
 # module, so dynamo's only bounds what else makes it compile.
@@ -34,16 +34,11 @@ class RecompileLimitWarning(UserWarning):
     """A module has more shapes than graphs were allowed for; further ones run without the compiler."""
 
 
-class RecompileLimitError(RuntimeError):
-    """A module has more shapes than graphs were allowed for."""
-
-
-def compile_regions(  # noqa: PLR0913 - options of torch.compile
+def compile_regions(
     module: torch.nn.Module,
     regions: Regions = "blocks",
     *,
     shapes: int = 1,
-    on_limit: Literal["warn", "error"] = "warn",
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Compilation:
@@ -57,8 +52,7 @@ def compile_regions(  # noqa: PLR0913 - options of torch.compile
         regions: "blocks" for the repeated blocks (see `find_regions`), "whole" for all calls of the model, or names of
             modules, names of classes, and classes.
         shapes: Number of shapes of the inputs. Each module may have so many graphs per mode and one more, for a last
-            batch of another size.
-        on_limit: What to do about further shapes: "warn" and run them without the compiler, or "error".
+            batch of another size. Further ones run without the compiler, with a `RecompileLimitWarning`.
         fullgraph: Whether a graph break is an error.
         options: Options of `hpu_backend`, such as `{"use_eager_fallback": True}`.
 
@@ -73,7 +67,6 @@ def compile_regions(  # noqa: PLR0913 - options of torch.compile
     compilation = Compilation(
         find_regions(module, regions),
         shapes=lambda: shapes,
-        on_limit=on_limit,
         options={"fullgraph": fullgraph, **({"options": dict(options)} if options else {})},
         # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
         optimize_ddp=regions == "whole",
@@ -90,7 +83,6 @@ class Compilation:
     Args:
         regions: The regions.
         shapes: Returns the number of shapes.
-        on_limit: "warn" or "error".
         options: Further arguments of `torch.compile`.
         optimize_ddp: Whether dynamo splits graphs at the buckets of DDP.
 
@@ -104,18 +96,15 @@ class Compilation:
         regions: Sequence[Region],
         *,
         shapes: Callable[[], int],
-        on_limit: Literal["warn", "error"] = "warn",
         options: Mapping[str, Any] | None = None,
         optimize_ddp: bool = False,
     ) -> None:
-        if on_limit not in {"warn", "error"}:
-            raise ValueError(f"`on_limit` must be 'warn' or 'error', got {on_limit!r}")
         _requirements.validate(module for region in regions for module in region.modules.values())
         self.regions = tuple(regions)
         self.step: int | None = None
         self._options = dict(options or {})
         self._optimize_ddp = optimize_ddp
-        self._recorder = _Recorder(self, shapes, on_limit)
+        self._recorder = _Recorder(self, shapes)
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
@@ -178,21 +167,11 @@ def _make_backend(recorder: _Recorder, region: int, compiler: Callable[..., Any]
     """Return the backend of one region, which counts its graphs."""
 
     def compile_graph(graph: Any, inputs: Any, **options: Any) -> Any:
-        try:
-            is_compiled = recorder.on_graph(region)
-        except RecompileLimitError as error:
-            # Raised by the first call, because dynamo wraps errors of a backend into its own.
-            return functools.partial(_raise, error)
         # Otherwise operator by operator, as without torch.compile.
-        return compiler(graph, inputs, **options) if is_compiled else graph.forward
+        return compiler(graph, inputs, **options) if recorder.on_graph(region) else graph.forward
 
     compile_graph.__name__ = _requirements.BACKEND
     return compile_graph
-
-
-def _raise(error: Exception, *inputs: Any) -> Any:
-    del inputs
-    raise error
 
 
 class _Recorder:
@@ -201,10 +180,9 @@ class _Recorder:
     dynamo tells of a compilation first; then the backend is called, which knows the region; then dynamo tells more.
     """
 
-    def __init__(self, compilation: Compilation, shapes: Callable[[], int], on_limit: str) -> None:
+    def __init__(self, compilation: Compilation, shapes: Callable[[], int]) -> None:
         self._compilation = compilation
         self._shapes = shapes
-        self._on_limit = on_limit
         self._reports = [RegionReport(str(region)) for region in compilation.regions]
         self._names = {id(module): name for region in compilation.regions for name, module in region.modules.items()}
         self._region_of = {
@@ -243,18 +221,14 @@ class _Recorder:
         return run
 
     def on_graph(self, region: int) -> bool:
-        """Count a graph, and return whether to compile it.
-
-        Raises:
-            RecompileLimitError: The module has too many, and `on_limit` is "error".
-        """
+        """Count a graph, and return whether to compile it: not if its module has too many."""
         mode: Mode = "training" if torch.is_grad_enabled() else "evaluation"
         key = self._key or (-1, -1)
         call = self._calls.get(key) or _torch.Call(self._reports[region].name, "an unknown line")
         counted = (call.region, key[0], mode)
         # One more, for a last batch of another size.
         if self._of_module[counted] > self._shapes():
-            self._on_limit_met(call, mode, self._guards.get(key, "unknown"))
+            self._warn_of_limit(call, mode, self._guards.get(key, "unknown"))
             return False
         again = self._of_code[region, key[0], mode] > 0
         self._of_module[counted] += 1
@@ -269,16 +243,16 @@ class _Recorder:
             self._last_step = step + 1
         return True
 
-    def _on_limit_met(self, call: _torch.Call, mode: Mode, guard: str) -> None:
-        text = (
-            f"`{call.region or 'the model'}` has more than {self._shapes()} + 1 graphs of {mode}: {guard}, in the call "
-            f"at {call.line}. Pad the inputs to a few shapes, or pass `shapes`, the number of them"
-        )
-        if self._on_limit == "error":
-            raise RecompileLimitError(text)
+    def _warn_of_limit(self, call: _torch.Call, mode: Mode, guard: str) -> None:
         if (call.region, mode) not in self._limited:
             self._limited.add((call.region, mode))
-            warnings.warn(f"{text}; further shapes run without the compiler", RecompileLimitWarning, stacklevel=2)
+            warnings.warn(
+                f"`{call.region or 'the model'}` has more than {self._shapes()} + 1 graphs of {mode}: {guard}, in the "
+                f"call at {call.line}. Pad the inputs to a few shapes, or pass `shapes`, the number of them; further "
+                "shapes run without the compiler",
+                RecompileLimitWarning,
+                stacklevel=2,
+            )
 
     def on_event(self, event: _torch.CompileEvent) -> None:
         """Note which region is being compiled, and add what dynamo tells to its report."""

@@ -20,7 +20,7 @@ from hpu_bucketing import (
     RecompilationMonitor,
     RecompilationWarning,
 )
-from hpu_compile import HPUCompile, RecompileLimitError, RecompileLimitWarning
+from hpu_compile import HPUCompile, RecompileLimitWarning
 from hpu_core import frameworks
 
 from ..modules import (  # noqa: TID252 - pytest gives tests no absolute name
@@ -220,13 +220,8 @@ def test_a_limit_names_module_guard_and_line() -> None:
     assert are_equal(model, fit(loader=_variable([3, 4, 5, 6])))
 
 
-def test_a_limit_can_be_an_error() -> None:
-    with pytest.raises(RecompileLimitError, match=r"^`blocks.0` has more than 1 \+ 1 graphs of training"):
-        fit(HPUCompile(on_limit="error", eager_steps=0), loader=_variable([3, 4, 5]))
-
-
 def test_shapes_are_allowed_for() -> None:
-    callback = HPUCompile(shapes=3, on_limit="error", eager_steps=0)
+    callback = HPUCompile(shapes=3, eager_steps=0)
     fit(callback, loader=_variable([3, 4, 5, 6]))
 
     assert _graphs(callback) == [{"training": 4}]
@@ -245,7 +240,7 @@ def _bucketed() -> Any:
 @pytest.mark.parametrize("warmup", [False, True])
 def test_buckets_are_allowed_for(*, warmup: bool) -> None:
     """As many graphs as buckets, with and without hpu-bucketing's warm-up."""
-    callback = HPUCompile(on_limit="error")
+    callback = HPUCompile()
     callbacks = [callback, HPUWarmup(progress_bar=False)] if warmup else [callback]
     fit(*callbacks, loader=_bucketed(), max_epochs=2)
 

@@ -94,17 +94,10 @@ def test_report_is_of_its_own_regions_alone() -> None:
     assert dict(of_second.report.regions[0].graphs) == {"evaluation": 1}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shapes": 0}, "`shapes` must be a positive int, got 0"),
-        ({"on_limit": "raise"}, "`on_limit` must be 'warn' or 'error', got 'raise'"),
-    ],
-)
-def test_invalid_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_shapes_are_refused() -> None:
     network = _network()
-    with pytest.raises(ValueError, match=message):
-        compile_regions(network, **options)
+    with pytest.raises(ValueError, match="`shapes` must be a positive int, got 0"):
+        compile_regions(network, shapes=0)
 
     assert network[0]._compiled_call_impl is None
 

@@ -20,10 +20,6 @@ else:
 __all__ = ["ImageFolderDataModule"]
 
 
-class TorchvisionError(ModuleNotFoundError, ValueError):
-    """torchvision cannot be imported. `lightning-habana` raised a ValueError."""
-
-
 class ImageFolderDataModule(LightningDataModule):
     """Folders of images, one per class, decoded on the card if it can, and else on the host.
 
@@ -123,7 +119,7 @@ class ImageFolderDataModule(LightningDataModule):
             from torchvision.transforms import Compose
         except (ImportError, RuntimeError) as error:
             # A torchvision built for another torch raises a RuntimeError.
-            raise TorchvisionError(
+            raise ModuleNotFoundError(
                 f"{type(self).__name__} needs torchvision, which cannot be imported ({error}): install the version "
                 "that belongs to your torch with `pip install torchvision`, without replacing torch",
                 name="torchvision",

@@ -10,7 +10,6 @@ from hpu_core import lazy_exports as _lazy_exports
 if TYPE_CHECKING:
     from hpu_export.__about__ import __version__
     from hpu_export.export import export_checkpoint
-    from hpu_export.live import export_model
     from hpu_export.names import StateDictMismatchError
     from hpu_export.options import ExportOptions
 
@@ -19,7 +18,6 @@ __all__ = [
     "StateDictMismatchError",
     "__version__",
     "export_checkpoint",
-    "export_model",
 ]
 
 __getattr__, __dir__ = _lazy_exports.lazy_exports(
@@ -27,7 +25,6 @@ __getattr__, __dir__ = _lazy_exports.lazy_exports(
     {
         "hpu_export.__about__": ["__version__"],
         "hpu_export.export": ["export_checkpoint"],
-        "hpu_export.live": ["export_model"],
         "hpu_export.names": ["StateDictMismatchError"],
         "hpu_export.options": ["ExportOptions"],
     },
