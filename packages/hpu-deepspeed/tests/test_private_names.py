@@ -89,6 +89,8 @@ _DEEPSPEED = {
     "runtime.engine:DeepSpeedEngine.set_gradient_accumulation_boundary": ["self", "is_boundary"],
     "runtime.zero.config:DeepSpeedZeroConfig": None,
     "runtime.zero.parameter_offload:DeepSpeedZeRoOffload.destroy": ["self"],
+    "runtime.zero.partition_parameters:InsertPostInitMethodToModuleSubClasses": None,
+    "runtime.zero.partition_parameters:zero3_linear_wrap": ["input", "weight", "bias"],
 }
 _STAGE_3 = "runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
 _SWAPPERS = "runtime.swap_tensor"

@@ -209,6 +209,25 @@ def test_configure_model_partitions_layers_on_creation(on_ranks: OnRanks) -> Non
     assert first["sharded"] == pytest.approx(first["full"], abs=1e-5)
 
 
+def _train_in_stage_3() -> tuple[bool, bool]:
+    """Return whether `linear` is torch's in and after a training."""
+
+    class Recorder(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            kept.append(torch.nn.functional.linear is before)
+            return super().training_step(batch, batch_idx)
+
+    before = torch.nn.functional.linear
+    kept: list[bool] = []
+    run = trainer(HPUDeepSpeedStrategy(stage=3))
+    run.fit(Recorder(), loader(run.global_rank, 2, BATCHES))
+    return kept[-1], torch.nn.functional.linear is before
+
+
+def test_linear_layers_of_others_are_torchs_after_stage_3(on_ranks: OnRanks) -> None:
+    assert on_ranks(_train_in_stage_3) == [(False, True)] * 2
+
+
 def _train_and_count() -> tuple[list[float], list[int]]:
     import hpu_sim
 

@@ -169,6 +169,18 @@ def remove_hooks(engine: Any) -> None:
         offload.destroy()
 
 
+def restore_linear() -> None:
+    """Restore `torch.nn.functional.linear`, which stage 3 replaces in the process for all modules, and never restores.
+
+    The replacement is not cast by op lists. The next engine of stage 3 replaces it again.
+    """
+    module: Any = sys.modules.get("deepspeed.runtime.zero.partition_parameters")
+    original = getattr(getattr(module, "InsertPostInitMethodToModuleSubClasses", None), "linear_bk", None)
+    # Intel's fork for 1.11 keeps no original.
+    if original is not None and torch.nn.functional.linear is module.zero3_linear_wrap:
+        torch.nn.functional.linear = original
+
+
 def version() -> str:
     """Return the version of the installed DeepSpeed, such as "0.16.1+hpu.synapse.v1.22.0", without importing it.
 

@@ -285,6 +285,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         # DeepSpeed, so without this call the module cannot be tested after `fit`. Only an engine has the method.
         getattr(self.model, "empty_partition_cache", lambda: None)()
         _deepspeed.remove_hooks(self.model)
+        _deepspeed.restore_linear()
         super().teardown()
         if self.zero_stage_3 and self.lightning_module is not None:
             _deepspeed.move_placeholders(self.lightning_module)
