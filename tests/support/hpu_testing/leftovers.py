@@ -6,12 +6,11 @@ import contextlib
 import gc
 import os
 import select
-import sys
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _SECONDS_TO_END: Final = 10.0
 # The state LISTEN of a socket, Linux's include/net/tcp_states.h.
@@ -65,7 +64,7 @@ class Belongings:
 
     def additions(self) -> list[str]:
         """Return a line for each thing that this process has now and did not have then, after those that are ending."""
-        _end_monitor_of_tqdm()
+        _end_monitors_of_tqdm()
         now = Belongings.now()
         lines = [f"thread {each.name!r}" for each in now.threads - self.threads if not _ends(each)]
         lines += [
@@ -101,11 +100,12 @@ def _is_of_torch(file: Path) -> bool:
     return file.is_dir() and {each.stem for each in file.iterdir()} <= {"_remote_module_non_scriptable", "__pycache__"}
 
 
-def _end_monitor_of_tqdm() -> None:
-    """End the thread that tqdm starts with its first bar, and again with the next one."""
-    if (module := sys.modules.get("tqdm.std")) and module.tqdm.monitor is not None:
-        module.tqdm.monitor.exit()
-        module.tqdm.monitor = None
+def _end_monitors_of_tqdm() -> None:
+    """End the threads that tqdm and its subclasses start with their first bar, and again with the next one."""
+    threads: list[Any] = threading.enumerate()
+    for thread in threads:
+        if thread.name == "tqdm_monitor":
+            thread.exit()
 
 
 def _ends(thread: threading.Thread) -> bool:

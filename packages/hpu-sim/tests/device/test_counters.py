@@ -228,7 +228,8 @@ def test_the_peak_of_the_process_outlives_resets(statistics: Callable[[], dict[s
     torch.empty(1 << 22, device="hpu")
     hpu.reset_peak_memory_stats()
 
-    assert statistics()["peak_bytes"] < 4 << 22 <= counters.lifetime_stats()["peak_bytes"]
+    rest = hpu.memory_allocated()  # Of earlier tests.
+    assert statistics()["peak_bytes"] < rest + (4 << 22) <= counters.lifetime_stats()["peak_bytes"]
 
 
 def test_another_thread_records_in_the_same_graph(statistics: Callable[[], dict[str, int]]) -> None:
