@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from hpu_fsdp._torch import (
     has_extra_states,
     loading_extra_states,
     optimizer_states_on,
+    replaced,
     resize_extra_states,
 )
 
@@ -116,14 +117,25 @@ def load(
     _check_checkpoint(source, type(strategy).__name__, key, trains=trains)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     evaluates = module is not None and not trains
-    hidden = _hidden_optimizers(strategy) if evaluates else nullcontext()
-    # Lightning's method fails for optimizers without a state, such as SGD.
-    loads_apart = trains and isinstance(strategy, FSDPStrategy) and not source.is_dir()
-    apart = _optimizers_apart(strategy.lightning_module.trainer) if loads_apart else nullcontext()
-    stateless = loading_stateless_optimizers()
-    with optimizer_states_on(DEVICE), empty_shards_on(DEVICE), extra_states, stateless, hidden, apart:
+    # Lightning's method of FSDP fails for optimizers without a state in one file, such as SGD.
+    loads_optimizers = trains and isinstance(strategy, FSDPStrategy) and not source.is_dir()
+    skipped: AbstractContextManager[None] = nullcontext()
+    if evaluates:
+        # FSDP2's loads their states whenever there are optimizers, so after `fit` in `test` as well, where a checkpoint
+        # of weights has none.
+        skipped = replaced(strategy, "optimizers", [])
+    elif loads_optimizers:
+        # It loads none in an evaluation.
+        skipped = replaced(strategy.lightning_module.trainer.state, "fn", TrainerFn.VALIDATING)
+    with (
+        optimizer_states_on(DEVICE),
+        empty_shards_on(DEVICE),
+        extra_states,
+        loading_stateless_optimizers(),
+        skipped,
+    ):
         loaded: dict[str, Any] = load_checkpoint(source, **options)
-    if loads_apart:
+    if loads_optimizers:
         _load_optimizers(strategy, loaded)
     return loaded
 
@@ -177,30 +189,6 @@ def _check_checkpoint(path: Path, strategy: str, weights_key: str | None, *, tra
             f"the checkpoint must have states of the optimizers to continue a training, got {str(path)!r} with weights "
             "only: pass one that was saved without `save_weights_only=True`; `test` and `predict` take this one"
         )
-
-
-@contextmanager
-def _hidden_optimizers(strategy: Any) -> Iterator[None]:
-    """Return a context in which a strategy has no optimizers.
-
-    Lightning's FSDP2 loads their states whenever it has some, so after `fit` in `test` as well, where a checkpoint of
-    weights has none.
-    """
-    optimizers, strategy.optimizers = strategy.optimizers, []
-    try:
-        yield
-    finally:
-        strategy.optimizers = optimizers
-
-
-@contextmanager
-def _optimizers_apart(trainer: Any) -> Iterator[None]:
-    """Return a context in which Lightning's FSDP loads no states of optimizers from one file, as in an evaluation."""
-    function, trainer.state.fn = trainer.state.fn, TrainerFn.VALIDATING
-    try:
-        yield
-    finally:
-        trainer.state.fn = function
 
 
 def _load_optimizers(strategy: Any, checkpoint: Mapping[str, Any]) -> None:
