@@ -11,7 +11,7 @@ from hpu_core.sharded_modules import check_callbacks
 _callbacks = frameworks.current().pytorch("callbacks")
 
 
-class Ours(_callbacks.StochasticWeightAveraging):  # type: ignore[misc, name-defined] # depends on the framework
+class Ours(_callbacks.StochasticWeightAveraging):  # type: ignore[misc, name-defined] # The base is that of `lightning` or `pytorch_lightning`, known when it runs.
     """Subclass of a user."""
 
 

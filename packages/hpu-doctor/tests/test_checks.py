@@ -67,7 +67,7 @@ def test_machine_without_a_problem(make_machine: MakeMachine) -> None:
 
 
 @pytest.mark.parametrize(("name", "fields", "blocks", "message"), _FAULTS, ids=[each[3] for each in _FAULTS])
-def test_injected_fault(  # noqa: PLR0913, PLR0917 - a table.
+def test_injected_fault(  # noqa: PLR0913, PLR0917 - the columns of the table, and two fixtures.
     name: str, fields: dict[str, Any], blocks: bool, message: str, make_machine: MakeMachine, make_system: MakeSystem
 ) -> None:
     """One check reports it, with a cure, and says whether it blocks training."""

@@ -82,7 +82,7 @@ class _ManualClassifier(ImageClassifier):
         super().__init__()
         self.automatic_optimization, self._clears_first = False, clears_first
 
-    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:  # type: ignore[override] # It steps itself.
+    def training_step(self, batch: tuple[torch.Tensor, torch.Tensor], index: int) -> None:  # type: ignore[override] # Manual optimization returns no loss.
         optimizer = self.optimizers()
         loss = super().training_step(batch, index)
         if self._clears_first:

@@ -82,7 +82,7 @@ class Owner(nn.Module):
             "function": lambda each: functional.scaled_dot_product_attention(each, each, each),
         }
         if use_reentrant is None:
-            return calls[way](inputs)  # type: ignore[no-any-return] # A module returns Any.
+            return calls[way](inputs)  # type: ignore[no-any-return] # torch annotates a call of a module by Any.
         result: torch.Tensor = checkpoint(calls[way], inputs, use_reentrant=use_reentrant)
         return result
 

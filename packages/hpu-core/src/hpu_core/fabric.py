@@ -64,7 +64,7 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
         """Move a module to the device. Fabric may do so on a single device before it is launched."""
         self.prepare_device()
         with explain_errors():
-            super().module_to_device(module)  # type: ignore[safe-super] # that of Lightning's strategy, which follows this class
+            super().module_to_device(module)  # type: ignore[safe-super] # The annotated base is abstract; in each class Lightning's strategy follows, which has it.
 
     def module_init_context(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:
         """Return Lightning's context that creates a module on the device, for `Fabric.init_module`."""

@@ -71,7 +71,7 @@ class HPUStrategy(HPUStrategyMixin, Strategy):
         """
         sharded_modules.check(trainer.lightning_module, self.sharding_arguments)
         if self.shards_parameters and trainer.world_size > 1:
-            sharded_modules.check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # in all versions.
+            sharded_modules.check_callbacks(trainer.callbacks)  # type: ignore[attr-defined] # mypy does not see the Trainer's attribute, which Lightning 2.0 to 2.6 set.
         with self.process_groups.step("setup"):
             super().setup(trainer)
         if self.shards_parameters:

@@ -231,7 +231,7 @@ def test_a_host_that_cannot_raise_is_ended(
     else:
         monitor._end_if_due(found, 1000.0 + seconds)
 
-    assert os._exit.called is ends  # type: ignore[attr-defined] # A mock.
+    assert os._exit.called is ends  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 @pytest.mark.parametrize(("silent", "is_killed"), [(5.0, True), (3.0, False)], ids=["frozen", "runs Python"])
@@ -323,7 +323,7 @@ def test_an_exit_after_a_failure_is_limited_once(start: Callable[..., Monitor]) 
         monitor._at_exit()
 
     forget.assert_called_once_with()
-    faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A mock.
+    faulthandler.dump_traceback_later.assert_called_once_with(mock.ANY, exit=True, file=mock.ANY)  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 @pytest.mark.parametrize(("state", "is_killed"), [("ended", False), ("left", True)])
@@ -358,7 +358,7 @@ def test_a_rank_exits_after_the_program_that_launched_it(
     monitor._at_exit()
 
     assert (states, _read(monitor, 1).state) == ([], "ended")
-    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A mock.
+    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 def test_a_rank_that_has_failed_remembers_it_until_its_exit(start: Callable[..., Monitor]) -> None:

@@ -95,9 +95,8 @@ def loading_stateless_optimizers() -> Iterator[None]:
     Lightning 2.3 to 2.6 look for the first parameter's state, and raise an IndexError; torch 2.13 looks for the device
     of a state.
     """
-    # The same private name in Lightning 2.3 to 2.6.
     module: Any = frameworks.current().fabric("strategies.model_parallel")
-    rekey = module._rekey_optimizer_state_if_needed  # noqa: SLF001 - see above.
+    rekey = module._rekey_optimizer_state_if_needed  # noqa: SLF001 - it has this name in Lightning 2.3 to 2.6, and no public one.
     load = state_dict.set_optimizer_state_dict
 
     def rekey_states(saved: dict[str, Any], model: torch.nn.Module) -> Any:

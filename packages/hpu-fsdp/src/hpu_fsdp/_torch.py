@@ -65,11 +65,11 @@ def watch_loss(module: Module, loss: torch.Tensor) -> None:
     if not isinstance(module, FullyShardedDataParallel) or module.training_state is TrainingState.IDLE:
         return
     # As torch does at the end of a forward pass.
-    handle: Any = module._handle  # noqa: SLF001 - torch has no public name for it.
-    _runtime_utils._register_pre_backward_hooks(module, module, loss, handle)  # noqa: SLF001 - nor for this.
+    handle: Any = module._handle  # noqa: SLF001 - torch has no public name for a unit's flat parameter.
+    _runtime_utils._register_pre_backward_hooks(module, module, loss, handle)  # noqa: SLF001 - torch calls it in its own forward pass alone.
     module.training_state = TrainingState.IDLE
     if handle is not None:
-        handle._training_state = HandleTrainingState.IDLE  # noqa: SLF001 - nor for this.
+        handle._training_state = HandleTrainingState.IDLE  # noqa: SLF001 - torch sets it at the end of a forward pass alone.
 
 
 def reject_double_backward(module: Module) -> None:

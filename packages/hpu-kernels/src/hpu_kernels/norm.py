@@ -30,7 +30,7 @@ def _replacement(plain: Callable[..., Any]) -> Callable[..., Any]:
         mark: Any = getattr(self, _MARK, None)
         fits = mark is not None and not args and not kwargs and _fits(inputs, self.weight)
         if fits and replacement.take(type(self).__name__, KERNEL, None):
-            return _normalize(inputs, self.weight, *mark)  # type: ignore[arg-type] # A tensor, as it fits.
+            return _normalize(inputs, self.weight, *mark)  # type: ignore[arg-type] # mypy sees a module or a tensor; `_fits` has checked that it is a tensor.
         return plain(self, inputs, *args, **kwargs)
 
     return forward
