@@ -1,7 +1,6 @@
 """FSDP strategy for the Trainer."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -167,16 +166,11 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
         return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
 
-    @contextmanager
-    def _layers_kept(self) -> Iterator[None]:
+    def _layers_kept(self) -> AbstractContextManager[None]:
         """Return a context in which Lightning replaces no batch norm of a sharded module, which has its parameters."""
-        layer_sync, module = self._layer_sync, self.lightning_module
-        if module is not None and sharded_modules.find(module) is not None:
-            self._layer_sync = None
-        try:
-            yield
-        finally:
-            self._layer_sync = layer_sync
+        module = self.lightning_module
+        is_sharded = module is not None and sharded_modules.find(module) is not None
+        return _torch.replaced(self, "_layer_sync", None) if is_sharded else nullcontext()
 
     def _setup_model(self, model: "Module") -> "Module":
         kept = sharded_modules.find(model)
