@@ -292,17 +292,18 @@ def test_a_rank_exits_after_rank_0_has(start: Callable[..., Monitor], monkeypatc
     assert monitor.failure is None
 
 
-def test_a_failure_ends_a_rank_that_waits_for_the_others_at_its_exit(
+def test_a_rank_that_waits_for_the_others_at_its_exit_stops_at_a_failure(
     start: Callable[..., Monitor], monkeypatch: Any
 ) -> None:
     """The other one has waited in vain, has raised it, and is gone."""
     monitor = start(1)
-    monkeypatch.setattr(time, "sleep", lambda _: _send(monitor.job, 0, count=3, state="ended"))
-    monkeypatch.setattr(monitor, "_end_if_due", mock.Mock(side_effect=SystemExit))
-    monitor._set_failure(Failure("rank 1 left the job", 1), 0.0)
-    monitor._is_closed = False
-    with pytest.raises(SystemExit):
-        monitor._wait_for_others()
+    _send(monitor.job, 0, count=2)
+    left = Failure("rank 1 left the job", 1)
+    monkeypatch.setattr(time, "sleep", lambda _: monitor.job.store(1).set("failure", json.dumps(left)))
+    monitor._at_exit()
+
+    assert (monitor.failure, _read(monitor, 1).state) == (left, "ended")
+    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 def test_an_error_that_ends_a_program_of_fabric_is_published(
@@ -338,27 +339,6 @@ def test_a_launched_rank_that_has_not_ended_is_killed_at_exit(
     monitor._at_exit()
 
     assert LAUNCHED[1].kill.called is is_killed
-
-
-def test_a_rank_exits_after_the_program_that_launched_it(
-    start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That program may handle the error and go on; the timer would end the wait of the bridge for it."""
-    monitor = start(1)
-    monitor._report.error = "KeyError: 'a missing column'"
-    _send(monitor.job, 0, count=2, state="left")
-    monitor.close()
-    states = ["left", "ended"]
-
-    def sleep(_: float) -> None:
-        _send(monitor.job, 0, count=5 - len(states), state=states.pop(0))
-
-    monkeypatch.setattr(processes, "launcher_pid", os.getppid)
-    monkeypatch.setattr(time, "sleep", sleep)
-    monitor._at_exit()
-
-    assert (states, _read(monitor, 1).state) == ([], "ended")
-    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 def test_a_rank_that_has_failed_remembers_it_until_its_exit(start: Callable[..., Monitor]) -> None:

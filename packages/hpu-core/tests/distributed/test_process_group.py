@@ -12,25 +12,15 @@ import torch.distributed as dist
 
 from hpu_core import initialize_hccl
 from hpu_core._lightning import LightningEnvironment, SIGTERMException, TunerExitException
-from hpu_core.distributed import process_group, processes
+from hpu_core.distributed import process_group
 from hpu_core.distributed.errors import RankFailedError
 from hpu_core.distributed.failures import Failure
 from hpu_core.distributed.monitor import Monitor
 from hpu_core.distributed.process_group import FAILURE_DETECTION, ProcessGroupManager
-from hpu_core.distributed.processes import LAUNCHED
 from hpu_testing import free_port
 from hpu_testing.process_groups import leave_process_group
 
-from .jobs import launched_process, make_job, serve
-
-
-@pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Any]]:
-    """The ranks that this process has launched, none at first; and no launcher."""
-    monkeypatch.setattr(processes, "launcher_pid", lambda: None)
-    LAUNCHED.clear()
-    yield LAUNCHED
-    LAUNCHED.clear()
+from .jobs import make_job, serve
 
 
 @pytest.fixture
@@ -146,7 +136,7 @@ def test_without_failure_detection_nothing_runs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_monitor_that_cannot_start_is_one_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, launched: dict[int, Any]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A system that allows no further thread still trains."""
     monkeypatch.setattr(process_group, "_job", None)
@@ -282,31 +272,27 @@ def test_an_epoch_ends_when_all_ranks_have_ended_it(monkeypatch: pytest.MonkeyPa
     assert job.store(1).add("epochs", 0) == 2
 
 
-@pytest.mark.parametrize(
-    ("launcher", "has_launched", "expected"), [(None, False, 20), (1, False, 300), (None, True, 300)]
-)
+@pytest.mark.parametrize(("seconds", "expected"), [(20, 300), (1800, 1800)])
 def test_ranks_of_a_busy_machine_may_take_minutes_to_join(
-    launcher: int | None,
-    has_launched: bool,
-    expected: float,
-    monkeypatch: pytest.MonkeyPatch,
-    launched: dict[int, Any],
+    seconds: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two busy cores took more than 30 s, and the launcher sees an exit."""
-    monkeypatch.setattr(processes, "launcher_pid", lambda: launcher)
-    monkeypatch.setattr(process_group, "_job", None)
-    manager, cluster = ProcessGroupManager(None, timedelta(seconds=20)), LightningEnvironment()
+    manager, cluster = ProcessGroupManager(None, timedelta(seconds=seconds)), LightningEnvironment()
     cluster.set_world_size(2)
-    launched.update({1: launched_process()} if has_launched else {})
-    with (
-        mock.patch.object(process_group, "join", side_effect=RuntimeError("stop")) as joined,
-        pytest.raises(RuntimeError, match="stop"),
-    ):
+    monkeypatch.setattr(process_group, "join", mock.Mock(side_effect=RuntimeError("stop")))
+    with pytest.raises(RuntimeError, match="stop"):
         manager.rendezvous(cluster)
 
-    assert joined.call_args.args[1].total_seconds() == expected
-    # They would wait for the same store until their own timeout.
-    assert all(process.kill.called for process in launched.values())
+    assert process_group.join.call_args.args[1].total_seconds() == expected  # type: ignore[attr-defined] # A mock.
+
+
+def test_the_end_of_rank_0_during_the_rendezvous_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager, cluster = ProcessGroupManager(None, None), LightningEnvironment()
+    cluster.set_world_size(2)
+    cluster.set_global_rank(1)
+    monkeypatch.setattr(process_group, "join", mock.Mock(side_effect=RuntimeError("Connection reset by peer")))
+    with pytest.raises(RankFailedError, match="rank 0 exited during rendezvous at "):
+        manager.rendezvous(cluster)
 
 
 @pytest.mark.skipif(not hasattr(dist.Backend, "backend_capability"), reason="Requires: torch 2.1")

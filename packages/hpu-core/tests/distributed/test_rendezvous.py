@@ -1,13 +1,8 @@
 """Rendezvous of ranks, for whose processes threads stand."""
 
-import contextlib
-import os
 import resource
-import socket
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +10,7 @@ import pytest
 from hpu_core.distributed import processes
 from hpu_core.distributed import rendezvous as module
 from hpu_core.distributed.errors import RankFailedError
-from hpu_core.distributed.rendezvous import Job, TCPStore, connect, join, open_store, read, set_first
+from hpu_core.distributed.rendezvous import Job, connect, join, open_store, read, set_first
 from hpu_core.launcher_env import AGENT_STORE
 from hpu_testing import free_port
 
@@ -144,46 +139,6 @@ def test_the_first_value_of_a_key_stays(port: int) -> None:
 
     assert [set_first(store, "key", value) for value in "ab"] == ["a", "a"]
     assert read(store, ["key", "key"]) == [b"a", b"a"]
-
-
-def test_an_answer_takes_some_seconds_at_most_on_a_connection_of_its_own(port: int) -> None:
-    """A broken network swallows the answer to any request, and torch waits for it for minutes."""
-    server = serve(port)
-    connections = [open_store(make_job(1, port=port), timedelta(seconds=9)), connect(make_job(1, port=port))]
-    limits = []
-    for number in module._open_files().values():
-        with contextlib.suppress(OSError):
-            opened = socket.socket(fileno=number)
-            try:
-                if opened.getpeername()[1:2] == (port,):
-                    limits.append(opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
-            finally:
-                opened.detach()
-
-    limited = struct.pack("ll", module._ANSWER_SECONDS, 0)
-    assert limits.count(limited) == (1 if hasattr(TCPStore, "multi_get") else 2) < len(limits)
-    del connections, server
-
-
-def test_a_file_that_another_thread_opens_meanwhile_stays_open(
-    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[Any] = []
-
-    def connect_slowly(job: Job, *, server: bool) -> Any:
-        opened.append((tmp_path / "file").open("w"))
-        opened.extend(socket.socketpair())
-        return connect_to_store(job, server=server)
-
-    server = serve(port)
-    connect_to_store = module._connect
-    monkeypatch.setattr(module, "_connect", connect_slowly)
-    connection = connect(make_job(1, port=port))
-
-    for each in opened:
-        os.fstat(each.fileno())
-        each.close()
-    del connection, server
 
 
 @pytest.mark.parametrize(("world_size", "limits"), [(100, []), (2000, [(4000, 4000)])])

@@ -9,15 +9,15 @@ import contextlib
 import faulthandler
 import json
 import logging
-import multiprocessing
 import multiprocessing.util
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -125,52 +125,44 @@ class Monitor:
             except RankFailedError as failure:
                 print_line(f"[rank {self.job.rank}] aborting: {failure}")
         if not self._has_failed:
-            self._wait_for_others()
+            self._report.state = "left"
+            self._host.wait, self._host.moves = progress.END_OF_PROGRAM, self._host.moves + 1
+            # The bridge waits at exit in a barrier, which another one of a rank that trains would meet.
+            self._update_while(lambda _: not self._has_failed and self._is_any_active())
         self.close()
-        if self._has_failed:
-            self._end_with_others()
-
-    def _wait_for_others(self) -> None:
-        """Leave, and wait for the other ranks to leave, as the bridge does at exit, but by no barrier of theirs.
-
-        The store closes with the process that keeps it.
-        """
-        self._report.state = "left"
-        self._host.wait, self._host.moves = progress.END_OF_PROGRAM, self._host.moves + 1
-        self._update()
-        # A failure ends this process, which stands still, unless its program has left the training before.
-        while not self.is_off and (self._is_any_active() if self.failure is None else not self._is_closed):
-            time.sleep(self.interval / 5)
-            self._update()
-
-    def _end_with_others(self) -> None:
-        """End after the programs of the ranks around this one, which may go on after the error, but not for long."""
-        start, self._report.state = time.monotonic(), "ended"
-        self._update()
-        while not self.is_off and (seconds := time.monotonic() - start) < 3 * self._exit_period:
-            # The store closes with this process, and the others have yet to read why.
-            is_read = seconds > 2 * self.interval or not (self.job.hosts_store and self._is_any_active())
-            if is_read and not any(map(self._is_awaited, self._neighbors())):
-                break
-            time.sleep(self.interval / 5)
-            self._update()
-        for rank, process in processes.LAUNCHED.items():
-            if self._ranks[rank].state != "ended":
-                process.kill()
+        if not self._has_failed:
+            return
+        self._report.state = "ended"
+        self._update_while(self._is_needed)
+        for process in self._launched():
+            process.kill()
         # At exit the bridge waits for dead peers. This timer does not need Python's lock.
         devnull = os.open(os.devnull, os.O_WRONLY)
         faulthandler.dump_traceback_later(2 * self._exit_period, exit=True, file=devnull)
 
-    def _is_awaited(self, rank: int) -> bool:
-        """Return whether this process ends after the program of a rank around it."""
-        state = self._ranks[rank].state
-        # A launcher that trains may be in a collective until this process ends.
-        return state != "ended" if rank in processes.LAUNCHED else state == "left"
+    def _update_while(self, condition: Callable[[float], bool]) -> None:
+        """Update while something is so, by the seconds since the first time."""
+        start = time.monotonic()
+        self._update()
+        while not self.is_off and condition(time.monotonic() - start):
+            time.sleep(self.interval / 5)
+            self._update()
 
     def _is_any_active(self) -> bool:
         """Return whether another rank trains, as far as this one reads reports; not one that is silent for long."""
         oldest = time.monotonic() - self._limit
         return any(rank.is_active and seen > oldest for rank, seen in zip(self._ranks, self._seen, strict=True))
+
+    def _is_needed(self, seconds: float) -> bool:
+        """Return whether others need this process, some seconds after its program has ended with a failure."""
+        # The store closes with this process, and the others have yet to read why.
+        is_read = seconds > 2 * self.interval or not self.job.hosts_store
+        return not is_read or (seconds < 3 * self._exit_period and bool(self._launched()))
+
+    def _launched(self) -> list[subprocess.Popen[bytes]]:
+        """Return the ranks that this process launched and that have not ended: the bridge of others waits for it."""
+        ranks = processes.LAUNCHED.items()
+        return [each for rank, each in ranks if each.poll() is None and self._ranks[rank].state != "ended"]
 
     def _watch(self) -> None:
         with self._guarded():
@@ -284,10 +276,6 @@ class Monitor:
         print_line(f"[rank {self.job.rank}] aborting: {found.message}")
         if found.rank == self.job.rank:
             faulthandler.dump_traceback(_STDERR)
-        # A worker of a DataLoader may hang for the reason for which this process does.
-        for process in multiprocessing.active_children():
-            if process.daemon:
-                process.kill()
         os._exit(1)
 
     def _kill_frozen(self, found: Failure, now: float) -> None:

@@ -13,7 +13,6 @@ from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
-from hpu_core.distributed import processes
 from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook
 from hpu_core.distributed.monitor import Monitor, warn_off
 from hpu_core.distributed.progress import END_OF_EPOCH, Progress
@@ -21,8 +20,7 @@ from hpu_core.distributed.rendezvous import Job, Store, TCPStore, join
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
-# How long ranks of one machine may take to join at least, however short the timeout: a busy machine imports slowly, and
-# their launcher learns of an exit.
+# How long ranks may take to join at least, however short the timeout: a busy machine imports slowly.
 _MIN_JOIN_TIMEOUT: Final = timedelta(minutes=5)
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
@@ -36,10 +34,6 @@ _OF_ALL_RANKS: Final = (SIGTERMException, TunerExitException)
 # Rendezvous of the default process group and monitor of its last training, which outlive the strategies that use them.
 _job: Job | None = None
 _monitor: Monitor | None = None
-
-
-class _BackendError(ValueError, AssertionError):
-    """A backend that does not take hpu tensors. `lightning-habana` raised an AssertionError."""
 
 
 class ProcessGroupManager:
@@ -65,7 +59,7 @@ class ProcessGroupManager:
         self.backend = BACKEND if backend is None else backend
         # Such as "cpu:gloo,hpu:hccl".
         if self.backend != BACKEND and f"hpu:{BACKEND}" not in self.backend.split(","):
-            raise _BackendError(
+            raise ValueError(
                 f"`process_group_backend` must be 'hccl', or have 'hpu:hccl' in it, got {backend!r}: leave it out"
             )
         self.timeout = TIMEOUT if timeout is None else timeout
@@ -107,20 +101,22 @@ class ProcessGroupManager:
         # Fabric does not tear its strategy down.
         if _monitor is not None:
             _monitor.close()
-        if not self.failure_detection:
+        if not dist.is_initialized():
+            _job = None
+        if not self.failure_detection or cluster.world_size() == 1:
             return
         install_hook()
         endpoint, ranks = (cluster.main_address, cluster.main_port), (cluster.global_rank(), cluster.local_rank())
         job = Job(*endpoint, *ranks, cluster.world_size(), self.timeout)
-        if not dist.is_initialized():
-            _job = _join(job)
-        elif _job is not None:
+        if _job is not None:
             # Of an earlier strategy of this process, which may have had another timeout.
             _job = replace(_job, timeout=self.timeout, runs=_job.runs + 1)
-        elif job.world_size > 1 and (store := _find_store()):
+        elif not dist.is_initialized():
+            _job = _join(job)
+        elif store := _find_store():
             # The program, or Ray, made the process group.
-            _job = join(replace(job, host=store.host, port=store.port, root=store), self.timeout)
-        if _job is not None and job.world_size > 1:
+            _job = _join(replace(job, host=store.host, port=store.port, root=store))
+        if _job is not None:
             self.progress = Progress()
             try:
                 self.monitor = _monitor = Monitor(_job, self.progress)
@@ -190,7 +186,7 @@ class ProcessGroupManager:
     @property
     def control_store(self) -> Store | None:
         """The store of this training, for what the ranks agree on; None without failure detection."""
-        return None if not self.failure_detection or _job is None or _job.world_size == 1 else _job.store(_job.runs)
+        return _job.store(_job.runs) if self.failure_detection and _job is not None else None
 
     def end_epoch(self) -> None:
         """Wait until all ranks have ended an epoch of training, or a rank would pair its next one with this one's rest.
@@ -224,14 +220,9 @@ def _find_store() -> TCPStore | None:
 
 
 def _join(job: Job) -> Job:
-    """Join the other ranks; those that a process has launched may take longer."""
-    is_launched = bool(processes.LAUNCHED) or processes.launcher_pid() is not None
     try:
-        return join(job, max(job.timeout, _MIN_JOIN_TIMEOUT) if is_launched else job.timeout)
+        return join(job, max(job.timeout, _MIN_JOIN_TIMEOUT))
     except RuntimeError as error:
-        # The ranks that this process launched would wait for the same store, until their own timeout.
-        for process in processes.LAUNCHED.values():
-            process.kill()
         if job.hosts_store or isinstance(error, RankFailedError):
             raise
         raise RankFailedError(f"rank 0 exited during rendezvous at {job.endpoint}: see its own error") from error

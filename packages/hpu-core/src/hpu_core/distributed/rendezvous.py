@@ -4,16 +4,13 @@ The store may outlive an attempt: torchrun restarts ranks, and a program destroy
 Rank 0 therefore numbers the attempts, and the others join the last one that is open.
 """
 
-import contextlib
 import os
 import resource
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hpu_core.distributed import processes
@@ -30,9 +27,8 @@ Store: TypeAlias = _c10d.Store
 TCPStore: TypeAlias = _c10d.TCPStore
 
 _ATTEMPTS, _JOINED, _COMPLETE = "hpu_core/attempts", "joined", "complete"
-# Seconds between two looks, of a host to refuse a connection, of the store to answer, and of a connection to open:
-# torch looks names up.
-_POLL_SECONDS, _REFUSAL_SECONDS, _ANSWER_SECONDS, _CONNECT_SECONDS = 0.02, 1.0, 5, 60
+# Seconds between two looks, and of a host to refuse a connection. torch looks names up to open one.
+_POLL_SECONDS, _REFUSAL_SECONDS, _CONNECT_TIMEOUT = 0.02, 1.0, timedelta(seconds=60)
 # Polls per second of all waiting ranks together.
 _MAX_POLL_RATE: Final = 2000
 _MANY_RANKS: Final = 200
@@ -133,7 +129,7 @@ def open_store(job: Job, timeout: timedelta) -> TCPStore:
     while True:
         _check_neighbors(job)
         try:
-            store = _connect(job, server=job.hosts_store)
+            store = connect(job, server=job.hosts_store)
         except (OSError, RuntimeError) as error:
             # The rest is a trace of C++.
             reason = str(error).splitlines()[0].rstrip(".")
@@ -154,55 +150,22 @@ def open_store(job: Job, timeout: timedelta) -> TCPStore:
             return store
 
 
-def connect(job: Job) -> TCPStore:
-    """Return another connection to the store of a job, on which no answer takes longer than some seconds.
-
-    torch limits some requests only, and a broken network may swallow the answer to any.
+def connect(job: Job, *, server: bool = False) -> TCPStore:
+    """Return another connection to the store of a job, or open that store.
 
     Raises:
-        OSError: There is no connection.
-        RuntimeError: The store does not answer.
+        OSError: The store is closed, or its machine does not answer.
+        RuntimeError: There is no connection, or the port is taken.
     """
-    before = _open_files()
-    connection = _connect(job, server=False)
-    # Other threads open and close files meanwhile.
-    for number in [number for link, number in _open_files().items() if link not in before]:
-        with contextlib.suppress(OSError):
-            opened = socket.socket(fileno=number)
-            try:
-                if opened.getpeername()[1:2] == (job.port,):
-                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWER_SECONDS, 0))
-            finally:
-                # It stays torch's.
-                opened.detach()
-    return connection
-
-
-def _open_files() -> dict[str, int]:
-    """Return the descriptors of this process by what they are, as numbers are used again: {"socket:[4711]": 5}."""
-    found = {}
-    # A system may hide them; then answers take as long as the system lets them.
-    with contextlib.suppress(OSError):
-        for path in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                found[str(path.readlink())] = int(path.name)
-    return found
-
-
-def _connect(job: Job, *, server: bool) -> TCPStore:
-    if server:
-        # Two connections a rank: many systems allow 1024 files, and the store would hang.
-        if job.world_size > _MANY_RANKS:
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    else:
+    if not server:
         # torch would try again and again, and log each time.
         socket.create_connection((job.host, job.port), _REFUSAL_SECONDS).close()
-    limit = timedelta(seconds=_CONNECT_SECONDS)
-    options: dict[str, Any] = {"wait_for_workers": False, "multi_tenant": True, "timeout": limit}
-    store = TCPStore(job.host, job.port, job.world_size, is_master=server, **options)
-    store.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
-    return store
+    elif job.world_size > _MANY_RANKS:
+        # Two connections a rank: many systems allow 1024 files, and the store would hang.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    options: dict[str, Any] = {"wait_for_workers": False, "multi_tenant": True, "timeout": _CONNECT_TIMEOUT}
+    return TCPStore(job.host, job.port, job.world_size, is_master=server, **options)
 
 
 def _check_neighbors(job: Job) -> None:

@@ -90,8 +90,8 @@ class SignalCoordinator:
         self._advance_loop = loop.advance
         # On the instances: the classes stay as they are.
         self._replaced: list[tuple[object, str, Any]] = [
-            (connector, NOTIFIER, self._notify),
-            (connector, REQUEUER, lambda signum, _: self._shared.received.add(signum)),
+            (connector, NOTIFIER, self._receive),
+            (connector, REQUEUER, self._receive),
             (loop, "advance", self._advance),
         ]
         if hasattr(loop, SYNCHRONIZER):
@@ -103,6 +103,9 @@ class SignalCoordinator:
         """Restore Lightning's methods."""
         for owner, name, _ in self._replaced:
             delattr(owner, name)
+
+    def _receive(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+        self._shared.received.add(signum)
 
     def _advance(self, *args: Any) -> None:
         """Fetch and train a batch, unless the ranks stop before it: a loader counts what is fetched.
@@ -125,11 +128,3 @@ class SignalCoordinator:
             raise
         if loop.done:
             self._process_groups.end_epoch()
-
-    def _notify(self, signum: Any, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
-        launcher, received = self._trainer.strategy.launcher, self._shared.received
-        # Once: the launched ranks pass it back.
-        if launcher is not None and signum not in received:
-            received.add(signum)
-            launcher.kill(signum)
-        received.add(signum)
