@@ -104,6 +104,6 @@ def test_demo_on_two_devices() -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     # The line may follow the other rank's progress bar.
-    weights = re.findall(r"rank \d of 2 on .+?, weights (\w+)", done.stdout)
+    weights = re.findall(r"rank \d of 2 on .+? weights (\w+)", done.stdout)
     assert len(weights) == 2
     assert len(set(weights)) == 1

@@ -1,7 +1,6 @@
 """The register of `hpu-doctor verify` in this repository: its page, and markers that name its entries.
 
-- `tables` is the page of the register, which site_pages.py puts into the site.
-- `python tools/verification.py` lists markers that name no entry.
+`tables` is the page of the register, which site_pages.py puts into the site. A test lists markers that name no entry.
 
 A statement about cards names the entries that show it, in a comment that readers of the text do not see: a line
 `# hpu-doctor verify: id, id` after a docstring or above the code, and `<!-- verify: id, id -->` on a page.
@@ -10,7 +9,6 @@ A statement about cards names the entries that show it, in a comment that reader
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,14 +89,3 @@ def check_markers(paths: Sequence[Path]) -> list[str]:
         names = [each for match in MARKER.finditer(path.read_text(encoding="utf-8")) for each in match[1].split(", ")]
         problems += [f"{name}: {each!r} is no entry of the register" for each in names if each not in known]
     return problems
-
-
-def main() -> int:
-    """List the markers that name no entry, and return the exit code."""
-    problems = check_markers(documents())
-    print(*problems, f"{len(problems)} problems", sep="\n")
-    return int(bool(problems))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Tests with other versions than the default: torches, Lightnings, SynapseAI releases, the lowest that are declared."""
+"""Tests with other versions than the default: torches, Lightnings, SynapseAI releases."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from packaging.version import Version
 
 import constraints
 from sessions.environments import (
-    DEFAULT_CONSTRAINTS,
     MIN_PYTHON,
     WARNINGS_IGNORED,
-    editable_requirements,
     is_installed,
     isolated_sim_env,
     reinstall,
@@ -124,34 +122,6 @@ def matrix(session: nox.Session, row: dict[str, Any]) -> None:
         else:
             names.append(name)
     run_suites(session, names, install, HPU_SIM_RELEASE=release)
-
-
-@nox.session(default=False, python=MIN_PYTHON if is_installed(MIN_PYTHON) else None)
-def lowest_versions(session: nox.Session) -> None:
-    """Run the tests of all packages with the lowest versions that they declare; `-- hpu-core` selects packages."""
-    session.install("-c", DEFAULT_CONSTRAINTS, "uv")
-    core = PACKAGES["hpu-core"].dependencies
-    lowest = {
-        requirement.name: part.version
-        for requirement in map(Requirement, [*core[""], *core["lightning"]])
-        for part in requirement.specifier
-        if part.operator == ">="
-    }
-    # What such a torch and such a Lightning need besides what they require.
-    file = write_constraints(session, constraints.related_constraints(TABLE, lowest["torch"], [lowest["lightning"]]))
-
-    def install(package: Package) -> None:
-        # The extra is of the tests' own tools.
-        extras = ",".join(extra for extra in package.extras if extra != "pytest")
-        own = (text for text in test_requirements(package) if Requirement(text).name in PACKAGES)
-        uv = ("uv", "pip", "install", "--python", session.virtualenv.location, "-c", file)
-        session.run_install("uv", "pip", "uninstall", "--quiet", *uv[3:5], *PACKAGES)
-        lowest_direct = ("--resolution", "lowest-direct")
-        session.run_install(*uv, *lowest_direct, *editable_requirements(f"{package.name}[{extras}]", *own))
-        # What only the tests need has no lowest version.
-        session.run_install(*uv, *editable_requirements(*needed(package), *TOOLS))
-
-    run_suites(session, PACKAGES, install)
 
 
 def needed(package: Package) -> Sequence[str]:

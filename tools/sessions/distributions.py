@@ -1,11 +1,8 @@
-"""sdists and wheels: built, compared, and installed alone."""
+"""sdists and wheels: built, checked, and installed alone."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +30,6 @@ for _ in range(2):
 assert losses[1] < losses[0], losses
 print("trained on one simulated card")
 """
-# Two people's settings, as (folder, umask, time zone).
-BUILDERS = (("one", 0o022, "Pacific/Kiritimati"), ("another/folder", 0o077, "America/St_Johns"))
 
 
 @nox.session(default=False)
@@ -42,33 +37,10 @@ BUILDERS = (("one", 0o022, "Pacific/Kiritimati"), ("another/folder", 0o077, "Ame
 def build(session: nox.Session, package: Package) -> None:
     """Build the sdists, the wheels from the sdists, and check both, in dist/; "build(hpu-core)" builds one package."""
     install(session, *group("build"))
-    files = [str(file) for file in build_distributions(session, package, ROOT, DIST / package.name)]
+    files = [str(file) for file in build_distributions(session, package, DIST / package.name)]
     session.run("twine", "check", "--strict", *files)
     wheels = (file for file in files if file.endswith(".whl"))
     session.run("check-wheel-contents", "--toplevel", ",".join(package.top_level), *wheels)
-
-
-@nox.session(default=False)
-@per_package
-def reproducible(session: nox.Session, package: Package) -> None:
-    """Build the last commit twice, as two people would on two machines, and compare bytes; "reproducible(hpu-core)"."""
-    install(session, *group("build"))
-    digests = []
-    with tempfile.TemporaryDirectory(prefix="reproducible-") as folder:
-        for name, mask, zone in BUILDERS:
-            clone = Path(folder, name)
-            previous = os.umask(mask)
-            try:
-                session.run("git", "clone", "--quiet", ROOT.as_uri(), str(clone), external=True)
-                files = build_distributions(session, package, clone, clone / "dist", TZ=zone)
-            finally:
-                os.umask(previous)
-            digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
-    for file in sorted(digests[0] | digests[1]):
-        first, second = (found.get(file, "missing") for found in digests)
-        if first != second:
-            session.error(f"{file} is not reproducible: its SHA-256 was {first}, then {second}")
-        session.log(f"{file} is reproducible: {first}")
 
 
 # A fresh environment each time, because modules left by an earlier run would hide a missing one.
@@ -103,16 +75,15 @@ def constraints(session: nox.Session) -> None:
     session.run("python", "tools/constraints.py", *session.posargs)
 
 
-def build_distributions(session: nox.Session, package: Package, checkout: Path, folder: Path, **env: str) -> list[Path]:
+def build_distributions(session: nox.Session, package: Package, folder: Path) -> list[Path]:
     """Build a package's sdist, and its wheel from the sdist, reproducibly."""
     shutil.rmtree(folder, ignore_errors=True)
     # The commit's date, in seconds since 1970, becomes every file's.
-    command = ("git", "-C", str(checkout), "log", "-1", "--format=%ct")
+    command = ("git", "-C", str(ROOT), "log", "-1", "--format=%ct")
     date = str(session.run(*command, external=True, silent=True, log=False)).strip()
     # The constraints pin the build backend too, which writes its version into the wheel.
-    env = {"SOURCE_DATE_EPOCH": date, "PIP_CONSTRAINT": str(ROOT / DEFAULT_CONSTRAINTS)} | env
-    source = checkout / package.path
-    session.run("python", "-m", "build", "--outdir", str(folder), str(source), silent=True, env=env)
+    env = {"SOURCE_DATE_EPOCH": date, "PIP_CONSTRAINT": str(ROOT / DEFAULT_CONSTRAINTS)}
+    session.run("python", "-m", "build", "--outdir", str(folder), str(ROOT / package.path), silent=True, env=env)
     return sorted(folder.iterdir())
 
 
