@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from hpu_precision import OpListError, OpLists, default_op_lists
-from hpu_precision.op_lists import level_op_lists
 
 
 def test_default_lists_are_disjoint() -> None:
     lists = default_op_lists()
 
     # An empty string is HMP's default for a path.
-    assert OpLists.create() == OpLists.create(bf16_file_path="", fp32_file_path="") == level_op_lists("O1") == lists
+    assert OpLists.create() == OpLists.create(bf16_file_path="", fp32_file_path="") == lists
     assert not lists.lower & lists.fp32
     assert not (lists.lower | lists.fp32) & lists.promote
 
@@ -81,16 +80,3 @@ def test_invalid_names_are_rejected(options: dict[str, Any], message: str, tmp_p
 
     with pytest.raises(OpListError, match=message):
         OpLists.create(**options)
-
-
-def test_level_o2_lowers_matrix_products_and_convolutions() -> None:
-    """All other listed operators, including `linear`, run in float32."""
-    lists = level_op_lists("O2")
-
-    assert lists.lower == {
-        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        *("addmm", "bmm", "dot", "mm", "mv"),
-    }
-    assert {"linear", "relu", "add", "softmax"} <= lists.fp32
-    with pytest.raises(ValueError, match="`opt_level` must be 'O1' or 'O2', got 'O3'"):
-        level_op_lists("O3")

@@ -11,7 +11,6 @@ from packaging.version import Version
 import hpu_core
 from hpu_core import bridge, frameworks
 from hpu_precision import FabricHPUPrecision, HPUPrecisionPlugin, OpLists, default_op_lists
-from hpu_precision.op_lists import level_op_lists
 
 _has_half = pytest.mark.skipif(
     frameworks.current().version < Version("2.1"), reason="Requires: Lightning 2.1 for half precision"
@@ -98,7 +97,6 @@ def test_level_and_none_in_hmp_params_select_lists(make: Make) -> None:
     plugin = make("bf16", hmp_params=dict.fromkeys(["level", "verbose", "bf16_ops", "fp32_ops"]))
 
     assert _lists(plugin) == default_op_lists()
-    assert _lists(make("bf16", opt_level="O2")) == level_op_lists("O2")
 
 
 @pytest.mark.parametrize("options", [{"bf16_ops": ["linear"]}, {"hmp_params": {"bf16_ops": ["linear"]}}])
@@ -174,8 +172,7 @@ _TWICE = "`hmp_params` must not be combined with `opt_level`"
     [
         ("bf16", {"scaler": _Scaler("hpu")}, _SCALER),
         (32, {"bf16_ops": ["linear"]}, "op lists need a mixed precision such as 'bf16-mixed'"),
-        # HMP ignores them at this level.
-        ("bf16", {"opt_level": "O2", "bf16_ops": ["linear"]}, "`opt_level` must be 'O1' with op lists, got 'O2'"),
+        ("bf16", {"opt_level": "O2"}, "`opt_level` must be 'O1', got 'O2': name the ops in `bf16_ops`"),
         *(
             (16, {"hmp_params": {"level": "O1"}, **options}, _TWICE)
             for options in ({"opt_level": "O2"}, {"verbose": True}, {"fp32_ops": ["log"]})

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-class _PrecisionError(ValueError, AssertionError):
-    """A plugin of another precision than fp8. `lightning-habana` raised an AssertionError."""
-
-
 class HPUPrecisionBase:
     """Base of the precision plugins; list it before Lightning's base class.
 
@@ -94,7 +90,7 @@ class HPUPrecisionBase:
         """
         fp8 = self._resolved.fp8
         if fp8 is None:
-            raise _PrecisionError(f"`convert_modules` needs precision='fp8', got a plugin with {self.precision!r}")
+            raise ValueError(f"`convert_modules` needs precision='fp8', got a plugin with {self.precision!r}")
         if inference:
             if replace_layers or recipe is not None:
                 raise ValueError("`replace_layers` and `recipe` must not be set for inference: they are for training")

@@ -12,7 +12,7 @@ from hpu_core import plugins
 from hpu_precision import _hmp, _torch_2_3
 from hpu_precision._autocast import AutocastPolicy
 from hpu_precision._fp8 import FP8Converter
-from hpu_precision.op_lists import OpLists, level_op_lists
+from hpu_precision.op_lists import OpLists, default_op_lists
 
 _FIRST_GENERATION: Final = "GAUDI"
 
@@ -113,11 +113,10 @@ def _has_lists(options: Options) -> bool:
 
 
 def _resolve_lists(options: Options) -> OpLists:
-    lists = level_op_lists(options.opt_level)
-    if not _has_lists(options):
-        return lists
     if options.opt_level != "O1":
-        raise ValueError(f"`opt_level` must be 'O1' with op lists, got {options.opt_level!r}, which has its own lists")
+        raise ValueError(f"`opt_level` must be 'O1', got {options.opt_level!r}: name the ops in `bf16_ops`")
+    if not _has_lists(options):
+        return default_op_lists()
     return OpLists.create(
         options.bf16_ops,
         options.fp32_ops,

@@ -17,7 +17,6 @@ __all__ = [
     "OpListError",
     "OpLists",
     "default_op_lists",
-    "level_op_lists",
     "names_of",
 ]
 
@@ -101,24 +100,6 @@ def unlisted_op_lists(lists: OpLists) -> OpLists:
     """
     named = lists.lower | lists.fp32 | lists.promote
     return OpLists(*(_exclude(names_of(f"unlisted_{policy}"), named) for policy in ("lower", "fp32", "promote")))
-
-
-def level_op_lists(level: str) -> OpLists:
-    """Return the op lists of one of HMP's optimization levels.
-
-    Args:
-        level: "O1" for the default lists. "O2" for convolutions and matrix products in the lower precision and all
-            other listed operators, including `linear` as in HMP, in float32.
-
-    Raises:
-        ValueError: The level is unknown.
-    """
-    if level not in {"O1", "O2"}:
-        raise ValueError(f"`opt_level` must be 'O1' or 'O2', got {level!r}")
-    if level == "O1":
-        return default_op_lists()
-    lower = names_of("o2_lower")
-    return OpLists(lower, names_of("lower").union(*map(names_of, ("fp32", "promote", "hmp"))) - lower)
 
 
 @functools.cache

@@ -32,8 +32,7 @@ class HPUPrecisionPlugin(HPUPrecisionBase, Precision):
             or "fp8".
             The README has a table of what each means on which release and generation.
         device: "hpu"; Lightning's plugins for mixed precision have the same argument.
-        opt_level: HMP's optimization level. "O1" uses the op lists; "O2" runs convolutions and matrix products in the
-            lower precision and all other listed ops in float32.
+        opt_level: HMP's optimization level, "O1", which uses the op lists.
         verbose: Whether to log the dtype in which each op runs, once per op.
         bf16_file_path: Text file with op names for the lower precision, one per line; the default list if None. With
             such a list, the lower precision is bfloat16 even with `precision=16`.

@@ -142,16 +142,6 @@ def test_nested_autocast_with_another_dtype(data: torch.Tensor) -> None:
         assert _linear_dtype(data) == torch.float16
 
 
-@pytest.mark.usefixtures("needs_autocast")
-def test_dtypes_at_level_o2(data: torch.Tensor) -> None:
-    """`mm` runs in bf16, and `linear`, `relu` and sums in float32."""
-    low = data.bfloat16()
-    with HPUPrecisionPlugin("bf16-mixed", opt_level="O2").forward_context():
-        dtypes = [torch.mm(data, data).dtype, _linear_dtype(low), functional.relu(low).dtype, (low + low).dtype]
-
-    assert dtypes == [torch.bfloat16, torch.float32, torch.float32, torch.float32]
-
-
 def test_float16_is_rejected_in_training_on_the_first_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation is read from the bridge if it was unknown when the plugin was created."""
     autocast = AutocastPolicy(default_op_lists(), torch.float16, verbose=False, log=print)
