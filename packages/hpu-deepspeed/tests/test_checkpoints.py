@@ -238,17 +238,3 @@ def test_stage_3_is_saved_with_an_optimizer_only(on_ranks: OnRanks, tmp_path: Pa
 
     assert all(message.startswith("ZeRO stage 3 and DeepSpeed's inference engine save no") for message in messages)
     assert not list(tmp_path.iterdir())
-
-
-def _resume_from_fsdp(folder: str) -> str:
-    with pytest.raises(ValueError, match="the checkpoint must") as error:
-        _resume(folder, {"stage": 2}, 1)
-    return str(error.value)
-
-
-def test_checkpoint_of_fsdp_is_refused(on_ranks: OnRanks, tmp_path: Path) -> None:
-    (tmp_path / "meta.pt").touch()
-
-    [message] = on_ranks(_resume_from_fsdp, str(tmp_path), count=1)
-
-    assert "of FSDP: pass `strategy='hpu_fsdp'`" in message

@@ -10,52 +10,27 @@ PARTITIONS_PARAMETERS: Final = 3
 
 _OFFLOAD_SECTIONS: Final = ("offload_optimizer", "offload_param")
 _AUTO: Final = "auto"
-# The sections whose "auto" needs a value from the user.
-_NEED_VALUES: Final = ("optimizer", "scheduler")
+# The sections that mean something as a whole only.
+_WHOLE: Final = {"optimizer", "scheduler", "fp16", "bf16", "params"}
 
 
 def remove_auto(config: Config) -> list[str]:
     """Remove the options, in place, whose value is "auto", and return their names, such as "fp16.enabled".
 
     Hugging Face's Trainer replaces "auto" by its own arguments. Without the options, Lightning sets those that the
-    Trainer or Fabric knows (batch sizes, accumulation, clipping, precision), and DeepSpeed has defaults for the others.
-    A section that is left empty is removed as well. Those of the optimizer and the scheduler stay, because they need
-    values, see `validate_auto`; so does "enabled", see `resolve_precision`.
+    Trainer or Fabric knows (batch sizes, accumulation, clipping), and DeepSpeed has defaults for the others. A section
+    of an optimizer, a scheduler or a precision is removed as a whole, so that the module's or the Trainer's counts.
     """
     removed = []
     for name, value in list(config.items()):
-        inner = remove_auto(value) if isinstance(value, dict) and name not in _NEED_VALUES else []
+        inner = remove_auto(value) if isinstance(value, dict) else []
         removed += [f"{name}.{option}" for option in inner]
-        if value == _AUTO and name != "enabled":
+        if value == _AUTO:
             removed.append(name)
-        elif value or not inner:
+        elif not inner or (value and name not in _WHOLE):
             continue
         del config[name]
     return removed
-
-
-def resolve_precision(config: Config, precision: str) -> None:
-    """Replace "auto" as the value of `fp16.enabled` and `bf16.enabled`, in place, by whether it is the precision."""
-    for section, prefix in {"fp16": "16", "bf16": "bf16"}.items():
-        options = config.get(section)
-        if isinstance(options, dict) and options.get("enabled") == _AUTO:
-            options["enabled"] = precision.startswith(prefix)
-
-
-def validate_auto(config: Config) -> None:
-    """Raise a ValueError if the optimizer or the scheduler of a configuration, which are used, have "auto" options."""
-    names = [
-        f"{section}.params.{name}"
-        for section in _NEED_VALUES
-        for name, value in (config.get(section) or {}).get("params", {}).items()
-        if value == _AUTO
-    ]
-    if names:
-        raise ValueError(
-            f"{', '.join(map(repr, names))} in the DeepSpeed config must have a value, got 'auto', which Hugging "
-            "Face's Trainer replaces by its own arguments: write the values, or remove the section and return an "
-            "optimizer and a scheduler from `configure_optimizers`"
-        )
 
 
 def fill_defaults(config: Config) -> None:

@@ -42,7 +42,6 @@ def prepare_config(strategy: Any, precision: Any) -> None:
     """Add options that DeepSpeed needs to the configuration, before Lightning adds its own."""
     config = strategy.config
     _config.fill_defaults(config)
-    _config.resolve_precision(config, precision)
     if precision == "fp8":
         # Lightning does not know it.
         config.setdefault("bf16", {"enabled": True})

@@ -269,11 +269,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     ) -> dict[str, Any]:
         """Load this rank's shard of a checkpoint directory, or a file with `load_full_weights`; return its state."""
         checkpoint = self.locate_checkpoint(path)
-        if (checkpoint / "meta.pt").is_file():
-            raise ValueError(
-                f"the checkpoint must be one that DeepSpeed has saved, got {str(checkpoint)!r} of FSDP: pass "
-                "`strategy='hpu_fsdp'`, or make one file of it with `hpu-export`"
-            )
         if _inference.is_engine(self.model):
             return self._load_for_inference(checkpoint, options)
         _deepspeed.patch_weight_loading(self.model)
@@ -309,7 +304,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
                 raise MisconfigurationException(
                     "`configure_optimizers` returned no optimizer and the DeepSpeed config has none: add one to either"
                 )
-            _config.validate_auto(self.config)
             super()._initialize_deepspeed_train(model)
             return
         self._remove_from_config("optimizer")
