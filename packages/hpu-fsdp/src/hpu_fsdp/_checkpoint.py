@@ -1,4 +1,4 @@
-"""Checkpoints: atomic replacement, asynchronous saves, and errors for checkpoints of other strategies."""
+"""Checkpoints: atomic replacement, asynchronous saves, and loads of what Lightning's methods cannot load."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -103,7 +103,7 @@ def load(
         options: Further arguments of the method.
 
     Raises:
-        ValueError: It is a checkpoint of another strategy.
+        ValueError: It has no states of optimizers to continue a training.
     """
     source = strategy.locate_checkpoint(path)
     # That of the Trainer's module; with Fabric, the program chooses keys.
@@ -114,7 +114,8 @@ def load(
     modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
     module = getattr(strategy, "lightning_module", None)
     trains = module is not None and module.trainer.training
-    _check_checkpoint(source, type(strategy).__name__, key, trains=trains)
+    if trains and source.is_dir():
+        _check_optimizers(source)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     evaluates = module is not None and not trains
     # Lightning's method of FSDP fails for optimizers without a state in one file, such as SGD.
@@ -154,37 +155,12 @@ def _buffered(partial: Path) -> Iterator[Callable[[Any], None]]:
     copied.update(_copy_to_cpu(states[0]))
 
 
-def _check_checkpoint(path: Path, strategy: str, weights_key: str | None, *, trains: bool) -> None:
-    """Raise an error for a folder that is not a checkpoint of a strategy.
-
-    Args:
-        path: The checkpoint.
-        strategy: Name of the strategy.
-        weights_key: Key of the weights in its sharded checkpoints; None if the program chooses it.
-        trains: Whether a training continues from it.
-
-    Raises:
-        ValueError: It is not; the message says what it is.
-    """
-    if not path.is_dir():
+def _check_optimizers(path: Path) -> None:
+    """Raise a ValueError for a sharded checkpoint without states of optimizers, such as one of weights only."""
+    if not is_sharded(path):
+        # Lightning names it.
         return
-    if not (path / METADATA).is_file():
-        kind = "a checkpoint of DeepSpeed" if _is_deepspeed(path) else "a folder without that file"
-        raise ValueError(
-            f"the checkpoint must be one file, or a folder with {METADATA} that {strategy} has saved, got "
-            f"{str(path)!r}, {kind}: `hpu-export` makes one file of it"
-        )
-    if weights_key is None:
-        return
-    keys = FileSystemReader(path).read_metadata().state_dict_metadata
-    if not any(key.startswith(f"{weights_key}.") for key in keys):
-        found = sorted({key.partition(".")[0] for key in keys})
-        raise ValueError(
-            f"the checkpoint must have weights under {weights_key!r}, got {str(path)!r} with "
-            f"{', '.join(map(repr, found))}, of another strategy: load it with that one and save one file, with "
-            "`state_dict_type='full'` or `save_distributed_checkpoint=False`"
-        )
-    if trains and not any(key.startswith("optimizer") for key in keys):
+    if not any(key.startswith("optimizer") for key in FileSystemReader(path).read_metadata().state_dict_metadata):
         raise ValueError(
             f"the checkpoint must have states of the optimizers to continue a training, got {str(path)!r} with weights "
             "only: pass one that was saved without `save_weights_only=True`; `test` and `predict` take this one"
@@ -271,7 +247,3 @@ def _copy_to_cpu(state: dict[str, Any]) -> dict[str, Any]:
 
     copied: dict[str, Any] = _map(copy_tensor, state)
     return copied
-
-
-def _is_deepspeed(path: Path) -> bool:
-    return (path / "latest").is_file() or next(path.glob("**/*mp_rank_*"), None) is not None

@@ -163,9 +163,8 @@ def wrapping(strategy: Any) -> AbstractContextManager[Any]:
 
 
 def finish_wrapping(strategy: Any, module: Module) -> None:
-    """Skip communication on a single device, once the module is wrapped; warn of a large module in one unit."""
+    """Refuse second derivatives, and warn of a large module in one unit, once the module is wrapped."""
     if strategy.world_size == 1:
-        _torch.skip_all_reduce(module)
         return
     _torch.reject_double_backward(module)
     units = FullyShardedDataParallel.fsdp_modules(module)
@@ -202,21 +201,6 @@ def prepare_units(strategy: Any, module: Module) -> Iterator[None]:
     no_warning = _torch.ignore_no_shard_warning(strategy.sharding_strategy)
     with _torch.moving_units(DEVICE, move_to_device), no_warning:
         yield
-
-
-@contextmanager
-def one_dtype() -> Iterator[None]:
-    """Return a context in which torch's error for a unit with several dtypes says what to write."""
-    try:
-        yield
-    except ValueError as error:
-        if "uniform dtype" not in str(error):
-            raise
-        raise ValueError(
-            f"the parameters of one unit must have one dtype: {error}. Load the model in float32, or keep trained and "
-            "frozen parameters in units of their own, for PEFT with "
-            "`auto_wrap_policy=peft.utils.other.fsdp_auto_wrap_policy(model)`"
-        ) from error
 
 
 def move_to_device(module: Module) -> None:

@@ -96,17 +96,6 @@ def _reject_double_backward(unit: Module, _: object, output: Any) -> None:
             tensor.register_hook(check)
 
 
-def skip_all_reduce(module: Module) -> None:
-    """Skip the all-reduce of gradients with `NO_SHARD`, which torch runs on a single device as well."""
-    for part in FullyShardedDataParallel.fsdp_modules(module):
-        # `register_comm_hook` initializes the module, which may not be the root yet.
-        part._comm_hook = _keep_gradient  # noqa: SLF001 - as above.
-
-
-def _keep_gradient(state: object, gradient: torch.Tensor) -> None:
-    """Communication hook that does nothing."""
-
-
 def has_sharded_parameters(module: Module) -> bool:
     """Return whether a parameter of a module is a DTensor."""
     from torch.distributed.tensor import DTensor

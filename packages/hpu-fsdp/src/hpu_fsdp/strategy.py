@@ -176,7 +176,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         kept = sharded_modules.find(model)
         if kept is not None and kept.wrapper is not None:
             return kept.wrapper
-        with _setup.prepare_units(self, model), _setup.one_dtype():
+        with _setup.prepare_units(self, model):
             wrapped = super()._setup_model(model)
         _setup.finish_wrapping(self, wrapped)
         is_replicated = self.sharding_strategy is ShardingStrategy.NO_SHARD
