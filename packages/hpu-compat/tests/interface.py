@@ -16,7 +16,7 @@ MODULES = {
     "lightning_habana.fabric.plugins": "HPUCheckpointIO HPUFSDPPrecision HPUPrecision",
     "lightning_habana.fabric.plugins.fsdp_precision": "HPUFSDPPrecision",
     "lightning_habana.fabric.plugins.io_plugin": "HPUCheckpointIO",
-    "lightning_habana.fabric.plugins.precision": "HPUPrecision _PRECISION_INPUT",
+    "lightning_habana.fabric.plugins.precision": "HPUPrecision",
     "lightning_habana.fabric.strategies": "HPUDDPStrategy HPUFSDPStrategy HPUParallelStrategy SingleHPUStrategy",
     "lightning_habana.fabric.strategies.ddp": "HPUDDPStrategy",
     "lightning_habana.fabric.strategies.fsdp": "HPUFSDPStrategy",
@@ -38,25 +38,25 @@ MODULES = {
     "lightning_habana.pytorch.plugins": (
         "HPUCheckpointIO HPUDeepSpeedPrecisionPlugin HPUFSDPPrecision HPUPrecisionPlugin"
     ),
-    "lightning_habana.pytorch.plugins.deepspeed_precision": "HPUDeepSpeedPrecisionPlugin _HPU_DEEPSPEED_AVAILABLE",
+    "lightning_habana.pytorch.plugins.deepspeed_precision": "HPUDeepSpeedPrecisionPlugin",
     "lightning_habana.pytorch.plugins.fsdp_precision": "HPUFSDPPrecision",
     "lightning_habana.pytorch.plugins.io_plugin": "HPUCheckpointIO",
     "lightning_habana.pytorch.plugins.quant_config": "",
     "lightning_habana.pytorch.plugins.quant_config.fp8": "",
-    "lightning_habana.pytorch.plugins.precision": "HPUPrecisionPlugin _PRECISION_INPUT",
+    "lightning_habana.pytorch.plugins.precision": "HPUPrecisionPlugin",
     "lightning_habana.pytorch.profiler": "HPUProfiler",
     "lightning_habana.pytorch.profiler.profiler": "HPUProfiler",
     "lightning_habana.pytorch.strategies": (
         "HPUDDPStrategy HPUDeepSpeedStrategy HPUFSDPStrategy HPUParallelStrategy SingleHPUStrategy"
     ),
     "lightning_habana.pytorch.strategies.ddp": "HPUDDPStrategy",
-    "lightning_habana.pytorch.strategies.deepspeed": "HPUDeepSpeedStrategy _HPU_DEEPSPEED_AVAILABLE",
+    "lightning_habana.pytorch.strategies.deepspeed": "HPUDeepSpeedStrategy",
     "lightning_habana.pytorch.strategies.fsdp": "HPUFSDPStrategy",
     "lightning_habana.pytorch.strategies.parallel": "HPUParallelStrategy",
     "lightning_habana.pytorch.strategies.single": "SingleHPUStrategy",
     "lightning_habana.utils": "",
     "lightning_habana.utils.hpu_distributed": (
-        "_distributed_available _sync_ddp_if_available _sync_hpu_processes_if_available supported_reduce_ops"
+        "_distributed_available _sync_ddp_if_available _sync_hpu_processes_if_available"
     ),
     "lightning_habana.utils.imports": (
         "_HABANA_FRAMEWORK_AVAILABLE _HPU_SYNAPSE_GREATER_EQUAL_1_11_0 _HPU_SYNAPSE_GREATER_EQUAL_1_14_0 "
@@ -65,7 +65,7 @@ MODULES = {
         "_TORCH_LESSER_EQUAL_1_13_1"
     ),
     "lightning_habana.utils.resources": (
-        "_HABANA_FRAMEWORK_AVAILABLE _HABANA_QUANTIZATION_TOOLKIT_AVAILABLE _INTEL_NEURAL_COMPRESSOR_AVAILABLE "
+        "_HABANA_FRAMEWORK_AVAILABLE _INTEL_NEURAL_COMPRESSOR_AVAILABLE "
         "device_count get_device_name_from_backend get_device_name_from_hlsmi get_device_stats "
         "get_hpu_synapse_version is_fp16_available is_fp8_available modify_fp8_json"
     ),

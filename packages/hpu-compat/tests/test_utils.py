@@ -112,14 +112,6 @@ def test_reduction_calls_hpu_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arguments == (tensor, "a group", "mean")
 
 
-def test_supported_reduce_ops_are_torchs() -> None:
-    assert hpu_distributed.supported_reduce_ops == {
-        "sum": torch.distributed.ReduceOp.SUM,
-        "min": torch.distributed.ReduceOp.MIN,
-        "max": torch.distributed.ReduceOp.MAX,
-    }
-
-
 def test_reduction_without_a_process_group_returns_the_tensor() -> None:
     tensor = torch.ones(2)
 

@@ -45,15 +45,11 @@ EXPORTED: Final[Mapping[str, Mapping[str, str]]] = {
 
 # Other names of these modules that programs import.
 UNEXPORTED: Final[Mapping[str, Mapping[str, str]]] = {
-    "fabric.plugins.precision": {"_PRECISION_INPUT": "hpu_compat._values:FABRIC_PRECISION"},
     "pytorch.datamodule.dataloaders.resnet_media_pipe": {
         "MediaApiDataLoader": "hpu_compat._datamodule:MediaApiDataLoader"
     },
     # The archived module imported it from the vendor's package.
     "pytorch.datamodule.datamodule": {"HabanaDataLoader": "hpu_compat._datamodule:MediaApiDataLoader"},
-    "pytorch.plugins.deepspeed_precision": {"_HPU_DEEPSPEED_AVAILABLE": "hpu_compat._values:HAS_DEEPSPEED"},
-    "pytorch.plugins.precision": {"_PRECISION_INPUT": "hpu_compat._values:TRAINER_PRECISION"},
-    "pytorch.strategies.deepspeed": {"_HPU_DEEPSPEED_AVAILABLE": "hpu_compat._values:HAS_DEEPSPEED"},
 }
 
 

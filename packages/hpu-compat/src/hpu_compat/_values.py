@@ -1,13 +1,6 @@
-"""Values of the archived package that programs import."""
-
-import importlib.util
-from typing import Any, Final, Literal
+"""Value of the archived package that programs import."""
 
 import hpu_core
-
-HAS_DEEPSPEED: Final = importlib.util.find_spec("deepspeed") is not None
-FABRIC_PRECISION: Any = Literal["32", "bf16", "32-true", "bf16-mixed"]
-TRAINER_PRECISION: Any = Literal["32", "32-true", "bf16", "bf16-mixed", "fp8", "16-mixed"]
 
 
 def __getattr__(name: str) -> bool:

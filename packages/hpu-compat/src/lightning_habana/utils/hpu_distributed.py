@@ -2,17 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hpu_core.lazy_exports import lazy_attributes
-
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def _operations() -> dict[str, Any]:
-    """Return the reduce operations that HCCL supports, by name."""
-    from torch.distributed import ReduceOp
-
-    return {"sum": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 
 
 def _distributed_available() -> bool:
@@ -28,7 +19,7 @@ def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce
     Integers are reduced exactly. In the archived package, their mean was a float.
 
     Raises:
-        TypeError: `reduce_op` is not supported.
+        ValueError: `reduce_op` is not supported.
     """
     from hpu_core import collectives
 
@@ -37,5 +28,3 @@ def _sync_hpu_processes_if_available(result: "Tensor", group: Any = None, reduce
 
 # Name up to 1.6.
 _sync_ddp_if_available = _sync_hpu_processes_if_available
-
-__getattr__, __dir__ = lazy_attributes(__name__, {"supported_reduce_ops": _operations})

@@ -24,7 +24,6 @@ __getattr__, __dir__ = lazy_attributes(
     __name__,
     {
         "_HABANA_FRAMEWORK_AVAILABLE": bridge.is_installed,
-        "_HABANA_QUANTIZATION_TOOLKIT_AVAILABLE": lambda: util.find_spec("habana_quantization_toolkit") is not None,
         "_INTEL_NEURAL_COMPRESSOR_AVAILABLE": lambda: util.find_spec("neural_compressor") is not None,
     },
 )
