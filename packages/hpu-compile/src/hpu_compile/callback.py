@@ -154,7 +154,6 @@ class HPUCompile(Callback):
     def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if pl_module.device.type != "hpu":
             return
-        _reject_callbacks(trainer)
         whole = self._regions == "whole"
         self._steps = 0
         model: Any = trainer.strategy.model
@@ -192,12 +191,6 @@ def _count_shapes(trainer: Trainer) -> int:
     """Return the number of shapes of the training data's buckets, 1 if it has none."""
     sampler = getattr(trainer.train_dataloader, "batch_sampler", None)
     return len(sampler.samples_of_shapes()) if isinstance(sampler, _HasShapes) else 1
-
-
-def _reject_callbacks(trainer: Trainer) -> None:
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined] # an attribute in all versions
-    if sum(isinstance(callback, HPUCompile) for callback in callbacks) > 1:
-        raise RuntimeError("a Trainer may have one HPUCompile: name all regions in its `regions`")
 
 
 def _is_fsdp(module: torch.nn.Module) -> bool:

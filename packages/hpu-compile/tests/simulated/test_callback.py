@@ -112,11 +112,6 @@ def test_model_is_as_before_afterwards() -> None:
         assert torch._dynamo.config.cache_size_limit < 256
 
 
-def test_second_callback_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="a Trainer may have one HPUCompile: name all regions"):
-        fit(HPUCompile(), HPUCompile(["head"]))
-
-
 class _Configured(Classifier):
     """Classifier that makes its blocks in `configure_model`, anew for each training."""
 
