@@ -1,6 +1,6 @@
 """Demo of the README: examples/train_digits.py, and its checkpoint in a new model.
 
-It prints a digest of each rank's weights. Run it on cards, or on simulated ones, whose report has what a step costs:
+It prints a digest of each rank's weights. Run it on cards, or on simulated ones, where hpu-sim adds its counts:
 
     python tools/demo.py
     hpu-sim run --devices 2 tools/demo.py
