@@ -82,17 +82,15 @@ def test_injected_fault(  # noqa: PLR0913, PLR0917 - the columns of the table, a
 
 
 def test_simulated_machine_needs_no_limits(make_machine: MakeMachine, simulated_system: SystemInfo) -> None:
-    checks = run_checks(
-        make_machine(
-            system=simulated_system,
-            locked_bytes=1,
-            logs_error="/var/log cannot be written to",
-        )
-    )
+    faults = {"system": simulated_system, "locked_bytes": 1, "logs_error": "it is full"}
+    checks = run_checks(make_machine(**faults))
 
     assert can_train(checks)
     for name in ("locked memory", "logs"):
         assert _only(checks, name).problems == ()
+    # A folder that the user has named is checked here too, and blocks nothing.
+    (logs,) = _only(run_checks(make_machine(**faults, logs_variable="/logs")), "logs").problems
+    assert not logs.blocks_training
 
 
 def test_processes_that_cannot_be_inspected_are_counted(make_machine: MakeMachine) -> None:

@@ -40,6 +40,7 @@ def test_each_dimension_of_a_grid_is_the_best_given_the_others(cells: dict[tuple
     columns = [np.unique(column).tolist() for column in histogram.values.T]
 
     for grid in grid_boundaries(histogram, 4):
+        assert np.prod([len(limits) for limits in grid]) <= 4
         size = padded_size(histogram, grid)
         for dimension, limits in enumerate(grid):
             for rest in itertools.combinations(columns[dimension][:-1], len(limits) - 1):

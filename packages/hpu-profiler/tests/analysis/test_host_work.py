@@ -20,13 +20,15 @@ def test_time_belongs_to_the_innermost_owner(builder: TraceBuilder) -> None:
         builder.frame("train.py(5): training_step", 22, 46),
         builder.frame("train.py(9): augment", 30, 20),
         builder.operator("aten::mm", 55, 10),
+        builder.annotation("Optimizer.step#Adam.step", 75, 5),
         hpu_profiler={"sources": {"[LightningModule]Net.training_step": "train.py:5 training_step"}},
     )
 
     line = "train.py:5 training_step"
     assert _times(trace) == {
         Owner("unrecorded"): 20,
-        Owner("Lightning", "run_training_batch"): 30,
+        Owner("Lightning", "run_training_batch"): 25,
+        Owner("optimizer", "Adam.step"): 5,
         Owner("user code", "Net.training_step", line): 4,
         Owner("user code", "training_step", line): 16,
         Owner("user code", "augment", "train.py:9 augment"): 20,

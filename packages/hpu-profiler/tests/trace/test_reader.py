@@ -133,11 +133,12 @@ def test_device_event_is_linked_to_its_operator(
     ids: dict[str, Any],
     builder: TraceBuilder,
 ) -> None:
-    """A launch is not an annotation."""
-    events = [*links(builder), builder.device_event("gemm", 20, 1, **ids)]
+    """A launch is not an annotation, and a flow leads to the event that starts at its end."""
+    events = [*links(builder), builder.device_event("gemm", 20, 1, **ids), builder.device_event("other", 25, 1)]
     trace = builder.trace(builder.operator("aten::mm", 0, 3, 5), *events)
 
-    (event,) = trace.device_events
+    event, other = trace.device_events
+    assert other.operator is None
     assert (event.operator.name if event.operator else None) == operator
     assert trace.spans == []
 

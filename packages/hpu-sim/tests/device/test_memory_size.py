@@ -46,7 +46,7 @@ def test_an_invalid_size_is_named(amount: int | str) -> None:
     assert str(caught.value).endswith(f"got {amount!r}")
 
 
-@given(st.text())
+@given(st.text("0129 .-eMGKiBb٣é"))
 def test_any_text_is_a_size_or_an_error(text: str) -> None:
     """Text is either a size within the limit or a ValueError."""
     try:

@@ -65,8 +65,8 @@ def test_wrong_type_raises(change: dict[str, object]) -> None:
 
 
 _VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("a1é", max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("a1é", max_size=3), inner, max_size=2),
     max_leaves=4,
 )
 
