@@ -5,6 +5,7 @@ The calls and the modes are those of the bridge 1.19's source.
 
 from __future__ import annotations
 
+import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any, Final
@@ -323,23 +324,27 @@ def _launch_for_long() -> hpu.Event:
 
 @pytest.mark.usefixtures("mode")
 def test_synchronize_keeps_pythons_lock() -> None:
-    ticks, stop = [0], threading.Event()
+    ticks, stop, interval = [0], threading.Event(), sys.getswitchinterval()
 
     def tick() -> None:
         while not stop.wait(0.001):
             ticks[0] += 1
 
     thread = threading.Thread(target=tick)
-    thread.start()
-    _launch_for_long()
-    before = ticks[0]
-    native().synchronize()
-    after = ticks[0]
-    stop.set()
-    thread.join()
+    # Else Python may switch threads before and after the call.
+    sys.setswitchinterval(_LIMIT)
+    try:
+        thread.start()
+        _launch_for_long()
+        before = ticks[0]
+        native().synchronize()
+        after = ticks[0]
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        thread.join()
 
-    # Python may switch threads once before and once after the call.
-    assert after - before < 5
+    assert after == before
 
 
 @pytest.mark.usefixtures("mode")

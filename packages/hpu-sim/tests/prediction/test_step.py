@@ -38,7 +38,8 @@ def test_each_column_follows_from_the_others(operations: list[Operation], sizes:
     assert sum(each.seconds for each in step.costs) == pytest.approx(step.seconds)
     assert sum(step.bounds.values()) == pytest.approx(1)
     assert step.flops == sum(each.flops for each in operations)
-    if work:
+    # In a graph, a kernel of one module may have the only operators of another one, which then costs nothing.
+    if mode == "eager":
         assert sum(each.operators for each in step.costs) >= len(work)
     assert sum(each.bytes for each in step.collectives) == sum(sizes)
     assert sum(each.count for each in step.collectives) == len(sizes)
