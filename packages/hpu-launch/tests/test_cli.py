@@ -525,19 +525,11 @@ def _run_torchrun(folder: Path, *options: str, **variables: str) -> subprocess.C
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_run_stops_where_training_cannot_start(tmp_path: Path) -> None:
-    """This machine has no card."""
-    done = _run_torchrun(tmp_path)
-
-    assert done.returncode == 1
-    assert "training cannot start on this machine; `--no-checks` starts it nevertheless" in done.stderr
-    assert not (tmp_path / "environment").exists()
-
-
 @pytest.mark.parametrize(("installed", "report"), [(True, "Checks of "), (False, "Gaudi cards: none found.")])
 def test_machine_is_checked_by_the_doctor_or_by_hpu_info(
     installed: bool, report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """This machine has no card, so nothing starts."""
     _fake_engine(tmp_path, "torchrun")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed else None)
@@ -546,6 +538,8 @@ def test_machine_is_checked_by_the_doctor_or_by_hpu_info(
 
     assert result.exit_code == 1
     assert report in result.output
+    assert "training cannot start on this machine; `--no-checks` starts it nevertheless" in result.output
+    assert not (tmp_path / "environment").exists()
 
 
 def test_run_without_checks(tmp_path: Path) -> None:

@@ -106,30 +106,6 @@ def test_a_shape_that_does_not_fit_is_torchs_error() -> None:
     assert x.tolist() == [0, 0]
 
 
-def test_gradients_cross() -> None:
-    """A gradient lands where its tensor is."""
-    x = torch.ones(2, requires_grad=True)
-
-    (x.to("hpu") * 3).cpu().sum().backward()
-
-    assert x.grad is not None
-    assert x.grad.device.type == "cpu"
-    assert x.grad.tolist() == [3, 3]
-
-
-def test_item_of_many_is_torchs_error() -> None:
-    """Only one value is a number."""
-    with pytest.raises(RuntimeError, match="cannot be converted to Scalar"):
-        torch.ones(2, device="hpu").item()
-
-
-@pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")
-def test_a_pinned_copy_keeps_its_content() -> None:
-    """Of strided tensors and of none."""
-    assert torch.arange(6.0).view(2, 3).t().pin_memory().tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert torch.empty(0).pin_memory().tolist() == []
-
-
 @pytest.mark.needs_torch("2.1", "_foreach_copy_")
 def test_a_list_of_tensors_is_copied_from_the_host() -> None:
     targets = [torch.zeros(2, device="hpu"), torch.zeros(2, device="hpu", dtype=torch.int32)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-import pytest
 import torch
 from habana_frameworks.torch import hpu
 
@@ -13,15 +12,7 @@ import hpu_sim
 from hpu_sim.device.runtime import native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def without_cpu_fallback() -> Iterator[None]:
-    """Run the test as with PT_HPU_PLACE_ON_CPU=none."""
-    native().set_cpu_placement(False)
-    yield
-    native().set_cpu_placement(True)
+    from collections.abc import Callable
 
 
 def test_an_operator_without_a_kernel_on_a_card_runs() -> None:
@@ -73,12 +64,6 @@ def test_a_listener_gets_the_operator_and_is_called_on_its_line() -> None:
 
     native().set_listener(None)
     assert ("cpu_fallback", "aten::digamma", line) in lines
-
-
-@pytest.mark.usefixtures("without_cpu_fallback")
-def test_it_is_refused_where_cpu_fallbacks_are_forbidden() -> None:
-    with pytest.raises(RuntimeError, match=r"aten::digamma is not yet supported on HPU\."):
-        torch.digamma(torch.ones(2, device="hpu"))
 
 
 _DIGAMMA: Final = """

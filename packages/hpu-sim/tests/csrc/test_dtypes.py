@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from hpu_sim.device.counters import leniences
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,13 +25,15 @@ def test_complex_tensors_are_refused(way: str) -> None:
         _COMPLEX[way]()
 
 
-def test_complex_results_pass() -> None:
+def test_complex_results_pass_and_are_counted() -> None:
     """One run shall tell of all of them, not end at the first."""
     x = torch.randn(8, device="hpu")
+    before = leniences().get("complex results", 0)
 
     spectrum = torch.fft.rfft(x)
 
     assert spectrum.is_complex()
+    assert leniences().get("complex results", 0) > before
     torch.testing.assert_close(torch.fft.irfft(spectrum), x)
 
 

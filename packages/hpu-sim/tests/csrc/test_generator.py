@@ -56,45 +56,24 @@ def draw(request: pytest.FixtureRequest) -> Callable[[], torch.Tensor]:
 
 
 def test_the_seed_decides(draw: Callable[[], torch.Tensor]) -> None:
-    """torch.manual_seed reaches the card."""
+    """torch.manual_seed reaches the card, and each draw differs from the one before."""
     torch.manual_seed(3)
-    first = draw()
-    second = draw()
-
+    first, second = draw(), draw()
     torch.manual_seed(3)
 
+    assert not torch.equal(second, first)
     assert torch.equal(draw(), first)
     assert torch.equal(draw(), second)
 
 
-def test_draws_go_on(draw: Callable[[], torch.Tensor]) -> None:
-    """Each draw moves the card's generator, so the next one differs."""
-    torch.manual_seed(3)
-    before = hpu.get_rng_state()
-
+def test_a_draw_moves_the_cards_generator_alone(draw: Callable[[], torch.Tensor]) -> None:
+    """Its state can be put back, from which a checkpoint goes on. What the host draws does not depend on the card."""
+    host, card = torch.get_rng_state(), hpu.get_rng_state()
     first = draw()
 
-    assert not torch.equal(hpu.get_rng_state(), before)
-    assert not torch.equal(draw(), first)
-
-
-def test_the_hosts_generator_is_not_touched(draw: Callable[[], torch.Tensor]) -> None:
-    """What the host draws does not depend on the card."""
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-
-    draw()
-
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_state_can_be_put_back(draw: Callable[[], torch.Tensor]) -> None:
-    """A checkpoint goes on where it was saved."""
-    state = hpu.get_rng_state()
-    first = draw()
-
-    hpu.set_rng_state(state)
-
+    assert torch.equal(torch.get_rng_state(), host)
+    assert not torch.equal(hpu.get_rng_state(), card)
+    hpu.set_rng_state(card)
     assert torch.equal(draw(), first)
 
 

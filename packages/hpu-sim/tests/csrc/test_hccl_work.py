@@ -50,24 +50,6 @@ print(json.dumps(report))
 """
 
 
-def test_a_read_waits_for_a_collective(output_on: Callable[..., str]) -> None:
-    """Also without a wait for its work."""
-    program = """
-    import torch
-    import torch.distributed as dist
-    import habana_frameworks.torch.distributed.hccl
-    dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
-    y = torch.zeros(2, device="hpu")
-    work = dist.all_gather([y], torch.ones(2, device="hpu"), async_op=True)
-    print(work.is_completed(), y.tolist())
-    dist.destroy_process_group()
-    """
-
-    output = output_on(program, HPU_SIM_DEVICES="1", HPU_SIM_ASYNC="1", PT_HPU_LAZY_MODE="0")
-
-    assert output.splitlines()[-1] == "True [1.0, 1.0]"
-
-
 def test_a_future_that_nobody_holds_releases_its_outputs(output_on: Callable[..., str]) -> None:
     """Without another collective."""
     program = """

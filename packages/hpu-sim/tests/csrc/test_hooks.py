@@ -11,6 +11,7 @@ def test_the_card_is_torchs_accelerator() -> None:
     """Programs that ask for any accelerator find it."""
     assert torch.accelerator.is_available()
     assert torch.accelerator.current_accelerator() == torch.device("hpu")
+    assert torch.get_device_module() is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 @pytest.mark.needs_torch("2.6", "torch.accelerator")
@@ -58,12 +59,6 @@ def test_the_device_module_is_torch_hpu() -> None:
     """By name and by device."""
     assert torch.get_device_module("hpu") is torch.hpu  # type: ignore[attr-defined] # Added at run time.
     assert torch.get_device_module(torch.device("hpu")) is torch.hpu  # type: ignore[attr-defined] # Added at run time.
-
-
-@pytest.mark.needs_torch("2.6", "torch.accelerator")
-def test_the_device_module_of_the_accelerator_is_torch_hpu() -> None:
-    """By default."""
-    assert torch.get_device_module() is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 def test_a_tensor_knows_its_device() -> None:

@@ -9,7 +9,6 @@ import torch
 from habana_frameworks.torch import core as htcore
 from torch.nn import functional
 
-import hpu_sim
 from hpu_sim.device.counters import lifetime_stats
 from hpu_sim.device.runtime import native
 
@@ -136,25 +135,3 @@ def test_a_recipe_cache_miss_of_a_copy_shows_its_strides(cache_misses: list[tupl
 
     tensor = "Float[2, 9]"
     assert cache_misses[-1] == ("aten::copy_", f"{tensor}, {tensor} -> {tensor}, {tensor} stride[1, 2]")
-
-
-def test_assignment_by_a_mask_is_a_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
-    x = torch.ones(3, device="hpu")
-    mask = torch.tensor([True, False, True]).to("hpu")
-    value = torch.ones(2, device="hpu")
-    hpu_sim.reset_stats()
-
-    x[mask] = value
-
-    assert statistics()["host_syncs"] == 1
-
-
-def test_assignment_by_positions_is_no_host_sync(statistics: Callable[[], dict[str, int]]) -> None:
-    x = torch.ones(3, device="hpu")
-    positions = torch.tensor([0, 2]).to("hpu")
-    value = torch.ones(2, device="hpu")
-    hpu_sim.reset_stats()
-
-    x[positions] = value
-
-    assert statistics()["host_syncs"] == 0

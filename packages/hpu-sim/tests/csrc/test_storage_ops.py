@@ -197,23 +197,6 @@ def test_resize_takes_a_memory_format() -> None:
     assert x.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.needs_torch("2.3", "swap_tensors")
-def test_tensors_can_be_swapped() -> None:
-    """swap_tensors exchanges what two names mean."""
-    one, two = torch.ones(1, device="hpu"), torch.zeros(2, device="hpu")
-
-    torch.utils.swap_tensors(one, two)
-
-    assert (one.tolist(), two.tolist()) == ([0, 0], [1])
-
-
-def test_a_storage_is_on_the_card() -> None:
-    """It says so, and its size in bytes."""
-    storage = torch.ones(3, device="hpu").untyped_storage()
-
-    assert (storage.device, storage.nbytes()) == (torch.device("hpu:0"), 12)
-
-
 @pytest.mark.needs_torch("2.3", "storages of this device that Python resizes")
 @pytest.mark.usefixtures("eager_mode")
 def test_a_storage_freed_and_made_again_serves_its_tensor() -> None:
@@ -238,17 +221,6 @@ def test_storages_copy_between_host_and_card() -> None:
 
     assert host.device.type == "cpu"
     assert x.tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.needs_torch("2.1", "storages of this device in Python")
-def test_a_storage_can_be_cloned() -> None:
-    """The clone is another memory on the card."""
-    x = torch.ones(2, device="hpu")
-
-    clone = x.untyped_storage().clone()
-
-    assert clone.device.type == "hpu"
-    assert clone.data_ptr() != x.data_ptr()
 
 
 def test_memory_may_be_used_on_another_stream() -> None:

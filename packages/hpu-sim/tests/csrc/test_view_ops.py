@@ -65,15 +65,6 @@ def test_a_view_shares_memory(make: Callable[[torch.Tensor], torch.Tensor]) -> N
     assert torch.equal(view.cpu(), make(torch.ones(4, 6)))
 
 
-def test_what_is_written_through_a_view_is_seen_in_the_base() -> None:
-    """A view of a view writes to the first tensor's memory."""
-    base = torch.zeros(2, 3, device="hpu")
-
-    base.t()[1:, 1].fill_(1)
-
-    assert base.tolist() == [[0, 0, 0], [0, 1, 1]]
-
-
 def test_a_view_shares_the_version(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Autograd sees an in-place change of a view as one of its base."""
     base = torch.zeros(4, 6, device="hpu")
@@ -83,47 +74,3 @@ def test_a_view_shares_the_version(make: Callable[[torch.Tensor], torch.Tensor])
     view.zero_()
 
     assert base._version == view._version == before + 1
-
-
-def test_a_view_knows_its_base() -> None:
-    """A view of a view has the first tensor as its base."""
-    base = torch.zeros(4, 6, device="hpu")
-
-    assert base.t()[1:]._base is base
-
-
-def test_detach_shares_memory_and_version() -> None:
-    """What is written to a detached tensor is seen, and seen by autograd."""
-    base = torch.zeros(2, device="hpu", requires_grad=True)
-
-    base.detach().add_(1)
-
-    assert base.tolist() == [1, 1]
-    assert base._version == 1
-
-
-def test_a_view_keeps_its_memory_alive() -> None:
-    """The base may go before the view."""
-    base = torch.arange(6.0, device="hpu")
-    view = base[4:]
-    del base
-
-    assert view.tolist() == [4, 5]
-
-
-def test_gradients_flow_through_views() -> None:
-    """An in-place change of a view is part of the graph."""
-    x = torch.ones(3, device="hpu", requires_grad=True)
-    y = x * 1
-    y[1:].mul_(5)
-
-    y.sum().backward()
-
-    assert x.grad is not None
-    assert x.grad.tolist() == [1, 5, 5]
-
-
-def test_an_impossible_view_is_torchs_error() -> None:
-    """A transposed tensor has no flat view."""
-    with pytest.raises(RuntimeError, match="view size is not compatible with input tensor's size and stride"):
-        torch.zeros(2, 3, device="hpu").t().view(6)
