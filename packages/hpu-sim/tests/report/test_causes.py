@@ -6,9 +6,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from hpu_sim.report.causes import find_cause, find_phase
+from hpu_sim.report.causes import find_cause
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -53,17 +51,6 @@ def test_callback_is_named_with_its_hook() -> None:
     assert _cause(checkpoint.on_train_epoch_end) == "Checkpoint.on_train_epoch_end"
 
 
-def test_callback_of_the_program_is_named_with_its_hook() -> None:
-    class Peek(_module("lightning.pytorch.callbacks.checkpoint", _CALLBACK).Callback):  # type: ignore[misc] # a fake
-        def on_train_batch_end(self) -> str:
-            return self.read()
-
-        def read(self) -> str:
-            return find_cause(sys._getframe(), sys._getframe())
-
-    assert Peek().on_train_batch_end() == "Peek.on_train_batch_end"
-
-
 def test_method_is_preferred_to_function() -> None:
     loop = _module("lightning.pytorch.loops.fit_loop", _LOOP)
 
@@ -73,20 +60,3 @@ def test_method_is_preferred_to_function() -> None:
 
 def test_torch_is_not_a_cause() -> None:
     assert _cause(_module("torch.nn.modules.module", _LOOP).Loop().run) == ""
-
-
-@pytest.mark.parametrize(
-    ("module", "function", "phase"),
-    [
-        ("lightning.pytorch.loops.evaluation_loop", "helper", "validation"),
-        ("pytorch_lightning.loops.prediction_loop", "helper", "validation"),
-        ("lightning.pytorch.loops.fit_loop", "helper", "training"),
-        ("transformers.trainer", "evaluation_loop", "validation"),
-        ("transformers.trainer", "helper", "training"),
-    ],
-)
-def test_phase_is_from_the_loop(module: str, function: str, phase: str) -> None:
-    source = f"def {function}(event): return event()"
-    loop = getattr(_module(module, source), function)
-
-    assert loop(lambda: find_phase(_frame())) == phase

@@ -107,7 +107,6 @@ def test_page_without_findings_says_why() -> None:
     assert "No findings" in Page(render(make_report(make_record()))).text
     failed = Page(render(make_report(make_record(), exit_code=3)))
     assert "No findings, but the program exited with code 3" in failed.text
-    assert "Only totals were recorded" in Page(render(make_report(make_record(detail="counts")))).text
 
 
 def test_program_without_a_device_gets_a_page() -> None:

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from hpu_sim import cli
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.report.merge import (
-    check_report_path,
     end_processes,
     merge_records,
     read_records,
@@ -136,16 +135,6 @@ def test_suffix_selects_the_format_of_the_report(tmp_path: Path) -> None:
 
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert from_dict(Report, json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))) == report
-
-
-def test_check_of_a_valid_path_changes_no_file(tmp_path: Path) -> None:
-    (tmp_path / "old.html").write_text("kept", encoding="utf-8")
-
-    check_report_path(tmp_path / "new.html")
-    check_report_path(tmp_path / "old.html")
-
-    assert [path.name for path in tmp_path.iterdir()] == ["old.html"]
-    assert (tmp_path / "old.html").read_text(encoding="utf-8") == "kept"
 
 
 def test_processes_that_ignore_termination_are_killed(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_dynamic_shapes_and_host_syncs_are_found(run_recorded: Callable[..., Any
     assert len(syncs) == 2
     in_loop = syncs["losses.append(loss.item())"]
     evaluation = syncs['model(torch.ones(4, 8).to("hpu")).mean().cpu()']
-    assert (in_loop.count, in_loop.steps, in_loop.max_per_step) == (10, 10, 1)
+    assert (in_loop.count, in_loop.steps) == (10, 10)
     assert (evaluation.count, evaluation.steps, evaluation.last_step) == (6, 2, 10)
 
     # Three new lengths after warm-up, attributed to the forward pass, and the shape of the validation batch.
@@ -132,18 +132,9 @@ def run_hpu_sim(
     return run
 
 
-def test_summary_of_totals_is_on_stderr_by_default(run_hpu_sim: Callable[..., Any]) -> None:
-    done = run_hpu_sim(_TRAINING + "print('mine')\nsys.exit(3)\n")
-
-    assert (done.returncode, done.stdout) == (3, "mine\n")
-    title, _, row = done.stderr.splitlines()[-3:]
-    assert title == "hpu-sim: 1 x GAUDI2, SynapseAI 1.24.1, eager mode (simulated)"
-    assert row.split()[:5] == ["0", "0", "-", "-", "1"]
-
-
 @pytest.mark.slow
-def test_quiet_omits_the_summary_and_the_subprocess(run_hpu_sim: Callable[..., Any]) -> None:
-    done = run_hpu_sim(_TRAINING + "import os; print(os.environ.get('HPU_SIM_REPORT'))", "--quiet")
+def test_run_without_a_report_becomes_the_program(run_hpu_sim: Callable[..., Any]) -> None:
+    done = run_hpu_sim(_TRAINING + "import os; print(os.environ.get('HPU_SIM_REPORT'))")
 
     assert (done.returncode, done.stdout) == (0, "None\n")
     assert done.stderr == "hpu-sim: simulated card 0 of 1 x GAUDI2 on SynapseAI 1.24.1, eager mode\n"
@@ -235,9 +226,8 @@ def test_report_command_merges_records(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("absent/report.html", "`report` must be in an existing folder, got 'absent/report.html'"),
+        ("absent/report.html", "`report` must be in a folder that can be written to, got 'absent/report.html'"),
         ("report.txt", "`report` must end in .html or .json, got 'report.txt'"),
-        ("/proc/report.html", "`report` must be a writable file, got '/proc/report.html'"),
     ],
 )
 def test_invalid_path_is_a_usage_error(path: str, message: str) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -44,8 +44,8 @@ def _step(optimizer: torch.optim.Optimizer) -> None:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[RecordingSession]:
-    """Return a session with detail "lines", before the process acquires a device."""
-    session = RecordingSession(tmp_path, "lines", active_config())
+    """Return a session before the process acquires a device."""
+    session = RecordingSession(tmp_path, active_config())
     yield session
     session.finish()
 
@@ -104,16 +104,14 @@ def test_forked_child_keeps_the_record_of_its_parent(
     assert read().state == "running"
 
 
-@pytest.mark.parametrize("detail", ["counts", "lines"])
-def test_optimizer_steps_are_counted(detail: Any, tmp_path: Path, read: Callable[[], RankRecord]) -> None:
-    session = RecordingSession(tmp_path, detail, active_config())
+def test_optimizer_steps_are_counted(session: RecordingSession, read: Callable[[], RankRecord]) -> None:
     session.on_device_acquired(0)
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(3, device="hpu"))], lr=0.1)
     for _ in range(3):
         _step(optimizer)
     session.finish()
 
-    assert (read().detail, read().steps) == (detail, 3)
+    assert read().steps == 3
 
 
 def test_nothing_is_recorded_after_the_end(session: RecordingSession) -> None:
@@ -219,14 +217,6 @@ def test_rank_is_kept_after_the_process_group_is_destroyed(
 def test_a_folder_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(ValueError, match="`HPU_SIM_REPORT` must be an existing folder, got '/no/such'"):
         RecordingSession.from_environment({"HPU_SIM_REPORT": "/no/such"}, active_config())
-
-
-@pytest.mark.parametrize(("detail", "listens"), [("", True), ("lines", True), ("counts", False)])
-def test_detail_is_lines_by_default(detail: str, listens: bool, tmp_path: Path) -> None:
-    variables = {"HPU_SIM_REPORT": str(tmp_path), "HPU_SIM_REPORT_DETAIL": detail}
-    RecordingSession.from_environment(variables, active_config())
-
-    assert _listens_to_the_device() is listens
 
 
 def test_record_counts_what_strict_mode_would_refuse(session: RecordingSession) -> None:

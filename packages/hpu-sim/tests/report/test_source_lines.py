@@ -23,14 +23,14 @@ def _line(site: Site) -> SourceLine:
 def test_sites_of_all_ranks_share_a_line() -> None:
     """Counts are summed; the frequency is that of the rank with most events."""
     records = [
-        make_record(rank=0, sites=(make_site(count=3, bytes=10, steps=3, max_per_step=1),)),
-        make_record(rank=2, sites=(make_site(count=10, bytes=10, steps=10, max_per_step=2),)),
+        make_record(rank=0, sites=(make_site(count=3, bytes=10, steps=3),)),
+        make_record(rank=2, sites=(make_site(count=10, bytes=10, steps=10),)),
     ]
 
     (line,) = source_lines(make_report(*records))
 
     assert (line.who, line.count, line.bytes) == ("all ranks", 13, 20)
-    assert (line.site.count, line.site.steps, line.max_per_step) == (10, 10, 2)
+    assert (line.site.count, line.site.steps) == (10, 10)
 
 
 def test_label_has_the_pid_if_several_processes_had_the_rank() -> None:
@@ -50,7 +50,6 @@ def test_label_has_the_pid_if_several_processes_had_the_rank() -> None:
         {"backward": "Pow"},
         {"frame_index": None},
         {"cause": "Trainer.fit"},
-        {"phase": "validation"},
     ],
     ids=str,
 )
@@ -85,22 +84,13 @@ def test_most_frequent_line_comes_first() -> None:
     ("changes", "text"),
     [
         ({}, "every step"),
-        ({"count": 19, "max_per_step": 2}, "2 per step"),
-        (
-            {"count": 20, "max_per_step": 2, "in_first_step": 0, "steps": 9},
-            "20 times in 9 of 10 steps, at most 2 per step",
-        ),
+        ({"count": 19}, "2 per step"),
+        ({"count": 20}, "20 times in 10 of 10 steps"),
+        ({"count": 20, "in_first_step": 0, "steps": 9}, "20 times in 9 of 10 steps"),
         ({"count": 3, "in_first_step": 3, "steps": 1, "last_step": 1}, "3 times in step 1"),
         ({"count": 1, "in_first_step": 1, "steps": 1, "last_step": 1}, "once in step 1"),
         ({"count": 1, "in_first_step": 0, "steps": 1}, "once in 1 of 10 steps"),
-        (
-            {"count": 12, "in_first_step": 0, "steps": 3, "max_per_step": 5},
-            "12 times in 3 of 10 steps, at most 5 per step",
-        ),
-        (
-            {"count": 12, "in_first_step": 0, "steps": 1, "last_step": 11, "max_per_step": 12},
-            "12 times in 1 of 11 steps, at most 12 per step",
-        ),
+        ({"count": 12, "in_first_step": 0, "steps": 1, "last_step": 11}, "12 times in 1 of 11 steps"),
     ],
 )
 def test_frequency(changes: dict[str, int], text: str) -> None:
@@ -122,7 +112,6 @@ def test_frequency_without_training_steps() -> None:
         ({"steps": 6}, "every step"),
         ({"steps": 5}, "some steps"),
         ({"steps": 1, "last_step": 1}, "some steps"),
-        ({"phase": "validation"}, "validation"),
     ],
     ids=str,
 )

@@ -74,7 +74,7 @@ def main() -> None:
     default=False,
     help="Fail, or show the difference, where a card refuses or does something else.",
 )
-@click.option("--quiet", is_flag=True, help="Print no summary on stderr.")
+@click.option("--quiet", is_flag=True, help="Print no summary of the report on stderr.")
 @click.option("-m", "module", is_flag=True, help="Run SCRIPT as a module, like `python -m`.")
 @click.argument("program", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     os.environ.update(name)
     os.environ.update(subprocess_env.variables(config, os.environ))
     os.environ.update(machine_id.named_or_new(os.environ))
-    if quiet and not reports:
+    if not reports:
         # With nothing to do afterwards, this process becomes the program.
         os.execv(command[0], command)  # noqa: S606 - no shell needed
     shown = [*(["-m"] if module else []), program, *arguments]

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.config import REPORT_VARIABLE
 from hpu_sim.process import signal_forwarding
 from hpu_sim.report import merge, view
 
@@ -31,8 +31,7 @@ def run(
     Args:
         command: Path of the program and its arguments.
         environment: Environment variables of the program.
-        reports: Files to write, checked by :func:`hpu_sim.report.merge.check_report_path`. If empty, only totals are
-            recorded, which adds no overhead.
+        reports: Files to write, checked by :func:`hpu_sim.report.merge.check_report_path`.
         shown: Command line that the report shows.
         quiet: Whether to omit the summary.
 
@@ -40,8 +39,7 @@ def run(
         Exit code of the program, or the negated signal number. 1 if the program succeeds and the report fails.
     """
     with tempfile.TemporaryDirectory(prefix="hpu-sim-report-") as folder:
-        recording = {REPORT_VARIABLE: folder, REPORT_DETAIL_VARIABLE: "lines" if reports else "counts"}
-        exit_code = signal_forwarding.run(command, {**environment, **recording})
+        exit_code = signal_forwarding.run(command, {**environment, REPORT_VARIABLE: folder})
         try:
             if exit_code < 0:
                 # A launcher that a signal killed leaves its ranks behind.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from hpu_sim.device import machine_id
-from hpu_sim.device.config import LAZY_VARIABLE, REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.config import LAZY_VARIABLE, REPORT_VARIABLE
 from hpu_sim.device.machine_id import MACHINE_VARIABLE, RUNTIME_VARIABLE
 from hpu_sim.process import subprocess_env
 
@@ -61,7 +61,6 @@ _REMOVED_ENV: Final = (
     "HLS_MODULE_ID",
     "ID",
     "PYTEST_ADDOPTS",
-    REPORT_DETAIL_VARIABLE,
     REPORT_VARIABLE,
     RUNTIME_VARIABLE,
 )

@@ -195,15 +195,10 @@ def limitations(report: Report) -> tuple[str, ...]:
             found.append(f"Rank {record.rank} stopped recording: {record.recording_error}.")
         if record.dropped_events:
             found.append(f"Rank {record.rank} had {record.dropped_events} events beyond the limit of recorded lines.")
-    if any(record.detail == "lines" and not record.machine.lazy for record in report.ranks):
+    if any(not record.machine.lazy for record in report.ranks):
         found.append(
             "Eager mode has no graphs, so recipe cache misses are unknown. Set PT_HPU_LAZY_MODE=1 to find dynamic "
             "shapes, also in programs for eager mode."
-        )
-    if any(_has_int64_in_lazy_mode(record) for record in report.ranks):
-        found.append(
-            "int64 tensors were copied to the card. Lazy mode stores them as int32 by default: values from 2**31 on "
-            "differ."
         )
     return tuple(found)
 
@@ -212,8 +207,3 @@ def _format_ranks(ranks: Iterable[int]) -> str:
     # Processes of a rank that started one after the other have its number.
     names = [str(rank) for rank in sorted(set(ranks))]
     return f"Rank {names[0]}" if len(names) == 1 else f"Ranks {', '.join(names)}"
-
-
-def _has_int64_in_lazy_mode(record: RankRecord) -> bool:
-    # hpu-doctor verify: int64-is-native-in-eager-mode
-    return record.machine.lazy and any(site.kind == "dtype" and site.variant == "int64" for site in record.sites)

@@ -15,10 +15,6 @@ from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 RECORDED_STEP: Final = 3
 #: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
-#: Level of detail: totals only, or every event with its source line.
-Detail = Literal["counts", "lines"]
-#: Part of the run: training includes everything outside of validation, test and prediction loops.
-Phase = Literal["training", "validation"]
 Kind = Literal[
     "host_sync",
     "cpu_fallback",
@@ -49,7 +45,6 @@ class Site:
         backward: Forward operator if the event occurred in its backward pass; None outside of backward passes.
         cause: Part of a framework that caused the event below the attributed frame, such as
             "ModelCheckpoint.on_train_epoch_end"; empty if the program itself did.
-        phase: Part of the run.
         frame_index: Index in ``stack`` of the attributed frame; None if the thread ran no Python.
         stack: Stack of the first event, innermost frame first.
         count: Number of events.
@@ -57,8 +52,6 @@ class Site:
         in_first_step: Number of events in the first step, which includes everything before it.
         steps: Number of steps with such an event.
         last_step: Last of these steps, counted from 1.
-        in_last_step: Number of events in that step.
-        max_per_step: Most events in one step; the first step counts only if it is the only one.
         examples: A few distinct event details, such as dtype and shape.
     """
 
@@ -67,7 +60,6 @@ class Site:
     variant: str
     backward: str | None
     cause: str = ""
-    phase: Phase = "training"
     frame_index: int | None = None
     stack: tuple[Frame, ...] = ()
     count: int = 0
@@ -75,8 +67,6 @@ class Site:
     in_first_step: int = 0
     steps: int = 0
     last_step: int = 0
-    in_last_step: int = 0
-    max_per_step: int = 0
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -93,7 +83,7 @@ class Site:
         last = len(self.stack) if self.frame_index is None else self.frame_index
         lines = tuple((each.file, each.line) for index, each in enumerate(self.stack) if index <= last or each.is_user)
         has_line = self.frame_index is not None
-        return self.kind, self.op, self.variant, self.backward, self.cause, self.phase, has_line, lines
+        return self.kind, self.op, self.variant, self.backward, self.cause, has_line, lines
 
     def add(self, step: int, size: int, detail: str) -> None:
         """Count an event."""
@@ -102,12 +92,7 @@ class Site:
         if step != self.last_step:
             self.steps += 1
             self.last_step = step
-            self.in_last_step = 0
-        self.in_last_step += 1
-        if step == 1:
-            self.in_first_step += 1
-        elif self.in_last_step > self.max_per_step:
-            self.max_per_step = self.in_last_step
+        self.in_first_step += step == 1
         if len(self.examples) < MAX_EXAMPLES and detail and detail not in self.examples:
             self.examples.append(detail)
 
@@ -146,14 +131,12 @@ class RankRecord:
         module_id: Module id of its device.
         machine: The simulated machine.
         state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
-        detail: Level of detail; "counts" leaves ``sites`` empty.
         totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
         steps: Number of completed training steps.
         sites: Event counters per source line, most frequent first.
         dropped_events: Number of events without a site because the limit of sites was reached.
         recording_error: Error that stopped recording early, if any.
-        predicted: Step as in a plan, whose costs are lines of the program (``file:line``); None without one, or with
-            detail "counts".
+        predicted: Step as in a plan, whose costs are lines of the program (``file:line``); None without one.
         notes: What slows the program on a card.
         leniences: Number of times that the simulator permitted what strict mode refuses or changes, by name.
     """
@@ -164,7 +147,6 @@ class RankRecord:
     module_id: int
     machine: Machine
     state: Literal["running", "exited"]
-    detail: Detail
     totals: dict[str, int]
     steps: int
     sites: tuple[Site, ...]

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.common import frames
 from hpu_sim.device import events
-from hpu_sim.device.config import REPORT_DETAIL_VARIABLE, REPORT_VARIABLE
+from hpu_sim.device.config import REPORT_VARIABLE
 from hpu_sim.device.counters import leniences, lifetime_stats
 from hpu_sim.prediction.steps import StepTracker
-from hpu_sim.report.event_aggregator import EventAggregator
 from hpu_sim.report.schema import Machine, RankRecord
+from hpu_sim.report.sites import SiteRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from hpu_sim.device.config import SimConfig
     from hpu_sim.device.events import Event
-    from hpu_sim.report.schema import Detail
     from hpu_sim.report.step_clock import StepClock
 
 # Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
@@ -48,9 +47,8 @@ class RecordingSession:
     There is one session per process. A forked child starts its own.
     """
 
-    def __init__(self, folder: Path, detail: Detail, config: SimConfig) -> None:
+    def __init__(self, folder: Path, config: SimConfig) -> None:
         self._folder = folder
-        self._detail: Detail = detail
         self._config = config
         self._is_child = False
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -59,7 +57,7 @@ class RecordingSession:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], config: SimConfig) -> Self:
-        """Return the session that ``HPU_SIM_REPORT`` and ``HPU_SIM_REPORT_DETAIL`` configure, not started yet.
+        """Return the session that ``HPU_SIM_REPORT`` configures, not started yet.
 
         Raises:
             ValueError: If the folder does not exist.
@@ -67,7 +65,7 @@ class RecordingSession:
         folder = environment[REPORT_VARIABLE]
         if not Path(folder).is_dir():
             raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
-        return cls(Path(folder), "counts" if environment.get(REPORT_DETAIL_VARIABLE) == "counts" else "lines", config)
+        return cls(Path(folder), config)
 
     def _reset(self) -> None:
         self._stop()
@@ -78,11 +76,10 @@ class RecordingSession:
         self._next_write = time.monotonic() + _WRITE_INTERVAL
         self._events = 0
         self._steps = StepTracker(self._on_step)
-        self._aggregator = EventAggregator(self._steps)
+        self._sites = SiteRecorder(self._steps)
         self._clock = None
-        self._has_clock = self._detail == "lines"
-        kinds = frozenset({"optimizer_begin", "optimizer_end"})
-        kinds |= events.DIAGNOSTICS if self._has_clock else frozenset()
+        self._may_predict = True
+        kinds = events.DIAGNOSTICS | {"optimizer_begin", "optimizer_end"}
         self._unsubscribe = events.subscribe(kinds, self._on_event)
 
     def _stop(self) -> None:
@@ -128,30 +125,21 @@ class RecordingSession:
         if event.kind == "optimizer_begin":
             self._begin_clock(event)
             return
-        if event.kind == "optimizer_end":
-            self._on_optimizer_step(event)
+        is_step = event.kind == "optimizer_end"
+        if is_step and self._module_id is None:
             return
-        self._aggregator.on_event(event, frames.event_frame())
+        self._sites.on_event(event, frames.event_frame())
         if event.kind == "collective":
             self._update_rank()
         self._events += 1
-        if self._events % _EVENTS_PER_CHECK == 0:
-            self._write_if_due()
-
-    def _on_optimizer_step(self, event: Event) -> None:
-        if self._module_id is None:
-            return
-        if self._detail == "counts":
-            self._update_rank()
-        self._aggregator.on_event(event, frames.event_frame())
-        if self._detail == "lines":
+        if is_step or self._events % _EVENTS_PER_CHECK == 0:
             self._write_if_due()
 
     def _begin_clock(self, event: Event) -> None:
         """Begin the clock with the first step of an optimizer."""
-        if self._module_id is None or not self._has_clock:
+        if self._module_id is None or not self._may_predict:
             return
-        self._has_clock = False
+        self._may_predict = False
         from hpu_sim.prediction import torch_tools
 
         if torch_tools.is_supported():
@@ -194,12 +182,11 @@ class RecordingSession:
             module_id=self._module_id or 0,
             machine=_machine_info(self._config),
             state=state,
-            detail=self._detail,
             totals=lifetime_stats(),
             steps=self._steps.finished,
-            sites=self._aggregator.sites(),
-            dropped_events=self._aggregator.dropped_events,
-            recording_error=self._aggregator.recording_error,
+            sites=self._sites.sites(),
+            dropped_events=self._sites.dropped_events,
+            recording_error=self._sites.recording_error,
             predicted=None if self._clock is None else self._clock.predicted,
             notes=() if self._clock is None else tuple(sorted(self._clock.notes)),
             leniences=leniences(),

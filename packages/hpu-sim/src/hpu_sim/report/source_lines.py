@@ -22,7 +22,7 @@ _HOST_SYNCS: Final = {
     "Stream.synchronize": "wait for a stream",
 }
 #: Occurrences of events in a run, in the order of the report.
-OCCURRENCES: Final = ("every step", "some steps", "validation", "no training steps")
+OCCURRENCES: Final = ("every step", "some steps", "no training steps")
 
 _CACHE_MISSES: Final = {
     "shapes": "new input shapes: ",
@@ -42,7 +42,6 @@ class SourceLine:
         count: Number of events on all ranks.
         bytes: Bytes on all ranks.
         last_step: Last step with such an event on any rank.
-        max_per_step: Most events in one step on any rank.
         finished: Number of completed steps on the rank with most events.
     """
 
@@ -51,7 +50,6 @@ class SourceLine:
     count: int
     bytes: int
     last_step: int
-    max_per_step: int
     finished: int
 
     @property
@@ -78,8 +76,6 @@ class SourceLine:
     @property
     def occurrence(self) -> str:
         """One of :data:`OCCURRENCES`: the part of the run with such events."""
-        if self.site.phase == "validation":
-            return "validation"
         if not self.finished:
             return "no training steps"
         # At least half of the steps after the first one.
@@ -117,11 +113,10 @@ class SourceLine:
             return f"{times}, no training step"
         if not self.later_steps:
             return f"{times} in step 1"
-        later = site.count - site.in_first_step
-        if self.later_steps == self.finished - 1 and later == self.max_per_step * self.later_steps:
-            return "every step" if self.max_per_step == 1 else f"{self.max_per_step} per step"
-        most = "" if self.max_per_step == 1 else f", at most {self.max_per_step} per step"
-        return f"{times} in {site.steps} of {max(self.finished, self.last_step)} steps{most}"
+        per_step, rest = divmod(site.count - site.in_first_step, self.later_steps)
+        if self.later_steps == self.finished - 1 and not rest:
+            return "every step" if per_step == 1 else f"{per_step} per step"
+        return f"{times} in {site.steps} of {max(self.finished, self.last_step)} steps"
 
 
 def rank_labels(report: Report) -> tuple[str, ...]:
@@ -153,6 +148,5 @@ def _merge(sites: list[tuple[RankRecord, Site]], records: int) -> SourceLine:
         count=sum(site.count for _, site in sites),
         bytes=sum(site.bytes for _, site in sites),
         last_step=max(site.last_step for _, site in sites),
-        max_per_step=max(site.max_per_step for _, site in sites),
         finished=record.steps,
     )

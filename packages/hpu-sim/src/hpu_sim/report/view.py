@@ -53,10 +53,9 @@ _FOOTER: Final = (
     "Nothing in this report was measured on a card. What is said of cards is from Intel's documentation and published "
     "sources. A training step contains one optimizer step and everything since the previous step. Code after the "
     "optimizer step in the same loop iteration, such as validation, belongs to the same step. The first step includes "
-    "set-up. Optimizers that each step once share a step. Validation: in a validation, test or prediction loop of "
-    "Lightning or transformers. Each event is attributed to the innermost line of the program. If a framework caused "
-    "it below that line, the callback, logger or method is shown instead of the source code. Expand a line for its "
-    "stack."
+    "set-up. Optimizers that each step once share a step. Each event is attributed to the innermost line of the "
+    "program. If a framework caused it below that line, the callback, logger or method is shown instead of the source "
+    "code. Expand a line for its stack."
 )
 
 
@@ -100,11 +99,8 @@ def _parts(report: Report, status: str) -> Iterator[Part]:
     for number, each in enumerate(found):
         yield dataclasses.replace(each, is_brief=number < MAX_FINDINGS)
     if not found:
-        has_lines = any(record.detail == "lines" for record in report.ranks)
         has_failed = report.exit_code not in {0, None}
-        title = ("No findings" if has_lines else "Only totals were recorded") + (
-            f", but the program {status}" if has_failed else ""
-        )
+        title = f"No findings, but the program {status}" if has_failed else "No findings"
         yield Finding("performance" if has_failed else "good", title, is_brief=False)
     yield from (Text(f"note: {each}") for each in limitations(report))
     yield from _leniences(report)
