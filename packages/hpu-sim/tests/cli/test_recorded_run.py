@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hpu_sim.cli import recorded_run
-from hpu_sim.report import merge
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,19 +34,6 @@ def test_unwritable_report_fails_unless_the_command_failed(
 
     assert _run(f"raise SystemExit({exit_code})", path, quiet=True) == expected
     assert capfd.readouterr().err.startswith("hpu-sim: cannot write the report: ")
-
-
-@pytest.mark.parametrize(("end", "ended"), [("os.kill(os.getpid(), 15)", True), ("os._exit(1)", False)])
-def test_ranks_of_a_launcher_that_a_signal_killed_are_ended(
-    end: str, ended: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of one that fails may still have something to do."""
-    folders: list[Path] = []
-    monkeypatch.setattr(merge, "end_processes", folders.append)
-
-    _run(f"import os; {end}")
-
-    assert bool(folders) is ended
 
 
 def test_invalid_record_fails(capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.reserve import fitting_bytes, reserves, verdict
+from hpu_sim.prediction.reserve import fitting_bytes, verdict
 
 _GIB = 1 << 30
 
@@ -25,11 +25,6 @@ def test_the_largest_peak_that_fits_is_at_the_threshold(generation: str) -> None
 
     assert verdict(largest, usable_memory(generation)) == "fits"
     assert verdict(largest + 1, usable_memory(generation)) == "tight"
-
-
-def test_buffers_of_hccl_are_no_reserve() -> None:
-    """HCL allocates them before the bridge's pool, whose size is what a program can use."""
-    assert not [each for each in reserves(_GIB) if "HCCL" in each.name]
 
 
 def test_a_small_simulated_card_has_a_small_reserve() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from click.testing import CliRunner
 from hpu_sim import cli
 from hpu_sim.common.encoding import SCHEMA_VERSION, from_dict
 from hpu_sim.report.merge import (
-    end_processes,
     merge_records,
     read_records,
     wait_for_processes,
@@ -135,20 +133,6 @@ def test_suffix_selects_the_format_of_the_report(tmp_path: Path) -> None:
 
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert from_dict(Report, json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))) == report
-
-
-def test_processes_that_ignore_termination_are_killed(tmp_path: Path) -> None:
-    """After the time limit."""
-    program = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
-    command = [sys.executable, "-S", "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        _write_records(tmp_path, make_record(pid=process.pid, state="running"))
-
-        end_processes(tmp_path, timeout=0.01)
-
-        assert process.wait() == -signal.SIGKILL
 
 
 def test_the_report_of_records_is_printed_as_json(tmp_path: Path) -> None:

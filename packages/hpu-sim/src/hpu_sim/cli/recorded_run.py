@@ -41,9 +41,6 @@ def run(
     with tempfile.TemporaryDirectory(prefix="hpu-sim-report-") as folder:
         exit_code = signal_forwarding.run(command, {**environment, REPORT_VARIABLE: folder})
         try:
-            if exit_code < 0:
-                # A launcher that a signal killed leaves its ranks behind.
-                merge.end_processes(Path(folder))
             merge.wait_for_processes(Path(folder))
             report = merge.merge_records(Path(folder), shown, exit_code)
             if not quiet:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan.attributes import replace
+from hpu_sim.plan.patches import replace
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import TensorInfo
 

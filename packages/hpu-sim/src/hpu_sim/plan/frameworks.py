@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpu_sim.common import post_import
 from hpu_sim.plan import blocks, errors
-from hpu_sim.plan.attributes import replace
 from hpu_sim.plan.errors import PlanError
+from hpu_sim.plan.patches import replace
 from hpu_sim.plan.recorder import is_compiled
 from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP

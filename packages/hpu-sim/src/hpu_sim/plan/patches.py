@@ -7,7 +7,6 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors, float8
-from hpu_sim.plan.attributes import replace
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.prediction import attention, torch_tools
 
@@ -18,6 +17,13 @@ if TYPE_CHECKING:
 
 # Index of the probability among the arguments of FusedSDPA.
 _DROPOUT: Final = 4
+
+
+def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Set an attribute until a stack is closed."""
+    # A static method of a class is restored as one.
+    stack.callback(setattr, owner, name, vars(owner).get(name, getattr(owner, name)))
+    setattr(owner, name, value)
 
 
 @contextlib.contextmanager

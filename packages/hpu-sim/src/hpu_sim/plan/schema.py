@@ -7,7 +7,7 @@ from typing import Any
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.prediction.recording import PREDICTED, Program, TensorInfo
-from hpu_sim.prediction.reserve import Reserve, Verdict  # noqa: TC001 - dataclasses have annotations
+from hpu_sim.prediction.reserve import Verdict  # noqa: TC001 - dataclasses have annotations
 from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 
 
@@ -77,7 +77,7 @@ class StrategyPlan(Program):
         inputs: Tensors of the batch that was drawn.
         usable_bytes: Memory of a device that a program can use.
         verdict: Whether the peak fits in it: "fits" with the whole reserve, "tight" with the least of it, or "no".
-        reserves: Memory beside tensors.
+        with_reserve: Least and most memory with workspaces of graphs and fragments.
         memory: Memory.
         step: Predicted step.
         rate: Speed of the whole job.
@@ -89,7 +89,7 @@ class StrategyPlan(Program):
     inputs: tuple[TensorInfo, ...]
     usable_bytes: int
     verdict: Verdict
-    reserves: tuple[Reserve, ...]
+    with_reserve: tuple[int, int]
     memory: MemoryPlan
     step: Step
     rate: RatePlan

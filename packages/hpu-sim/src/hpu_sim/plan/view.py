@@ -100,12 +100,10 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
         f"{'lazy' if each.lazy else 'eager'} mode; batch per rank: {batch}"
     )
     yield step_view.work(each.step)
-    peak = each.memory.peak_bytes
-    parts = ", ".join(f"{part.name} {_between(part.low, part.high)}" for part in each.reserves)
-    low, high = (peak + sum(ends) for ends in zip(*((part.low, part.high) for part in each.reserves), strict=True))
+    low, high = map(format_bytes, each.with_reserve)
     yield (
-        f"memory with what tensors do not show: {_between(low, high)} of {format_bytes(each.usable_bytes)} that a "
-        f"program can use ({parts})"
+        f"memory with workspaces of graphs and fragments, which tensors do not show: {low} to {high} of "
+        f"{format_bytes(each.usable_bytes)} that a program can use"
     )
     at_peak = {name: size for name, size in each.memory.at_peak.items() if size}
     yield f"memory at the peak ({each.memory.peak_phase}): {_sizes(at_peak)}"
@@ -123,10 +121,6 @@ def _sentences(each: StrategyPlan) -> Iterator[str]:
 
 def _sizes(named: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in named.items())
-
-
-def _between(low: int, high: int) -> str:
-    return f"{format_bytes(low)} to {format_bytes(high)}"
 
 
 def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Part]:

@@ -20,6 +20,11 @@ CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
 
 # Memory of a card, which is no figure of the file.
 _MEMORY: Final = "memory_bytes"
+# Figures that are attributes of :class:`Hardware` as they are.
+_SECONDS: Final = (
+    "kernel_seconds", "start_seconds", "trace_seconds", "launch_seconds", "graph_seconds", "sync_seconds",
+    "collective_seconds",
+)  # fmt: skip
 # Figures that are of no card.
 _OTHERS: Final = frozenset({"spread", "ratios", "first_steps_seconds"})
 
@@ -137,19 +142,13 @@ def hardware(generation: str) -> Hardware:
     box = int(figure("box"))
     share = figure("roofline_share")
     return Hardware(
-        {dtype: float(entry["value"]) for dtype, entry in entries["matrix_flops"].items()},
-        share * figure("matrix_efficiency"),
-        share * figure("memory_efficiency") * figure("memory_bytes_per_second"),
-        figure("kernel_seconds"),
-        figure("start_seconds"),
-        figure("trace_seconds"),
-        figure("launch_seconds"),
-        figure("graph_seconds"),
-        figure("sync_seconds"),
-        figure("collective_seconds"),
-        box,
-        figure("in_box_efficiency") * figure("in_box_bytes_per_second") / max(box - 1, 1),
-        figure("between_boxes_efficiency") * figure("between_boxes_bytes_per_second"),
+        peaks={dtype: float(entry["value"]) for dtype, entry in entries["matrix_flops"].items()},
+        matrix_efficiency=share * figure("matrix_efficiency"),
+        memory_rate=share * figure("memory_efficiency") * figure("memory_bytes_per_second"),
+        box=box,
+        peer_rate=figure("in_box_efficiency") * figure("in_box_bytes_per_second") / max(box - 1, 1),
+        outside_rate=figure("between_boxes_efficiency") * figure("between_boxes_bytes_per_second"),
+        **{name: figure(name) for name in _SECONDS},
     )
 
 
@@ -169,9 +168,10 @@ def first_steps_seconds(generation: str) -> tuple[float, float]:
     return float(fast), float(slow)
 
 
-def reserve_shares() -> dict[str, tuple[float, float]]:
-    """Return the least and the most of each kind of memory beside tensors, as shares of their peak."""
-    return {each["name"]: (each["range"][0], each["range"][1]) for each in _data()["common"]["memory_reserves"]}
+def reserve_share() -> tuple[float, float]:
+    """Return the least and the most of the memory beside tensors, as shares of their peak."""
+    low, high = zip(*(each["range"] for each in _data()["common"]["memory_reserves"]), strict=True)
+    return sum(low), sum(high)
 
 
 def usable_memory(generation: str, memory: int | None = None) -> int:

@@ -101,12 +101,6 @@ class Clock:
     """
 
     def __init__(self, recording: Recording, generation: str) -> None:
-        """Find the kernels.
-
-        Args:
-            recording: Recording.
-            generation: Generation.
-        """
         self.recording, self.step, self.generation = recording, recording.steady, generation
         self._parts = fusion.segments(self.step, recording.mode)
 

@@ -8,7 +8,6 @@ import datetime as dt
 import json
 import os
 import select
-import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -72,17 +71,6 @@ def wait_for_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
     deadline = time.monotonic() + timeout
     for pid in [record.pid for record in read_records(folder) if record.state == "running"]:
         _wait_for_process(pid, deadline)
-
-
-def end_processes(folder: Path, timeout: float = EXIT_TIMEOUT) -> None:
-    """Terminate the processes with a record in state "running", and kill those that outlive a timeout."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        for record in read_records(folder):
-            if record.state == "running":
-                # The process has exited, or another user's has its number.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(record.pid, number)
-        wait_for_processes(folder, timeout)
 
 
 def _wait_for_process(pid: int, deadline: float) -> None:
