@@ -183,7 +183,7 @@ def test_the_summary_counts_what_a_strict_device_would_refuse(
 ) -> None:
     (tmp_path / "script.py").write_text("import torch\ntorch.fft.fft(torch.ones(2, device='hpu'))\n", encoding="utf-8")
 
-    result = hpu_sim_command("run", "script.py")
+    result = hpu_sim_command("run", "--report", "report.json", "script.py")
 
     assert result.returncode == 0
     assert "  --strict would refuse or change: " in result.stderr
