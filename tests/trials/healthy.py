@@ -10,6 +10,7 @@ A case is wrong if a rank does not finish, or if the output has a failed rank.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import errno
 import os
@@ -23,6 +24,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 from unittest import mock
 
@@ -103,16 +105,32 @@ def _slow_load(*args: Any, **kwargs: Any) -> Any:
     return _LOAD(*args, **kwargs)
 
 
-def _refuse_pidfd_open() -> None:
-    """Have the kernel refuse the call to this process and its children, as an old one does, by a filter of seccomp."""
+# Instructions of filters of seccomp: load the number of a call, allow it, or refuse it with an error.
+_LOAD_NUMBER, _ALLOW, _REFUSE = (0x20, 0, 0, 0), (0x06, 0, 0, 0x7FFF0000), 0x00050000
+_FILTERS = {
+    "no pidfd_open": (_LOAD_NUMBER, (0x15, 0, 1, 434), (0x06, 0, 0, _REFUSE | errno.ENOSYS), _ALLOW),
+    # vfork, fork, and clone without CLONE_THREAD.
+    "fork fails": (
+        _LOAD_NUMBER,
+        (0x15, 4, 0, 58),
+        (0x15, 3, 0, 57),
+        (0x15, 0, 3, 56),
+        (0x20, 0, 0, 16),
+        (0x45, 1, 0, 0x10000),
+        (0x06, 0, 0, _REFUSE | errno.EAGAIN),
+        _ALLOW,
+    ),
+}
+
+
+def _refuse(code: tuple[tuple[int, int, int, int], ...]) -> None:
+    """Have the kernel refuse calls to all threads of this process and to its children."""
     libc = ctypes.CDLL(None, use_errno=True)
-    # Load the number of a call; ENOSYS for this one, and allow all others.
-    code = ((0x20, 0, 0, 0), (0x15, 0, 1, 434), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7FFF0000))
     instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
     program = struct.pack("HP", len(code), ctypes.addressof(instructions))
-    # PR_SET_NO_NEW_PRIVS, and PR_SET_SECCOMP with a filter.
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program):
-        raise OSError(ctypes.get_errno(), "prctl")
+    # PR_SET_NO_NEW_PRIVS, and seccomp with SECCOMP_SET_MODE_FILTER and SECCOMP_FILTER_FLAG_TSYNC.
+    if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(317, 1, 1, program):
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 def _in_step(work: str, rank: int, batch: int, folder: Path) -> None:
@@ -121,6 +139,10 @@ def _in_step(work: str, rank: int, batch: int, folder: Path) -> None:
     if (work, batch) == ("the whole job is stopped", 1):
         (folder / "training").touch()
         _work(5)
+    if (work, batch) == ("fork fails", 0):
+        _refuse(_FILTERS[work])
+        with contextlib.suppress(BlockingIOError):
+            raise RuntimeError(f"the filter lets a process start: {Popen([sys.executable, '-V'])}")
 
 
 def _between_steps(work: str, module: Any) -> None:
@@ -178,7 +200,7 @@ def train(work: str, strategy_name: str, folder: Path) -> None:
     options = argparse.Namespace(strategy=strategy_name, api="Trainer", timeout=TIMEOUT, devices=2)
     last, saves = folder / "last.ckpt", work in {"slow save", "slow load"}
     if work == "no pidfd_open":
-        _refuse_pidfd_open()
+        _refuse(_FILTERS[work])
     if work == "slow save":
         mock.patch.object(os, "fsync", _slow_fsync).start()
     for run in range(2 if work in {"slow load", "two Trainers in turn"} else 1):
@@ -212,6 +234,7 @@ _WORKS = (
     "one rank validates longer",
     "a breakpoint",
     "no pidfd_open",
+    "fork fails",
     "slow save",
     "slow load",
     "the whole job is stopped",
