@@ -13,6 +13,7 @@ from torch.distributed import distributed_c10d
 
 from hpu_core import collectives
 from hpu_core._lightning import ClusterEnvironment, SIGTERMException, TunerExitException, init_dist_connection
+from hpu_core.distributed import processes
 from hpu_core.distributed.errors import RankFailedError, describe_error, install_hook
 from hpu_core.distributed.monitor import Monitor, warn_off
 from hpu_core.distributed.progress import END_OF_EPOCH, Progress
@@ -20,7 +21,7 @@ from hpu_core.distributed.rendezvous import Job, Store, TCPStore, join
 
 BACKEND: Final = "hccl"
 TIMEOUT: Final = timedelta(minutes=30)  # As in Lightning and torch.
-# How long ranks may take to join at least, however short the timeout: a busy machine imports slowly.
+# How long ranks that one of them launches may take to join, however short the timeout: a busy machine imports slowly.
 _MIN_JOIN_TIMEOUT: Final = timedelta(minutes=5)
 # Set to "0" to switch failure detection off in every strategy.
 FAILURE_DETECTION: Final = "HPU_FAILURE_DETECTION"
@@ -220,8 +221,9 @@ def _find_store() -> TCPStore | None:
 
 
 def _join(job: Job) -> Job:
+    is_launched = bool(processes.LAUNCHED) or processes.launcher_pid() is not None
     try:
-        return join(job, max(job.timeout, _MIN_JOIN_TIMEOUT))
+        return join(job, max(job.timeout, _MIN_JOIN_TIMEOUT) if is_launched else job.timeout)
     except RuntimeError as error:
         if job.hosts_store or isinstance(error, RankFailedError):
             raise
