@@ -1,18 +1,21 @@
 """DeepSpeed's inference engine in `trainer.test` and `trainer.predict`."""
 
 import copy
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
+from hpu_core import frameworks
 from hpu_deepspeed import HPUDeepSpeedStrategy, _inference
 from hpu_testing.modules import to_floats
 
 from .conftest import OnRanks
 from .modules import Classifier, loader, trainer
+
+_utilities = frameworks.current().pytorch("utilities.deepspeed")
 
 
 def _predict(checkpoint: str | None = None, **options: Any) -> tuple[str, str, list[float]]:
@@ -95,14 +98,27 @@ def test_scores_and_metrics_equal_those_of_the_training_engine(on_ranks: OnRanks
 
 
 def _predict_from_checkpoint(folder: str) -> tuple[list[float], list[float], list[float]]:
-    checkpoint = _fit(folder)
-    return _predict(checkpoint)[2], _predict(checkpoint, enable_cuda_graph=False)[2], _predict()[2]
+    checkpoint, file = _fit(folder), f"{folder}/one.ckpt"
+    if dist.get_rank() == 0:
+        _utilities.convert_zero_checkpoint_to_fp32_state_dict(checkpoint, file)
+    dist.barrier()
+    return _predict(checkpoint)[2], _predict(file, enable_cuda_graph=False)[2], _predict()[2]
 
 
-def test_checkpoint_directory_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> None:
+def test_converted_checkpoint_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> None:
     for scores, inference_scores, untrained in on_ranks(_predict_from_checkpoint, str(tmp_path)):
         assert inference_scores == pytest.approx(scores)
         assert inference_scores != pytest.approx(untrained)
+
+
+def _predict_from_directory(folder: str) -> None:
+    run = trainer(HPUDeepSpeedStrategy(stage=1, enable_cuda_graph=False), devices=1)
+    with pytest.raises(ValueError, match=r"must be a file .*: make one with `convert_zero_checkpoint_to_fp32_state_"):
+        run.predict(Classifier(), loader(0, 1, 2), ckpt_path=folder)
+
+
+def test_directory_is_refused(on_ranks: OnRanks, tmp_path: Path) -> None:
+    on_ranks(_predict_from_directory, str(tmp_path), count=1)
 
 
 _ZERO_3 = {"zero_optimization": {"stage": 3}}
@@ -130,19 +146,3 @@ def test_options_of_the_engine_are_taken_and_checked(case: str, on_ranks: OnRank
 
     assert taken == _TAKEN[case][2]
     assert left == _TAKEN[case][3] or _TAKEN[case][3] in left
-
-
-def test_weights_only_holds_for_a_directory(tmp_path: Path) -> None:
-    """DeepSpeed stores objects of its own there, which it would unpickle."""
-    file = tmp_path / "checkpoint" / "mp_rank_00_model_states.pt"
-    file.parent.mkdir()
-    torch.save({"module": {}, "object": Path("x")}, file)
-
-    assert _inference.load_directory(tmp_path)["object"] == Path("x")
-    with pytest.raises(pickle.UnpicklingError):
-        _inference.load_directory(tmp_path, weights_only=True)
-
-
-def test_directory_without_whole_weights_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be a file, or a directory of ZeRO stage 0, 1 or 2"):
-        _inference.load_directory(tmp_path)

@@ -1,9 +1,8 @@
-"""DeepSpeed's inference engine: its options, and checkpoints for it."""
+"""DeepSpeed's inference engine: its options and inputs."""
 
 import importlib
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -14,9 +13,6 @@ from hpu_deepspeed._lightning import apply_to_collection
 
 #: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
 OPTIONS: Final[tuple[str, ...]] = ("dtype", "tensor_parallel", "replace_with_kernel_inject", "enable_cuda_graph")
-_MODEL_STATES: Final = "mp_rank_00_model_states.pt"
-# Lightning's name for the directory of the engine's files.
-_TAG: Final = "checkpoint"
 
 
 def options_model() -> Any:
@@ -69,24 +65,3 @@ def convert_inputs(batch: Any, engine: Any) -> Any:
 def is_engine(model: object) -> bool:
     """Return whether a model is DeepSpeed's inference engine."""
     return isinstance(model, importlib.import_module("deepspeed.inference.engine").InferenceEngine)
-
-
-def load_directory(path: Path, *, weights_only: bool = False) -> dict[str, Any]:
-    """Load a checkpoint directory of stage 0, 1 or 2, and return its state, with the weights as "state_dict".
-
-    `weights_only`, of `torch.load`, fails where DeepSpeed stored objects of its own.
-
-    Raises:
-        ValueError: The directory does not have whole weights.
-    """
-    file = path / _TAG / _MODEL_STATES
-    if not file.is_file():
-        raise ValueError(
-            f"the checkpoint {str(path)!r} must be a file, or a directory of ZeRO stage 0, 1 or 2, to be loaded into "
-            "DeepSpeed's inference engine: convert it with `convert_zero_checkpoint_to_fp32_state_dict`"
-        )
-    checkpoint: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=weights_only)
-    weights = checkpoint.pop("module")
-    # Lightning 2.0 wraps the module.
-    checkpoint["state_dict"] = {name.removeprefix("_forward_module."): value for name, value in weights.items()}
-    return checkpoint

@@ -345,15 +345,17 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         set_module_device(model)
 
     def _load_for_inference(self, path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Load a file or directory into the module of the inference engine.
+        """Load a file into the module of the inference engine.
 
         Raises:
-            ValueError: The directory does not have whole weights.
+            ValueError: It is a directory.
         """
         if path.is_dir():
-            checkpoint = _inference.load_directory(path, weights_only=bool(options.get("weights_only")))
-        else:
-            checkpoint = super(DeepSpeedStrategy, self).load_checkpoint(path, **options)
+            raise ValueError(
+                f"the checkpoint must be a file to be loaded into DeepSpeed's inference engine, got {str(path)!r}: "
+                "make one with `convert_zero_checkpoint_to_fp32_state_dict` or `hpu-export`"
+            )
+        checkpoint = super(DeepSpeedStrategy, self).load_checkpoint(path, **options)
         module: Any = self.lightning_module
         module.load_state_dict(checkpoint["state_dict"], strict=getattr(module, "strict_loading", True))
         return checkpoint
