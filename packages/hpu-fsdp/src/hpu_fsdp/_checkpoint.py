@@ -114,7 +114,8 @@ def load(
     modules = {name: value for name, value in objects.items() if isinstance(value, torch.nn.Module)}
     module = getattr(strategy, "lightning_module", None)
     trains = module is not None and module.trainer.training
-    if trains and source.is_dir():
+    # Lightning names a folder that is no checkpoint.
+    if trains and is_sharded(source):
         _check_optimizers(source)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     evaluates = module is not None and not trains
@@ -157,9 +158,6 @@ def _buffered(partial: Path) -> Iterator[Callable[[Any], None]]:
 
 def _check_optimizers(path: Path) -> None:
     """Raise a ValueError for a sharded checkpoint without states of optimizers, such as one of weights only."""
-    if not is_sharded(path):
-        # Lightning names it.
-        return
     if not any(key.startswith("optimizer") for key in FileSystemReader(path).read_metadata().state_dict_metadata):
         raise ValueError(
             f"the checkpoint must have states of the optimizers to continue a training, got {str(path)!r} with weights "
