@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 SUPPORT = Path(__file__).parent / "support"
@@ -45,27 +44,28 @@ def test_quick_skips_tests_that_start_a_process(tmp_path: Path) -> None:
     assert "1 passed, 2 skipped" in _run(tmp_path, _TESTS, "--quick")
 
 
-@pytest.mark.parametrize(
-    ("statement", "left"),
-    [
-        ("threading.Thread(target=threading.Event().wait, daemon=True, name='own').start()", "thread 'own'"),
-        ("lists.append(subprocess.Popen(['sleep', '20']))", "child"),
-        ("lists.append(socket.create_server(('127.0.0.1', 0)))", "port"),
-        ("os.environ['OWN'] = '1'", "variable OWN: None is '1' now"),
-        ("tempfile.mkstemp(prefix='own')", "file"),
-        ("Path('own').touch()", "file"),
-        ("os.chdir('/')", "working directory"),
-    ],
-)
-def test_what_a_test_leaves_is_an_error(statement: str, left: str, tmp_path: Path) -> None:
+# The last one changes the folder of those after it.
+_LEAVING = {
+    "threading.Thread(target=threading.Event().wait, daemon=True, name='own').start()": "thread 'own'",
+    "lists.append(subprocess.Popen(['sleep', '20']))": "child",
+    "lists.append(socket.create_server(('127.0.0.1', 0)))": "port",
+    "os.environ['OWN'] = '1'": "variable OWN: None is '1' now",
+    "tempfile.mkstemp(prefix='own')": "file",
+    "Path('own').touch()": "file",
+    "os.chdir('/')": "working directory",
+}
+
+
+def test_what_a_test_leaves_is_an_error(tmp_path: Path) -> None:
     modules = "import os, socket, subprocess, tempfile, threading, hpu_testing.leftovers\nfrom pathlib import Path"
     quick = "hpu_testing.leftovers._SECONDS_TO_END = 0.1\nlists = []"
-    tests = f"{modules}\n{quick}\ndef test_it():\n    {statement}\n"
+    tests = [f"def test_{index}():\n    {statement}" for index, statement in enumerate(_LEAVING)]
 
-    output = _run(tmp_path, tests)
+    output = _run(tmp_path, "\n".join([modules, quick, *tests, ""]))
 
-    assert "1 passed, 1 error" in output
-    assert f"the test leaves {left}" in output
+    left = re.findall(r"^the test leaves (.*)$", output, re.MULTILINE)
+    assert "7 passed, 7 errors" in output
+    assert [line for line, start in zip(left, _LEAVING.values(), strict=True) if not line.startswith(start)] == []
 
 
 _WAITS = """

@@ -12,7 +12,7 @@ from habana_frameworks.torch import hpu
 
 from hpu_sim.device.runtime import native
 
-_FORKS = 40
+_FORKS = 20
 
 
 @pytest.mark.needs_torch("2.5", "pinned memory for devices other than CUDA")

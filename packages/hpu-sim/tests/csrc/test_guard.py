@@ -40,7 +40,7 @@ def repeat(call):
 threads = [threading.Thread(target=repeat, args=(call,), daemon=True) for call in calls]
 for thread in threads:
     thread.start()
-for _ in range(50):
+for _ in range(20):
     y = x @ x
     event.record()
     waits[sys.argv[1]]()
