@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hpu_export import ExportOptions, export_checkpoint
+from hpu_export.cli import main
+from hpu_testing.kills import limited_files
 
 
 @pytest.fixture
@@ -101,20 +103,18 @@ def test_a_source_is_not_overwritten(source: Path, tmp_path: Path) -> None:
         export_checkpoint(out, out, overwrite=True)
 
 
-def test_a_full_disk_leaves_the_earlier_export(source: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_earlier_export(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A limit of the file size stands for the disk: the error comes from the same write."""
     out = export_checkpoint(source, tmp_path / "out", dtype="bf16")
     before = sorted(tmp_path.iterdir())
-    program = (
-        "import resource, sys; from hpu_export.cli import main;"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000)); sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", program, str(source), "--to", str(out), "--overwrite"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with limited_files(300_000):
+        code = main([str(source), "--to", str(out), "--overwrite"])
 
-    assert done.returncode == 2
+    assert code == 2
     reason = os.strerror(errno.EFBIG)
-    assert f"cannot write the export, nothing has changed there: {reason}" in done.stderr.splitlines()[-1]
+    assert f"cannot write the export, nothing has changed there: {reason}" in capsys.readouterr().err.splitlines()[-1]
     assert sorted(tmp_path.iterdir()) == before
     assert load_file(out / "model.safetensors")["weight"].dtype is torch.bfloat16
 

@@ -295,8 +295,6 @@ sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from pathlib import Path
 from tests.models import Model, loader, trainer
 from hpu_profiler import HPUProfiler
-from hpu_profiler._summary import SORT_KEYS, format_table
-from hpu_profiler.analysis.operators import OperatorStats
 
 def exit_in_data_loading():
     yield from loader(3)

@@ -57,8 +57,8 @@ def train(model, call, optimizer):
 
 torch.set_num_threads(1)
 activities = [ProfilerActivity.CPU, ProfilerActivity.HPU]
-runs = ((Attention, torch.optim.AdamW, False), (Masked, torch.optim.Adagrad, False), (Masked, torch.optim.Adagrad, True))
-for kind, optimizer, compiles in runs:
+adamw, adagrad = torch.optim.AdamW, torch.optim.Adagrad
+for kind, optimizer, compiles in ((Attention, adamw, False), (Masked, adagrad, False), (Masked, adagrad, True)):
     torch.manual_seed(3)
     counters.clear()
     model = kind().to("hpu")
