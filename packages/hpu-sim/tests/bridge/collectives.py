@@ -267,17 +267,6 @@ def check_copies_of_columns() -> None:
         assert rows.tolist() == [[0, 0], [10, 0]]
 
 
-def check_asynchronous_send_and_receive() -> None:
-    x = torch.zeros(1, device="hpu")
-
-    works = [dist.isend(card(RANK), PEER), dist.irecv(x, PEER)]
-    for work in works:
-        assert work is not None
-        work.wait()
-
-    assert x.item() == PEER
-
-
 def check_asynchronous_work() -> None:
     """Check that the result of the work and of its future is the tensor that was passed in."""
     x, y = card(1), card(2)
