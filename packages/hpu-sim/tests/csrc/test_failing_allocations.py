@@ -111,7 +111,7 @@ def test_a_training_survives_a_shortage_at_any_point(
     training.reset()
     memory = _memory()
 
-    for left in range(0, needed, needed // 40):
+    for left in range(0, needed, needed // 20):
         leave_memory(left)
         with pytest.raises(_OUT_OF_MEMORY, match=r"HPU out of memory \(simulated\): tried to allocate"):
             training.step()

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Which operators are in the lists, the register of hpu-doctor shows (autocast-lists).
-@pytest.mark.needs_torch("2.4", "other dtype of autocast for this device")
-def test_an_operator_of_the_lower_list_casts_to_the_autocast_dtype() -> None:
-    x = torch.ones(4, 4, device="hpu")
-
-    with torch.autocast("hpu", dtype=torch.float16):
-        assert (x @ x).dtype == torch.float16
-
-
 def test_an_operator_of_the_promote_list_casts_to_the_widest_dtype() -> None:
     wide, narrow = torch.ones(2, device="hpu"), torch.ones(2, device="hpu", dtype=torch.bfloat16)
 
@@ -37,26 +28,6 @@ def test_an_operator_of_the_promote_list_casts_to_the_widest_dtype() -> None:
 def test_an_operator_of_no_list_keeps_its_dtype() -> None:
     with torch.autocast("hpu"):
         assert torch.ones(2, device="hpu").relu().dtype == torch.float32
-
-
-def test_without_autocast_nothing_is_cast() -> None:
-    """Nothing is cast outside the context, or with `enabled=False`."""
-    x = torch.ones(4, 4, device="hpu")
-
-    with torch.autocast("hpu", enabled=False):
-        assert (x @ x).dtype == torch.float32
-    assert (x @ x).dtype == torch.float32
-
-
-def test_gradients_have_the_dtype_of_the_parameters() -> None:
-    """A float32 parameter has a float32 gradient, whichever dtype computed it."""
-    layer = torch.nn.Linear(4, 4).to("hpu")
-
-    with torch.autocast("hpu"):
-        layer(torch.ones(1, 4, device="hpu")).sum().backward()
-
-    assert layer.weight.grad is not None
-    assert layer.weight.grad.dtype == torch.float32
 
 
 def test_autocast_computes_the_same_as_explicit_casts() -> None:

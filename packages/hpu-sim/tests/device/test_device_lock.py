@@ -127,14 +127,6 @@ def test_no_other_device_is_acquired_if_modules_are_restricted(acquire: Callable
         acquire(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
 
 
-def test_devices_of_other_processes_are_skipped(
-    holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
-) -> None:
-    holder(devices=2)
-
-    assert acquire(devices=2) == 1
-
-
 def test_a_killed_process_releases_its_device(
     holder: Callable[..., subprocess.Popen[str]], acquire: Callable[..., int]
 ) -> None:
@@ -144,12 +136,6 @@ def test_a_killed_process_releases_its_device(
     process.wait()
 
     assert acquire(devices=1) == 0
-
-
-def test_a_lock_leaves_no_file(machine: Path, acquire: Callable[..., int]) -> None:
-    acquire()
-
-    assert not machine.exists()
 
 
 _TWO_THREADS: Final = """
@@ -238,19 +224,3 @@ def test_a_forked_child_does_not_release_the_device(fork: dict[str, object]) -> 
     """The parent's device is still locked, and works, after the child has exited."""
     assert fork["still held"] == device_lock.ALREADY_ACQUIRED
     assert fork["parent"] == [2.0, 2.0]
-
-
-def test_a_child_forked_earlier_acquires_a_device_of_its_own(output_of: Callable[..., str]) -> None:
-    """A fork is harmless as long as the parent has no device."""
-    program = """
-    import os
-    import hpu_sim
-    hpu_sim.activate()
-    import torch
-    child = os.fork()
-    if not child:
-        os._exit(int(torch.ones(3, device="hpu").sum().item()))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    """
-
-    assert output_of(program) == "3"
