@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpu_core.discovery import HPUDevice, ScanResult, SourceResult, VisibleModulesError, _no_device_error
+from hpu_core.discovery import HPUDevice, ScanResult, VisibleModulesError, _no_device_error
 from hpu_core.discovery._visible_modules import usable
 
 
@@ -55,19 +55,6 @@ def test_missing_module_is_rejected() -> None:
         r"it, or unset it to use all cards$",
     ):
         usable(_devices(1, 0), [0, 9])
-
-
-def test_error_without_devices() -> None:
-    """The error lists the result of each source."""
-    sources = (
-        SourceResult(source="sysfs", location="/sys/class/accel", message="0 of 1 devices have PCI vendor 0x1da3"),
-        SourceResult(source="bridge", location="the bridge", message="not loaded"),
-    )
-    text = str(_no_device_error(ScanResult(devices=(), sources=sources)))
-
-    assert text.startswith("no Gaudi card was found. Searched:\n")
-    assert "\n- /sys/class/accel: 0 of 1 devices have PCI vendor 0x1da3\n" in text
-    assert "\n- the bridge: not loaded\n" in text
 
 
 def test_error_without_operational_device() -> None:
