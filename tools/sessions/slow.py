@@ -153,7 +153,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def scale(session: nox.Session) -> None:
-    """Measure failure detection of 8 to 1,024 ranks, and print a table; `-- --ranks 8 64 --only killed` for a part."""
+    """Measure failure detection of 8 to 1,024 ranks, and print a table; `-- --ranks 8 64` for a part."""
     run_trial(session, "scale.py")
 
 

@@ -265,6 +265,20 @@ def test_an_error_in_it_switches_it_off_and_no_more(
     assert monitor.failure is None
 
 
+def test_others_learn_that_the_detection_of_a_rank_is_off(start: Callable[..., Monitor]) -> None:
+    """Its last report was that of a rank in training."""
+    monitors = [start(rank) for rank in range(2)]
+    for monitor in (monitors[1], *monitors):
+        monitor._update()
+    assert monitors[0]._ranks[1].is_active
+
+    with monitors[1]._guarded():
+        raise ZeroDivisionError("no")
+    monitors[0]._update()
+
+    assert not monitors[0]._ranks[1].is_active
+
+
 def test_a_rank_exits_once_the_others_have_left(start: Callable[..., Monitor], monkeypatch: Any) -> None:
     """The bridge's exit would meet a barrier of another rank, which then goes on."""
     monitor, states = start(1), ["training", "left"]

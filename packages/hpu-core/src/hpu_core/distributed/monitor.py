@@ -199,7 +199,7 @@ class Monitor:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end a healthy training.
-            self.is_off, self._report.state = True, "off"
+            self.is_off, self._report.state, self._report.count = True, "off", self._report.count + 1
             warn_off(self.job.rank, error)
             with contextlib.suppress(Exception):
                 # Over the connection of earlier reports, behind which another could come first.
