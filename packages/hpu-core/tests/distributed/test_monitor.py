@@ -268,12 +268,12 @@ def test_an_error_in_it_switches_it_off_and_no_more(
 def test_others_learn_that_the_detection_of_a_rank_is_off(start: Callable[..., Monitor]) -> None:
     """Its last report was that of a rank in training."""
     monitors = [start(rank) for rank in range(2)]
-    for monitor in (monitors[1], *monitors):
+    for monitor in reversed(monitors):
         monitor._update()
     assert monitors[0]._ranks[1].is_active
 
-    with monitors[1]._guarded():
-        raise ZeroDivisionError("no")
+    with mock.patch.object(monitors[1], "_look", side_effect=ZeroDivisionError("no")):
+        monitors[1]._update()
     monitors[0]._update()
 
     assert not monitors[0]._ranks[1].is_active
