@@ -119,6 +119,15 @@ def test_each_job_has_its_own_directory(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for config in configs for path in _paths(config)} == {0o700}
 
 
+def test_second_use_of_a_strategy_has_a_directory_beside_the_first(tmp_path: Path) -> None:
+    """The configuration names the first one by then."""
+    config = _config(tmp_path)
+    first, second = _create(config), _create(config)
+
+    assert [directory.path.parent for directory in (*first, *second)] == [tmp_path] * 2
+    assert _paths(config) == {second[0].path} != {first[0].path}
+
+
 def test_offload_to_the_cpu_creates_no_directory(tmp_path: Path) -> None:
     """The configuration is unchanged."""
     config = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "nvme_path": str(tmp_path)}}}

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _PREFIX: Final = "hpu-deepspeed-"
-
-# The `nvme_path` in which each swap directory of this process was created. The configuration of a strategy that is used
-# again names the swap directory instead.
-_parents: dict[str, Path] = {}
+_SUFFIX: Final = ".swap"
 
 
 class SwapDir:
@@ -30,7 +27,7 @@ class SwapDir:
     """
 
     def __init__(self, parent: Path) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, suffix=_SUFFIX, dir=parent))
         weakref.finalize(self, _remove, self.path, os.getpid())
 
 
@@ -44,17 +41,17 @@ def create(offloads: Iterable[dict[str, Any]]) -> list[SwapDir]:
     """
     created: dict[Path, SwapDir] = {}
     for options in offloads:
-        configured = str(options["nvme_path"])
-        parent = _parents.get(configured, Path(configured))
+        parent = Path(str(options["nvme_path"]))
+        if parent.name.startswith(_PREFIX) and parent.suffix == _SUFFIX:
+            # The directory of an earlier use of the strategy.
+            parent = parent.parent
         if parent not in created:
             created[parent] = SwapDir(parent)
         options["nvme_path"] = str(created[parent].path)
-        _parents[options["nvme_path"]] = parent
     return list(created.values())
 
 
 def _remove(path: Path, owner: int) -> None:
     # Forked processes have a copy of the object but do not own the directory.
     if os.getpid() == owner:
-        _parents.pop(str(path), None)
         shutil.rmtree(path, ignore_errors=True)
