@@ -153,6 +153,8 @@ if __name__ == "__main__":
 """
 
 
+# `test_subprocess_env` starts one, and hpu-ddp spawns ranks.
+@pytest.mark.slow
 def test_a_spawned_subprocess_has_the_device(
     tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
