@@ -73,27 +73,12 @@ def test_partial_file_is_ignored(tmp_path: Path) -> None:
     assert read_records(tmp_path) == []
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"rank": 0}', "[" * 100_000], ids=["cut", "list", "partial", "nested"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"rank": 0}'], ids=["cut", "list", "partial"])
 def test_error_names_an_invalid_record(text: str, tmp_path: Path) -> None:
     (tmp_path / "process-1.json").write_text(text, encoding="utf-8")
 
     with pytest.raises(ValueError, match=re.escape(f"invalid record {tmp_path / 'process-1.json'}: ")):
         read_records(tmp_path)
-
-
-@pytest.mark.parametrize(("rank", "world_size"), [(-1, 1), (10**12, 1), (0, 0), (0, 10**12)])
-def test_ranks_out_of_range_are_refused(rank: int, world_size: int, tmp_path: Path) -> None:
-    """A world size of another program would be counted up to."""
-    _write_records(tmp_path, make_record(rank=rank, world_size=world_size))
-
-    with pytest.raises(ValueError, match=f"process-0.json: rank {rank} of {world_size}"):
-        read_records(tmp_path)
-
-
-def test_impossible_pids_are_not_awaited(tmp_path: Path) -> None:
-    _write_records(tmp_path, make_record(pid=10**30, state="running"), make_record(pid=-1, state="running"))
-
-    wait_for_processes(tmp_path, timeout=3600)
 
 
 def test_running_processes_are_awaited(tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpu_sim.prediction.operators import Function, describe, tensors_of
-from hpu_sim.prediction.torch_tools import separate_operators, storage_key
+from hpu_sim.prediction.recording import Operation
+from hpu_sim.prediction.torch_tools import is_safe_softmax, safe_softmax, storage_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from hpu_sim.prediction.recording import Operation
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 #: Note of a program that calls torch's attention.
 DECOMPOSED: Final = (
@@ -59,12 +58,12 @@ class Decomposition:
         # What calls this runs within an operator, without autograd; another thread has it.
         with ThreadPoolExecutor(1) as thread:
             if is_backward:
-                return thread.submit(call.backward, numbers["grad_out"], results).result()
+                return thread.submit(call.backward, arguments["grad_out"], numbers["grad_out"], results).result()
             self._calls[results[1]] = call
             return thread.submit(call.forward, results[0]).result()
 
 
-class _Call:
+class _Call(TorchDispatchMode):
     """Call of attention, made again by its separate operators on tensors without data.
 
     Args:
@@ -74,63 +73,76 @@ class _Call:
     """
 
     def __init__(self, arguments: Mapping[str, Any], numbers: Mapping[str, int], others: Iterator[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # torch's
         given = {name: arguments[name] for name in (*_INPUTS, _MASK) if arguments[name] is not None}
         self._arguments = arguments
         self._tensors = {name: _empty(each) for name, each in given.items()}
         self._inputs = [self._tensors[name].requires_grad_() for name in _INPUTS]
         known = {storage_key(each): numbers[name] for name, each in self._tensors.items()}
         self._numbers = defaultdict(others.__next__, known)
-        self._operators = _Operators()
+        # Tensors are kept, so that each storage has one key.
+        self._called: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
         self._result = self._inputs[0]
 
-    def forward(self, result: int) -> list[Operation]:
-        """Return the operators of the forward pass, whose result has a number."""
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if is_safe_softmax(func):
+            with self:
+                return safe_softmax(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self._called.append((func, args, kwargs or {}, result))
+        return result
+
+    def forward(self, number: int) -> list[Operation]:
+        """Return the operators of the forward pass, whose result has a number.
+
+        A program puts the heads beside each other then, which is a copy of what a card computes, and not of the CPU's.
+        """
         query, key, value = self._inputs
         options = {name: self._arguments[name] for name in ("dropout_p", "is_causal", "scale")}
         options |= {"attn_mask": self._tensors.get(_MASK), "enable_gqa": query.shape[1] != key.shape[1]}
-        with sdpa_kernel(SDPBackend.MATH), self._operators:
+        with sdpa_kernel(SDPBackend.MATH), self:
             self._result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
-        self._numbers[storage_key(self._result)] = result
-        return self._describe(0)
+        return self._describe(0, {number: self._result}, {} if _joins_heads(self._result) else {number})
 
-    def backward(self, gradient: int, results: Sequence[int]) -> list[Operation]:
-        """Return the operators of the backward pass, by the numbers of the result's gradient and of the inputs'."""
-        first, given = len(self._operators.done), torch.empty_like(self._result)
-        with self._operators:
+    def backward(self, gradient: torch.Tensor, number: int, results: Sequence[int]) -> list[Operation]:
+        """Return the operators of the backward pass, by the result's gradient and the numbers of those of the inputs.
+
+        Gradients of heads that were beside each other are put so again.
+        """
+        first, given = len(self._called), _empty(gradient)
+        self._numbers[storage_key(given)] = number
+        with self:
             found = torch.autograd.grad(self._result, self._inputs, given)
-        self._numbers[storage_key(given)] = gradient
-        self._numbers |= {storage_key(each): number for each, number in zip(found, results, strict=False)}
-        return self._describe(first)
+        pairs = zip(results, self._inputs, found, strict=False)
+        copied = {other for other, each, made in pairs if _joins_heads(each) and not _joins_heads(made)}
+        return self._describe(first, dict(zip(results, found, strict=False)), copied)
 
-    def _describe(self, first: int) -> list[Operation]:
+    def _describe(self, first: int, made: Mapping[int, torch.Tensor], copied: Container[int]) -> list[Operation]:
+        """Return the operators from one on, by the numbers of what they made, and copies of some of that."""
+        copies = []
+        for number, each in made.items():
+            if number in copied:
+                accesses = [((other, each.nbytes),) for other in (self._numbers[storage_key(each)], number)]
+                key, dtype = hash(("clone", each.shape, each.dtype)), str(each.dtype).removeprefix("torch.")
+                copies.append(Operation("aten.clone", "forward", "", dtype, 0, accesses[0], accesses[1], key))
+            else:
+                self._numbers[storage_key(each)] = number
         found = []
-        for overload, args, kwargs, result in self._operators.done[first:]:
-            results = result if isinstance(result, tuple) else (result,)
-            tensors = tensors_of([*args, *kwargs.values()]), tensors_of(results)
+        for overload, args, kwargs, value in self._called[first:]:
+            values = value if isinstance(value, tuple) else (value,)
+            tensors = tensors_of([*args, *kwargs.values()]), tensors_of(values)
             # An operator without a tensor as its result chooses the path.
             if tensors[1]:
                 numbers = [self._numbers[storage_key(each)] for group in tensors for each in group]
-                found.append(describe(Function.of(overload), (args, kwargs), tensors, numbers, results))
-        return [each for each in found if each is not None]
+                found.append(describe(Function.of(overload), (args, kwargs), tensors, numbers, values))
+        return [*(each for each in found if each is not None), *copies]
 
 
 def _empty(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
-class _Operators(TorchDispatchMode):
-    """Operators that are called; it keeps their tensors, so that each storage has one key."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's
-        self.done: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        separate = separate_operators().get(func)
-        if separate is not None:
-            with self:
-                return separate(*args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        self.done.append((func, args, kwargs or {}, result))
-        return result
+def _joins_heads(tensor: torch.Tensor) -> bool:
+    """Return whether the features of all heads of a token are one dimension without a copy."""
+    return tensor.shape[1] == 1 or tensor.stride(1) == tensor.shape[-1] * tensor.stride(-1)

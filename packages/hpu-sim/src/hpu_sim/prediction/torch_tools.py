@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import torch
 
@@ -48,13 +47,20 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(StorageWeakRef(tensor.untyped_storage()).cdata)
 
 
-@functools.cache
-def separate_operators() -> Mapping[Any, Callable[..., Any]]:
-    """Return what the softmax of attention consists of, by its operator, which the meta device has as one."""
+def is_safe_softmax(overload: Any) -> bool:
+    """Return whether an operator is the softmax of attention."""
     import torch
-    from torch._decomp import get_decompositions
 
-    return get_decompositions([torch.ops.aten._safe_softmax])  # noqa: SLF001 - attention's own
+    return overload is torch.ops.aten._safe_softmax.default  # noqa: SLF001 - attention's own
+
+
+def safe_softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return the softmax of attention by the operators of which torch makes it where a device has none."""
+    import torch
+
+    values = torch.ops.aten._softmax.default(scores.to(dtype or scores.dtype), dim, False)  # noqa: SLF001 - as above
+    hidden = torch.isneginf(scores).all(dim, keepdim=True)
+    return torch.where(hidden, torch.zeros((), dtype=values.dtype, device=values.device), values)
 
 
 def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:
