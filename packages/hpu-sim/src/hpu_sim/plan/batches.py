@@ -7,13 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan.patches import replace
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import TensorInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import torch
 
 
@@ -72,25 +69,6 @@ def _describe(batch: Any) -> tuple[TensorInfo, ...]:
         TensorInfo(str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
         for each in torch_tools.tensors_in(batch)
     )
-
-
-@contextlib.contextmanager
-def observed(batches: Batches, size: int | None, on_draw: Callable[[], None]) -> Iterator[None]:
-    """Observe what is drawn from every DataLoader, and resize it if there is a size."""
-    loader_iterator: Any = torch_tools.loader_iterator_class()
-    next_batch = loader_iterator.__next__
-
-    def draw(self: Any) -> Any:
-        on_draw()
-        batch = next_batch(self)
-        if size is not None:
-            batch = batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
-        batches.add(self, batch)
-        return batch
-
-    with contextlib.ExitStack() as stack:
-        replace(stack, loader_iterator, "__next__", draw)
-        yield
 
 
 def _resize(value: Any, before: int, size: int) -> Any:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.plan import batches, frameworks, patches
+from hpu_sim.plan import frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recorder import PlanRecorder
 from hpu_sim.plan.session import set_current
@@ -63,7 +63,6 @@ def record_call(
             set_current(recorder),
             _rank_variables(options),
             patches.applied(recorder),
-            batches.observed(recorder.batches, options.batch_size, recorder.look),
             frameworks.taken_over(recorder),
             recorder.used(),
         ):

@@ -56,6 +56,7 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
         put(dist.distributed_c10d, "new_group", dist.new_group)
         # Each rank of the plan is the first to open its device.
         put(hpu, "is_initialized", bool)
+        _observe_batches(put, recorder)
         float8.replace_layers(put, recorder)
         _decompose_attention(put, recorder)
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -65,6 +66,22 @@ def applied(recorder: PlanRecorder) -> Iterator[None]:
         finally:
             if dist.is_initialized() and not had_group:
                 dist.destroy_process_group()
+
+
+def _observe_batches(put: Callable[[Any, str, Any], None], recorder: PlanRecorder) -> None:
+    """Observe what is drawn from every DataLoader, and resize it if there is a size."""
+    loader_iterator: Any = torch_tools.loader_iterator_class()
+    next_batch, size = loader_iterator.__next__, recorder.options.batch_size
+
+    def draw(self: Any) -> Any:
+        recorder.look()
+        batch = next_batch(self)
+        if size is not None:
+            batch = recorder.batches.resize(batch, size, getattr(self._index_sampler, "batch_size", None))
+        recorder.batches.add(self, batch)
+        return batch
+
+    put(loader_iterator, "__next__", draw)
 
 
 def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRecorder) -> None:
