@@ -127,8 +127,9 @@ class Monitor:
         if not self._has_failed:
             self._report.state = "left"
             self._host.wait, self._host.moves = progress.END_OF_PROGRAM, self._host.moves + 1
-            # The bridge waits at exit in a barrier, which another one of a rank that trains would meet.
-            self._update_while(lambda _: not self._has_failed and self._is_any_active())
+            # The bridge waits at exit in a barrier, which another one of a rank that trains would meet. So a failure
+            # ends this process here, which stands still, unless its program has left the training before.
+            self._update_while(lambda _: self._is_any_active() if self.failure is None else not self._is_closed)
         self.close()
         if not self._has_failed:
             return
