@@ -306,18 +306,19 @@ def test_a_rank_exits_after_rank_0_has(start: Callable[..., Monitor], monkeypatc
     assert monitor.failure is None
 
 
-def test_a_rank_that_waits_for_the_others_at_its_exit_stops_at_a_failure(
-    start: Callable[..., Monitor], monkeypatch: Any
+def test_a_failure_ends_a_rank_that_waits_for_the_others_at_its_exit(
+    start: Callable[..., Monitor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one has waited in vain, has raised it, and is gone."""
+    """Behind it is the barrier of the bridge, for which another rank may wait."""
     monitor = start(1)
     _send(monitor.job, 0, count=2)
     left = Failure("rank 1 left the job", 1)
     monkeypatch.setattr(time, "sleep", lambda _: monitor.job.store(1).set("failure", json.dumps(left)))
-    monitor._at_exit()
+    monkeypatch.setattr(monitor, "_exit_period", 0.0)
 
-    assert (monitor.failure, _read(monitor, 1).state) == (left, "ended")
-    faulthandler.dump_traceback_later.assert_called_once()  # type: ignore[attr-defined] # A fixture has put a mock in its place.
+    with pytest.raises(SystemExit):
+        monitor._at_exit()
+    os._exit.assert_called_once_with(1)  # type: ignore[attr-defined] # A fixture has put a mock in its place.
 
 
 def test_an_error_that_ends_a_program_of_fabric_is_published(
