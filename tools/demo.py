@@ -1,9 +1,10 @@
 """Demo of the README: examples/train_digits.py, and its checkpoint in a new model.
 
-It prints a digest of each rank's weights. Run it on cards, or on simulated ones, where hpu-sim adds its counts:
+It prints a digest of each rank's weights. Run it on cards, or on simulated ones, where a report counts what is slow
+on a card:
 
     python tools/demo.py
-    hpu-sim run --devices 2 tools/demo.py
+    hpu-sim run --devices 2 --report demo.html tools/demo.py
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import nox
 
@@ -16,9 +17,10 @@ per_benchmark = parametrize("package", (nox.param(p, id=p.name) for p in PACKAGE
 def demo(session: nox.Session) -> None:
     """Train examples/train_digits.py on two simulated Gaudis, lazy unless PT_HPU_LAZY_MODE is 0; `-- --devices 1`."""
     install(session, *group("demo"))
+    report = Path(session.create_tmp()).resolve() / "demo.html"
     env = isolated_sim_env(session) | {"PT_HPU_LAZY_MODE": os.environ.get("PT_HPU_LAZY_MODE", "1")}
     options = session.posargs or ("--devices", "2")
-    session.run("hpu-sim", "run", *options, "tools/demo.py", env=env)
+    session.run("hpu-sim", "run", *options, "--report", str(report), "tools/demo.py", env=env)
 
 
 @nox.session(default=False)
