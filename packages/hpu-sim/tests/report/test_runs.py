@@ -226,7 +226,7 @@ def test_report_command_merges_records(
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("absent/report.html", "`report` must be in a folder that can be written to, got 'absent/report.html'"),
+        ("absent/report.html", "`report` must be a file that can be written, got 'absent/report.html'"),
         ("report.txt", "`report` must end in .html or .json, got 'report.txt'"),
     ],
 )
@@ -235,6 +235,15 @@ def test_invalid_path_is_a_usage_error(path: str, message: str) -> None:
 
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_a_folder_is_no_report(tmp_path: Path) -> None:
+    folder = tmp_path / "report.html"
+    folder.mkdir()
+    result = CliRunner().invoke(cli.main, ["run", "--report", str(folder), __file__])
+
+    assert result.exit_code == 2
+    assert "`report` must be a file that can be written" in " ".join(result.output.split())
 
 
 def test_invalid_record_is_a_usage_error(tmp_path: Path) -> None:

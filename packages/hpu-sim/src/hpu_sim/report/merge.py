@@ -103,9 +103,9 @@ def check_report_path(path: Path) -> None:
     """Raise unless a report can be written to a path.
 
     Raises:
-        ValueError: If the suffix is neither ``.html`` nor ``.json``, or the folder cannot be written to.
+        ValueError: If the suffix is neither ``.html`` nor ``.json``, or the file or its folder cannot be written to.
     """
     if path.suffix not in {".html", ".json"}:
         raise ValueError(f"`report` must end in .html or .json, got {str(path)!r}")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"`report` must be in a folder that can be written to, got {str(path)!r}")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"`report` must be a file that can be written, got {str(path)!r}")
