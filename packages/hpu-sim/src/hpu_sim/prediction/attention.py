@@ -16,11 +16,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpu_sim.prediction.operators import Function, describe, tensors_of
-from hpu_sim.prediction.recording import Operation
 from hpu_sim.prediction.torch_tools import is_safe_softmax, safe_softmax, storage_key
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hpu_sim.prediction.recording import Operation
 
 #: Note of a program that calls torch's attention.
 DECOMPOSED: Final = (
@@ -73,7 +74,7 @@ class _Call(TorchDispatchMode):
     """
 
     def __init__(self, arguments: Mapping[str, Any], numbers: Mapping[str, int], others: Iterator[int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch's
+        super().__init__()  # type: ignore[no-untyped-call] # torch's constructor has no annotations.
         given = {name: arguments[name] for name in (*_INPUTS, _MASK) if arguments[name] is not None}
         self._arguments = arguments
         self._tensors = {name: _empty(each) for name, each in given.items()}
@@ -103,7 +104,8 @@ class _Call(TorchDispatchMode):
         options |= {"attn_mask": self._tensors.get(_MASK), "enable_gqa": query.shape[1] != key.shape[1]}
         with sdpa_kernel(SDPBackend.MATH), self:
             self._result = torch.nn.functional.scaled_dot_product_attention(query, key, value, **options)
-        return self._describe(0, {number: self._result}, {} if _joins_heads(self._result) else {number})
+            made = self._result if _joins_heads(self._result) else self._result.clone()
+        return self._describe(0, {number: made})
 
     def backward(self, gradient: torch.Tensor, number: int, results: Sequence[int]) -> list[Operation]:
         """Return the operators of the backward pass, by the result's gradient and the numbers of those of the inputs.
@@ -114,20 +116,13 @@ class _Call(TorchDispatchMode):
         self._numbers[storage_key(given)] = number
         with self:
             found = torch.autograd.grad(self._result, self._inputs, given)
-        pairs = zip(results, self._inputs, found, strict=False)
-        copied = {other for other, each, made in pairs if _joins_heads(each) and not _joins_heads(made)}
-        return self._describe(first, dict(zip(results, found, strict=False)), copied)
+            pairs = zip(self._inputs, found, strict=True)
+            made = [new.clone() if _joins_heads(old) and not _joins_heads(new) else new for old, new in pairs]
+        return self._describe(first, dict(zip(results, made, strict=False)))
 
-    def _describe(self, first: int, made: Mapping[int, torch.Tensor], copied: Container[int]) -> list[Operation]:
-        """Return the operators from one on, by the numbers of what they made, and copies of some of that."""
-        copies = []
-        for number, each in made.items():
-            if number in copied:
-                accesses = [((other, each.nbytes),) for other in (self._numbers[storage_key(each)], number)]
-                key, dtype = hash(("clone", each.shape, each.dtype)), str(each.dtype).removeprefix("torch.")
-                copies.append(Operation("aten.clone", "forward", "", dtype, 0, accesses[0], accesses[1], key))
-            else:
-                self._numbers[storage_key(each)] = number
+    def _describe(self, first: int, made: Mapping[int, torch.Tensor]) -> list[Operation]:
+        """Return the operators from one on, by the numbers of what they made."""
+        self._numbers |= {storage_key(each): number for number, each in made.items()}
         found = []
         for overload, args, kwargs, value in self._called[first:]:
             values = value if isinstance(value, tuple) else (value,)
@@ -136,7 +131,7 @@ class _Call(TorchDispatchMode):
             if tensors[1]:
                 numbers = [self._numbers[storage_key(each)] for group in tensors for each in group]
                 found.append(describe(Function.of(overload), (args, kwargs), tensors, numbers, values))
-        return [*(each for each in found if each is not None), *copies]
+        return [each for each in found if each is not None]
 
 
 def _empty(tensor: torch.Tensor) -> torch.Tensor:
