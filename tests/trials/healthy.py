@@ -105,10 +105,10 @@ def _slow_load(*args: Any, **kwargs: Any) -> Any:
     return _LOAD(*args, **kwargs)
 
 
-# Instructions of filters of seccomp: load the number of a call, allow it, or refuse it with an error.
-_LOAD_NUMBER, _ALLOW, _REFUSE = (0x20, 0, 0, 0), (0x06, 0, 0, 0x7FFF0000), 0x00050000
+# Instructions of filters of seccomp: load the number of a call, allow it, or return an error.
+_LOAD_NUMBER, _ALLOW, _ERRNO = (0x20, 0, 0, 0), (0x06, 0, 0, 0x7FFF0000), 0x00050000
 _FILTERS = {
-    "no pidfd_open": (_LOAD_NUMBER, (0x15, 0, 1, 434), (0x06, 0, 0, _REFUSE | errno.ENOSYS), _ALLOW),
+    "no pidfd_open": (_LOAD_NUMBER, (0x15, 0, 1, 434), (0x06, 0, 0, _ERRNO | errno.ENOSYS), _ALLOW),
     # vfork, fork, and clone without CLONE_THREAD.
     "fork fails": (
         _LOAD_NUMBER,
@@ -117,13 +117,13 @@ _FILTERS = {
         (0x15, 0, 3, 56),
         (0x20, 0, 0, 16),
         (0x45, 1, 0, 0x10000),
-        (0x06, 0, 0, _REFUSE | errno.EAGAIN),
+        (0x06, 0, 0, _ERRNO | errno.EAGAIN),
         _ALLOW,
     ),
 }
 
 
-def _refuse(code: tuple[tuple[int, int, int, int], ...]) -> None:
+def _install_filter(code: tuple[tuple[int, int, int, int], ...]) -> None:
     """Have the kernel refuse calls to all threads of this process and to its children."""
     libc = ctypes.CDLL(None, use_errno=True)
     instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in code))
@@ -140,7 +140,7 @@ def _in_step(work: str, rank: int, batch: int, folder: Path) -> None:
         (folder / "training").touch()
         _work(5)
     if (work, batch) == ("fork fails", 0):
-        _refuse(_FILTERS[work])
+        _install_filter(_FILTERS[work])
         with contextlib.suppress(BlockingIOError):
             raise RuntimeError(f"the filter lets a process start: {Popen([sys.executable, '-V'])}")
 
@@ -200,7 +200,7 @@ def train(work: str, strategy_name: str, folder: Path) -> None:
     options = argparse.Namespace(strategy=strategy_name, api="Trainer", timeout=TIMEOUT, devices=2)
     last, saves = folder / "last.ckpt", work in {"slow save", "slow load"}
     if work == "no pidfd_open":
-        _refuse(_FILTERS[work])
+        _install_filter(_FILTERS[work])
     if work == "slow save":
         mock.patch.object(os, "fsync", _slow_fsync).start()
     for run in range(2 if work in {"slow load", "two Trainers in turn"} else 1):

@@ -11,7 +11,7 @@ PARTITIONS_PARAMETERS: Final = 3
 _OFFLOAD_SECTIONS: Final = ("offload_optimizer", "offload_param")
 _AUTO: Final = "auto"
 # The sections that mean something as a whole only.
-_WHOLE: Final = {"optimizer", "scheduler", "fp16", "bf16", "params"}
+_ATOMIC_SECTIONS: Final = {"optimizer", "scheduler", "fp16", "bf16", "params"}
 
 
 def remove_auto(config: Config) -> list[str]:
@@ -27,7 +27,7 @@ def remove_auto(config: Config) -> list[str]:
         removed += [f"{name}.{option}" for option in inner]
         if value == _AUTO:
             removed.append(name)
-        elif not inner or (value and name not in _WHOLE):
+        elif not inner or (value and name not in _ATOMIC_SECTIONS):
             continue
         del config[name]
     return removed

@@ -161,7 +161,7 @@ class Monitor:
         return not is_read or (seconds < 3 * self._exit_period and bool(self._launched()))
 
     def _launched(self) -> list[subprocess.Popen[bytes]]:
-        """Return the ranks that this process launched and that have not ended: the bridge of others waits for it."""
+        """Return the ranks that this process launched and that have not ended: their bridge waits for this process."""
         ranks = processes.LAUNCHED.items()
         return [each for rank, each in ranks if each.poll() is None and self._ranks[rank].state != "ended"]
 

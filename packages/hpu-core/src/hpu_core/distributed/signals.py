@@ -104,7 +104,7 @@ class SignalCoordinator:
         for owner, name, _ in self._replaced:
             delattr(owner, name)
 
-    def _receive(self, signum: int, frame: Any) -> None:  # noqa: ARG002 - the arguments of a signal handler.
+    def _receive(self, signum: int, _frame: Any) -> None:
         self._shared.received.add(signum)
 
     def _advance(self, *args: Any) -> None:
