@@ -86,22 +86,13 @@ def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
     SpecifierSet(row.get("lightning", ""))  # Raises InvalidSpecifier, which is a ValueError too.
 
 
-def load(path: Path = TABLE) -> dict[str, Any]:
+def load() -> dict[str, Any]:
     """Read and check the table.
 
     Raises:
-        TableError: If a row breaks a rule, the simulated release of the default has no row, or a table is missing or
-            malformed.
+        TableError: If a row breaks a rule, or the simulated release of the default has no row.
     """
-    try:
-        return _check(tomllib.loads(path.read_text(encoding="utf-8")))
-    except TableError:
-        raise
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TableError(f"{path} must have the tables and keys that its header names: {error!r}") from error
-
-
-def _check(table: dict[str, Any]) -> dict[str, Any]:
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     for row in table["release"]:
         check_row(row, set(table["sources"]))
     table["release"].sort(key=lambda row: Version(row["release"]))
@@ -212,32 +203,32 @@ def release_data(table: dict[str, Any]) -> str:
 
 
 def compatibility_page(table: dict[str, Any]) -> str:
-    """Return the documentation page: a row for each minor release, newest first."""
+    """Return the documentation page: a row for each release, newest first."""
     default = table["default"]
     refused = table["refused"]["lightning"]
+    columns = ("torch", "lightning", "deepspeed", "generations", "mode")
     lines = [
         "# SynapseAI releases",
         "",
         f"<!-- {GENERATED} -->",
         "",
-        "SynapseAI is Intel's software for Gaudi; `hpu-info` prints the release of a machine. Each minor release has",
-        "the row of the release about which most is known. [Every release](releases.md) has the others, and the",
-        "sources: nothing was measured on a card. A dash is a fact that no source names.",
+        "SynapseAI is Intel's software for Gaudi; `hpu-info` prints the release of a machine. A dash is a fact that no",
+        "source names; compat.toml has the sources of each, and notes where they disagree. Nothing was measured on a",
+        "card.",
         "",
-        "| SynapseAI | torch | Lightning | generations | mode | hpu-fsdp | file in constraints/ |",
-        "|---|---|---|---|---|---|---|",
+        "| SynapseAI | torch | Lightning | DeepSpeed | generations | mode | hpu-fsdp | file in constraints/ |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    minors: dict[str, list[dict[str, Any]]] = {}
-    for row in table["release"]:
-        minors.setdefault(row["release"].rpartition(".")[0], []).append(row)
-    for rows in reversed(minors.values()):
-        row = max(rows, key=lambda row: (len(row["sources"]), Version(row["release"])))
-        facts = [format_cell(row, field) for field in ("torch", "lightning", "generations", "mode")]
-        lines.append("| " + " | ".join([f"**{row['release']}**", *facts, *_what_fits(table, row)]) + " |")
+    for row in reversed(table["release"]):
+        file = f"`{Path(file_of(table, row['release'])).name}`"
+        cells = [*(format_cell(row, field) for field in columns), ", ".join(sharding(table, row)) or "-", file]
+        lines.append("| " + " | ".join([f"**{row['release']}**", *cells]) + " |")
     lines += [
         "",
         "- `Lightning` is what was published with the release. These packages run with Lightning 2.0 to 2.6 and torch",
         "  2.0 to 2.15. A file in constraints/ names this Lightning and never torch, so the image's own build stays.",
+        "- `DeepSpeed` is Intel's fork, which is on no package index. Its branch has the release's number, or the one",
+        "  in parentheses.",
         f"- Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
         f"- The demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}, and simulate",
         f"  SynapseAI {default['simulates']}. The simulated device is also tested with torch",
@@ -247,39 +238,17 @@ def compatibility_page(table: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def release_details(table: dict[str, Any]) -> str:
-    """Return what is known of every release: a table, notes where sources disagree, and the sources."""
-    columns = ["release", *(field for field in FIELDS if field != "deepspeed_ref"), "hpu-fsdp", "file", "known from"]
-    lines = ["| " + " | ".join(columns).replace("_", "-") + " |", "|" + "---|" * len(columns)]
-    for row in table["release"]:
-        cells = [f"**{row['release']}**", *(format_cell(row, field) for field in columns[1:-3])]
-        cells += _what_fits(table, row)
-        codes = sorted({code for value in row["sources"].values() for code in value.split()})
-        lines.append("| " + " | ".join([*cells, " ".join(codes)]) + " |")
-    lines += ["", "## Notes", ""]
-    lines += [f"- **{row['release']}**: {row['note']}" for row in table["release"] if "note" in row]
-    lines += ["", "## Sources", "", "compat.toml names the sources of each fact.", "", "| code | source |", "|---|---|"]
-    lines += [f"| {code} | {source} |" for code, source in table["sources"].items()]
-    return "\n".join(lines)
-
-
-def _what_fits(table: dict[str, Any], row: dict[str, Any]) -> list[str]:
-    """Return what hpu-fsdp can do on a row, and the name of the row's constraints."""
-    return [", ".join(sharding(table, row)) or "-", f"`{Path(file_of(table, row['release'])).name}`"]
-
-
 def format_cell(row: dict[str, Any], field: str) -> str:
     """Return a cell of the page, a dash where the value is unknown."""
     value = row.get(field)
     if value is None:
         return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(value)
-    if field == "deepspeed" and row["deepspeed_ref"] != row["release"]:
-        return f"`{value}` ({row['deepspeed_ref']})"
-    return f"`{value}`" if field in {"lightning", "deepspeed"} else str(value)
+    if field == "deepspeed":
+        version, branch = value.partition("+")[0], row["deepspeed_ref"]
+        return version if branch == row["release"] else f"{version} ({branch})"
+    return f"`{value}`" if field == "lightning" else str(value)
 
 
 def outputs(table: dict[str, Any], root: Path = ROOT) -> dict[Path, str]:

@@ -22,7 +22,7 @@ collect_ignore = (
         "test_two_machines.py",
         "programs/hybrid_sharding.py",
     ]
-    if Version("2.7.dev0") > _TORCH
+    if Version("2.9.dev0") > _TORCH
     else []
 )
 

@@ -18,7 +18,7 @@ from .modules import UNITS, make_network
 pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
 
 _Fabric = frameworks.current().fabric().Fabric
-_KINDS = ["fsdp", "fsdp2"] if Version(torch.__version__) >= Version("2.7.dev0") else ["fsdp"]
+_KINDS = ["fsdp", "fsdp2"] if Version(torch.__version__) >= Version("2.9.dev0") else ["fsdp"]
 
 
 def _strategy(kind: str) -> Any:

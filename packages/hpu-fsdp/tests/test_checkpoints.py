@@ -236,9 +236,8 @@ def test_async_save_needs_sharded_checkpoints() -> None:
 
 
 def _save_one_file_over_a_folder(folder: Path) -> None:
-    """Save sharded, then in one file, with the Trainer and with Fabric."""
+    """Save sharded, then in one file, with Fabric."""
     for kind in ("sharded", "full"):
-        _fit(1, _sharding(kind))[1].save_checkpoint(folder / "trainer")
         run = _Fabric(state_dict_type=kind)
         run.fabric.save(folder / "fabric", {"model": run.network, "optimizer": run.optimizer})
 
@@ -246,4 +245,4 @@ def _save_one_file_over_a_folder(folder: Path) -> None:
 def test_one_file_replaces_a_sharded_checkpoint(tmp_path: Path, on_ranks: OnRanks) -> None:
     on_ranks(_save_one_file_over_a_folder, tmp_path)
 
-    assert {path.name: path.is_file() for path in tmp_path.iterdir()} == {"trainer": True, "fabric": True}
+    assert {path.name: path.is_file() for path in tmp_path.iterdir()} == {"fabric": True}

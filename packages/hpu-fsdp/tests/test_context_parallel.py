@@ -9,16 +9,13 @@ from unittest import mock
 
 import pytest
 import torch
-from packaging.version import Version
 from torch.nn.functional import cross_entropy
 
 from hpu_core import HPUAccelerator, SingleHPUStrategy, frameworks
 from hpu_fsdp import (
     ContextParallel,
     FabricHPUFSDPStrategy,
-    FabricHPUModelParallelStrategy,
     HPUFSDPStrategy,
-    HPUModelParallelStrategy,
     UlyssesAttention,
     _transformers,
     context_parallel,
@@ -33,7 +30,6 @@ pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore
 
 _Base = frameworks.current().pytorch().LightningModule
 _Fabric = frameworks.current().fabric().Fabric
-_HAS_FSDP2 = Version(torch.__version__) >= Version("2.7.dev0")
 
 LENGTH = 16
 STEPS = 3
@@ -124,7 +120,7 @@ class _Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 class LanguageModel(_Base):  # type: ignore[misc, valid-type] # The class depends on the framework.
     """Language model; nothing in it knows of context parallelism."""
 
-    def __init__(self, make: Callable[[], Any], *, recompute: bool = False, shard: bool = False) -> None:
+    def __init__(self, make: Callable[[], Any], *, recompute: bool = False) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
@@ -133,16 +129,7 @@ class LanguageModel(_Base):  # type: ignore[misc, valid-type] # The class depend
             # transformers 5 is changing the name.
             enable = getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)
             enable()
-        self.shard = shard
         self.losses: list[torch.Tensor] = []
-
-    def configure_model(self) -> None:
-        """Shard the model, once."""
-        if self.shard:
-            from torch.distributed.fsdp import fully_shard
-
-            self.shard = False
-            fully_shard(self.model, mesh=self.device_mesh["data_parallel"], reshard_after_forward=False)
 
     def training_step(self, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
         """Return the loss."""
@@ -167,7 +154,7 @@ def _fit(
     trainer = make_trainer(
         strategy=strategy, devices=1 if is_single else -1, max_steps=STEPS, max_epochs=-1, use_distributed_sampler=False
     )
-    module = LanguageModel(make, recompute=recompute, shard=isinstance(strategy, HPUModelParallelStrategy))
+    module = LanguageModel(make, recompute=recompute)
     data = _Rows(_batches(padded=padded))
     # Ranks that share sequences have the same rows, and the others theirs.
     groups = 1 if is_single else max(1, trainer.world_size // strategy.context_parallel_size)
@@ -189,8 +176,6 @@ def _compare(size: int, names: list[str]) -> dict[str, tuple[list[float], list[f
         return results
     expected = results["llama"][0]
     results["replicated"] = (expected, _fit(fsdp(sharding_strategy="NO_SHARD"), _llama))
-    if _HAS_FSDP2:
-        results["fsdp2"] = (expected, _fit(HPUModelParallelStrategy(context_parallel_size=size), _llama))
     return results
 
 
@@ -400,29 +385,5 @@ def _refused() -> dict[str, str]:
 
 def test_refused_set_ups(on_ranks: OnRanks) -> None:
     for errors in on_ranks(_refused):
-        assert "must be a divisor of the number of ranks with different data, 2, got 3" in errors["divisor"]
+        assert "must be a divisor of the number of ranks, 2, got 3" in errors["divisor"]
         assert "needs a model of transformers, or a module with `hpu_fsdp.UlyssesAttention`" in errors["no attention"]
-
-
-def _fit_fsdp2_with_fabric() -> tuple[list[float], list[float]]:
-    from torch.distributed.fsdp import fully_shard
-
-    def parallelize(model: Any, mesh: Any) -> Any:
-        return fully_shard(model, mesh=mesh["data_parallel"], reshard_after_forward=False)
-
-    strategy = FabricHPUModelParallelStrategy(parallelize, context_parallel_size=2)
-    fabric = _Fabric(accelerator=HPUAccelerator(), strategy=strategy, devices=2)
-    fabric.launch()
-    model = fabric.setup_module(LanguageModel(_llama).model)
-    losses = [
-        fabric.all_reduce(model(**fabric.to_device(strategy.context_parallel.shard(batch))).loss.detach())
-        for batch in _batches(padded=True)
-    ]
-    whole = LanguageModel(_llama).model
-    return to_floats(losses), [whole(**batch).loss.item() for batch in _batches(padded=True)]
-
-
-@pytest.mark.skipif(not _HAS_FSDP2, reason="Requires: torch 2.7 for FSDP2")
-def test_fabric_shares_sequences_of_transformers_with_fsdp2(on_ranks: OnRanks) -> None:
-    for losses, expected in on_ranks(_fit_fsdp2_with_fabric):
-        assert losses == pytest.approx(expected, abs=2e-5)

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(torch, "float8_e5m2"), reason="Requires: torch 2.1 for fp8"),
 ]
 
-_HAS_FSDP2 = Version(torch.__version__) >= Version("2.7.dev0")
+_HAS_FSDP2 = Version(torch.__version__) >= Version("2.9.dev0")
 _ModelCheckpoint = frameworks.current().pytorch("callbacks").ModelCheckpoint
 
 STEPS = 4

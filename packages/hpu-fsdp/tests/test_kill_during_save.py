@@ -32,7 +32,7 @@ def _train(saves: Any, ckpt_path: Path | None, name: str, kind: str) -> None:
     train(module, trainer, ckpt_path=ckpt_path)
 
 
-_fsdp2 = pytest.mark.skipif(Version(torch.__version__) < Version("2.7.dev0"), reason="Requires: torch 2.7")
+_fsdp2 = pytest.mark.skipif(Version(torch.__version__) < Version("2.9.dev0"), reason="Requires: torch 2.9")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_module_without_parameters_is_refused(kind: Any) -> None:
 def test_older_lightning_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frameworks, "current", lambda: SimpleNamespace(version=Version("2.2.5")))
 
-    with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 or newer, got 2.2.5: upgrade"):
+    with pytest.raises(ImportError, match=rf"{kind.__name__} needs Lightning 2.3 and torch 2.3, .*got 2.2.5"):
         kind()
 
 
@@ -78,7 +78,7 @@ def test_older_torch_is_refused(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
     """It cannot free a gathered parameter."""
     monkeypatch.setattr(torch, "__version__", "2.2.2+cpu")
 
-    with pytest.raises(ImportError, match=rf"{kind.__name__} needs torch 2.3 or newer, .* SynapseAI 1.17, got 2.2.2"):
+    with pytest.raises(ImportError, match=rf"{kind.__name__} needs .* torch 2.3, .* SynapseAI 1.17, .* and 2.2.2"):
         kind()
 
 
@@ -92,7 +92,7 @@ def test_class_whose_base_lightning_lacks_is_refused(monkeypatch: pytest.MonkeyP
     methods = {"root_device": abstractmethod(lambda _: None)}
     kind = ABCMeta("HPUModelParallelStrategy", (old_names.ModelParallelStrategy,), methods)
 
-    with pytest.raises(ImportError, match=r"HPUModelParallelStrategy needs Lightning 2\.4 or newer, got 2\.2\.5"):
+    with pytest.raises(ImportError, match=r"HPUModelParallelStrategy needs Lightning 2\.4 .*, got 2\.2\.5"):
         kind()
 
 

@@ -10,7 +10,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import wrap
 
 from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks
-from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy, _setup
+from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
@@ -260,42 +260,6 @@ def test_units_are_moved_to_the_device_one_by_one(on_ranks: OnRanks) -> None:
         assert peak <= whole // 2 + 3 * _UNIT_BYTES
         assert whole > _UNITS * _UNIT_BYTES
         assert devices == {"hpu"}
-
-
-def _clip_infinite(error_if_nonfinite: bool) -> tuple[str, bool]:
-    """Clip gradients that are infinite on one rank; return the error, and whether the weights are finite."""
-    run = _Fabric()
-    scale = float("inf") if run.fabric.global_rank == 1 else 1.0
-    run.fabric.backward(run.network(torch.ones(4, 64, device="hpu")).sum() * scale)
-    try:
-        run.fabric.clip_gradients(run.network, run.optimizer, max_norm=1.0, error_if_nonfinite=error_if_nonfinite)
-    except RuntimeError as error:
-        return str(error), all(bool(parameter.isfinite().all()) for parameter in run.network.parameters())
-    return "", True
-
-
-@pytest.mark.parametrize(("error_if_nonfinite", "text"), [(True, "is non-finite"), (False, "")])
-def test_infinite_norm_is_an_error_on_all_ranks(error_if_nonfinite: bool, text: str, on_ranks: OnRanks) -> None:
-    for error, is_finite in on_ranks(_clip_infinite, error_if_nonfinite):
-        assert text in error
-        assert bool(error) is error_if_nonfinite
-        assert is_finite
-
-
-def test_large_module_in_one_unit_is_a_warning(on_ranks: OnRanks) -> None:
-    for warnings in on_ranks(_warn_of_one_unit):
-        assert [bool(text) for text in warnings] == [True, False]
-        assert "pass `auto_wrap_policy={Block}`" in warnings[0]
-
-
-def _warn_of_one_unit() -> list[str]:
-    """Return the warnings without and with a policy."""
-    found = []
-    for policy in (None, {Layer}):
-        with mock.patch.object(_setup, "_LARGE_UNIT", 0), mock.patch.object(_setup, "rank_zero_warn") as warn:
-            _Fabric(auto_wrap_policy=policy)
-        found.append(" ".join(call.args[0] for call in warn.call_args_list))
-    return found
 
 
 class Forces(ImageClassifier):

@@ -56,24 +56,20 @@ def save(
         state: State of module and Trainer.
         storage_options: Lightning's, which it refuses.
     """
-    # Lightning refuses these options. Other plugins may write files later, or to another place.
-    is_replaced = storage_options is None and strategy.saves_sharded
-    if storage_options is None and not strategy.saves_sharded and type(strategy.checkpoint_io) is HPUCheckpointIO:
-        # Rank 0's answers, because its disk alone has the file by which it is found.
-        is_folder, is_replaced = strategy.broadcast((Path(path).is_dir(), is_sharded(Path(path))))
-        if not is_folder:
-            # Lightning's method would broadcast the path, which only rank 0 writes to.
-            if strategy.global_rank == 0:
-                strategy.checkpoint_io.save_checkpoint(state, path)
-            return
-    if not is_replaced:
+    # Lightning refuses the options.
+    if storage_options is not None:
         save_checkpoint(path, state)
+        return
+    if not strategy.saves_sharded:
+        # Lightning's method would broadcast the path, which only rank 0 writes to.
+        if strategy.global_rank == 0:
+            strategy.checkpoint_io.save_checkpoint(state, path)
         return
     # A copy, because Lightning takes what it has written out of it.
     state = {**state}
-    with strategy.replacing(path, _buffered, as_file=not strategy.saves_sharded) as target:
+    with strategy.replacing(path, _buffered) as target:
         save_checkpoint(target, state)
-        if strategy.saves_sharded and strategy.global_rank == 0:
+        if strategy.global_rank == 0:
             HPUCheckpointIO().save_checkpoint(state, target / METADATA)
 
 
@@ -81,7 +77,8 @@ def save_with_fabric(
     strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], storage_options: Any
 ) -> None:
     """Save a checkpoint of Fabric as `save`; `state` has the sharded module, its optimizers and other objects."""
-    state = {key: _to_cpu(value) for key, value in state.items()}
+    # Other objects than tensors, such as modules, stay.
+    state = {key: _map(lambda tensor: tensor.detach().cpu(), value) for key, value in state.items()}
     if storage_options is not None:
         # Lightning refuses them.
         save_checkpoint(path, state)
@@ -229,11 +226,6 @@ def _map(function: "Callable[[torch.Tensor], Any]", value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _map(function, item) for key, item in value.items()}
     return value
-
-
-def _to_cpu(value: Any) -> Any:
-    """Return tensors and containers of tensors on the CPU; other objects, such as modules, are returned unchanged."""
-    return _map(lambda tensor: tensor.detach().cpu(), value)
 
 
 def _copy_to_cpu(state: dict[str, Any]) -> dict[str, Any]:

@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.fsdp import FSDPStrategy as FabricFSDPStrategy
     from lightning.fabric.strategies.model_parallel import ModelParallelStrategy as FabricModelParallelStrategy
     from lightning.fabric.utilities.exceptions import MisconfigurationException
-    from lightning.pytorch import LightningModule
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
     from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
     from lightning.pytorch.trainer.states import TrainerFn
-    from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 else:
     _framework = frameworks.current()
 
@@ -40,10 +38,7 @@ else:
     FSDPStrategy = _framework.pytorch("strategies").FSDPStrategy
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
-    LightningModule = _framework.pytorch().LightningModule
     TrainerFn = _framework.pytorch("trainer.states").TrainerFn
-    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
-    rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     # From Lightning 2.3 on.
     FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
     ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)
@@ -52,9 +47,9 @@ else:
 
 # The first Lightning, and the first torch with its SynapseAI release. Lightning's connectors refuse subclasses of
 # FSDPStrategy before 2.3, and its ModelParallelStrategy knows no other torch before 2.4. Stock torch frees storages of
-# hpu tensors, as FSDP does with gathered parameters, from 2.3 on. The custom operators for FSDP2 of torch 2.7 are the
-# first with HPU kernels.
-_FIRST: Final = {"FSDP": ("2.3", "2.3", "1.17"), "ModelParallel": ("2.4", "2.7", "1.22")}
+# hpu tensors, as FSDP does with gathered parameters, from 2.3 on. torch 2.9 is the first whose FSDP2 reduces by sums
+# alone, and whose DTensors draw random numbers on HPU.
+_FIRST: Final = {"FSDP": ("2.3", "2.3", "1.17"), "ModelParallel": ("2.4", "2.9", "1.23")}
 
 
 def check_versions(cls: type) -> None:
@@ -62,13 +57,11 @@ def check_versions(cls: type) -> None:
     version = frameworks.current().version
     names = " ".join(base.__name__ for base in cls.__mro__)
     first, first_torch, release = next(first for part, first in _FIRST.items() if part in names)
-    hint = "or train with `strategy='hpu_ddp'` or `strategy='hpu_deepspeed'`"
-    if version < Version(f"{first}.dev0"):
-        raise ImportError(f"{cls.__name__} needs Lightning {first} or newer, got {version}: upgrade Lightning, {hint}")
-    if Version(torch.__version__) < Version(f"{first_torch}.dev0"):
+    if version < Version(f"{first}.dev0") or Version(torch.__version__) < Version(f"{first_torch}.dev0"):
         raise ImportError(
-            f"{cls.__name__} needs torch {first_torch} or newer, which comes with SynapseAI {release}, got "
-            f"{torch.__version__}: upgrade, {hint}"
+            f"{cls.__name__} needs Lightning {first} and torch {first_torch}, which comes with SynapseAI {release}, or "
+            f"newer, got {version} and {torch.__version__}: upgrade, or train with `strategy='hpu_ddp'` or "
+            "`strategy='hpu_deepspeed'`"
         )
 
 

@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from hpu_core import bridge
 from hpu_fsdp import _torch, _transformers, context_parallel
-from hpu_fsdp._lightning import check_versions, rank_zero_warn
+from hpu_fsdp._lightning import check_versions
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -22,9 +22,6 @@ Policy: TypeAlias = set[type[Module]] | Callable[[Module, bool, int], bool] | Mo
 
 # The index that every tensor on the device has.
 DEVICE: Final = torch.device("hpu", 0)
-
-# Bytes that a card notices. Smaller modules gain nothing by units.
-_LARGE_UNIT: Final = 2**28
 
 
 def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,9 +34,10 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
     """
     check_versions(type(strategy))
     arguments: dict[str, Any] = strategy.take_arguments(local_names)
-    strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
-    if not isinstance(size, int) or size < 1:
-        raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
+    if "context_parallel_size" in arguments:
+        strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)
@@ -66,23 +64,31 @@ def check_mode(strategy: Any) -> None:
         )
 
 
-def create_context_parallel(strategy: Any, ranks: int, stride: int) -> None:
-    """Create the groups of ranks that share sequences.
-
-    Args:
-        strategy: The strategy.
-        ranks: Number of ranks with different parts of the data.
-        stride: Distance between neighbours of them.
+@contextmanager
+def mesh_setup(strategy: Any) -> Iterator[None]:
+    """Return the context of the set-up of Lightning's ModelParallelStrategy, which builds the mesh.
 
     Raises:
-        ValueError: `context_parallel_size` does not divide the ranks.
+        RuntimeError: The bridge is in lazy mode.
     """
-    if ranks % strategy.context_parallel_size:
+    check_mode(strategy)
+    _torch.patch_dtensor_random()
+    strategy.at_teardown.callback(_torch.restore)
+    yield
+
+
+def finish_sharding(strategy: Any, module: Module) -> None:
+    """Prepare a module that the program has sharded with `fully_shard` and `parallelize_module`.
+
+    Raises:
+        ValueError: No parameter is sharded.
+    """
+    is_sharded = _torch.prepare_sharded(module)
+    if strategy.world_size > 1 and not is_sharded:
         raise ValueError(
-            "`context_parallel_size` must be a divisor of the number of ranks with different data, "
-            f"{ranks}, got {strategy.context_parallel_size}"
+            f"the module must have sharded parameters, got {type(module).__name__} without any: call `fully_shard` "
+            "or `parallelize_module` with the strategy's device mesh, and check that the plan names its modules"
         )
-    strategy.context_parallel = context_parallel.ContextParallel.create(strategy.context_parallel_size, stride)
 
 
 def share_attention(strategy: Any, module: Module) -> None:
@@ -118,7 +124,12 @@ def sharding_setup(strategy: Any) -> Iterator[None]:
     # Lightning would build a mesh of GPUs, and torch one of a device of its own choice in a process without one.
     mesh = fsdp_arguments(strategy).pop("device_mesh", None)
     yield
-    create_context_parallel(strategy, strategy.world_size, 1)
+    if strategy.world_size % strategy.context_parallel_size:
+        raise ValueError(
+            f"`context_parallel_size` must be a divisor of the number of ranks, {strategy.world_size}, got "
+            f"{strategy.context_parallel_size}"
+        )
+    strategy.context_parallel = context_parallel.ContextParallel.create(strategy.context_parallel_size)
     _choose_sharding(strategy, mesh)
 
 
@@ -160,23 +171,6 @@ def wrapping(strategy: Any) -> AbstractContextManager[Any]:
         sharding_strategy=strategy.sharding_strategy,
         **fsdp_arguments(strategy),
     )
-
-
-def finish_wrapping(strategy: Any, module: Module) -> None:
-    """Refuse second derivatives, and warn of a large module in one unit, once the module is wrapped."""
-    if strategy.world_size == 1:
-        return
-    _torch.reject_double_backward(module)
-    units = FullyShardedDataParallel.fsdp_modules(module)
-    if len(units) != 1 or strategy.sharding_strategy is ShardingStrategy.NO_SHARD:
-        return
-    ranks = torch.distributed.get_world_size(units[0].process_group)
-    size = ranks * sum(p.numel() * p.element_size() for p in module.parameters())
-    if size > _LARGE_UNIT:
-        rank_zero_warn(
-            f"FSDP gathers all parameters at once, {size / 2**30:.1f} GiB, because the module is one unit: pass "
-            "`auto_wrap_policy={Block}` to the strategy, with the classes of the blocks that repeat"
-        )
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -27,7 +26,7 @@ from hpu_core.scaler import unscale_gradients
 
 _WRAPPERS: Final = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
-# Restores what is replaced in torch while a strategy trains.
+# Restores what `patch_dtensor_random` replaces.
 _undo: Final = ExitStack()
 
 # Strategies that keep parameters unsharded between forward and backward.
@@ -96,13 +95,6 @@ def _reject_double_backward(unit: Module, _: object, output: Any) -> None:
             tensor.register_hook(check)
 
 
-def has_sharded_parameters(module: Module) -> bool:
-    """Return whether a parameter of a module is a DTensor."""
-    from torch.distributed.tensor import DTensor
-
-    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
-
-
 def has_extra_states(module: Module) -> bool:
     """Return whether a part of a module has a state of its own beside tensors, such as the scales of fp8."""
     return any(type(part).get_extra_state is not Module.get_extra_state for part in module.modules())
@@ -150,54 +142,17 @@ def loading_extra_states(module: Module, states: Mapping[str, Any]) -> Iterator[
         yield
 
 
-def force_sum_reduction(module: Module) -> None:
-    """Restrict the reductions of modules with `fully_shard` to sums, and divide by the number of ranks apart from them.
-
-    Raises:
-        ValueError: A module has its own divide factor, and torch can apply it only in the reduction.
-    """
+def prepare_sharded(module: Module) -> bool:
+    """Reduce gradients by sums, which are divided apart, and return whether parameters of a module are DTensors."""
     from torch.distributed.fsdp import FSDPModule
-
-    for name, part in module.named_modules():
-        if not isinstance(part, FSDPModule):
-            continue
-        if hasattr(part, "set_force_sum_reduction_for_comms"):
-            part.set_force_sum_reduction_for_comms(True)
-            continue
-        # torch 2.7 and 2.8.
-        group: Any = part._get_fsdp_state()._fsdp_param_group  # noqa: SLF001 - torch has no public name for it.
-        if getattr(group, "reduce_scatter_reduce_op", None) is not None:
-            raise ValueError(
-                f"module {name!r} must not have a divide factor with torch {torch.__version__}, which multiplies in "
-                "the collective: HCCL only sums; leave it out, or use torch 2.9 or newer"
-            )
-        _replace_divide_factors()
-
-
-def reshard(module: Module) -> None:
-    """Free the gathered parameters of modules with `fully_shard`, so that the parameters are sharded ones again."""
-    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
 
     for part in module.modules():
         if isinstance(part, FSDPModule):
+            part.set_force_sum_reduction_for_comms(True)
+            # An evaluation before leaves parameters gathered with `reshard_after_forward=False`.
             part.reshard()
-
-
-def _replace_divide_factors() -> None:
-    """Replace torch's helper that chooses between averages and sums, for "hpu"; torch 2.7 has no other way."""
-    from torch.distributed.fsdp._fully_shard import _fsdp_collectives
-
-    helper: Any = _fsdp_collectives._get_gradient_divide_factors  # noqa: SLF001 - as above.
-    if hasattr(helper, "__wrapped__"):
-        return
-
-    @functools.wraps(helper)
-    def sum_on_hpu(*args: Any, **kwargs: Any) -> Any:
-        # MTIA is torch's one device without averages.
-        arguments = ["mtia" if value == "hpu" else value for value in args]
-        return helper(*arguments, **{key: "mtia" if value == "hpu" else value for key, value in kwargs.items()})
-
-    _replace(_fsdp_collectives, "_get_gradient_divide_factors", sum_on_hpu)
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 
 def patch_dtensor_random() -> None:
@@ -205,7 +160,7 @@ def patch_dtensor_random() -> None:
 
     torch derives the index of the device from the rank, but a process has one device, with index 0. The strategies call
     this function. A program without Lightning calls it before it initializes parameters that are sharded already, such
-    as those from the meta device. It needs torch 2.7 or newer; to draw, torch itself needs to be 2.9 or newer.
+    as those from the meta device. It needs torch 2.9 or newer.
     """
     from torch.distributed.tensor import _random
 
@@ -217,17 +172,12 @@ def patch_dtensor_random() -> None:
     def resolve(device_mesh: Any) -> torch.device:
         return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
 
-    _replace(_random, "_resolve_device", resolve)
+    _undo.enter_context(replaced(_random, "_resolve_device", resolve))
 
 
 def restore() -> None:
-    """Undo `patch_dtensor_random` and the replacement of torch 2.7's divide factors, when a strategy ends."""
+    """Undo `patch_dtensor_random`, when a strategy ends."""
     _undo.close()
-
-
-def _replace(owner: ModuleType, name: str, replacement: Any) -> None:
-    _undo.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, replacement)
 
 
 @contextmanager

@@ -35,24 +35,13 @@ class ContextParallel:
         self._is_checked = size == 1
 
     @classmethod
-    def create(cls, size: int, stride: int = 1) -> "ContextParallel":
-        """Create the groups of all ranks, and return this rank's.
-
-        Args:
-            size: Ranks that share a sequence.
-            stride: Distance between these ranks, the number of ranks that share a layer's tensors.
-        """
+    def create(cls, size: int) -> "ContextParallel":
+        """Create the groups of all ranks, `size` neighbours each, and return this rank's."""
         if size == 1:
             return cls()
-        found = cls()
-        for start in range(0, dist.get_world_size(), size * stride):
-            for first in range(start, start + stride):
-                ranks = list(range(first, first + size * stride, stride))
-                # Every rank creates every group, as torch requires.
-                group = dist.new_group(ranks)
-                if dist.get_rank() in ranks:
-                    found = cls(size, ranks.index(dist.get_rank()), group)
-        return found
+        # Every rank creates every group, as torch requires.
+        group, _ = dist.new_subgroups(size)
+        return cls(size, dist.get_rank() % size, group)
 
     def split(self, tensor: torch.Tensor, dim: int = 1) -> torch.Tensor:
         """Return this rank's part of a tensor along its sequence dimension.

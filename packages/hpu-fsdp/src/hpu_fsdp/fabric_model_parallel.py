@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
-from hpu_fsdp import _checkpoint, _parallelize, _setup
+from hpu_fsdp import _checkpoint, _setup
 from hpu_fsdp._lightning import FabricFSDPStrategy, FabricModelParallelStrategy
-from hpu_fsdp.context_parallel import ContextParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.nn import Module
 
 __all__ = ["FabricHPUModelParallelStrategy", "HPUModelParallelStrategy"]
 
@@ -25,20 +23,18 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
 
     Args:
         parallelize_fn: Function that shards a module, called with the module and the device mesh; returns the module.
-        context_parallel_size: See HPUModelParallelStrategy. Pass each batch through `strategy.context_parallel.shard`.
         async_save: See HPUModelParallelStrategy. Call `strategy.finish_save()` at the end.
 
     Raises:
-        ImportError: torch is older than 2.7, or Lightning older than 2.4.
-        TypeError: `parallelize_fn` is not a function, or `timeout` is not a timedelta.
+        ImportError: torch is older than 2.9, or Lightning older than 2.4.
+        TypeError: `timeout` is not a timedelta.
         ValueError: An argument is invalid; the message names it.
     """
 
     strategy_name = "hpu_model_parallel"
-    context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _parallelize.mesh_setup
+    _setting_up = _setup.mesh_setup
     _save = _checkpoint.save_with_fabric
     _load = _checkpoint.load
     # Raises an error: torch writes the files.
@@ -46,41 +42,25 @@ class FabricHPUModelParallelStrategy(FabricHPUStrategy, FabricModelParallelStrat
 
     def __init__(  # noqa: PLR0913, PLR0917 - the arguments of Lightning's strategy.
         self,
-        parallelize_fn: "Callable[[Any, DeviceMesh], Any] | None" = None,
+        parallelize_fn: "Callable[[Any, DeviceMesh], Any]",
         data_parallel_size: Literal["auto"] | int = "auto",
         tensor_parallel_size: Literal["auto"] | int = "auto",
         save_distributed_checkpoint: bool = True,
         process_group_backend: str | None = BACKEND,
         timeout: timedelta | None = TIMEOUT,
         *,
-        context_parallel_size: int = 1,
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
-        if not callable(parallelize_fn):
-            raise TypeError(
-                f"`parallelize_fn` must be a function of a module and a device mesh, got {parallelize_fn!r}: pass "
-                "`strategy=FabricHPUModelParallelStrategy(parallelize_fn)` instead of a name"
-            )
         super().__init__(**_setup.take_arguments(self, locals()))
         self._user_parallelize_fn = parallelize_fn
         self._parallelize_fn = self._parallelize
-
-    def setup_module(self, module: "Module") -> "Module":
-        """Shard a module with `parallelize_fn` and materialize it.
-
-        Raises:
-            ValueError: `parallelize_fn` has sharded no parameter.
-        """
-        sharded = super().setup_module(module)
-        _setup.share_attention(self, sharded)
-        return sharded
 
     def _parallelize(self, module: Any, mesh: "DeviceMesh") -> Any:
         sharded = self._user_parallelize_fn(module, mesh)
         # Lightning refuses other results.
         if hasattr(sharded, "modules"):
-            _parallelize.finish_sharding(self, sharded)
+            _setup.finish_sharding(self, sharded)
         return sharded
 
 

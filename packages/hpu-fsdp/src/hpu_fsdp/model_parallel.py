@@ -1,14 +1,13 @@
 """Strategy for FSDP2 and tensor parallelism for the Trainer."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hpu_core import sharded_modules
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy
-from hpu_fsdp import _checkpoint, _parallelize, _setup
-from hpu_fsdp._lightning import LightningModule, ModelParallelStrategy
-from hpu_fsdp.context_parallel import ContextParallel
+from hpu_fsdp import _checkpoint, _setup
+from hpu_fsdp._lightning import ModelParallelStrategy
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -22,32 +21,26 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     Extends Lightning's ModelParallelStrategy with HCCL, one device per process, and failure detection. The module
     shards itself in `configure_model`, with `fully_shard` and `parallelize_module` over `self.device_mesh`, whose
     dimensions are "data_parallel" and "tensor_parallel". Gradients are summed and divided, because HCCL has no average.
-    It needs eager mode and torch 2.7 or newer.
+    It needs eager mode and torch 2.9 or newer.
 
     Args:
-        data_parallel_size: Number of replicas or shards of the data; the number of machines by default. A multiple of
-            `context_parallel_size`, with which all devices are the default.
-        tensor_parallel_size: Number of devices that share the tensors of a layer; the devices of a machine by default,
-            1 with `context_parallel_size`.
+        data_parallel_size: Number of replicas or shards of the data; the number of machines by default.
+        tensor_parallel_size: Number of devices that share the tensors of a layer; the devices of a machine by default.
         save_distributed_checkpoint: Whether checkpoints are folders with a file per rank, instead of one file.
         process_group_backend: Backend of the process group, "hccl" or another one that supports HPU tensors; "hccl" if
             None.
         timeout: Timeout of the rendezvous, and of a rank that makes no progress while others wait for it; 30 minutes by
             default.
-        context_parallel_size: Number of neighbouring ranks that share the sequences of a batch, see
-            `ContextParallel.shard`. Default: 1.
         async_save: Whether to write sharded checkpoints on another thread, after they are copied to host memory. The
             next save and the end of training wait for it. Default: ``False``.
         failure_detection: Whether ranks watch each other and raise `RankFailedError` on all if one fails, exits
             or hangs; HPU_FAILURE_DETECTION=0 switches it off as well. Default: ``True``.
 
     Attributes:
-        context_parallel_size: Number of neighbouring ranks that share each sequence.
-        context_parallel: These ranks, once the ranks have joined.
         saves_sharded: Whether checkpoints are folders with a file per rank.
 
     Raises:
-        ImportError: torch is older than 2.7, or Lightning older than 2.4.
+        ImportError: torch is older than 2.9, or Lightning older than 2.4.
         TypeError: `timeout` is not a timedelta.
         ValueError: An argument is invalid; the message names it.
     """
@@ -55,10 +48,9 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
     strategy_name = "hpu_model_parallel"
     weights_key = "state_dict"
     shards_parameters = True
-    context_parallel = ContextParallel()
     saves_sharded: bool
 
-    _setting_up = _parallelize.mesh_setup
+    _setting_up = _setup.mesh_setup
     _save = _checkpoint.save
     _load = _checkpoint.load
 
@@ -70,7 +62,6 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         process_group_backend: str | None = BACKEND,
         timeout: timedelta | None = TIMEOUT,
         *,
-        context_parallel_size: int = 1,
         async_save: bool = False,
         failure_detection: bool = True,
     ) -> None:
@@ -82,20 +73,10 @@ class HPUModelParallelStrategy(HPUStrategy, ModelParallelStrategy):
         Raises:
             ValueError: `configure_model` has sharded no parameter.
         """
-        if self.model is not None and self.overrides_configure_model():
-            _parallelize.finish_sharding(self, self.model)
+        if self.model is not None:
+            _setup.finish_sharding(self, self.model)
             sharded_modules.note(self.model, sharded_modules.Sharding(self.sharding_arguments))
-            _setup.share_attention(self, self.model)
         # Gathered parameters stay, and a later `fit` cannot write to inference tensors; Lightning does so for FSDP.
         for loop in (trainer.validate_loop, trainer.test_loop, trainer.predict_loop):
             loop.inference_mode = False
         super().setup(trainer)
-
-    def overrides_configure_model(self) -> bool:
-        """Return whether the module has its own `configure_model`; Lightning refuses one that has not."""
-        module = self.lightning_module
-        return module is not None and type(module).configure_model is not LightningModule.configure_model
-
-    def batch_to_device(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Move a batch to the device, with context parallelism this rank's part; see `ContextParallel.shard`."""
-        return super().batch_to_device(self.context_parallel.shard(batch), *args, **kwargs)
