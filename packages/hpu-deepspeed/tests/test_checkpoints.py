@@ -1,6 +1,5 @@
 """Tests of checkpoints of several ranks: saving, resuming, loading elsewhere and converting."""
 
-import functools
 import os
 import subprocess
 import sys
@@ -10,9 +9,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from hpu_core import HPUAccelerator, frameworks
+from hpu_core import frameworks
 from hpu_core.checkpoints import folders
-from hpu_deepspeed import FabricHPUDeepSpeedStrategy, HPUDeepSpeedStrategy
+from hpu_deepspeed import HPUDeepSpeedStrategy
 from hpu_testing.fork_server import forks
 from hpu_testing.modules import to_floats
 
@@ -22,7 +21,6 @@ from .modules import (
     SUPPORTS_UNIVERSAL,
     Classifier,
     loader,
-    mlp,
     no_min_aio_size,
     nvme_options,
     trainer,
@@ -215,26 +213,3 @@ def test_weights_load_on_fewer_devices(stage: str, one: dict[Any, Any], two: dic
 def test_training_resumes_on_fewer_devices(stage: str, one: dict[Any, Any], two: dict[Any, Any]) -> None:
     """Stage 0 resumes from the checkpoint itself, the other stages from a universal one."""
     assert one["resumed", stage]["losses"] == pytest.approx(two["saved", stage]["losses"][BATCHES:], abs=1e-5)
-
-
-def _save_without_optimizer(folder: str) -> list[str]:
-    """Return the errors of the Trainer, after `test`, and of Fabric."""
-    run = _trainer(1, stage=3)
-    run.test(Classifier(), _data(run))
-    strategy = FabricHPUDeepSpeedStrategy(stage=3)
-    fabric = frameworks.current().fabric().Fabric(accelerator=HPUAccelerator(), devices=1, strategy=strategy)
-    fabric.launch()
-    messages = []
-    for save in (run.save_checkpoint, functools.partial(fabric.save, state={"model": fabric.setup(mlp())})):
-        with pytest.raises(RuntimeError) as error:
-            save(Path(folder, "run.ckpt"))
-        messages.append(str(error.value))
-    return messages
-
-
-def test_stage_3_is_saved_with_an_optimizer_only(on_ranks: OnRanks, tmp_path: Path) -> None:
-    """DeepSpeed itself raises an AttributeError of None."""
-    [messages] = on_ranks(_save_without_optimizer, str(tmp_path), count=1)
-
-    assert all(message.startswith("ZeRO stage 3 and DeepSpeed's inference engine save no") for message in messages)
-    assert not list(tmp_path.iterdir())

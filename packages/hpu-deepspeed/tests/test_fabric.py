@@ -93,9 +93,6 @@ def _run(folder: str) -> dict[str, Any]:
             fabric, module, optimizer = _set_up(strategies[1])
             fabric.load(Path(folder, "3.ckpt"), {"model": module, "optimizer": optimizer})
             found["resumed nvme"] = _train(fabric, module, optimizer, range(HALF, BATCHES))
-            with pytest.raises(NotImplementedError) as rejected:
-                fabric.load(Path(folder, "3.ckpt"), {"model": module})
-        found["rejected nvme"] = str(rejected.value)
     found["gathered"] = fabric.all_gather(torch.tensor([fabric.global_rank], device="hpu")).tolist()
     found["device"] = str(fabric.device)
     return found
@@ -130,9 +127,3 @@ def test_nvme_trains_and_resumes_like_memory(found: dict[str, Any]) -> None:
     """The checkpoint was saved without NVMe."""
     assert found["nvme"] == pytest.approx(found["3 32-true"], abs=1e-6)
     assert found["resumed nvme"] == pytest.approx(found["3 32-true"][HALF:], abs=1e-6)
-
-
-@pytest.mark.skipif(not SUPPORTS_NVME, reason="Requires: DeepSpeed 0.18")
-def test_loading_weights_alone_with_nvme_is_rejected(found: dict[str, Any]) -> None:
-    """DeepSpeed expects the weights in memory."""
-    assert "weights cannot be loaded without the optimizer's state" in found["rejected nvme"]

@@ -18,10 +18,10 @@ from .modules import Classifier, loader, trainer
 _utilities = frameworks.current().pytorch("utilities.deepspeed")
 
 
-def _predict(checkpoint: str | None = None, **options: Any) -> tuple[str, str, list[float]]:
+def _predict(checkpoint: str | None = None, precision: str = "32-true", **options: Any) -> tuple[str, str, list[float]]:
     """Return the engine's class, the data type of the weights, and the scores of two batches."""
     strategy = HPUDeepSpeedStrategy(stage=1, **options)
-    run = trainer(strategy)
+    run = trainer(strategy, precision=precision)
     scores = run.predict(Classifier(), loader(run.global_rank, 2, 2), ckpt_path=checkpoint)
     engine = type(strategy.model).__name__
     return engine, str(scores[0].dtype), to_floats([score for batch in scores for score in batch.flatten()])
@@ -50,16 +50,8 @@ def test_options_select_the_inference_engine(as_config: bool, on_ranks: OnRanks)
 
 
 def _predict_with(options: dict[str, Any]) -> tuple[str, str, list[float]]:
-    return _predict(**options)
-
-
-class _Linear(Classifier):
-    """Classifier whose first layer takes the inputs as they come."""
-
-    def predict_step(self, batch: Any, _: int) -> torch.Tensor:
-        """Return the dtype-dependent product of the inputs."""
-        (inputs, *_rest) = batch
-        return torch.nn.functional.linear(inputs, next(self.parameters()))
+    # Lightning converts inputs to the data type of the precision.
+    return _predict(precision="bf16-mixed", **options)
 
 
 def _misspelt_option() -> None:
@@ -71,20 +63,6 @@ def _misspelt_option() -> None:
 def test_misspelt_option_is_an_error(on_ranks: OnRanks) -> None:
     """DeepSpeed would ignore it."""
     on_ranks(_misspelt_option, count=1)
-
-
-def _predict_in(dtype: Any, precision: str) -> str:
-    run = trainer(HPUDeepSpeedStrategy(stage=1, dtype=dtype, replace_method="auto"), precision=precision)
-    (scores, *_) = run.predict(_Linear(), loader(run.global_rank, 2, 2))
-    return str(scores.dtype)
-
-
-@pytest.mark.parametrize(("dtype", "precision"), [("bf16", "32-true"), ("fp32", "bf16-mixed")])
-def test_inputs_have_the_data_type_of_the_engine(dtype: str, precision: str, on_ranks: OnRanks) -> None:
-    """Lightning converts them to that of the Trainer's precision."""
-    expected = {"bf16": "torch.bfloat16", "fp32": "torch.float32"}[dtype]
-
-    assert set(on_ranks(_predict_in, dtype, precision)) == {expected}
 
 
 def _compare_engines() -> tuple[list[float], list[float], float, float]:
@@ -109,16 +87,6 @@ def test_converted_checkpoint_is_loaded(on_ranks: OnRanks, tmp_path: Path) -> No
     for scores, inference_scores, untrained in on_ranks(_predict_from_checkpoint, str(tmp_path)):
         assert inference_scores == pytest.approx(scores)
         assert inference_scores != pytest.approx(untrained)
-
-
-def _predict_from_directory(folder: str) -> None:
-    run = trainer(HPUDeepSpeedStrategy(stage=1, enable_cuda_graph=False), devices=1)
-    with pytest.raises(ValueError, match=r"must be a file .*: make one with `convert_zero_checkpoint_to_fp32_state_"):
-        run.predict(Classifier(), loader(0, 1, 2), ckpt_path=folder)
-
-
-def test_directory_is_refused(on_ranks: OnRanks, tmp_path: Path) -> None:
-    on_ranks(_predict_from_directory, str(tmp_path), count=1)
 
 
 _ZERO_3 = {"zero_optimization": {"stage": 3}}

@@ -1,15 +1,12 @@
-"""DeepSpeed's inference engine: its options and inputs."""
+"""Options of DeepSpeed's inference engine."""
 
 import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
-
 from hpu_deepspeed import _deepspeed
 from hpu_deepspeed._config import PARTITIONS_PARAMETERS
-from hpu_deepspeed._lightning import apply_to_collection
 
 #: Options of the engine that HPUDeepSpeedStrategy takes as arguments.
 OPTIONS: Final[tuple[str, ...]] = ("dtype", "tensor_parallel", "replace_with_kernel_inject", "enable_cuda_graph")
@@ -52,14 +49,6 @@ def take_options(config: dict[str, Any], arguments: Mapping[str, Any]) -> dict[s
     # Before ranks start; the engine reads them on the ranks.
     options_model()(**options)
     return options
-
-
-def convert_inputs(batch: Any, engine: Any) -> Any:
-    """Return a batch whose floating-point tensors have the data type of the engine's weights."""
-    dtype = next(engine.parameters()).dtype
-    return apply_to_collection(
-        batch, torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
-    )
 
 
 def is_engine(model: object) -> bool:

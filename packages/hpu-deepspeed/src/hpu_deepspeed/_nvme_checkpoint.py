@@ -32,7 +32,6 @@ def patch_engine(engine: Any) -> None:
         engine.zero_nvme_offload_optimizer = lambda: False
         optimizer._rigid_state_dict = functools.partial(_state_dict, optimizer)  # noqa: SLF001 - `state_dict` calls it.
         optimizer._rigid_load_state_dict = functools.partial(_load_state_dict, optimizer)  # noqa: SLF001 - as above.
-        optimizer._restore_from_bit16_weights = _unsupported  # noqa: SLF001 - called to load weights alone.
 
 
 def _state_dict(optimizer: Any) -> dict[str, Any]:
@@ -70,14 +69,6 @@ def _load_state_dict(optimizer: Any, state_dict: dict[str, Any], load_optimizer_
         optimizer._reassign_or_swap_out_partitioned_parameters(group)  # noqa: SLF001 - as above.
         if swappable:
             _swap_out(optimizer.optimizer_swapper, flat)
-
-
-def _unsupported() -> None:
-    """Raise instead of DeepSpeed's method, which expects the weights in memory and fails with an AttributeError."""
-    raise NotImplementedError(
-        "weights cannot be loaded without the optimizer's state while offloading to NVMe: load the optimizer's state "
-        "as well, or load the weights without NVMe"
-    )
 
 
 def _swap_out(swapper: Any, flat: torch.Tensor) -> None:

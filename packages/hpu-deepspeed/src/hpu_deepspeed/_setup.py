@@ -7,7 +7,7 @@ from typing import Any
 
 from hpu_core.arguments import supported_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
-from hpu_deepspeed._lightning import rank_zero_info, reset_seed
+from hpu_deepspeed._lightning import reset_seed
 
 
 def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[..., Any]) -> dict[str, Any]:
@@ -31,11 +31,6 @@ def finish(strategy: Any) -> None:
     vars(strategy)["_timeout"] = strategy.process_groups.timeout
     # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
     strategy.config = copy.deepcopy(strategy.config)
-    if removed := _config.remove_auto(strategy.config):
-        rank_zero_info(
-            f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
-            f"set: {', '.join(removed)}"
-        )
 
 
 def prepare_config(strategy: Any, precision: Any) -> None:
@@ -66,19 +61,6 @@ def save(
     state: dict[str, Any],
     storage_options: Any,  # noqa: ARG001 - Lightning refuses them.
 ) -> None:
-    """Save this rank's shard by Lightning's method; it replaces that of an earlier save once every rank has saved.
-
-    Raises:
-        RuntimeError: The engine is not one for training.
-    """
-    deepspeed = _deepspeed.load()
-    engines = [value for value in state.values() if isinstance(value, deepspeed.DeepSpeedEngine)]  # Fabric's.
-    if getattr(strategy, "deepspeed_engine", None) is not None:
-        engines.append(strategy.deepspeed_engine)
-    if any(getattr(engine, "checkpoint_engine", None) is None for engine in engines):
-        raise RuntimeError(
-            "ZeRO stage 3 and DeepSpeed's inference engine save no module that was set up without an optimizer: save "
-            "after `fit` and before `validate`, `test` and `predict`; with Fabric, pass the optimizer to `setup`, too"
-        )
+    """Save this rank's shard by Lightning's method; it replaces that of an earlier save once every rank has saved."""
     with strategy.replacing(path, _deepspeed.buffered_saves) as folder:
         save_checkpoint(folder, state)

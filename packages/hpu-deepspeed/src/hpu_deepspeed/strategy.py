@@ -47,8 +47,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
     - The module's optimizer and scheduler take precedence over those in the configuration, with a warning.
     - Checkpoints are written atomically.
     - `dtype`, `tensor_parallel` and the other options of `deepspeed.init_inference`, as arguments or in `config`, make
-      `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains. Inputs are
-      converted to its data type.
+      `validate`, `test` and `predict` use DeepSpeed's inference engine instead of the engine that trains.
 
     Args:
         accelerator: The accelerator, if it is not passed to the Trainer.
@@ -259,11 +258,6 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         """Do nothing: `backward` sets the accumulation boundary, and the engine's `no_sync` lacks stages 2 and 3."""
         yield
 
-    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
-        """Move a batch to the device, and convert it to the data type of the inference engine if there is one."""
-        moved = super().batch_to_device(batch, device, dataloader_idx)
-        return _inference.convert_inputs(moved, self.model) if _inference.is_engine(self.model) else moved
-
     def _load(
         self, load_checkpoint: Any, path: "_PATH", state: Any | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -345,16 +339,7 @@ class HPUDeepSpeedStrategy(HPUStrategy, DeepSpeedStrategy):
         set_module_device(model)
 
     def _load_for_inference(self, path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Load a file into the module of the inference engine.
-
-        Raises:
-            ValueError: It is a directory.
-        """
-        if path.is_dir():
-            raise ValueError(
-                f"the checkpoint must be a file to be loaded into DeepSpeed's inference engine, got {str(path)!r}: "
-                "make one with `convert_zero_checkpoint_to_fp32_state_dict` or `hpu-export`"
-            )
+        """Load a file into the module of the inference engine."""
         checkpoint = super(DeepSpeedStrategy, self).load_checkpoint(path, **options)
         module: Any = self.lightning_module
         module.load_state_dict(checkpoint["state_dict"], strict=getattr(module, "strict_loading", True))
