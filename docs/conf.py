@@ -36,7 +36,6 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
-    "sphinx_inline_tabs",
     "sphinxcontrib.programoutput",
 ]
 exclude_patterns = ["_build"]
@@ -161,20 +160,17 @@ def _check_public_names(_: Sphinx, env: BuildEnvironment) -> None:
 
 
 def _complete_page(_: Sphinx, name: str, source: list[str]) -> None:
-    """Fill the generated parts of a page, and add tabs to its blocks."""
+    """Fill the generated parts of a page."""
     source[0] = site_pages.fill(source[0])
     # One page links to the records, which the navigation leaves out.
     if name.startswith("records/") and name != "records/index":
         source[0] = f"---\norphan: true\n---\n\n{source[0]}"
-    # The other pages are for those who change these packages.
-    if name.startswith(("start/", "wrong/", "packages/", "index")):
-        source[0] = site_pages.add_tabs(source[0])
 
 
 def _complete_included(_: Sphinx, path: Path, __: str, source: list[str]) -> None:
-    """Add tabs to a file that a page includes, and pages of the site to the links of the README."""
-    text = site_pages.relink(source[0]) if path.as_posix() == "../README.md" else source[0]
-    source[0] = site_pages.add_tabs(text)
+    """Add pages of the site to the links of the README."""
+    if path.as_posix() == "../README.md":
+        source[0] = site_pages.relink(source[0])
 
 
 def _add_summary(_: Sphinx, what: str, name: str, *details: Any) -> None:

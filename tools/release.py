@@ -27,13 +27,12 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-# https://docs.github.com/en/webhooks/webhook-events-and-payloads#push: no event for more than three tags.
-_MAX_PUSHED_TAGS: Final = 3
+# The protected branch.
+_BRANCH: Final = "main"
 # A package without a release counts from here: its first release is 0.1.0 by `minor`.
 NO_RELEASE: Final = Version("0.0.0")
 # The parts of a package's folder that reach its users.
 PACKAGE_FILES: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
-_TOWNCRIER: Final = (sys.executable, "-m", "towncrier")
 
 
 class ReleaseError(RuntimeError):
@@ -124,12 +123,6 @@ class Package:
         return SpecifierSet(",".join(map(str, found))) if found else None
 
 
-def default_branch(package: Package) -> str:
-    """Return the protected branch: the remote's default, "main" without a remote."""
-    head = package.git("for-each-ref", "--format=%(symref)", "refs/remotes/origin/HEAD")
-    return head.rpartition("/")[2] or "main"
-
-
 def check_release(package: Package, level: str) -> Version:
     """Check everything that a release needs.
 
@@ -138,8 +131,8 @@ def check_release(package: Package, level: str) -> Version:
     """
     if changes := package.git("status", "--porcelain").splitlines():
         raise ReleaseError(f"the working tree is not clean ({changes[0].strip()}): commit or remove that first")
-    if package.git("rev-parse", "--abbrev-ref", "HEAD") == (branch := default_branch(package)):
-        raise ReleaseError(f"{branch} takes releases by pull request: git switch --create release")
+    if package.git("rev-parse", "--abbrev-ref", "HEAD") == _BRANCH:
+        raise ReleaseError(f"{_BRANCH} takes releases by pull request: git switch --create release")
     last = (package.releases or [NO_RELEASE])[-1]
     try:
         version = Version(StandardScheme(str(package.root), {}).update(level, str(last), {}))
@@ -167,10 +160,9 @@ def check_tag(package: Package, tag: str) -> None:
     version = package.version
     if tag != (expected := f"{package.name}-v{version}"):
         raise ReleaseError(f"tag {tag!r} does not name what it holds, {package.name} {version}: expected {expected!r}")
-    default = default_branch(package)
-    refs = (f"refs/heads/{default}", f"refs/remotes/origin/{default}")
+    refs = (f"refs/heads/{_BRANCH}", f"refs/remotes/origin/{_BRANCH}")
     if not package.git("for-each-ref", "--contains", "HEAD", *refs):
-        raise ReleaseError(f"the commit is not on {default}, where releases are merged: merge it and tag again")
+        raise ReleaseError(f"the commit is not on {_BRANCH}, where releases are merged: merge it and tag again")
     if package.fragments or version not in package.releases:
         raise ReleaseError(
             f"{package.path}/CHANGELOG.md has no notes of {version}, or {package.path}/changes still holds some: make "
@@ -238,20 +230,14 @@ def last_dependents(package: Package) -> list[str]:
 def make(package: Package, version: Version) -> None:
     """Commit a release; a failure leaves the checkout as it was.
 
-    The fragments of a first release tell what changed in software that nobody had, so its notes are one line.
-
     Raises:
         subprocess.CalledProcessError: If git or towncrier fails.
     """
-    place = ("--config", "pyproject.toml", "--dir", package.path)
     head = package.git("rev-parse", "HEAD")
+    towncrier = (sys.executable, "-m", "towncrier", "build", "--yes", "--config", "pyproject.toml")
+    options = ("--dir", package.path, "--name", package.name, "--version", str(version))
     try:
-        if not package.releases:
-            for fragment in package.fragments:
-                fragment.unlink()
-            text = f"Initial release: {package.project['description']}"
-            _run(package, *_TOWNCRIER, "create", *place, "+initial.added.md", "--content", text)
-        _run(package, *_TOWNCRIER, "build", "--yes", *place, "--name", package.name, "--version", str(version))
+        subprocess.run([*towncrier, *options], check=True, stdout=subprocess.DEVNULL, cwd=package.root)  # noqa: S603 - our own arguments.
         source = package.about.read_text(encoding="utf-8")
         package.about.write_text(source.replace(f'"{package.version}"', f'"{version}"'), encoding="utf-8")
         package.git("add", "--all", "--", package.path)
@@ -260,48 +246,19 @@ def make(package: Package, version: Version) -> None:
         package.git("reset", "--quiet", "--hard", head)
         package.git("clean", "--quiet", "--force", "--", package.path)
         raise
-    print(f"made a commit for {package.name} {version}; merge it by a pull request, then tag it by `nox -s tag`")
-
-
-def tag(root: Path) -> list[str]:
-    """Tag the releases of the commit that is checked out which have no tag, and return the tags.
-
-    Raises:
-        ReleaseError: If the commit is not on the default branch.
-    """
-    tags = []
-    for package in (Package(file.parent.name, root) for file in sorted(root.glob("packages/*/pyproject.toml"))):
-        name = f"{package.name}-v{package.version}"
-        if package.version in package.releases and not package.git("tag", "--list", name):
-            check_tag(package, name)
-            package.git("tag", "--annotate", "--message", f"{package.name} {package.version}", name)
-            tags.append(name)
-    return tags
-
-
-def push_commands(tags: list[str]) -> list[str]:
-    """Return the commands that publish tags, a few at a time: GitHub starts no workflow for more in one push."""
-    groups = [tags[start : start + _MAX_PUSHED_TAGS] for start in range(0, len(tags), _MAX_PUSHED_TAGS)]
-    return [f"git push origin {' '.join(group)}" for group in groups]
-
-
-def _run(package: Package, *command: str) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=package.root)  # noqa: S603 - our own arguments.
+    print(f"made a commit for {package.name} {version}; merge it by a pull request, then tag {package.name}-v{version}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return 1 if the release is refused."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["check", "make", "oldest-peers", "last-dependents", "check-tag", "tag"])
-    parser.add_argument("package", nargs="?", default="")
+    parser.add_argument("command", choices=["check", "make", "oldest-peers", "last-dependents", "check-tag"])
+    parser.add_argument("package")
     parser.add_argument("level", nargs="?", default="", help="major, minor, patch or a version; the tag of `check-tag`")
     options = parser.parse_args(arguments)
     package = Package(options.package, ROOT)
     try:
-        if options.command == "tag":
-            print(*(tags := tag(ROOT)), sep="\n")
-            print(*(push_commands(tags) or ["every release has its tag"]), sep="\n")
-        elif options.command == "check-tag":
+        if options.command == "check-tag":
             check_tag(package, options.level)
         elif options.command == "check":
             print(f"{package.name} {check_release(package, options.level)} may be released")
@@ -311,7 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
             listing = oldest_peers if options.command == "oldest-peers" else last_dependents
             print("\n".join(listing(package)))
     except ReleaseError as error:
-        print(f"{options.package or 'nothing'} is not released: {error}.", file=sys.stderr)
+        print(f"{options.package} is not released: {error}.", file=sys.stderr)
         return 1
     return 0
 

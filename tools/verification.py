@@ -9,7 +9,6 @@ A statement about cards names the entries that show it, in a comment that reader
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,21 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # In the comment after a docstring, or in a hidden one on a page.
 MARKER = re.compile(r"(?:# hpu-doctor |<!-- )verify: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
-_SOURCES = ("bridge 1.19.0", "bridge of 2025", "torch", "DeepSpeed", "Intel")
 
 
 def tables() -> str:
-    """Return the register as counts and a table for each subject."""
+    """Return the register as a table for each subject."""
     assumptions = register.assumptions()
     subjects = dict.fromkeys(assumption.subject for assumption in assumptions)
-    sources = Counter(_source(assumption) for assumption in assumptions)
-    packages = Counter(package for assumption in assumptions for package in assumption.means)
-    lines = [
-        f"There are {len(assumptions)}.",
-        "",
-        *_counts("source", sources),
-        *_counts("package", packages),
-    ]
+    lines = [f"There are {len(assumptions)}.", ""]
     for subject in subjects:
         lines += [
             f"## {subject}",
@@ -52,11 +43,6 @@ def tables() -> str:
     return "\n".join(lines)
 
 
-def _counts(name: str, counts: Counter[str]) -> list[str]:
-    rows = [f"| {key} | {count} |" for key, count in counts.most_common()]
-    return [f"| {name} | assumptions |", "|---|---|", *rows, ""]
-
-
 def _row(assumption: Assumption) -> str:
     cells = (
         assumption.id,
@@ -66,10 +52,6 @@ def _row(assumption: Assumption) -> str:
         ", ".join(sorted(assumption.means)),
     )
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _source(assumption: Assumption) -> str:
-    return next((name for name in _SOURCES if assumption.source.startswith(name)), "other published sources")
 
 
 def documents(root: Path = ROOT) -> list[Path]:

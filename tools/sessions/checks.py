@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nox
 
-from sessions.environments import DEFAULT_CONSTRAINTS, install
+from sessions.environments import install
 from sessions.packages import PACKAGES, ROOT, group, test_requirements
 
 
@@ -27,15 +27,6 @@ def lint(session: nox.Session) -> None:
     # Workflows. Without the network, which some of its audits would ask about actions. bandit is not needed: ruff
     # checks the same rules, S, and each exception is at its line.
     session.run("zizmor", "--offline", "--persona", "pedantic", ".github")
-
-
-@nox.session(default=False)
-def audit(session: nox.Session) -> None:
-    """Ask PyPI's advisories about the pinned versions of everything that the sessions install; needs the network."""
-    install(session, *group("audit"))
-    # --strict: a version that the service does not know is an error, not a pass.
-    command = ("pip-audit", "--strict", "--disable-pip", "--no-deps", "-r", DEFAULT_CONSTRAINTS)
-    session.run(*command, *session.posargs)
 
 
 @nox.session

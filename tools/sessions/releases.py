@@ -1,4 +1,4 @@
-"""Releases: their checks, their commits and their tags."""
+"""Releases: their checks and their commits."""
 
 from __future__ import annotations
 
@@ -23,13 +23,6 @@ def release(session: nox.Session, package: Package) -> None:
     check_dependents(session, package)
     install(session, *group("release"))
     session.run("python", SCRIPT, "make", package.name, *session.posargs)
-
-
-@nox.session(default=False)
-def tag(session: nox.Session) -> None:
-    """Tag the merged releases that have no tag yet, and print how to publish them."""
-    install(session, *group("release"))
-    session.run("python", SCRIPT, "tag")
 
 
 @nox.session(default=False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 from sessions.environments import DEFAULT_CONSTRAINTS, install, isolated_sim_env
 from sessions.packages import PACKAGES, ROOT, group
@@ -130,14 +132,28 @@ def third_party(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def upstream(session: nox.Session) -> None:
-    """Run tests and programs of other projects: `-- FOLDER ...`; print what fails beside what failed last time.
+    """Run tests and programs of other projects: `-- FOLDER ...`; tests that failed last time come first.
 
     Such as the folders `tests` and `examples` of Lightning, and `tests` of lightning-habana.
     """
     if not session.posargs:
         session.error("needs folders: nox -s upstream -- ../pytorch-lightning/tests/tests_fabric")
     install(session, *PACKAGES, "hpu-deepspeed[deepspeed]", *group("test"), *group("third_party"))
-    session.run("python", "tools/upstream.py", *session.posargs, env=isolated_sim_env(session))
+    failed = []
+    for folder in map(Path, session.posargs):
+        programs = sorted(file for file in folder.rglob("*.py") if "__main__" in file.read_text(encoding="utf-8"))
+        commands: list[tuple[str, ...]] = [(str(program),) for program in programs]
+        if next(folder.rglob("test_*.py"), None) is not None:
+            # pytest notes in the folder's cache what has failed.
+            options = ("-W", "default", "--continue-on-collection-errors", "--failed-first")
+            commands = [("-m", "pytest", *options, str(folder))]
+        for command in commands:
+            with contextlib.suppress(CommandFailed):
+                session.run("hpu-sim", "run", "--quiet", "--devices", "2", *command, env=isolated_sim_env(session))
+                continue
+            failed.append(command[-1])
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 @nox.session(default=False)
