@@ -1,5 +1,6 @@
 """Tests of configurations: those in the documentation of lightning-habana, and rejected ones."""
 
+import copy
 import functools
 import json
 import os
@@ -286,6 +287,32 @@ def test_invalid_input_is_rejected_before_training(case: str, on_ranks: OnRanks,
     file.touch()
 
     assert _ERRORS[case][1] in on_ranks(_error, case, str(file), count=1)[0]
+
+
+_AUTO_BATCHES = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("config", "left", "removed"),
+    [
+        ({**_AUTO_BATCHES, "gradient_clipping": 1.0}, {"gradient_clipping": 1.0}, [*_AUTO_BATCHES]),
+        (
+            {"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}},
+            {"zero_optimization": {"stage": 2}},
+            ["zero_optimization.reduce_bucket_size"],
+        ),
+        ({"aio": {"block_size": "auto"}, "amp": {}}, {"amp": {}}, ["aio.block_size"]),
+        ({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "eps": 1e-8}}}, {}, ["optimizer.params.lr"]),
+        ({"fp16": {"enabled": "auto", "loss_scale": 0}}, {}, ["fp16.enabled"]),
+    ],
+    ids=["batches", "nested", "empty section", "optimizer", "fp16"],
+)
+def test_auto_options_are_left_out(config: dict[str, Any], left: dict[str, Any], removed: list[str]) -> None:
+    """What Hugging Face's Trainer would fill in, Lightning or DeepSpeed sets."""
+    config = copy.deepcopy(config)
+
+    assert _config.remove_auto(config) == removed
+    assert config == left
 
 
 # torch's types want a Dataset.

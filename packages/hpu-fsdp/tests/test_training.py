@@ -11,6 +11,7 @@ from torch.distributed.fsdp.wrap import wrap
 
 from hpu_core import HPUAccelerator, SingleHPUStrategy, bridge, frameworks
 from hpu_fsdp import FabricHPUFSDPStrategy, HPUFSDPStrategy
+from hpu_fsdp import strategy as fsdp_strategy
 
 from .conftest import OnRanks
 from .modules import UNITS, ImageClassifier, Layer, Perceptron, make_loader, make_network, make_trainer, train
@@ -260,6 +261,40 @@ def test_units_are_moved_to_the_device_one_by_one(on_ranks: OnRanks) -> None:
         assert peak <= whole // 2 + 3 * _UNIT_BYTES
         assert whole > _UNITS * _UNIT_BYTES
         assert devices == {"hpu"}
+
+
+def _clip_infinite(error_if_nonfinite: bool) -> tuple[str, bool]:
+    """Clip gradients that are infinite on one rank; return the error, and whether the weights are finite."""
+    run = _Fabric()
+    scale = float("inf") if run.fabric.global_rank == 1 else 1.0
+    run.fabric.backward(run.network(torch.ones(4, 64, device="hpu")).sum() * scale)
+    try:
+        run.fabric.clip_gradients(run.network, run.optimizer, max_norm=1.0, error_if_nonfinite=error_if_nonfinite)
+    except RuntimeError as error:
+        return str(error), all(bool(parameter.isfinite().all()) for parameter in run.network.parameters())
+    return "", True
+
+
+@pytest.mark.parametrize(("error_if_nonfinite", "text"), [(True, "is non-finite"), (False, "")])
+def test_infinite_norm_is_an_error_on_all_ranks(error_if_nonfinite: bool, text: str, on_ranks: OnRanks) -> None:
+    for error, is_finite in on_ranks(_clip_infinite, error_if_nonfinite):
+        assert text in error
+        assert bool(error) is error_if_nonfinite
+        assert is_finite
+
+
+def _notes() -> list[str]:
+    """Return what a training says of the model summary."""
+    with mock.patch.object(fsdp_strategy, "rank_zero_info") as info:
+        _fit(ImageClassifier(), sharded=True)
+    return [call.args[0] for call in info.call_args_list]
+
+
+def test_summary_is_said_to_be_of_a_part(on_ranks: OnRanks) -> None:
+    part = sum(parameter.numel() for parameter in ImageClassifier().parameters()) // 2
+
+    for notes in on_ranks(_notes):
+        assert [int(note.split()[4].replace(",", "")) for note in notes] == [pytest.approx(part, abs=2)]
 
 
 class Forces(ImageClassifier):

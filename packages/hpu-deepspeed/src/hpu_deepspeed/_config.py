@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration: what is filled in, and what it offloads."""
+"""DeepSpeed's configuration: what is filled in, what is left out, and what it offloads."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,6 +9,28 @@ PARTITIONS_PARAMETERS: Final = 3
 """The stage of ZeRO that partitions parameters."""
 
 _OFFLOAD_SECTIONS: Final = ("offload_optimizer", "offload_param")
+_AUTO: Final = "auto"
+# The sections that mean something as a whole only.
+_ATOMIC_SECTIONS: Final = {"optimizer", "scheduler", "fp16", "bf16", "params"}
+
+
+def remove_auto(config: Config) -> list[str]:
+    """Remove the options, in place, whose value is "auto", and return their names, such as "fp16.enabled".
+
+    Hugging Face's Trainer replaces "auto" by its own arguments. Without the options, Lightning sets those that the
+    Trainer or Fabric knows (batch sizes, accumulation, clipping), and DeepSpeed has defaults for the others. A section
+    of an optimizer, a scheduler or a precision is removed as a whole, so that the module's or the Trainer's counts.
+    """
+    removed = []
+    for name, value in list(config.items()):
+        inner = remove_auto(value) if isinstance(value, dict) else []
+        removed += [f"{name}.{option}" for option in inner]
+        if value == _AUTO:
+            removed.append(name)
+        elif not inner or (value and name not in _ATOMIC_SECTIONS):
+            continue
+        del config[name]
+    return removed
 
 
 def fill_defaults(config: Config) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.core.optimizer import _MockOptimizer as MockOptimizer
     from lightning.pytorch.plugins.precision.deepspeed import DeepSpeedPrecision
     from lightning.pytorch.strategies.deepspeed import DeepSpeedStrategy
-    from lightning.pytorch.utilities import rank_zero_warn
+    from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 else:
     _framework = frameworks.current()
     _fabric_precision = _framework.fabric("plugins.precision.deepspeed")
@@ -25,6 +25,7 @@ else:
     DeepSpeedStrategy = _framework.pytorch("strategies.deepspeed").DeepSpeedStrategy
     FabricDeepSpeedStrategy = _framework.fabric("strategies.deepspeed").DeepSpeedStrategy
     MisconfigurationException = _framework.fabric("utilities.exceptions").MisconfigurationException
+    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     rank_zero_warn = _framework.pytorch("utilities").rank_zero_warn
     reset_seed = _framework.fabric("utilities.seed").reset_seed
 

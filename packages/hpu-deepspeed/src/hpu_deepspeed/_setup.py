@@ -7,7 +7,7 @@ from typing import Any
 
 from hpu_core.arguments import supported_arguments
 from hpu_deepspeed import _config, _deepspeed, _nvme
-from hpu_deepspeed._lightning import reset_seed
+from hpu_deepspeed._lightning import rank_zero_info, reset_seed
 
 
 def take_arguments(strategy: Any, arguments: dict[str, Any], base: Callable[..., Any]) -> dict[str, Any]:
@@ -31,6 +31,11 @@ def finish(strategy: Any) -> None:
     vars(strategy)["_timeout"] = strategy.process_groups.timeout
     # Lightning modifies the configuration, and the user may pass the same dict to another strategy.
     strategy.config = copy.deepcopy(strategy.config)
+    if removed := _config.remove_auto(strategy.config):
+        rank_zero_info(
+            f"'auto' in the DeepSpeed config is Hugging Face's. Left out, for the Trainer, Fabric or DeepSpeed to "
+            f"set: {', '.join(removed)}"
+        )
 
 
 def prepare_config(strategy: Any, precision: Any) -> None:

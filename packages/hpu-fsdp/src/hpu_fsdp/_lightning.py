@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.plugins.precision.fsdp import FSDPPrecision
     from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
     from lightning.pytorch.trainer.states import TrainerFn
+    from lightning.pytorch.utilities import rank_zero_info
 else:
     _framework = frameworks.current()
 
@@ -39,6 +40,7 @@ else:
     FabricFSDPPrecision = _framework.fabric("plugins.precision.fsdp").FSDPPrecision
     FabricFSDPStrategy = _framework.fabric("strategies").FSDPStrategy
     TrainerFn = _framework.pytorch("trainer.states").TrainerFn
+    rank_zero_info = _framework.pytorch("utilities").rank_zero_info
     # From Lightning 2.3 on.
     FabricModelParallelStrategy = getattr(_framework.fabric("strategies"), "ModelParallelStrategy", _Missing)
     ModelParallelStrategy = getattr(_framework.pytorch("strategies"), "ModelParallelStrategy", _Missing)

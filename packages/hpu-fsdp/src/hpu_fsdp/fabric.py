@@ -4,6 +4,8 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.fabric import FabricHPUStrategy
 from hpu_fsdp import _checkpoint, _setup, _torch
@@ -12,13 +14,13 @@ from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import FabricHPUFSDPPrecision, replace_plugin
 
 if TYPE_CHECKING:
-    import torch
     from lightning.fabric.accelerators.accelerator import Accelerator
     from lightning.fabric.plugins import ClusterEnvironment, Precision
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
     from torch.nn import Module
+    from torch.optim import Optimizer
 
 __all__ = ["FabricHPUFSDPStrategy", "HPUFSDPStrategy"]
 
@@ -119,6 +121,28 @@ class FabricHPUFSDPStrategy(FabricHPUStrategy, FabricFSDPStrategy):
         for sharded in self._sharded_modules:
             _torch.drop_stale_gradients(sharded)
         super().backward(tensor, module, *args, **kwargs)
+
+    def clip_gradients_norm(
+        self,
+        module: "Module",
+        optimizer: "Optimizer",
+        max_norm: float,
+        norm_type: float = 2.0,
+        error_if_nonfinite: bool = True,
+    ) -> "Tensor":
+        """Clip gradients by their norm over all ranks, and return the norm.
+
+        Raises:
+            RuntimeError: The norm is not finite, on all ranks, unless `error_if_nonfinite` is False. Lightning's and
+                torch's FSDP ignore the argument; the gradients are not finite then either.
+        """
+        norm = super().clip_gradients_norm(module, optimizer, max_norm, norm_type, error_if_nonfinite)
+        if error_if_nonfinite and not torch.isfinite(norm):
+            raise RuntimeError(
+                f"the total norm of order {norm_type} of the gradients is non-finite, so they cannot be clipped: skip "
+                "this step, or pass `error_if_nonfinite=False`"
+            )
+        return norm
 
 
 # The name without the prefix, as Lightning names Fabric's strategies.

@@ -10,7 +10,7 @@ from hpu_core import sharded_modules
 from hpu_core.distributed.process_group import BACKEND, TIMEOUT
 from hpu_core.strategy import HPUStrategy
 from hpu_fsdp import _checkpoint, _setup, _torch
-from hpu_fsdp._lightning import FSDPStrategy
+from hpu_fsdp._lightning import FSDPStrategy, rank_zero_info
 from hpu_fsdp.context_parallel import ContextParallel
 from hpu_fsdp.precision import HPUFSDPPrecision, replace_plugin
 
@@ -183,4 +183,7 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         is_replicated = self.sharding_strategy is ShardingStrategy.NO_SHARD
         wrapper = None if wrapped is model else wrapped
         sharded_modules.note(model, sharded_modules.Sharding(self.sharding_arguments, wrapper, is_replicated))
+        if not is_replicated:
+            part = sum(parameter.numel() for parameter in wrapped.parameters())
+            rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
         return wrapped
