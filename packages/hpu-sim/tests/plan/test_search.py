@@ -9,9 +9,8 @@ import pytest
 from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.options import Options
 from hpu_sim.plan.search import find_batch
-from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction.hardware import fitting_bytes, usable_memory
 from hpu_sim.prediction.recording import ModuleBytes, Operation, Recording, StepRecording, TensorInfo
-from hpu_sim.prediction.reserve import fitting_bytes
 
 _GIB = 1 << 30
 

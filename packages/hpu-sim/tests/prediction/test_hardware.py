@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hpu_sim.prediction.hardware import CALIBRATION_VARIABLE, hardware, set_figures, usable_memory
+from hpu_sim.prediction.hardware import fitting_bytes, hardware, set_figures, usable_memory, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_GIB = 1 << 30
 
-def test_a_file_has_figures_of_ones_own_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+
+@pytest.fixture(autouse=True)
+def published_figures() -> Iterator[None]:
+    """Use the file's figures again after a test."""
+    yield
+    set_figures()
+
+
+def test_a_file_has_figures_of_ones_own_card(tmp_path: Path) -> None:
     """They stand for cards of that generation."""
     path = tmp_path / "hardware.json"
     figures = {"memory_efficiency": 0.5, "roofline_share": 1.0, "launch_seconds": 2e-5}
     path.write_text(json.dumps({"generation": "GAUDI2", "figures": figures}))
     before = hardware("GAUDI3")
-    monkeypatch.setenv(CALIBRATION_VARIABLE, str(path))
+    set_figures([], path)
 
     assert (hardware("GAUDI2").memory_rate, hardware("GAUDI2").launch_seconds) == (2.46e12 / 2, 2e-5)
     assert hardware("GAUDI3") == before
@@ -29,13 +38,11 @@ def test_a_file_has_figures_of_ones_own_card(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_user_sets_figures() -> None:
     before = hardware("GAUDI2")
-    try:
-        set_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736"])
+    set_figures(["launch_seconds=1e-5", "box=4", "memory_bytes=68719476736"])
 
-        assert (hardware("GAUDI2").launch_seconds, hardware("GAUDI2").box) == (1e-5, 4)
-        assert usable_memory("GAUDI2") < 64 << 30
-    finally:
-        set_figures([])
+    assert (hardware("GAUDI2").launch_seconds, hardware("GAUDI2").box) == (1e-5, 4)
+    assert usable_memory("GAUDI2") < 64 << 30
+    set_figures()
     assert hardware("GAUDI2") == before
 
 
@@ -71,3 +78,28 @@ def test_every_figure_names_its_source_and_its_kind() -> None:
         assert set(each["source"].split(", ")) <= set(data["sources"]), name
         if {"range", "value"} <= set(each):
             assert min(each["range"]) <= each["value"] <= max(each["range"]), name
+
+
+
+def test_a_job_that_fills_the_card_with_tensors_does_not_fit() -> None:
+    assert verdict(usable_memory("GAUDI2"), usable_memory("GAUDI2")) == "no"
+
+
+def test_between_the_ends_of_the_reserve_it_is_tight() -> None:
+    assert verdict(60 * _GIB, usable_memory("GAUDI2")) == "fits"
+    assert verdict(90 * _GIB, usable_memory("GAUDI2")) == "tight"
+
+
+@pytest.mark.parametrize("generation", ["GAUDI", "GAUDI2", "GAUDI3"])
+def test_the_largest_peak_that_fits_is_at_the_threshold(generation: str) -> None:
+    largest = fitting_bytes(usable_memory(generation))
+
+    assert verdict(largest, usable_memory(generation)) == "fits"
+    assert verdict(largest + 1, usable_memory(generation)) == "tight"
+
+
+def test_a_small_simulated_card_has_a_small_reserve() -> None:
+    usable = usable_memory("GAUDI2", 1 << 20)
+
+    assert verdict(usable * 8 // 10, usable) == "fits"
+    assert verdict(usable, usable) == "no"

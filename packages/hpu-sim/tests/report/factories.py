@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
 from hpu_sim.common.frames import Frame
+from hpu_sim.device.config import SimConfig
 from hpu_sim.prediction.step import Cost, Step
-from hpu_sim.report.schema import Machine, RankRecord, Report, Site
+from hpu_sim.report.schema import RankRecord, Report, Site
 
-MACHINE: Final = Machine(2, "GAUDI2", "1.24.1", lazy=True, memory_bytes=96 << 30, torch="2.13.0")
+MACHINE: Final = SimConfig.create(2, "GAUDI2", "1.24.1", lazy="1")
 
 _FRAME: Final = Frame("/home/me/train.py", 42, "train", "loss = step(batch)", is_user=True)
 _SITE: Final = Site(
@@ -53,6 +54,7 @@ _RECORD: Final = RankRecord(
     pid=1234,
     module_id=0,
     machine=MACHINE,
+    torch="2.13.0",
     state="exited",
     totals=_TOTALS,
     steps=10,

@@ -29,13 +29,13 @@ def test_missing_field_raises() -> None:
     data = dataclasses.asdict(make_report())
     del data["ranks"]
 
-    with pytest.raises(ValueError, match=r"not a Report of schema version 5: KeyError\('ranks'\)"):
+    with pytest.raises(ValueError, match=r"not a Report of schema version 6: KeyError\('ranks'\)"):
         from_dict(Report, data)
 
 
 @pytest.mark.parametrize("data", [None, [], "report", {"schema_version": 2}], ids=str)
 def test_unrelated_json_raises(data: object) -> None:
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 5"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 6"):
         from_dict(RankRecord, data)
 
 
@@ -60,7 +60,7 @@ def test_frame_of_site_is_selected_by_index() -> None:
 def test_wrong_type_raises(change: dict[str, object]) -> None:
     data = dataclasses.asdict(make_record())
 
-    with pytest.raises(ValueError, match="not a RankRecord of schema version 5"):
+    with pytest.raises(ValueError, match="not a RankRecord of schema version 6"):
         from_dict(RankRecord, {**data, **change})
 
 

@@ -63,7 +63,7 @@ def test_acquiring_a_device_writes_a_record(session: RecordingSession, read: Cal
 
     record = read()
     assert (record.state, record.pid, record.module_id) == ("running", os.getpid(), 1)
-    assert (record.machine.devices, record.machine.lazy, record.machine.torch) == (2, True, str(torch.__version__))
+    assert (record.machine.devices, record.machine.lazy, record.torch) == (2, True, str(torch.__version__))
 
 
 def test_process_without_a_device_writes_nothing(session: RecordingSession, tmp_path: Path) -> None:

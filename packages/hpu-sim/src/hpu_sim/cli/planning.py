@@ -159,16 +159,13 @@ def plan(context: click.Context, /, **values: Any) -> None:
     program: Path | None = values["program"]
     paths = ("html_path", "json_to", "trace_path", "recording_path")
     outputs = command.Outputs(*(values[name] for name in paths))
-    if values["hardware"] is not None:
-        os.environ[hardware.CALIBRATION_VARIABLE] = str(values["hardware"])
     try:
         configs = [
             SimConfig.create(values["devices"], each.strip(), values["release"])
             for each in values["generation"].split(",")
         ]
         generations = tuple(each.generation for each in configs)
-        hardware.set_figures(values["settings"])
-        hardware.own_figures(generations[0])
+        hardware.set_figures(values["settings"], values["hardware"])
         prices = _prices(values["price"])
         if program is not None and recording_file.is_recording(program):
             _reject_given(context, _OF_SCRIPTS)

@@ -9,7 +9,7 @@ import typing
 from typing import Any, Final, Literal, TypeVar
 
 #: Version of the JSON of records, reports and plans, incremented when a reader has to change.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 _T = TypeVar("_T")
 

@@ -142,14 +142,14 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
         ProgramError: As above.
     """
     plans: list[StrategyPlan] = []
-    kept: list[Recording] = []
+    kept: dict[int, Recording] = {}
     failed: list[str] = []
     seen = set()
     for options in request.choices:
         try:
             recording = record(options)
         except (PlanError, ProgramError) as error:
-            if len(request.choices) == 1 or (options is request.choices[-1] and not plans):
+            if options is request.choices[-1] and not plans:
                 raise
             *_, message = str(error).splitlines()
             failed.append(f"{options.strategy or 'the program'} {options.changes} cannot be planned: {message}")
@@ -159,21 +159,16 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
             if key in seen:
                 continue
             seen.add(key)
-            chosen, found, note = options, recording, ""
-            if request.finds_batch:
-                largest = search.find_batch(record, options, generation)
-                note = f"No batch fits on {generation}, not even one sample per card; the plan is the script's."
-                chosen, found, note = (*largest, "") if largest is not None else (chosen, found, note)
+            largest = search.find_batch(record, options, generation) if request.finds_batch else None
+            chosen, found = largest or (options, recording)
             plan = compare.strategy_plan(compare.clock_of(found, generation), request.prices)
-            notes = [*plan.notes, *([note] if note else [])]
-            plan = dataclasses.replace(plan, settings=chosen.changes, notes=notes)
-            plans.append(plan)
-            kept += [] if any(each is found for each in kept) else [found]
-        if request.ranks_best:
-            del kept[1:]
-    if failed:
-        plans[0] = dataclasses.replace(plans[0], notes=[*plans[0].notes, *failed])
-    return (sorted(plans, key=_rank) if request.ranks_best else plans), kept
+            plans.append(dataclasses.replace(plan, settings=chosen.changes))
+            if request.finds_batch and largest is None:
+                plan.notes.append(f"No batch fits on {generation}, not even one sample; the plan is the script's.")
+            if not (kept and request.ranks_best):
+                kept[id(found)] = found
+    plans[0].notes.extend(failed)
+    return (sorted(plans, key=_rank) if request.ranks_best else plans), list(kept.values())
 
 
 def _rank(plan: StrategyPlan) -> tuple[bool, float]:

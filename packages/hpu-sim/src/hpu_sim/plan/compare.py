@@ -9,8 +9,7 @@ from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.memory import advice, memory_plan
 from hpu_sim.plan.modules import rows
 from hpu_sim.plan.schema import RatePlan, StrategyPlan
-from hpu_sim.prediction import reserve
-from hpu_sim.prediction.hardware import hardware, usable_memory
+from hpu_sim.prediction.hardware import hardware, usable_memory, verdict, with_reserve
 from hpu_sim.prediction.recording import Program
 from hpu_sim.prediction.step import Step, summarize
 from hpu_sim.prediction.time_model import Clock
@@ -54,8 +53,8 @@ def strategy_plan(clock: Clock, prices: Mapping[str, float] | None = None) -> St
         generation=generation,
         inputs=clock.step.inputs,
         usable_bytes=usable,
-        verdict=reserve.verdict(memory.peak_bytes, usable),
-        with_reserve=reserve.with_reserve(memory.peak_bytes),
+        verdict=verdict(memory.peak_bytes, usable),
+        with_reserve=with_reserve(memory.peak_bytes),
         memory=memory,
         step=found,
         rate=_rate(recording, generation, found, prices or {}),

@@ -42,8 +42,10 @@ _DROPPED: Final = (
     "SaveConfigCallback",
     "Timer",
 )
-# Methods of a logger that write.
-_WRITING: Final = ("log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint")
+# What of a logger writes.
+_WRITING: Final = (
+    "experiment", "log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint",
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -249,37 +251,20 @@ def _replicas(strategy: Any, recording: Recording) -> int:
     return recording.world_size // parts if parts > 1 else 0
 
 
-def _silence(logger: Any) -> None:
-    """Have a logger of Lightning log nothing; it keeps its class for the program's checks and has every method."""
-    cls: Any = type(logger)
-    logger.__class__ = _silent(cls)
-
-
-@functools.cache
-def _silent(cls: Any) -> type[Any]:
-    methods = {name: _do_nothing for name in _WRITING if hasattr(cls, name)}
-    return type(cls.__name__, (cls,), {**methods, "experiment": _Sink()})
-
-
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    del args, kwargs
-
-
 class _Sink:
-    """Experiment of a logger, with every attribute and every method, that keeps nothing of its arguments."""
+    """Experiment of a logger: each of its attributes, items and results is itself, and it keeps nothing."""
 
     def __getattr__(self, name: str) -> _Sink:
-        if name.startswith("__"):
-            raise AttributeError(name)
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> _Sink:
         del args, kwargs
         return self
 
-    def __getitem__(self, key: object) -> _Sink:
-        del key
-        return self
+    __getitem__ = __setitem__ = __call__
 
-    def __setitem__(self, key: object, value: object) -> None:
-        """Keep nothing."""
+
+def _silence(logger: Any) -> None:
+    """Have a logger of Lightning write nothing; it keeps its class for the program's checks and has every method."""
+    cls = type(logger)
+    logger.__class__ = type(cls.__name__, (cls,), dict.fromkeys(_WRITING, _Sink()))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from hpu_sim.common.formatting import format_bytes
 from hpu_sim.plan.modules import rows
 from hpu_sim.plan.schema import MemoryPlan, ModuleMemory
+from hpu_sim.prediction.hardware import fitting_bytes
 from hpu_sim.prediction.recording import CATEGORIES
-from hpu_sim.prediction.reserve import fitting_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

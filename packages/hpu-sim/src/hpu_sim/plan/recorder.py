@@ -15,6 +15,7 @@ from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.memory_recorder import MemoryRecorder
 from hpu_sim.prediction import fusion
+from hpu_sim.prediction.operators import tensors_of
 from hpu_sim.prediction.recorder import Recorder
 from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording, StepRecording
 from hpu_sim.prediction.steps import StepTracker
@@ -176,18 +177,6 @@ class PlanRecorder(Recorder):
     def _take_memory(self, before: int | None = None) -> None:
         self.memory.take(self.step, self.phase, before)
 
-    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Count the gradients that the optimizer reads as such."""
-        self._take_memory()
-        self.memory.mark_gradients(optimizer)
-
-    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Count what the optimizer keeps as its state."""
-        self._optimizer_location = self._optimizer_location or frames.program_line()
-        self.memory.take(self.step, "optimizer" if self._is_recording else "setup")
-        self.memory.mark_states(optimizer)
-        self.steps.on_optimizer_step(optimizer, frames.call_path(frames.event_frame()))
-
     def append(self, operation: Operation) -> None:
         """Record an operator, and the line of the program that runs its module."""
         super().append(operation)
@@ -214,13 +203,31 @@ class PlanRecorder(Recorder):
         Raises:
             PlanError: If the result of an operator has no shape in a plan.
         """
-        if event.kind in _UNSUPPORTED:
-            raise self._fail(_UNSUPPORTED[event.kind].format(self._function(*event.operator).text))
-        if event.kind == "assumed":
+        self.look()
+        kind = event.kind
+        if kind in _UNSUPPORTED:
+            raise self._fail(_UNSUPPORTED[kind].format(self._function(*event.operator).text))
+        if kind == "assumed":
             name = self._function(*event.operator).text
             place = frames.program_line() or modules.row_of(self.module)
             self.notes.add(f"{place}: {name} depends on data, and is planned {event.detail}.")
+        elif kind in {"optimizer_begin", "closure_end"}:
+            self._take_memory()
+            self.memory.mark_gradients(event.arguments[0])
+        elif kind == "collective":
+            self._take_memory()
+            for each in tensors_of(event.arguments):
+                self.memory.mark_communication(each)
         super().on_event(event)
+        if kind == "optimizer_end":
+            self._end_optimizer(event.arguments[0])
+
+    def _end_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count what an optimizer keeps as its state."""
+        self._optimizer_location = self._optimizer_location or frames.program_line()
+        self.memory.take(self.step, "optimizer" if self._is_recording else "setup")
+        self.memory.mark_states(optimizer)
+        self.steps.on_optimizer_step(optimizer, frames.call_path(frames.event_frame()))
 
     def _fail(self, problem: str) -> PlanError:
         self.error = PlanError(problem, frames.program_line())
@@ -248,11 +255,6 @@ class PlanRecorder(Recorder):
                 f"{assumed} each time. Do not plan a loop whose end depends on a value"
             )
         self.record_sync("" if frame is None else frame.name_in_trace, list(self._host_reads).index(key))
-
-    def on_communication(self, tensor: torch.Tensor) -> None:
-        """Count the memory of a collective's tensor as communication."""
-        self._take_memory()
-        self.memory.mark_communication(tensor)
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
         """Describe the first module of a program without a Trainer."""

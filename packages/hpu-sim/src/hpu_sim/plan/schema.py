@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpu_sim.common.encoding import SCHEMA_VERSION
+from hpu_sim.prediction.hardware import Verdict  # noqa: TC001 - dataclasses have annotations
 from hpu_sim.prediction.recording import PREDICTED, Program, TensorInfo
-from hpu_sim.prediction.reserve import Verdict  # noqa: TC001 - dataclasses have annotations
 from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 
 

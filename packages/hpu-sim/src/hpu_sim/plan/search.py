@@ -6,8 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.plan.memory import memory_plan
-from hpu_sim.prediction.hardware import usable_memory
-from hpu_sim.prediction.reserve import fitting_bytes
+from hpu_sim.prediction.hardware import fitting_bytes, usable_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

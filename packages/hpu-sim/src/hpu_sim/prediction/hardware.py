@@ -1,22 +1,25 @@
-"""Peaks and rates of the generations, from ``hardware.json``, which names the source of each."""
+"""Peaks, rates and memory of the generations, from ``hardware.json``, which names the source of each.
+
+Memory beside tensors is a reserve: workspaces of graphs and fragments. HCCL takes its buffers before the memory that a
+program can use is counted (HCL 1.21, 302 MB on GAUDI2).
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hpu_sim.device.config import MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
-#: Variable that names a file of figures, as `--hardware` does.
-CALIBRATION_VARIABLE: Final = "HPU_SIM_CALIBRATION"
+#: "fits" with the whole reserve, "tight" with the least of it, else "no".
+Verdict = Literal["fits", "tight", "no"]
 
 # Memory of a card, which is no figure of the file.
 _MEMORY: Final = "memory_bytes"
@@ -79,24 +82,38 @@ def _entries(generation: str) -> dict[str, Any]:
     return {**_data()["common"], **_data()["generations"][generation]}
 
 
-_given: Final[dict[str, float]] = {}
+# A user's own figures by generation; "" for all others.
+_own: Final[dict[str, dict[str, float]]] = {}
 
 
-def set_figures(settings: Iterable[str]) -> None:
-    """Set figures of every generation in this process, such as ``"launch_seconds=1e-5"``, in place of the file's.
+def set_figures(settings: Iterable[str] = (), path: Path | None = None) -> None:
+    """Use a user's own figures in this process, in place of all earlier ones.
+
+    Args:
+        settings: Figures of every generation, such as ``"launch_seconds=1e-5"``.
+        path: File with "figures", and with the "generation" that they are of, if it is only one.
 
     Raises:
-        ValueError: If one names no figure, or has no number.
+        ValueError: If the file cannot be read, or a name is that of no figure, or one has no number.
     """
-    _given.clear()
+    found: dict[str, dict[str, float]] = {}
+    if path is not None:
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            found[data.get("generation", "")] = {name: float(value) for name, value in data["figures"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f'`--hardware` must name a file with "figures" of names and numbers, got {str(path)!r} ({error})'
+            raise ValueError(message) from error
     for setting in settings:
         name, _, text = setting.partition("=")
-        if name not in _names():
-            raise ValueError(f"`--set` must name one of {', '.join(sorted(_names()))}, got {name!r}")
         try:
-            _given[name] = float(text)
+            found.setdefault("", {})[name] = float(text)
         except ValueError as error:
             raise ValueError(f"`--set {name}` must be a number, got {text!r}") from error
+    if unknown := {name for figures in found.values() for name in figures} - _names():
+        raise ValueError(f"`--set` and `--hardware` must name one of {', '.join(sorted(_names()))}, got {min(unknown)!r}")
+    _own.clear()
+    _own.update(found)
 
 
 @functools.cache
@@ -105,36 +122,13 @@ def _names() -> frozenset[str]:
     return frozenset({_MEMORY, *names}) - _OTHERS
 
 
-def own_figures(generation: str) -> Mapping[str, float]:
-    """Return a user's own figures: of the file that ``HPU_SIM_CALIBRATION`` names, and of :func:`set_figures`.
-
-    Raises:
-        ValueError: If the file has no figures.
-    """
-    path = os.environ.get(CALIBRATION_VARIABLE, "")
-    return {**(_read(path, generation) if path else {}), **_given}
-
-
-@functools.cache
-def _read(path: str, generation: str) -> Mapping[str, float]:
-    """Return the figures of a file; none if it is of another generation."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-        found = {name: float(value) for name, value in data["figures"].items()}
-        of = data.get("generation", generation)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f'`--hardware` or `{CALIBRATION_VARIABLE}` must name a file with "figures" of names and numbers, '
-            f"got {path!r} ({error})"
-        ) from error
-    if unknown := found.keys() - _names():
-        raise ValueError(f"{path}: {min(unknown)!r} is no figure; they are {', '.join(sorted(_names()))}")
-    return found if of == generation else {}
+def _own_figures(generation: str) -> Mapping[str, float]:
+    return {**_own.get(generation, {}), **_own.get("", {})}
 
 
 def hardware(generation: str) -> Hardware:
     """Return a generation with a user's own figures."""
-    entries, own = _entries(generation), own_figures(generation)
+    entries, own = _entries(generation), _own_figures(generation)
 
     def figure(name: str) -> float:
         return own[name] if name in own else float(entries[name]["value"])
@@ -168,12 +162,6 @@ def first_steps_seconds(generation: str) -> tuple[float, float]:
     return float(fast), float(slow)
 
 
-def reserve_share() -> tuple[float, float]:
-    """Return the least and the most of the memory beside tensors, as shares of their peak."""
-    low, high = zip(*(each["range"] for each in _data()["common"]["memory_reserves"]), strict=True)
-    return sum(low), sum(high)
-
-
 def usable_memory(generation: str, memory: int | None = None) -> int:
     """Return the bytes of a device that a program can use: its memory less what the card keeps.
 
@@ -181,8 +169,33 @@ def usable_memory(generation: str, memory: int | None = None) -> int:
         generation: Generation of the device.
         memory: Bytes of a simulated device with another memory, which keeps the same share; None for a card's.
     """
-    own = own_figures(generation)
+    own = _own_figures(generation)
     total = int(own.get(_MEMORY, MEMORY_BYTES[generation]))
     reserved = int(own.get("reserved_bytes", _data()["common"]["reserved_bytes"]["value"]))
     usable = total - reserved
     return usable if memory is None else usable * memory // total
+
+
+@functools.cache
+def _reserve_share() -> tuple[float, float]:
+    """Return the least and the most of the memory beside tensors, as shares of their peak."""
+    low, high = zip(*(each["range"] for each in _data()["common"]["memory_reserves"]), strict=True)
+    return sum(low), sum(high)
+
+
+def with_reserve(peak: int) -> tuple[int, int]:
+    """Return the least and the most memory of a job with a peak of its tensors, in bytes."""
+    low, high = _reserve_share()
+    return int(peak * (1 + low)), int(peak * (1 + high))
+
+
+def fitting_bytes(usable: int) -> int:
+    """Return the largest peak of tensors that fits with the whole reserve."""
+    return int(usable / (1 + _reserve_share()[1]))
+
+
+def verdict(peak: int, usable: int) -> Verdict:
+    """Return whether a job with a peak of its tensors fits in the memory that a program can use."""
+    if peak <= fitting_bytes(usable):
+        return "fits"
+    return "tight" if with_reserve(peak)[0] <= usable else "no"

@@ -14,13 +14,13 @@ from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
 from hpu_sim.prediction import attention, torch_tools
 from hpu_sim.prediction.operators import ATTENTION, Function, describe, tensors_of
-from hpu_sim.prediction.recording import Collective, StepRecording, host_read
+from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpu_sim.device.events import Event
-    from hpu_sim.prediction.recording import Operation, Phase
+    from hpu_sim.prediction.recording import Phase
     from hpu_sim.prediction.steps import StepTracker
 
 _ADAMW: Final = (
@@ -76,12 +76,6 @@ class Recorder:
         finally:
             self._phases.pop()
 
-    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take an optimizer that is about to step."""
-
-    def after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take an optimizer that has stepped."""
-
     @property
     def phase(self) -> Phase:
         """Part of the step."""
@@ -93,23 +87,23 @@ class Recorder:
 
     @property
     def module(self) -> str:
-        """Name by which operators are grouped."""
-        return ""
-
-    def on_communication(self, tensor: torch.Tensor) -> None:
-        """Take a tensor of a collective."""
+        """Name by which operators are grouped: the line of the program."""
+        return frames.program_line()
 
     def on_read(self, name: str, value: Any) -> None:
-        """Take a read of the host, and its value, None for a copy."""
+        """Record that the host waits for a value, or for a copy, where that is None."""
+        del name, value
+        self.record_sync()
 
     def reset(self) -> None:
         """Forget what of an earlier step nothing has read."""
         self._pending.clear()
         self._attention = attention.Decomposition()
 
-    def record_sync(self, frame: str, key: int = 0) -> None:
+    def record_sync(self, frame: str = "", key: int = 0) -> None:
         """Record that the host waits for the device in a line, of which the key is a number."""
-        self.step.operations.append(host_read(self.phase, self.module, frame, key))
+        read = Operation(HOST_READ, self.phase, self.module, "", 0, (), (), key, host_sync=True, frame=frame)
+        self.step.operations.append(read)
 
     def _function(self, name: str, overload: str) -> Function:
         found = self._functions.get((name, overload))
@@ -146,14 +140,10 @@ class Recorder:
     def _on_optimizer(self, kind: str, optimizer: torch.optim.Optimizer) -> None:
         if kind == "optimizer_begin":
             self._optimizer = optimizer
-            self.before_optimizer(optimizer)
-        self._optimizers += 1 if kind in {"optimizer_begin", "closure_end"} else -1
-        if kind == "closure_end":
-            self.before_optimizer(optimizer)
-        elif kind == "optimizer_end":
-            is_torchs = self._optimizer is optimizer and type(optimizer) is torch.optim.AdamW
-            self.notes |= {_ADAMW} if is_torchs else set()
-            self.after_optimizer(optimizer)
+        # Not below 0, where recording began within one.
+        self._optimizers = max(self._optimizers + (1 if kind in {"optimizer_begin", "closure_end"} else -1), 0)
+        if kind == "optimizer_end" and self._optimizer is optimizer and type(optimizer) is torch.optim.AdamW:
+            self.notes.add(_ADAMW)
 
     def record_operation(self, function: Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Record an operator, unless it has no tensor on the device or only makes a view.
@@ -226,9 +216,7 @@ class Recorder:
             )
         if not any(each.device.type == "hpu" for each in tensors):
             return
-        for tensor, number in zip(tensors, self.native.storage_numbers(tensors), strict=True):
-            self.on_communication(tensor)
-            self._pending[number] = len(self.step.collectives)
+        self._pending |= dict.fromkeys(self.native.storage_numbers(tensors), len(self.step.collectives))
         self.step.collectives.append(
             Collective(
                 event.name,

@@ -78,11 +78,6 @@ class Operation:
         return sum(size for _, size in self.reads) + sum(size for _, size in self.writes)
 
 
-def host_read(phase: Phase, module: str = "", frame: str = "", key: int = 0) -> Operation:
-    """Return the operation in which the host waits for a value of the device."""
-    return Operation(HOST_READ, phase, module, "", 0, (), (), key, host_sync=True, frame=frame)
-
-
 @dataclass(slots=True)
 class Collective:
     """A call of torch.distributed with tensors of the device.

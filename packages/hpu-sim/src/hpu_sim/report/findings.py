@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from hpu_sim.common.document import Finding
-from hpu_sim.prediction import reserve
-from hpu_sim.prediction.hardware import usable_memory
+from hpu_sim.prediction import hardware
 from hpu_sim.report.source_lines import source_lines
 
 if TYPE_CHECKING:
@@ -178,10 +177,10 @@ def _high_memory(report: Report) -> Iterable[Finding]:
             )
 
 
-def _verdict(record: RankRecord) -> reserve.Verdict:
+def _verdict(record: RankRecord) -> hardware.Verdict:
     machine = record.machine
-    usable = usable_memory(machine.generation, machine.memory_bytes)
-    return reserve.verdict(record.totals["peak_bytes"], usable)
+    usable = hardware.usable_memory(machine.generation, machine.memory_bytes)
+    return hardware.verdict(record.totals["peak_bytes"], usable)
 
 
 def limitations(report: Report) -> tuple[str, ...]:

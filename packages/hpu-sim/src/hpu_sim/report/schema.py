@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hpu_sim.common.frames import Frame  # noqa: TC001 - decoding resolves annotations
+from hpu_sim.device.config import SimConfig  # noqa: TC001 - as above
 from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 
 #: Number of the step that is predicted, in which the optimizer has its state and DDP its buckets.
@@ -98,29 +99,6 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The simulated machine.
-
-    Attributes:
-        devices: Number of devices.
-        generation: "GAUDI", "GAUDI2" or "GAUDI3".
-        release: Version of the SynapseAI release.
-        lazy: Whether lazy mode was on.
-        memory_bytes: Memory of one device.
-        torch: Version of PyTorch.
-        strict: Whether the device was strict.
-    """
-
-    devices: int
-    generation: str
-    release: str
-    lazy: bool
-    memory_bytes: int
-    torch: str
-    strict: bool = False
-
-
-@dataclass(frozen=True)
 class RankRecord:
     """Record of one process that acquired a device.
 
@@ -130,6 +108,7 @@ class RankRecord:
         pid: Process id.
         module_id: Module id of its device.
         machine: The simulated machine.
+        torch: Version of PyTorch.
         state: "running" until the process exits normally, then "exited". A dead process in state "running" was killed.
         totals: Counters, as returned by :func:`hpu_sim.device.counters.lifetime_stats`.
         steps: Number of completed training steps.
@@ -145,7 +124,8 @@ class RankRecord:
     world_size: int
     pid: int
     module_id: int
-    machine: Machine
+    machine: SimConfig
+    torch: str
     state: Literal["running", "exited"]
     totals: dict[str, int]
     steps: int

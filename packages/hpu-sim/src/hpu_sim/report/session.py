@@ -22,7 +22,7 @@ from hpu_sim.device import events
 from hpu_sim.device.config import REPORT_VARIABLE
 from hpu_sim.device.counters import leniences, lifetime_stats
 from hpu_sim.prediction.steps import StepTracker
-from hpu_sim.report.schema import Machine, RankRecord
+from hpu_sim.report.schema import RECORDED_STEP, RankRecord
 from hpu_sim.report.sites import SiteRecorder
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class RecordingSession:
         self._steps = StepTracker(self._on_step)
         self._sites = SiteRecorder(self._steps)
         self._clock = None
-        self._may_predict = True
-        kinds = events.DIAGNOSTICS | {"optimizer_begin", "optimizer_end"}
-        self._unsubscribe = events.subscribe(kinds, self._on_event)
+        self._unsubscribe = events.subscribe(events.DIAGNOSTICS | {"optimizer_end"}, self._on_event)
 
     def _stop(self) -> None:
         if self._clock is not None:
@@ -120,11 +118,15 @@ class RecordingSession:
     def _on_step(self) -> None:
         if self._clock is not None:
             self._clock.on_step()
+        elif self._steps.step == RECORDED_STEP - 1:
+            from hpu_sim.prediction import torch_tools
+
+            if torch_tools.is_supported():
+                from hpu_sim.report.step_clock import StepClock
+
+                self._clock = StepClock(self._config, self._steps)
 
     def _on_event(self, event: Event) -> None:
-        if event.kind == "optimizer_begin":
-            self._begin_clock(event)
-            return
         is_step = event.kind == "optimizer_end"
         if is_step and self._module_id is None:
             return
@@ -134,19 +136,6 @@ class RecordingSession:
         self._events += 1
         if is_step or self._events % _EVENTS_PER_CHECK == 0:
             self._write_if_due()
-
-    def _begin_clock(self, event: Event) -> None:
-        """Begin the clock with the first step of an optimizer."""
-        if self._module_id is None or not self._may_predict:
-            return
-        self._may_predict = False
-        from hpu_sim.prediction import torch_tools
-
-        if torch_tools.is_supported():
-            from hpu_sim.report import step_clock
-
-            self._clock = step_clock.StepClock(self._config, self._steps)
-            self._clock.on_event(event)
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
@@ -173,6 +162,8 @@ class RecordingSession:
 
     def record(self, state: Literal["running", "exited"]) -> RankRecord:
         """Return the record of everything so far."""
+        import torch
+
         self._update_rank()
         rank, world_size = self._rank or _rank_from_env(os.environ)
         return RankRecord(
@@ -180,7 +171,8 @@ class RecordingSession:
             world_size=world_size,
             pid=self._pid,
             module_id=self._module_id or 0,
-            machine=_machine_info(self._config),
+            machine=self._config,
+            torch=str(torch.__version__),
             state=state,
             totals=lifetime_stats(),
             steps=self._steps.finished,
@@ -191,20 +183,6 @@ class RecordingSession:
             notes=() if self._clock is None else tuple(sorted(self._clock.notes)),
             leniences=leniences(),
         )
-
-
-def _machine_info(config: SimConfig) -> Machine:
-    import torch
-
-    return Machine(
-        devices=config.devices,
-        generation=config.generation,
-        release=config.release.version,
-        lazy=config.lazy,
-        memory_bytes=config.memory_bytes,
-        torch=str(torch.__version__),
-        strict=config.strict,
-    )
 
 
 def _rank_from_env(environment: Mapping[str, str]) -> tuple[int, int]:

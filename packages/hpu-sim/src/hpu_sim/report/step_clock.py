@@ -1,14 +1,14 @@
 """Prediction of one training step of a run: the planner's time model applied to what the program does in it.
 
-The third step is recorded, in which the optimizer has its state and DDP its buckets. Nothing is measured.
+The third step is recorded, in which the optimizer has its state and DDP its buckets. The recorder begins a step earlier,
+because only events show where a step ends. Nothing is measured.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from hpu_sim.common import frames
 from hpu_sim.device import events
 from hpu_sim.prediction.recorder import Recorder
 from hpu_sim.prediction.recording import Recording, StepRecording
@@ -41,15 +41,12 @@ class StepClock(Recorder):
         self._generation = config.generation
         self.recording = Recording(devices=config.devices, lazy=config.lazy)
         self.predicted: Step | None = None
-        self._unsubscribe = events.subscribe(events.OPTIMIZERS, self.on_event)
+        self._unsubscribe = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
 
     def on_step(self) -> None:
-        """Listen to operators from the step before the recorded one on, of which one shows its end."""
+        """Begin the step that is recorded, or predict it at its end."""
         try:
-            if self.steps.step == RECORDED_STEP - 1:
-                self.close()
-                self._unsubscribe = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
-            elif self.steps.step == RECORDED_STEP:
+            if self.steps.step == RECORDED_STEP:
                 self.reset()
                 self.step = StepRecording()
             elif self.steps.step == RECORDED_STEP + 1:
@@ -65,13 +62,3 @@ class StepClock(Recorder):
     def close(self) -> None:
         """Stop recording, also where the program ends within the recorded step."""
         self._unsubscribe()
-
-    @property
-    def module(self) -> str:
-        """Line of the program, by which the time model groups operators."""
-        return frames.program_line()
-
-    def on_read(self, name: str, value: Any) -> None:
-        """Record that the host waits for a value, or for a copy."""
-        del name, value
-        self.record_sync("")
