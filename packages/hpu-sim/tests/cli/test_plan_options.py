@@ -85,7 +85,7 @@ def test_arguments_of_the_script_are_its_own(
     asked: list[Any] = []
 
     def run(config: Any, request: command.Request, program: str, arguments: Any, **kwargs: Any) -> int:
-        asked.extend([kwargs["outputs"].json, arguments])
+        asked.extend([request.json, arguments])
         return 0
 
     script = tmp_path / "train.py"

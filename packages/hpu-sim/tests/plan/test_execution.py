@@ -9,6 +9,7 @@ import importlib
 import os
 import re
 import resource
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -257,7 +258,9 @@ def test_an_error_of_the_program_is_its_own() -> None:
         record_call(program, Options())
 
 
-def test_a_script_has_its_arguments_and_its_folder(tmp_path: Path) -> None:
+def test_a_script_has_its_arguments_and_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "neighbour.py").write_text("SIZE = 3\n")
     script = tmp_path / "script.py"
     script.write_text(

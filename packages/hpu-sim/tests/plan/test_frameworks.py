@@ -16,7 +16,6 @@ from hpu_sim.plan import frameworks
 from hpu_sim.plan.compare import strategy_plan
 from hpu_sim.plan.execution import record_call
 from hpu_sim.plan.options import Options
-from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import Recording
 from hpu_sim.prediction.time_model import Clock
 
@@ -274,7 +273,7 @@ def test_what_deepspeed_would_compile_or_write_is_kept_in_memory() -> None:
     offload = {"offload_optimizer": {"device": "nvme", "pin_memory": True}, "offload_param": {"device": "none"}}
     config: dict[str, Any] = {"zero_optimization": {"stage": 3, **offload}, "optimizer": {"type": "AdamW"}}
 
-    zero.keep_in_memory(config)
+    frameworks.keep_in_memory(config)
 
     assert config["zero_optimization"]["offload_optimizer"] == {"device": "cpu", "pin_memory": False}
     assert config["zero_optimization"]["offload_param"] == {"device": "none"}

@@ -198,7 +198,7 @@ def test_an_error_of_the_program_has_its_own_traceback_and_exit_code(
     script.write_text('import torch\n\n\ndef main():\n    {}["data"]\n\n\nmain()\n')
     config = runtime.active_config()
 
-    code = command.run(config, _ONE, str(script), (), outputs=command.Outputs())
+    code = command.run(config, _ONE, str(script), ())
 
     shown = capsys.readouterr().err
     assert code == 2
@@ -213,5 +213,5 @@ def test_a_script_that_cannot_be_planned_has_an_exit_code_of_its_own(
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
 
-    assert command.run(runtime.active_config(), _ONE, str(script), (), outputs=command.Outputs()) == 2
+    assert command.run(runtime.active_config(), _ONE, str(script), ()) == 2
     assert "without a training step" in capsys.readouterr().err

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpu_sim.prediction.collectives import collective_seconds
 from hpu_sim.prediction.fusion import count_graphs
 from hpu_sim.prediction.hardware import hardware, set_figures, spread
 from hpu_sim.prediction.recording import Collective, Operation, StepRecording
-from hpu_sim.prediction.time_model import STARTS
+from hpu_sim.prediction.time_model import STARTS, collective_seconds
 
 from .predicting import SIZE, clock_of, make_operation, predict, random_operations
 

@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hpu_sim.report.causes import find_cause
+from hpu_sim.report.sites import find_cause
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,6 @@ from hpu_sim.report.session import RecordingSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def test_rank_is_kept_after_the_process_group_is_destroyed(
 
 def test_a_folder_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(ValueError, match="`HPU_SIM_REPORT` must be an existing folder, got '/no/such'"):
-        RecordingSession.from_environment({"HPU_SIM_REPORT": "/no/such"}, active_config())
+        RecordingSession(Path("/no/such"), active_config())
 
 
 def test_record_counts_what_strict_mode_would_refuse(session: RecordingSession) -> None:

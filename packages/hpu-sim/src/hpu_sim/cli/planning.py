@@ -122,11 +122,11 @@ def _multiple(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - c
     "--length", default=2048, show_default=True, type=click.IntRange(1), help="Tokens of a sample of `--model`."
 )
 @click.option("--show-output", is_flag=True, help="Show what SCRIPT prints.  [default: only if it fails]")
-@click.option("--html", "html_path", default=None, type=_NEW_FILE, metavar="FILE", help="Write a page.")
-@click.option("--json", "json_to", default=None, metavar="[FILE]", help=_JSON)
+@click.option("--html", "html", default=None, type=_NEW_FILE, metavar="FILE", help="Write a page.")
+@click.option("--json", "json", default=None, metavar="[FILE]", help=_JSON)
 @click.option(
     "--trace",
-    "trace_path",
+    "trace",
     default=None,
     type=_NEW_FILE,
     metavar="FILE",
@@ -134,7 +134,7 @@ def _multiple(*names: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 - c
 )
 @click.option(
     "--save",
-    "recording_path",
+    "recording",
     default=None,
     type=_NEW_FILE,
     metavar="FILE",
@@ -156,9 +156,8 @@ def plan(context: click.Context, /, **values: Any) -> None:
     from hpu_sim.plan import command
     from hpu_sim.prediction import hardware, recording_file
 
+    files = {name: values[name] for name in ("html", "json", "trace", "recording")}
     program: Path | None = values["program"]
-    paths = ("html_path", "json_to", "trace_path", "recording_path")
-    outputs = command.Outputs(*(values[name] for name in paths))
     try:
         configs = [
             SimConfig.create(values["devices"], each.strip(), values["release"])
@@ -170,14 +169,13 @@ def plan(context: click.Context, /, **values: Any) -> None:
         if program is not None and recording_file.is_recording(program):
             _reject_given(context, _OF_SCRIPTS)
             recordings = recording_file.load(program)
-            request = command.Request((), generations, prices)
-            sys.exit(command.run_recordings(recordings, request, outputs))
+            sys.exit(command.run_recordings(recordings, command.Request((), generations, prices, **files)))
         choices = _choices(values, command.STRATEGIES)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if (program is None) == (values["model"] is None):
         raise click.UsageError("there must be a SCRIPT, or a `--model`")
-    if values["trace_path"] is not None and len(configs) * len(choices) > 1:
+    if values["trace"] is not None and len(configs) * len(choices) > 1:
         raise click.UsageError(
             "`--trace` writes one step: there must be one generation and one choice, "
             f"got {len(configs)} and {len(choices)}"
@@ -195,9 +193,9 @@ def plan(context: click.Context, /, **values: Any) -> None:
     os.environ[MACHINE_VARIABLE] = machine_id.new()
     build_device()
     is_multiple = any(len(values[name] or ()) > 1 for name in ("batch_size", "recompute"))
-    request = command.Request(choices, generations, prices, values["find_batch"], is_multiple, shown)
+    request = command.Request(choices, generations, prices, values["find_batch"], is_multiple, shown, **files)
     given = tuple(map(str, arguments))
-    sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"], outputs=outputs))
+    sys.exit(command.run(configs[0], request, str(program), given, shows_output=values["show_output"]))
 
 
 def _choices(values: dict[str, Any], compared: Sequence[str | None]) -> tuple[Options, ...]:

@@ -41,40 +41,6 @@ _KEPT: Final = 12
 
 
 @dataclasses.dataclass(frozen=True)
-class Outputs:
-    """Files that a plan is written to, beside the table on the terminal.
-
-    Attributes:
-        html: Page; None for none, as of all of them.
-        json: Plan as JSON; :data:`STDOUT` to print it instead of the table.
-        trace: Predicted step as a Chrome trace.
-        recording: Recordings, of which a plan can be made again.
-    """
-
-    html: Path | None = None
-    json: str | None = None
-    trace: Path | None = None
-    recording: Path | None = None
-
-    def write(self, plan: Plan, recordings: Sequence[Recording]) -> None:
-        """Write the files and the table of a plan of recordings; the trace is that of the first row."""
-        document = view.document(plan)
-        if self.html is not None:
-            self.html.write_text(document.html(), encoding="utf-8")
-        if self.trace is not None:
-            trace = chrome_trace.trace_of(compare.clock_of(recordings[0], plan.strategies[0].generation))
-            self.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
-        if self.recording is not None:
-            recording_file.save(recordings, self.recording)
-        if self.json is not None:
-            with click.open_file(self.json, "w", encoding="utf-8") as file:
-                file.write(json.dumps(plan.to_dict(), indent=1) + "\n")
-        if self.json != STDOUT:
-            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-            sys.stdout.write(document.text(width))
-
-
-@dataclasses.dataclass(frozen=True)
 class Request:
     """What a user asks of a plan.
 
@@ -85,6 +51,10 @@ class Request:
         finds_batch: Whether to plan the largest batch size that fits, for each candidate.
         ranks_best: Whether the best plan comes first.
         command: What is shown as the program; empty for the program itself.
+        html: File for a page; None for none, as for all files.
+        json: File for JSON; :data:`STDOUT` to print it instead of the table.
+        trace: File for the predicted step of the first row as a Chrome trace.
+        recording: File for the recordings, of which a plan can be made again.
     """
 
     choices: tuple[Options, ...]
@@ -93,16 +63,14 @@ class Request:
     finds_batch: bool = False
     ranks_best: bool = False
     command: tuple[str, ...] = ()
+    html: Path | None = None
+    json: str | None = None
+    trace: Path | None = None
+    recording: Path | None = None
 
 
-def run(  # noqa: PLR0913 - one argument per option of the command line
-    config: SimConfig,
-    request: Request,
-    program: str,
-    arguments: Sequence[str],
-    *,
-    shows_output: bool = False,
-    outputs: Outputs,
+def run(
+    config: SimConfig, request: Request, program: str, arguments: Sequence[str], *, shows_output: bool = False
 ) -> int:
     """Plan a program, print the table and return 0 if a plan fits, 1 if none does, 2 if it cannot be planned."""
     activation.activate(config.devices, config.generation, config.release.version)
@@ -115,22 +83,36 @@ def run(  # noqa: PLR0913 - one argument per option of the command line
     except ProgramError as error:
         click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
         return CANNOT_PLAN
-    return _finish(plans, recordings, outputs, request)
+    return _write(plans, recordings, request)
 
 
-def run_recordings(recordings: Sequence[Recording], request: Request, outputs: Outputs) -> int:
+def run_recordings(recordings: Sequence[Recording], request: Request) -> int:
     """Plan saved recordings, print the table and return 0 if a plan fits, 1 if none does."""
     plans = [
         compare.strategy_plan(compare.clock_of(each, generation), request.prices)
         for each in recordings
         for generation in request.generations
     ]
-    return _finish(plans, recordings, outputs, request)
+    return _write(plans, recordings, request)
 
 
-def _finish(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], outputs: Outputs, request: Request) -> int:
+def _write(plans: Sequence[StrategyPlan], recordings: Sequence[Recording], request: Request) -> int:
+    """Write what is asked of plans, and the table; return the exit code."""
     plan = Plan(command=request.command or recordings[0].command, strategies=tuple(plans))
-    outputs.write(plan, recordings)
+    document = view.document(plan)
+    if request.html is not None:
+        request.html.write_text(document.html(), encoding="utf-8")
+    if request.trace is not None:
+        trace = chrome_trace.trace_of(compare.clock_of(recordings[0], plans[0].generation))
+        request.trace.write_text(json.dumps(trace) + "\n", encoding="utf-8")
+    if request.recording is not None:
+        recording_file.save(recordings, request.recording)
+    if request.json is not None:
+        with click.open_file(request.json, "w", encoding="utf-8") as file:
+            file.write(json.dumps(plan.to_dict(), indent=1) + "\n")
+    if request.json != STDOUT:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(document.text(width))
     return 0 if plan.fits else OUT_OF_MEMORY
 
 

@@ -7,27 +7,22 @@ import os
 import runpy
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpu_sim.plan import frameworks, patches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.recorder import PlanRecorder
-from hpu_sim.plan.session import set_current
 from hpu_sim.prediction import torch_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hpu_sim.plan.options import Options
     from hpu_sim.prediction.recording import Recording
 
 
-def record(
-    program: str | Path,
-    arguments: Sequence[str],
-    options: Options,
-) -> Recording:
-    """Run a program on a device without kernels until its steps are recorded.
+def record(program: str | Path, arguments: Sequence[str], options: Options) -> Recording:
+    """Run a program on a device without kernels until its steps are recorded; its process has no other task.
 
     Raises:
         PlanError: If the program cannot be planned; the message has its line.
@@ -35,17 +30,14 @@ def record(
     path = str(program)
 
     def run() -> None:
-        with _script_arguments(path, arguments):
-            runpy.run_path(path, run_name="__main__")
+        sys.argv = [path, *arguments]
+        sys.path.insert(0, str(Path(path).resolve().parent))
+        runpy.run_path(path, run_name="__main__")
 
     return record_call(run, options, (path, *arguments))
 
 
-def record_call(
-    call: Any,
-    options: Options,
-    command: Sequence[str] = (),
-) -> Recording:
+def record_call(call: Callable[[], object], options: Options, command: Sequence[str] = ()) -> Recording:
     """Call a function on a device without kernels until its steps are recorded.
 
     Args:
@@ -60,7 +52,6 @@ def record_call(
     recorder = PlanRecorder(options, command)
     try:
         with (
-            set_current(recorder),
             _rank_variables(options),
             patches.applied(recorder),
             frameworks.taken_over(recorder),
@@ -86,19 +77,6 @@ def _require_torch() -> None:
             f"`hpu-sim plan` needs torch {minimum} or newer, for its tools for memory, got {torch.__version__}; plan "
             "in an environment with a newer torch"
         )
-
-
-@contextlib.contextmanager
-def _script_arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
-    """Give a script its arguments and its folder on the import path."""
-    argv, folders = sys.argv, list(sys.path)
-    sys.argv = [path, *arguments]
-    sys.path.insert(0, str(Path(path).resolve().parent))
-    try:
-        yield
-    finally:
-        sys.argv = argv
-        sys.path[:] = folders
 
 
 @contextlib.contextmanager

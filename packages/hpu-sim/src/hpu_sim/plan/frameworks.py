@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from torch.nn.parallel import DistributedDataParallel
 
 from hpu_sim.common import post_import
-from hpu_sim.plan import blocks, errors
+from hpu_sim.plan import errors, modules
 from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.patches import replace
 from hpu_sim.plan.recorder import is_compiled
-from hpu_sim.prediction import zero
 from hpu_sim.prediction.recording import STEPS_OF_DDP
 
 if TYPE_CHECKING:
@@ -46,6 +45,11 @@ _DROPPED: Final = (
 _WRITING: Final = (
     "experiment", "log_metrics", "log_hyperparams", "log_graph", "save", "finalize", "after_save_checkpoint",
 )  # fmt: skip
+
+# End of the names of strategies that keep the optimizer on the host.
+_OFFLOAD: Final = "_offload"
+_OFFLOADED: Final = "The optimizer runs on the host: the time of that, and of the transfers, is not predicted."
+_SECTIONS: Final = ("offload_optimizer", "offload_param")
 
 
 @contextlib.contextmanager
@@ -141,20 +145,46 @@ def _describe_strategy(strategy: Any, precision: Any, recorder: PlanRecorder) ->
     recording.strategy = getattr(strategy, "strategy_name", type(strategy).__name__)
     recording.precision = str(precision)
     if "deepspeed" in type(strategy).__name__.lower():
-        recording.strategy = zero.name_of(strategy.config)
-        zero.keep_in_memory(strategy.config)
+        recording.strategy = zero_name(strategy.config)
+        keep_in_memory(strategy.config)
         strategy.remote_device = strategy.remote_device and "cpu"  # That of ZeRO-3's parameters may be a file.
-        recorder.notes.update([zero.OFFLOADED] if zero.OFFLOAD in recording.strategy else [])
+        recorder.notes.update([_OFFLOADED] if _OFFLOAD in recording.strategy else [])
+
+
+def zero_name(config: dict[str, Any]) -> str:
+    """Return the strategy of a configuration of DeepSpeed.
+
+    >>> zero_name({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})
+    'deepspeed_stage_3_offload'
+    """
+    options = config.get("zero_optimization", {})
+    device = (options.get(_SECTIONS[0]) or {}).get("device", "none")
+    return f"deepspeed_stage_{options.get('stage', 2)}{'' if device == 'none' else _OFFLOAD}"
+
+
+def keep_in_memory(config: dict[str, Any]) -> None:
+    """Change a configuration of DeepSpeed to one that writes no files and compiles nothing.
+
+    What it would keep in files is kept in the host's memory, which a plan does not touch. Its Adam of the host, which
+    computes on that memory, is torch's.
+    """
+    options = config.get("zero_optimization", {})
+    found = [options[name] for name in _SECTIONS if (options.get(name) or {}).get("device", "none") != "none"]
+    for section in found:
+        section.update(device="cpu", pin_memory=False)
+    if found and "optimizer" in config:
+        config["zero_force_ds_cpu_optimizer"] = False
+        config["optimizer"].setdefault("params", {})["torch_adam"] = True
 
 
 def _fit(recorder: PlanRecorder, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     kwargs.pop("ckpt_path", None)
     recorder.fits = True
     count = recorder.options.checkpoint
-    if count and blocks.repeated(model):
-        blocks.checkpoint(model, count)
+    if count and modules.repeated_blocks(model):
+        modules.recompute_blocks(model, count)
     elif count:
-        _once_configured(model, lambda: blocks.checkpoint(model, count))
+        _once_configured(model, lambda: modules.recompute_blocks(model, count))
     if recorder.options.precision == "fp8":
         # As a program for fp8 does.
         convert = trainer.strategy.precision_plugin.convert_modules
@@ -188,7 +218,7 @@ def _setup(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *arg
     if recorder.recording.parameters:
         return original(fabric, module, *args, **kwargs)
     _describe_strategy(fabric.strategy, fabric.strategy.precision.precision, recorder)
-    blocks.checkpoint(module, recorder.options.checkpoint)
+    modules.recompute_blocks(module, recorder.options.checkpoint)
     result = original(fabric, module, *args, **kwargs)
     recorder.describe_model(module)
     wrapper = result[0] if isinstance(result, tuple) else result

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hpu_sim.plan import blocks, session
+from hpu_sim.plan import modules, session
 from hpu_sim.plan.errors import PlanError
 
 
@@ -71,11 +71,12 @@ def main(path: str, batch: int, length: int) -> None:  # noqa: C901 - a program
     if "fsdp" in type(trainer.strategy).__name__.lower():
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
+        units = {type(each) for each in modules.repeated_blocks(module)}
         strategy_of: Any = trainer.strategy
-        strategy_of.kwargs["auto_wrap_policy"] = ModuleWrapPolicy({type(each) for each in blocks.repeated(module)})
-    if (current := session.current()) is not None:
+        strategy_of.kwargs["auto_wrap_policy"] = ModuleWrapPolicy(units)
+    if session.recorder is not None:
         kept = "bfloat16" if str(trainer.precision) == "bf16-true" else "float32"
-        current.notes.add(
+        session.recorder.notes.add(
             f"Weights and the state of AdamW are {kept} ({trainer.precision}), those of the configuration "
             f"{stored.removeprefix('torch.')}; `--precision bf16-mixed` has them in float32, bf16-true in bfloat16."
         )

@@ -1,11 +1,11 @@
-"""Modules of a program: which one runs, and the names by which the program knows them."""
+"""Modules of a program: which one runs, the names by which the program knows them, and its repeated blocks."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.prediction import torch_tools
@@ -140,3 +140,38 @@ def row_of(name: str) -> str:
 def _in_program(module: str) -> str:
     """Return a name without the class of the model, and without what strategies put around modules."""
     return ".".join(part for part in module.split(".")[1:] if part not in _WRAPPERS)
+
+
+def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the outermost modules with children whose class their parent has twice, in the order of the model."""
+    chosen: list[torch.nn.Module] = []
+    inside: set[int] = set()
+    for module in model.modules():
+        kinds = Counter(type(child) for child in module.children())
+        for child in module.children():
+            if kinds[type(child)] > 1 and any(True for _ in child.children()) and id(child) not in inside:
+                chosen.append(child)
+                inside.update(map(id, child.modules()))
+    return chosen
+
+
+def describe_blocks(model: torch.nn.Module) -> tuple[str, int]:
+    """Return class and number of the repeated blocks."""
+    found = repeated_blocks(model)
+    names = sorted({type(_unwrapped(each)).__name__ for each in found})
+    return " or ".join(names), len(found)
+
+
+def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    inner: torch.nn.Module = getattr(module, "_checkpoint_wrapped_module", module)
+    return inner
+
+
+def recompute_blocks(model: torch.nn.Module, count: int) -> None:
+    """Recompute the activations of the first repeated blocks, if any, in the backward pass."""
+    if not count:
+        return
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+    chosen = set(map(id, repeated_blocks(model)[:count]))
+    apply_activation_checkpointing(model, check_fn=lambda module: id(module) in chosen)

@@ -10,7 +10,7 @@ import torch
 
 from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
-from hpu_sim.plan import blocks, modules
+from hpu_sim.plan import modules, session
 from hpu_sim.plan.batches import Batches
 from hpu_sim.plan.errors import PlanComplete, PlanError
 from hpu_sim.plan.memory_recorder import MemoryRecorder
@@ -77,13 +77,13 @@ class PlanRecorder(Recorder):
         self.is_float8 = False
         self._is_marked = False
         self._is_recording = False
-        self._finished = 0
         self._host_reads: dict[tuple[str, str, str], HostRead] = {}
         self._optimizer_location = ""
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
         """Let no kernel run, and record."""
+        session.recorder = self
         self.native.set_planning(True, _is_large_on_host)
         end = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
         try:
@@ -92,21 +92,17 @@ class PlanRecorder(Recorder):
         finally:
             end()
             self.native.set_planning(False, bool)
+            session.recorder = None
 
     def start(self) -> None:
         """Begin the first step, whatever the optimizers of the program did before."""
-        self._reset_steps()
+        self.recording.steps.clear()
         self.batches.clear()
         self._begin_step()
-
-    def _reset_steps(self) -> None:
-        self.recording.steps.clear()
-        self._finished = 0
 
     def _begin_step(self) -> None:
         self._stop()
         self.step = StepRecording()
-        self.recording.steps.append(self.step)
         self.memory.begin(self.step)
         self.reset()
         self._is_recording = True
@@ -121,19 +117,13 @@ class PlanRecorder(Recorder):
     def _end_step(self) -> None:
         self._take_memory()
         self._is_recording = False
-        step = self.recording.steady
         self.recording.accumulate = max(len(self.batches), 1)
-        step.inputs = self.batches.inputs
+        self.step.inputs = self.batches.inputs
         self.batches.clear()
         # Of earlier steps, a plan needs the memory and the collectives alone.
-        for earlier in self.recording.steps[:-1]:
+        for earlier in self.recording.steps:
             earlier.operations.clear()
-        self._finished += 1
-
-    @property
-    def _num_steps(self) -> int:
-        """Number of steps to record."""
-        return STEPS_OF_DDP if self.has_ddp else STEPS
+        self.recording.steps.append(self.step)
 
     def on_step(self) -> None:
         """Take the end of a step of a program that does not mark them.
@@ -142,15 +132,15 @@ class PlanRecorder(Recorder):
         """
         if self._is_marked:
             return
-        if not self.recording.steps:
+        if self.step is self.recording.setup:
             self.start()
-        elif self.recording.steady.operations:
+        elif self.step.operations:
             self._end_step()
             self._raise_if_complete()
             self._begin_step()
 
     def _raise_if_complete(self) -> None:
-        if self._finished >= self._num_steps:
+        if len(self.recording.steps) >= (STEPS_OF_DDP if self.has_ddp else STEPS):
             raise PlanComplete
 
     @contextlib.contextmanager
@@ -158,7 +148,7 @@ class PlanRecorder(Recorder):
         """Take what the program does within as a step; its optimizers end none from now on."""
         if not self._is_marked:
             self._is_marked = True
-            self._reset_steps()
+            self.recording.steps.clear()
         self._begin_step()
         yield
         self._end_step()
@@ -264,7 +254,7 @@ class PlanRecorder(Recorder):
             self.has_ddp = True
         if self.recording.parameters == 0 and not self.fits:
             if self.options.checkpoint:
-                blocks.checkpoint(module, self.options.checkpoint)
+                modules.recompute_blocks(module, self.options.checkpoint)
             self.describe_model(module)
             self.recording.strategy = _strategy_of(module)
             dtype = next((each.dtype for each in module.parameters()), torch.float32)
@@ -272,24 +262,20 @@ class PlanRecorder(Recorder):
 
     def count_parameters(self, model: torch.nn.Module) -> None:
         """Record the size of a whole model, which a strategy has not sharded yet."""
-        parameters = list({id(each): each for each in model.parameters()}.values())
         # ZeRO-3 keeps the size of a parameter that it has partitioned.
-        numbers = [getattr(each, "ds_numel", each.numel()) for each in parameters]
-        self.recording.parameters = sum(numbers)
-        self.recording.trainable = sum(
-            number for number, each in zip(numbers, parameters, strict=True) if each.requires_grad
-        )
+        numbers = [(getattr(each, "ds_numel", each.numel()), each.requires_grad) for each in model.parameters()]
+        self.recording.parameters = sum(number for number, _ in numbers)
+        self.recording.trainable = sum(number for number, is_trained in numbers if is_trained)
 
     def describe_model(self, model: torch.nn.Module) -> None:
         """Record the size of a model, and name its modules for the operators."""
         if not self.recording.parameters:
             self.count_parameters(model)
-        parameters = list({id(each): each for each in model.parameters()}.values())
-        compiled = {id(each) for part in model.modules() if is_compiled(part) for each in part.parameters()}
-        total = sum(each.numel() for each in parameters)
-        share = sum(each.numel() for each in parameters if id(each) in compiled) / max(total, 1)
+        compiled = {each for part in model.modules() if is_compiled(part) for each in part.parameters()}
+        total = sum(each.numel() for each in model.parameters())
+        share = sum(each.numel() for each in compiled) / max(total, 1)
         self.recording.compiled = self.recording.compiled or share > 0.5  # noqa: PLR2004 - most of the model
-        self.recording.blocks = blocks.describe(model)
+        self.recording.blocks = modules.describe_blocks(model)
         if compiled and not self.recording.compiled:
             self.notes.add("Less than half of the model is compiled, and the plan is that of eager mode.")
         self.memory.name_modules(model)
@@ -300,10 +286,9 @@ class PlanRecorder(Recorder):
         Raises:
             PlanError: If no step was recorded.
         """
-        if self.steps.is_ending and not self._is_marked and self.recording.steps:
+        if self.steps.is_ending and not self._is_marked and self._is_recording:
             self._end_step()
         self._stop()
-        del self.recording.steps[self._finished :]
         if self.options.batch_size is not None and self.recording.steps and not self.batches.has_new_size:
             raise PlanError(
                 "the size of the program's batches cannot be changed: they must come from a DataLoader of torch, as "

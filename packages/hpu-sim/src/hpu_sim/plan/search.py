@@ -28,29 +28,28 @@ def find_batch(
     batches, which a copy of the parameters hides: what fits so far is at most multiplied.
     """
     limit = fitting_bytes(usable_memory(generation))
-    too_large: tuple[int, int] | None = None
 
-    def plan(size: int) -> tuple[int, Recording, int]:
+    def plan(size: int) -> tuple[int, int, Recording]:
         found = record(dataclasses.replace(options, batch_size=size))
-        return size, found, memory_plan(found).peak_bytes
+        return size, memory_plan(found).peak_bytes, found
 
-    best, before = plan(1), (0, 0)
-    if best[2] > limit:
+    size, peak, best = plan(1)
+    if peak > limit:
         return None
+    # Size and peak of the next smaller one that was planned, then of the smallest that is too large.
+    before: tuple[int, int] | None = None
+    too_large: tuple[int, int] | None = None
     for _ in range(_MAX_PLANS):
-        if too_large is not None:
-            size = int(best[0] + (limit - best[2]) * (too_large[0] - best[0]) / max(too_large[1] - best[2], 1))
-            size = min(max(size, best[0] + 1), too_large[0] - 1)
-        elif before[0] and best[2] > before[1]:
-            size = int(best[0] + (limit - best[2]) * (best[0] - before[0]) / (best[2] - before[1]))
-            size = min(max(size, best[0] + 1), best[0] * _MAX_GROWTH)
-        else:
-            size = best[0] * (_MAX_GROWTH if before[0] else 2)
-        if size <= best[0]:
+        tried = most = too_large[0] - 1 if too_large else size * (_MAX_GROWTH if before else 2)
+        if other := too_large or before:
+            slope = (other[1] - peak) / (other[0] - size)
+            tried = int(size + (limit - peak) / slope) if slope > 0 else most
+        tried = min(max(tried, size + 1), most)
+        if tried == size:
             break
-        this = plan(size)
-        if this[2] <= limit:
-            before, best = (best[0], best[2]), this
+        _, found, recording = plan(tried)
+        if found <= limit:
+            before, size, peak, best = (size, peak), tried, found, recording
         else:
-            too_large = size, this[2]
-    return dataclasses.replace(options, batch_size=best[0]), best[1]
+            too_large = tried, found
+    return dataclasses.replace(options, batch_size=size), best

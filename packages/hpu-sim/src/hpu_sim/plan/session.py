@@ -10,24 +10,8 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.recorder import PlanRecorder
 
-
-_current: PlanRecorder | None = None
-
-
-def current() -> PlanRecorder | None:
-    """Return the recorder of this process; None if it plans nothing."""
-    return _current
-
-
-@contextlib.contextmanager
-def set_current(recorder: PlanRecorder) -> Iterator[None]:
-    """Make a recorder that of this process, in which one program runs at a time."""
-    global _current  # noqa: PLW0603 - as above
-    _current = recorder
-    try:
-        yield
-    finally:
-        _current = None
+#: Recorder of the program that this process plans; None if it plans nothing.
+recorder: PlanRecorder | None = None
 
 
 @contextlib.contextmanager
@@ -36,6 +20,5 @@ def step() -> Iterator[None]:
 
     Without a plan it has no effect. A plan ends the program after the second marked step.
     """
-    recorder = current()
     with recorder.marked_step() if recorder is not None else contextlib.nullcontext():
         yield

@@ -102,8 +102,8 @@ def set_figures(settings: Iterable[str] = (), path: Path | None = None) -> None:
             data = json.loads(path.read_text(encoding="utf-8"))
             found[data.get("generation", "")] = {name: float(value) for name, value in data["figures"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f'`--hardware` must name a file with "figures" of names and numbers, got {str(path)!r} ({error})'
-            raise ValueError(message) from error
+            message = '`--hardware` must name a file with "figures" of names and numbers'
+            raise ValueError(f"{message}, got {str(path)!r} ({error})") from error
     for setting in settings:
         name, _, text = setting.partition("=")
         try:
@@ -111,7 +111,8 @@ def set_figures(settings: Iterable[str] = (), path: Path | None = None) -> None:
         except ValueError as error:
             raise ValueError(f"`--set {name}` must be a number, got {text!r}") from error
     if unknown := {name for figures in found.values() for name in figures} - _names():
-        raise ValueError(f"`--set` and `--hardware` must name one of {', '.join(sorted(_names()))}, got {min(unknown)!r}")
+        names = ", ".join(sorted(_names()))
+        raise ValueError(f"`--set` and `--hardware` must name one of {names}, got {min(unknown)!r}")
     _own.clear()
     _own.update(found)
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from hpu_sim.prediction import fusion, hardware
-from hpu_sim.prediction.collectives import collective_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpu_sim.prediction.fusion import Kernel, Segment
-    from hpu_sim.prediction.recording import Operation, Recording
+    from hpu_sim.prediction.hardware import Hardware
+    from hpu_sim.prediction.recording import Collective, Operation, Recording
 
 #: Name of the host's part of a graph: tracing its operators in lazy mode, and launching it.
 GRAPH_LAUNCH: Final = "graph_launch"
@@ -31,6 +31,12 @@ GRAPH_LAUNCH: Final = "graph_launch"
 IDLE: Final = "idle"
 #: What limits a part of a step.
 MATRIX, MEMORY, STARTS, NETWORK, HOST = "matrix engine", "memory", "start of kernels", "network", "host"
+
+# Those that pass over the data twice. A reduction to all ranks is a scatter and a gather. A broadcast from one rank
+# first scatters its parts, which the others then exchange, and a reduction to one rank is the reverse.
+_TWO_PASSES: Final = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+# One rank sends the whole tensor to one other.
+_POINT_TO_POINT: Final = frozenset({"send", "recv"})
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,32 @@ class Timeline:
     seconds: float
     spans: tuple[Span, ...]
     host_spans: tuple[Span, ...]
+
+
+def collective_seconds(collective: Collective, devices: int, hardware: Hardware) -> float:
+    """Return the time of a collective.
+
+    Within a box every pair of devices has its own links, over which each sends its parts in one hop (HCL 1.21,
+    ``collective_states.cpp``). A group over several boxes first works within each box. Every device then sends its
+    share between boxes.
+    """
+    ranks = len(collective.ranks)
+    if ranks == 1:
+        return 0.0
+    boxes = len({rank // min(devices, hardware.box) for rank in collective.ranks})
+    size = collective.total_bytes
+    if collective.name in _POINT_TO_POINT:
+        return hardware.collective_seconds + size / (hardware.outside_rate if boxes > 1 else hardware.peer_rate)
+    inside = ranks // boxes
+    passes = 2 if collective.name in _TWO_PASSES else 1
+    seconds = hardware.collective_seconds
+    if inside > 1:
+        # (inside - 1) / inside of the data over (inside - 1) links.
+        seconds += passes * size / inside / hardware.peer_rate
+    if boxes > 1:
+        seconds += hardware.collective_seconds
+        seconds += passes * (boxes - 1) / boxes * size / inside / hardware.outside_rate
+    return seconds
 
 
 class Clock:

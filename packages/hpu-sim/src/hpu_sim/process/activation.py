@@ -124,7 +124,7 @@ def _initialize(config: SimConfig) -> None:
     if os.environ.get(REPORT_VARIABLE):
         from hpu_sim.report.session import RecordingSession
 
-        session = RecordingSession.from_environment(os.environ, config)
+        session = RecordingSession(Path(os.environ[REPORT_VARIABLE]), config)
         runtime.on_acquire(session.on_device_acquired)
         session.start()
     # The program's handlers come first: the bridge waits for the device in one of C.

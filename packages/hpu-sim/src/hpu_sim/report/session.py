@@ -14,7 +14,6 @@ import multiprocessing.util
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from hpu_sim.common import frames
@@ -27,8 +26,7 @@ from hpu_sim.report.sites import SiteRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from typing_extensions import Self
+    from pathlib import Path
 
     from hpu_sim.device.config import SimConfig
     from hpu_sim.device.events import Event
@@ -45,27 +43,24 @@ class RecordingSession:
     """Recording of one process.
 
     There is one session per process. A forked child starts its own.
+
+    Args:
+        folder: Value of ``HPU_SIM_REPORT``.
+        config: Simulated machine.
+
+    Raises:
+        ValueError: If the folder does not exist.
     """
 
     def __init__(self, folder: Path, config: SimConfig) -> None:
+        if not folder.is_dir():
+            raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {str(folder)!r}")
         self._folder = folder
         self._config = config
         self._is_child = False
         self._unsubscribe: Callable[[], None] = lambda: None
         self._clock: StepClock | None = None
         self._reset()
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str], config: SimConfig) -> Self:
-        """Return the session that ``HPU_SIM_REPORT`` configures, not started yet.
-
-        Raises:
-            ValueError: If the folder does not exist.
-        """
-        folder = environment[REPORT_VARIABLE]
-        if not Path(folder).is_dir():
-            raise ValueError(f"`{REPORT_VARIABLE}` must be an existing folder, got {folder!r}")
-        return cls(Path(folder), config)
 
     def _reset(self) -> None:
         self._stop()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
-from hpu_sim.common.frames import backward_caller_frame, call_path, describe_stack, user_frame
-from hpu_sim.report.causes import find_cause
+from hpu_sim.common.frames import TRANSPARENT, backward_caller_frame, call_path, describe_stack, package, user_frame
 from hpu_sim.report.schema import Site
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 MAX_SITES: Final = 1000
 # Call paths whose site is cached; a site has several.
 _MAX_CACHED: Final = 4 * MAX_SITES
+_LIGHTNING: Final = ("lightning.", "pytorch_lightning.")
 # Kinds of events of which each site keeps the details.
 _DETAILED: Final = frozenset({"unsupported", "late_error", "graph_break", "trace_break", "compiled_graph"})
 
@@ -134,6 +134,35 @@ class SiteRecorder:
             return tuple(
                 dataclasses.replace(each, examples=[format_dtypes(text) for text in each.examples]) for each in found
             )
+
+
+def find_cause(frame: FrameType | None, user: FrameType | None) -> str:
+    """Return the part of a framework that caused an event.
+
+    Returns:
+        In order of preference: the method of a callback or logger, the innermost method, the innermost function; empty
+        if the program itself called torch.
+    """
+    hook = method = function = ""
+    while frame is not None and frame is not user:
+        if package(frame) not in TRANSPARENT:
+            owner = frame.f_locals.get("self")
+            name = frame.f_code.co_name
+            if owner is not None:
+                qualified = f"{type(owner).__name__}.{name}"
+                # The outermost method of a callback is its hook.
+                hook = qualified if _is_callback(owner) else hook
+                method = method or qualified
+            function = function or f"{frame.f_globals.get('__name__')}.{name}"
+        frame = frame.f_back
+    return hook or method or function
+
+
+def _is_callback(owner: Any) -> bool:
+    return any(
+        base.__name__ in {"Callback", "Logger"} and base.__module__.startswith(_LIGHTNING)
+        for base in type(owner).__mro__
+    )
 
 
 def _code_objects(frame: FrameType | None) -> list[CodeType]:

@@ -1,7 +1,7 @@
 """Prediction of one training step of a run: the planner's time model applied to what the program does in it.
 
-The third step is recorded, in which the optimizer has its state and DDP its buckets. The recorder begins a step earlier,
-because only events show where a step ends. Nothing is measured.
+The third step is recorded, in which the optimizer has its state and DDP its buckets. The recorder begins a step
+earlier, because only events show where a step ends. Nothing is measured.
 """
 
 from __future__ import annotations
