@@ -80,7 +80,6 @@ def test_every_figure_names_its_source_and_its_kind() -> None:
             assert min(each["range"]) <= each["value"] <= max(each["range"]), name
 
 
-
 def test_a_job_that_fills_the_card_with_tensors_does_not_fit() -> None:
     assert verdict(usable_memory("GAUDI2"), usable_memory("GAUDI2")) == "no"
 
