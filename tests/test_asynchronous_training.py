@@ -57,7 +57,7 @@ def _train(name: str) -> list[torch.Tensor]:
     """Return the losses and weights of this rank, on the host."""
     torch.manual_seed(0)
     module = _Classifier(shards=name == "fsdp2")
-    callbacks = [HPUCompile("whole")] if name == "compile" else []
+    callbacks = [HPUCompile()] if name == "compile" else []
     trainer = make_trainer(strategy=_STRATEGIES[name](), max_epochs=2, callbacks=callbacks)
     trainer.fit(module, make_loader(ranks=2))
     return [loss.cpu() for loss in module.losses] + module.weights

@@ -79,10 +79,6 @@ def test_lightning_module_without_blocks_has_its_parts() -> None:
     assert _names(model) == [["stem"], ["head"]]
 
 
-def test_whole_is_the_model() -> None:
-    assert _names(Tower(), "whole") == [[""]]
-
-
 @pytest.mark.parametrize("wanted", ["blocks.1", "Block", Block, nn.Module])
 def test_modules_are_named_by_path_and_by_class(wanted: Any) -> None:
     found = [name for names in _names(Tower(), [wanted]) for name in names]
@@ -97,7 +93,7 @@ def test_modules_are_named_by_path_and_by_class(wanted: Any) -> None:
         (["block.0"], r"got 'block.0': its direct parts are \['stem', 'blocks'\]"),
         ([nn.Conv2d], r"got 'Conv2d': its direct parts are \['stem', 'blocks'\]"),
         ([], "must name a module or a class, got an empty list"),
-        ("blocks.0", r"must be 'blocks', 'whole' or a list of names and classes, got 'blocks.0': write \['blocks.0'\]"),
+        ("blocks.0", r"must be 'blocks' or a list of names and classes, got 'blocks.0': write \['blocks.0'\]"),
     ],
 )
 def test_unknown_regions_are_refused(wanted: Any, message: str) -> None:

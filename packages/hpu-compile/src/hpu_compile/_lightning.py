@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.utilities import rank_zero_info
-    from lightning.pytorch.utilities.model_helpers import is_overridden
 else:
     from hpu_core import frameworks
 
@@ -20,5 +19,4 @@ else:
     Callback = _framework.pytorch("callbacks").Callback
     LightningModule = _framework.pytorch().LightningModule
     Trainer = _framework.pytorch().Trainer
-    is_overridden = _framework.pytorch("utilities.model_helpers").is_overridden
     rank_zero_info = _framework.pytorch("utilities").rank_zero_info

@@ -144,7 +144,7 @@ class Call:
     """Call of a region.
 
     Attributes:
-        region: Name of the module, or of the step.
+        region: Name of the module.
         line: "file:line" of the call in the program.
     """
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hpu_compile import _torch
-from hpu_compile._lightning import Callback, LightningModule, Trainer, is_overridden, rank_zero_info
+from hpu_compile._lightning import Callback, LightningModule, Trainer, rank_zero_info
 from hpu_compile.compilation import Compilation
 from hpu_compile.regions import find_regions
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from hpu_compile.report import CompileReport
 
 __all__ = ["HPUCompile"]
-
-_STEPS = ("training_step", "validation_step", "test_step", "predict_step")
-# Methods whose Python state would make torch compile each step again, or crash (Lightning #21836).
-_EAGER_METHODS = ("log", "log_dict")
 
 
 @runtime_checkable
@@ -39,8 +35,8 @@ class HPUCompile(Callback):
     is as before when the training or the evaluation ends. On other devices the callback does nothing.
 
     Args:
-        regions: "blocks" for the repeated blocks (see `find_regions`), "whole" for the steps (`training_step` and the
-            others) with everything in them, or names of modules, names of classes, and classes.
+        regions: "blocks" for the repeated blocks (see `find_regions`), or names of modules, names of classes, and
+            classes.
         shapes: Number of shapes of the inputs; None for that of the data loader's buckets, or 1. Each module may have
             so many graphs per mode and one more, for a last batch of another size. Further ones run without the
             compiler, with a `RecompileLimitWarning`.
@@ -154,7 +150,6 @@ class HPUCompile(Callback):
     def _start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if pl_module.device.type != "hpu":
             return
-        whole = self._regions == "whole"
         self._steps = 0
         model: Any = trainer.strategy.model
         self._is_fsdp = pl_module.automatic_optimization and _is_fsdp(model)
@@ -167,14 +162,8 @@ class HPUCompile(Callback):
             find_regions(pl_module, self._regions),
             shapes=lambda: self._shapes or _count_shapes(trainer),
             options=self._options,
-            # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
-            optimize_ddp=whole,
         )
-        if whole:
-            steps = [name for name in _STEPS if is_overridden(name, pl_module)]
-            self._compilation.start_methods(pl_module, steps, eager=_EAGER_METHODS)
-        else:
-            self._compilation.start()
+        self._compilation.start()
 
     def _finish(self) -> None:
         if self._compilation is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from hpu_compile.report import CompileReport, Recompilation, RegionReport
 from hpu_core import bridge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -49,8 +48,8 @@ def compile_regions(
 
     Args:
         module: The model, on the device; a wrapper of Fabric, DDP, FSDP or DeepSpeed is looked through.
-        regions: "blocks" for the repeated blocks (see `find_regions`), "whole" for all calls of the model, or names of
-            modules, names of classes, and classes.
+        regions: "blocks" for the repeated blocks (see `find_regions`), or names of modules, names of classes, and
+            classes.
         shapes: Number of shapes of the inputs. Each module may have so many graphs per mode and one more, for a last
             batch of another size. Further ones run without the compiler, with a `RecompileLimitWarning`.
         fullgraph: Whether a graph break is an error.
@@ -68,8 +67,6 @@ def compile_regions(
         find_regions(module, regions),
         shapes=lambda: shapes,
         options={"fullgraph": fullgraph, **({"options": dict(options)} if options else {})},
-        # DDP's optimizer splits a compiled model into graphs of its buckets; blocks are smaller than those.
-        optimize_ddp=regions == "whole",
     )
     if shapes < 1:
         raise ValueError(f"`shapes` must be a positive int, got {shapes!r}")
@@ -84,7 +81,6 @@ class Compilation:
         regions: The regions.
         shapes: Returns the number of shapes.
         options: Further arguments of `torch.compile`.
-        optimize_ddp: Whether dynamo splits graphs at the buckets of DDP.
 
     Attributes:
         regions: The regions.
@@ -97,52 +93,27 @@ class Compilation:
         *,
         shapes: Callable[[], int],
         options: Mapping[str, Any] | None = None,
-        optimize_ddp: bool = False,
     ) -> None:
         _requirements.validate(module for region in regions for module in region.modules.values())
         self.regions = tuple(regions)
         self.step: int | None = None
         self._options = dict(options or {})
-        self._optimize_ddp = optimize_ddp
         self._recorder = _Recorder(self, shapes)
         self._stack = contextlib.ExitStack()
 
     def start(self) -> None:
         """Compile the regions at their next calls. A module that is compiled already keeps its compilation."""
-        with self._starting() as compiler:
+        try:
+            self._stack.enter_context(_torch.listen(self._recorder.on_event))
+            # DDP's optimizer splits a compiled model into graphs of its buckets; regions are smaller than those.
+            self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=False))
+            compiler = _torch.lookup_backend(_requirements.BACKEND)
             for index, region in enumerate(self.regions):
                 backend = _make_backend(self._recorder, index, compiler)
                 for module in region.modules.values():
                     if not _torch.is_compiled(module):
                         _torch.compile_module(module, backend=backend, dynamic=False, **self._options)
                         self._stack.callback(_torch.restore_module, module)
-
-    def start_methods(self, module: torch.nn.Module, names: Sequence[str], *, eager: Sequence[str] = ()) -> None:
-        """Compile methods of a module, the only one of the only region, instead of its calls.
-
-        Args:
-            module: The module, whose methods are replaced.
-            names: Names of the methods.
-            eager: Names of methods that these call and that are never compiled.
-        """
-        with self._starting() as compiler:
-            backend = _make_backend(self._recorder, 0, compiler)
-            for name in eager:
-                setattr(module, name, torch.compiler.disable(getattr(module, name)))
-                self._stack.callback(delattr, module, name)
-            for name in names:
-                method = getattr(module, name)
-                compiled = torch.compile(method, backend=backend, dynamic=False, **self._options)
-                setattr(module, name, self._recorder.wrap(compiled, method, name))
-                self._stack.callback(delattr, module, name)
-
-    @contextlib.contextmanager
-    def _starting(self) -> Iterator[Callable[..., Any]]:
-        """Yield the compiler, with torch's options set; an error restores everything."""
-        try:
-            self._stack.enter_context(_torch.listen(self._recorder.on_event))
-            self._stack.enter_context(_torch.patch_config(_DYNAMO_LIMIT, optimize_ddp=self._optimize_ddp))
-            yield _torch.lookup_backend(_requirements.BACKEND)
         except BaseException:
             self.restore()
             raise
@@ -190,7 +161,6 @@ class _Recorder:
             for region, report in zip(compilation.regions, self._reports, strict=True)
             for name in region.modules
         }
-        self._method: _torch.Call | None = None
         self._key: _torch.FrameKey | None = None
         self._calls: dict[_torch.FrameKey, _torch.Call | None] = {}
         self._guards: dict[_torch.FrameKey, str] = {}
@@ -203,22 +173,6 @@ class _Recorder:
     def report(self) -> CompileReport:
         """Return the report."""
         return CompileReport(tuple(self._reports), self._last_step, bridge.is_simulated())
-
-    def wrap(self, compiled: Callable[..., Any], method: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return a compiled method that notes its calls."""
-        code = method.__code__
-        call = _torch.Call(name, f"{code.co_filename}:{code.co_firstlineno}")
-        self._region_of[name] = self._reports[0]
-
-        @functools.wraps(method)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            self._method = call
-            try:
-                return compiled(*args, **kwargs)
-            finally:
-                self._method = None
-
-        return run
 
     def on_graph(self, region: int) -> bool:
         """Count a graph, and return whether to compile it: not if its module has too many."""
@@ -258,7 +212,7 @@ class _Recorder:
         """Note which region is being compiled, and add what dynamo tells to its report."""
         key = self._key = event.key
         if key not in self._calls:
-            self._calls[key] = _torch.find_call(self._names) or self._method
+            self._calls[key] = _torch.find_call(self._names)
         if event.guard is not None:
             self._guards[key] = event.guard
         call = self._calls[key]

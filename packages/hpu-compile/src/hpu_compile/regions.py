@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Region", "Regions", "find_regions", "unwrap"]
 
-Regions = Union[Literal["blocks", "whole"], "Sequence[str | type[nn.Module]]"]
-"""Which modules are regions: "blocks", "whole", or names of modules and classes."""
+Regions = Union[Literal["blocks"], "Sequence[str | type[nn.Module]]"]
+"""Which modules are regions: "blocks", or names of modules and classes."""
 
 # Wrappers whose `module` is the model. Names, because a wrapper's package may not be installed.
 _WRAPPERS = {"_FabricModule", "DeepSpeedEngine", "DistributedDataParallel", "FullyShardedDataParallel"}
@@ -55,7 +55,7 @@ def find_regions(module: nn.Module, regions: Regions = "blocks") -> list[Region]
 
     Args:
         module: The model, possibly wrapped for several devices.
-        regions: "blocks", "whole", or names of modules ("model.head"), names of classes and classes.
+        regions: "blocks", or names of modules ("model.head"), names of classes and classes.
 
     Raises:
         TypeError: `regions` has a wrong type.
@@ -63,11 +63,9 @@ def find_regions(module: nn.Module, regions: Regions = "blocks") -> list[Region]
     """
     root = unwrap(module)
     if isinstance(regions, str):
-        if regions == "whole":
-            return [Region(type(root).__name__, {"": root})]
         if regions != "blocks":
             raise ValueError(
-                f"`regions` must be 'blocks', 'whole' or a list of names and classes, got {regions!r}: "
+                f"`regions` must be 'blocks' or a list of names and classes, got {regions!r}: "
                 f"write [{regions!r}] for one name"
             )
         return _group(_blocks(root)) or _group(_sharded(root)) or _parts(root)

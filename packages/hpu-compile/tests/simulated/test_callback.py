@@ -73,25 +73,13 @@ def test_first_step_is_eager() -> None:
     assert _graphs(direct) == [{"training": 2}]
 
 
-@pytest.mark.parametrize("regions", ["whole", ["head", "Block"], [nn.Linear]])
+@pytest.mark.parametrize("regions", [["head", "Block"], [nn.Linear]])
 def test_other_regions_train_as_well(regions: Any) -> None:
     callback = HPUCompile(regions)
 
     assert are_equal(fit(callback), fit())
     assert callback.report is not None
     assert all(region.graphs["training"] for region in callback.report.regions)
-
-
-def test_whole_has_the_loss_in_the_graph() -> None:
-    callback = HPUCompile("whole")
-    trainer = make_trainer(callback, max_epochs=2)
-    trainer.fit(Classifier(), make_loader(), make_loader(2))
-
-    assert callback.report is not None
-    # A graph break at `self.log`, and one at `keep` in training.
-    assert _graphs(callback)[0]["evaluation"] == 1
-    assert callback.report.regions[0].recompilations == []
-    assert trainer.callback_metrics.keys() == {"loss", "validation"}
 
 
 @pytest.mark.parametrize("loop", ["validate", "test", "predict"])
@@ -104,12 +92,10 @@ def test_evaluation_outside_of_a_training_is_compiled(loop: str) -> None:
 
 
 def test_model_is_as_before_afterwards() -> None:
-    for regions in ("whole", "blocks"):
-        model = fit(HPUCompile(regions))
+    model = fit(HPUCompile())
 
-        assert [name for name in vars(model) if name in {"training_step", "log", "log_dict"}] == []
-        assert model.blocks[0]._compiled_call_impl is None
-        assert torch._dynamo.config.cache_size_limit < 256
+    assert model.blocks[0]._compiled_call_impl is None
+    assert torch._dynamo.config.cache_size_limit < 256
 
 
 class _Configured(Classifier):
