@@ -66,7 +66,7 @@ class HPUPrecisionBase:
 
         For training, call `convert_modules(module, replace_layers=True)`. For inference, first measure with
         `inference=True, quant=False` on some batches. Then quantize with `inference=True`, in another process or with
-        a fresh module.
+        a fresh module. Arguments of the other purpose are ignored.
 
         Args:
             module: The module.
@@ -74,29 +74,24 @@ class HPUPrecisionBase:
                 Intel's transformer engine.
             replace_layers: For training: whether to replace each `torch.nn.Linear` by the engine's layer. Only the
                 engine's layers compute in fp8. Layers whose sizes are not multiples of 16, and the adapters of LoRA
-                beside a base layer, stay in bf16; the log names the former.
+                beside a base layer, stay in bf16.
             recipe: For training: the engine's recipe, such as `DelayedScaling()`; the engine's default if None.
             quant: For inference: True to quantize and False to measure, both with the default configuration; or a
                 configuration of Neural Compressor, as a dict or the path of a JSON file.
-            fp8_data_path: For inference: directory of the measurements. Ignored for training.
+            fp8_data_path: For inference: directory of the measurements.
 
         Returns:
             The converted module.
 
         Raises:
-            ValueError: The plugin's precision is not "fp8", arguments contradict each other, or the configuration is
-                invalid.
+            ValueError: The plugin's precision is not "fp8", or the configuration is invalid.
             ModuleNotFoundError: The bridge, its transformer engine or Neural Compressor is missing.
         """
         fp8 = self._resolved.fp8
         if fp8 is None:
             raise ValueError(f"`convert_modules` needs precision='fp8', got a plugin with {self.precision!r}")
         if inference:
-            if replace_layers or recipe is not None:
-                raise ValueError("`replace_layers` and `recipe` must not be set for inference: they are for training")
             return fp8.convert_for_inference(module, quant, fp8_data_path)
-        if quant is not True:
-            raise ValueError("`quant` must not be set for training: it is for inference")
         return fp8.convert_for_training(module, recipe, replace_layers=replace_layers)
 
     def convert_module(self, module: "Module") -> "Module":

@@ -49,15 +49,9 @@ class FP8Converter:
         self._recipe, self._is_inference = recipe, False
         if not replace_layers:
             return module
-        unfit: list[str] = []
-        converted = _replace_linear(module, engine, {}, "", unfit)
+        converted = _replace_linear(module, engine, {})
         num_layers = sum(isinstance(layer, engine.Linear) for layer in converted.modules())
         self._log(f"{num_layers} {'layer computes' if num_layers == 1 else 'layers compute'} in fp8")
-        if unfit:
-            self._log(
-                f"{', '.join(unfit)} stay in bf16: sizes of a layer in fp8 are multiples of {_MULTIPLE}, and it is "
-                "converted before it is sharded"
-            )
         return converted
 
     def convert_for_inference(
@@ -132,17 +126,13 @@ class FP8Converter:
             self._calibrating = None
 
 
-def _replace_linear(
-    module: nn.Module, engine: ModuleType, replaced: dict[nn.Module, nn.Module], name: str, unfit: list[str]
-) -> nn.Module:
+def _replace_linear(module: nn.Module, engine: ModuleType, replaced: dict[nn.Module, nn.Module]) -> nn.Module:
     """Return the module with the engine's linear layers; a layer that is used twice stays shared.
 
     Args:
         module: The module.
         engine: The transformer engine.
         replaced: Modules by what they are replaced with; filled here.
-        name: Name of the module.
-        unfit: Names of linear layers that stay; filled here.
     """
     if module in replaced:
         return replaced[module]
@@ -152,7 +142,6 @@ def _replace_linear(
         # The engine's layers take no DTensor.
         is_sharded = hasattr(module.weight, "device_mesh")
         if module.in_features % _MULTIPLE or module.out_features % _MULTIPLE or is_sharded:
-            unfit.append(name or "the module")
             return module
         layer: Any = engine.Linear(
             module.in_features,
@@ -173,8 +162,7 @@ def _replace_linear(
     is_adapter = hasattr(module, "adapter_layer_names") and hasattr(module, "base_layer")
     for child_name, child in module._modules.items():  # noqa: SLF001 - see above.
         if child is not None and (child_name == "base_layer" or not is_adapter):
-            full_name = f"{name}.{child_name}" if name else child_name
-            setattr(module, child_name, _replace_linear(child, engine, replaced, full_name, unfit))
+            setattr(module, child_name, _replace_linear(child, engine, replaced))
     return module
 
 
