@@ -45,9 +45,9 @@ class FabricHPUStrategy(HPUStrategyMixin, FabricStrategy):
 
     _set_rank = _set_world_ranks
 
-    def setup_environment(self) -> None:
-        """Set the process up as HPUStrategyMixin does; tensors call its device "hpu:0" from then on."""
-        super().setup_environment()
+    def prepare_device(self) -> None:
+        """Select the device as HPUStrategyMixin does, and take part in steps; Fabric may train before `launch`."""
+        super().prepare_device()
         # Fabric's modules enter it around their forward pass, for which strategies have no hook.
         self.precision.forward_context = partial(self._forward_step, self.precision)  # type: ignore[method-assign] # This plugin's alone.
         if _lightning_2_0.applies_to(frameworks.current().version):
