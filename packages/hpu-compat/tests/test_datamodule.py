@@ -16,9 +16,16 @@ def _with_data(**options: Any) -> HPUDataModule:
     """Return a data module whose folders have been read."""
     module = HPUDataModule(num_workers=0, pin_memory=False, **options)
     module.dataset_train = TensorDataset(torch.arange(10))
-    rows: Any = [(number, number) for number in range(7)]
-    module.dataset_val = rows
+    module.dataset_val = TensorDataset(torch.arange(7))
     return module
+
+
+def test_missing_torchvision_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    # None makes the import fail.
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"HPUDataModule needs torchvision, .*`pip install torchvision`"):
+        HPUDataModule("train", "val").setup("fit")
 
 
 def test_shuffle_is_refused() -> None:
@@ -39,7 +46,7 @@ def test_validation_and_test_are_in_order() -> None:
     module = _with_data(batch_size=4, drop_last=False)
 
     for loader in (module.val_dataloader(), module.test_dataloader()):
-        assert [labels.tolist() for _, labels in loader] == [[0, 1, 2, 3], [4, 5, 6, -100]]
+        assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("distributed", [True, False])

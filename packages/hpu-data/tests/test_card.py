@@ -1,5 +1,6 @@
 """Decoding on the simulated card: the same batches as on the host, and reasons against it."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -128,9 +129,16 @@ def test_joint_transform_is_refused(folder: Path) -> None:
         next(iter(DataLoader(dataset, 2, decode="card")))
 
 
-def test_a_collate_function_needs_the_host(folder: Path) -> None:
-    with pytest.raises(CardDecodeError, match="it has a `collate_fn`"):
-        next(iter(DataLoader(image_folder(folder, evaluation()), 4, decode="card", collate_fn=list)))
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"pad_label": None}, "makes the last batch shorter"),
+        ({"collate_fn": list}, "it has a `collate_fn`"),
+    ],
+)
+def test_options_that_the_card_cannot_keep(options: Any, reason: str, folder: Path) -> None:
+    with pytest.raises(CardDecodeError, match=reason):
+        next(iter(DataLoader(image_folder(folder, evaluation()), 4, decode="card", **options)))
 
 
 def _without_media(patch: pytest.MonkeyPatch) -> None:
@@ -205,6 +213,16 @@ def test_pipe_is_kept_between_epochs_and_closed_on_request(folder: Path) -> None
     assert loader._card is None
     assert hpu_sim.stats()["allocated_bytes"] <= before
     assert len(list(loader)) == 5
+
+
+def test_forked_process_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = DataLoader(image_folder(folder, evaluation()), 4, decode="card")
+    list(loader)
+    pid = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+
+    with pytest.raises(RuntimeError, match="this one was forked"):
+        next(iter(loader))
 
 
 def test_unreadable_file_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The data module, alone and in a Trainer on a simulated card."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,22 @@ def test_command_line_has_the_arguments_of_the_loader(folder: Path) -> None:
     parser = pytest.importorskip("jsonargparse").ArgumentParser()
     parser.add_class_arguments(ImageFolderDataModule, "data")
 
-    parsed = parser.parse_args([f"--data.train_dir={folder}", "--data.decode=host", "--data.pad_label=-1"])
+    parsed = parser.parse_args([f"--data.train_dir={folder}", "--data.decode=host", "--data.pad_label=null"])
 
-    assert (parsed.data.decode, parsed.data.pad_label, parsed.data.persistent_workers) == ("host", -1, True)
+    assert (parsed.data.decode, parsed.data.pad_label, parsed.data.persistent_workers) == ("host", None, True)
+
+
+def test_missing_torchvision_is_named_with_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
+
+    with pytest.raises(
+        ModuleNotFoundError, match=r"ImageFolderDataModule needs torchvision, .*pip install torchvision"
+    ):
+        _module(folder).setup()
 
 
 def test_test_is_validation(folder: Path) -> None:
-    module = _module(folder, pad_label=-1)
+    module = _module(folder, pad_label=None)
     module.setup()
 
-    assert [labels.tolist() for _, labels in module.test_dataloader()][2] == [1, 1, -1, -1]
+    assert [labels.tolist() for _, labels in module.test_dataloader()][2] == [1, 1]

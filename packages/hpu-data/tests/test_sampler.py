@@ -20,7 +20,7 @@ def _epoch(sampler: EpochSampler) -> list[list[int]]:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_see_each_sample_once_an_epoch(ranks: int) -> None:
     """With masks, and in another order each epoch over all ranks."""
-    samplers = [_sampler(rank, ranks, shuffle=True, seed=3) for rank in range(ranks)]
+    samplers = [_sampler(rank, ranks, last="mask", shuffle=True, seed=3) for rank in range(ranks)]
     epochs = []
     for epoch in range(3):
         for sampler in samplers:
@@ -40,8 +40,8 @@ def test_ranks_see_each_sample_once_an_epoch(ranks: int) -> None:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_order_is_that_of_torch(ranks: int, shuffle: bool) -> None:
     for rank in range(ranks):
-        ours = _sampler(rank, ranks, 40, shuffle=shuffle, seed=5, batch_size=5)
-        torchs: Any = DistributedSampler(range(40), ranks, rank, shuffle=shuffle, seed=5)  # type: ignore[arg-type] # sized
+        ours = _sampler(rank, ranks, last="short", shuffle=shuffle, seed=5)
+        torchs: Any = DistributedSampler(range(37), ranks, rank, shuffle=shuffle, seed=5)  # type: ignore[arg-type] # sized
         for epoch in (0, 1):
             ours.set_epoch(epoch)
             torchs.set_epoch(epoch)
@@ -49,19 +49,21 @@ def test_order_is_that_of_torch(ranks: int, shuffle: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drop_last", "expected"),
+    ("last", "expected"),
     [
-        (True, [[[0, 2], [4, 6]], [[1, 3], [5, 7]]]),
-        (False, [[[0, 2], [4, 6], [8, 1]], [[1, 3], [5, 7], [0, 2]]]),
+        ("drop", [[[0, 2], [4, 6]], [[1, 3], [5, 7]]]),
+        ("repeat", [[[0, 2], [4, 6], [8, 1]], [[1, 3], [5, 7], [0, 2]]]),
+        ("mask", [[[0, 2], [4, 6], [8, 1]], [[1, 3], [5, 7], [0, 2]]]),
+        ("short", [[[0, 2], [4, 6], [8]], [[1, 3], [5, 7], [0]]]),
     ],
 )
-def test_samples_that_fill_no_batch(drop_last: bool, expected: Any) -> None:
-    samplers = [_sampler(rank, 2, 9, 2, drop_last=drop_last) for rank in range(2)]
+def test_samples_that_fill_no_batch(last: Any, expected: Any) -> None:
+    samplers = [_sampler(rank, 2, 9, 2, last=last) for rank in range(2)]
 
     assert [_epoch(sampler) for sampler in samplers] == expected
     assert [len(sampler) for sampler in samplers] == [len(batches) for batches in expected]
     masked = [key for sampler in samplers for batch in sampler for key in batch if key.is_padding]  # type: ignore[attr-defined] # SampleKeys
-    assert masked == ([] if drop_last else [1, 0, 2])
+    assert masked == ([1, 0, 2] if last == "mask" else [])
 
 
 def test_epochs_follow_each_other_unless_they_are_set() -> None:
@@ -118,7 +120,7 @@ def test_arguments_are_checked(options: Any, message: str) -> None:
 
 def test_nothing_left_is_an_error() -> None:
     with pytest.raises(ValueError, match="must leave a batch for each of 2 ranks, got 20 for 37 samples"):
-        _sampler(0, 2, batch_size=20, drop_last=True).batches()
+        _sampler(0, 2, batch_size=20).batches()
 
 
 def test_ranks_are_those_of_the_process_group(monkeypatch: pytest.MonkeyPatch) -> None:

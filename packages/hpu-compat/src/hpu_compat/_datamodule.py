@@ -24,7 +24,7 @@ class HPUDataModule(ImageFolderDataModule):
     """Folders of images, one per class, decoded on the card if it can, and else on the host.
 
     The archived class accepted only ImageNet, four transforms, `num_workers=8` and `pin_memory=True`, unlike this one.
-    Images are those of `hpu_data.ImageFolderDataModule`, and the last batch is dropped, or filled up.
+    Images are those of `hpu_data.ImageFolderDataModule`, and the last batch is dropped, or shorter.
 
     Args:
         train_dir: Folder with a folder of images per class, for training.
@@ -71,6 +71,7 @@ class HPUDataModule(ImageFolderDataModule):
             val_transforms=val_transforms,
             num_workers=num_workers,
             drop_last=drop_last,
+            pad_label=None,
             seed=seed,
             pin_memory=pin_memory,
         )
@@ -100,4 +101,4 @@ class MediaApiDataLoader(DataLoader):
         if shuffle is None:
             is_random = isinstance(sampler, RandomSampler)
             shuffle = is_random or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
-        super().__init__(dataset, batch_size, shuffle, **options)
+        super().__init__(dataset, batch_size, shuffle, **{"pad_label": None, **options})

@@ -8,6 +8,7 @@ decided here; flips and normalization run on the card in torch. Source of the in
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,8 +40,8 @@ class CardDecoder:
 
     Args:
         dataset: An `ImageFolder` of torchvision, or a `Subset` of one.
-        sampler: The order.
-        pad_label: Label of padding.
+        sampler: The order; its `last` must not be "short".
+        pad_label: Label of padding; None if there is none.
 
     Raises:
         CardDecodeError: This process, its card, its bridge or the data set do not allow it.
@@ -50,11 +51,14 @@ class CardDecoder:
         pending: Batches of the epoch from its start on.
     """
 
-    def __init__(self, dataset: Dataset[Any], sampler: EpochSampler, pad_label: int) -> None:
+    def __init__(self, dataset: Dataset[Any], sampler: EpochSampler, pad_label: int | None) -> None:
         _check_machine()
+        if sampler.last == "short":
+            raise CardDecodeError("`pad_label=None` makes the last batch shorter, and the card's batches have one size")
         self.files, transform = folder.files_of(dataset)
         self._transform = transforms.translate(transform)
         self._sampler, self._pad_label = sampler, pad_label
+        self._pid = os.getpid()
         self.pending: list[NDArray[np.int64]] = []
         self._generator = torch.Generator()
         self._seed = self._epoch = 0
@@ -66,7 +70,16 @@ class CardDecoder:
             raise CardDecodeError(f"Intel's media loader failed: {type(error).__name__}: {error}") from error
 
     def batches(self) -> Iterator[list[torch.Tensor]]:
-        """Yield images and labels of the sampler's epoch from its start on, both on the card."""
+        """Yield images and labels of the sampler's epoch from its start on, both on the card.
+
+        Raises:
+            RuntimeError: This is a forked process.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                "the card's decoder belongs to the process that made it, and this one was forked: iterate the loader "
+                "in the process that trains, or pass `decode='host'`"
+            )
         self.pending = self._sampler.batches()
         self._seed, self._epoch = self._sampler.seed, self._sampler.epoch
         iterator = iter(self._iterator)
@@ -90,7 +103,7 @@ class CardDecoder:
             key = SampleKey.of(index, self._seed, self._epoch)
             file, size = self.files.read(key)
             window, flips = self._transform.draw(size, self._generator.manual_seed(key.seed))
-            label = self._pad_label if key.is_padding else self.files.samples[key][1]
+            label = self._pad_label if key.is_padding and self._pad_label is not None else self.files.samples[key][1]
             files.append(file)
             windows.append(window)
             rows.append((label, *flips))

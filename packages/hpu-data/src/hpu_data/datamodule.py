@@ -24,7 +24,7 @@ class ImageFolderDataModule(LightningDataModule):
     """Folders of images, one per class, decoded on the card if it can, and else on the host.
 
     Training shuffles each epoch over all ranks, and checkpoints of Lightning 2.2 or newer keep the position within it.
-    A last batch is filled up with images whose label is `pad_label`.
+    Validation and test fill their last batch with images whose label is `pad_label`.
 
     Args:
         train_dir: Folder with a folder of images per class, for training.
@@ -34,7 +34,7 @@ class ImageFolderDataModule(LightningDataModule):
         val_transforms: The same for validation and test.
         num_workers: Processes per rank that decode on the host, by default one per CPU and 8 at most; none are started
             where the card decodes.
-        drop_last: Whether training leaves out images that fill no batch on all ranks.
+        drop_last: Whether training leaves out images that fill no batch on all ranks, or repeats some.
         **options: Further arguments of `hpu_data.DataLoader`, such as `decode`, `pad_label` and `seed`, or of torch's.
     """
 
@@ -68,7 +68,7 @@ class ImageFolderDataModule(LightningDataModule):
 
         Raises:
             FileNotFoundError: A folder has no images.
-            ImportError: torchvision is not installed.
+            ModuleNotFoundError: torchvision is not installed, or does not fit to torch.
         """
         if self.train_dir is not None:
             self.dataset_train = self._image_folder(self.train_dir, self.train_transforms)
@@ -114,9 +114,16 @@ class ImageFolderDataModule(LightningDataModule):
         return loader
 
     def _image_folder(self, folder: str | os.PathLike[str], transforms: Any) -> Dataset[Any]:
-        from torchvision.datasets import ImageFolder
-        from torchvision.transforms import Compose
-
+        try:
+            from torchvision.datasets import ImageFolder
+            from torchvision.transforms import Compose
+        except (ImportError, RuntimeError) as error:
+            # A torchvision built for another torch raises a RuntimeError.
+            raise ModuleNotFoundError(
+                f"{type(self).__name__} needs torchvision, which cannot be imported ({error}): install the version "
+                "that belongs to your torch with `pip install torchvision`, without replacing torch",
+                name="torchvision",
+            ) from error
         is_one = transforms is None or callable(transforms)
         dataset: Dataset[Any] = ImageFolder(str(folder), transforms if is_one else Compose(transforms))
         return dataset

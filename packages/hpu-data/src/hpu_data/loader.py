@@ -19,6 +19,8 @@ from hpu_data.sampler import EpochSampler, SampleKey
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hpu_data.sampler import Last
+
 __all__ = ["DataLoader", "Decode"]
 
 Decode = Literal["auto", "card", "host"]
@@ -32,10 +34,10 @@ class SeededDataset(Dataset[Any]):
 
     Attributes:
         dataset: The data set behind it.
-        pad_label: Label of samples that only fill a batch.
+        pad_label: Label of samples that only fill a batch; None if there are none.
     """
 
-    def __init__(self, dataset: Any, pad_label: int) -> None:
+    def __init__(self, dataset: Any, pad_label: int | None) -> None:
         self.dataset = dataset
         self.pad_label = pad_label
 
@@ -67,7 +69,7 @@ class SeededDataset(Dataset[Any]):
         if not isinstance(sample, (tuple, list)) or len(sample) != 2 or not isinstance(sample[1], int):  # noqa: PLR2004 - a pair
             raise TypeError(
                 f"samples must be pairs of an image and an int to be padded, got {type(sample).__name__}: pass "
-                "`drop_last=True`"
+                "`pad_label=None` or `drop_last=True`"
             )
         return sample[0], self.pad_label
 
@@ -79,8 +81,8 @@ class DataLoader(TorchDataLoader[Any]):
     decision is made at the first batch, and logged with its reason. Any data set of samples is taken on the host.
 
     Every epoch is shuffled over all ranks. Batches have one size: samples that fill none are dropped with `drop_last`;
-    otherwise samples whose label is `pad_label` fill them, so that no image counts twice. Lightning 2.0 to 2.6 and
-    Fabric keep its sampler.
+    otherwise training (`shuffle`) repeats the epoch's first ones, and evaluation fills with samples whose label is
+    `pad_label`, so that no image counts twice. Lightning 2.0 to 2.6 and Fabric keep its sampler.
 
     Args:
         dataset: The data set, an `ImageFolder` of torchvision to decode on the card.
@@ -88,7 +90,8 @@ class DataLoader(TorchDataLoader[Any]):
         shuffle: Whether each epoch has a random order.
         drop_last: Whether samples that fill no batch on all ranks are left out.
         decode: "auto" decodes on the card where that means the same, "card" raises where it does not, and "host" never.
-        pad_label: Label of padding, by default the one that torch's `cross_entropy` ignores.
+        pad_label: Label of padding, by default the one that torch's `cross_entropy` ignores; None leaves the last batch
+            shorter, on the host only, with samples repeated so that ranks have equally many.
         seed: Seed of the order and of random transforms.
         num_replicas: Number of ranks that read different samples; None for that of the process group.
         rank: This rank among them; None for that in the process group.
@@ -112,7 +115,7 @@ class DataLoader(TorchDataLoader[Any]):
         *,
         drop_last: bool = False,
         decode: Decode = "auto",
-        pad_label: int = -100,
+        pad_label: int | None = -100,
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
@@ -131,10 +134,11 @@ class DataLoader(TorchDataLoader[Any]):
         self.order: EpochSampler | None = None
         self._card: CardDecoder | None = None
         if batch_sampler is None:
+            last: Last = "drop" if drop_last else "short" if pad_label is None else "repeat" if shuffle else "mask"
             batch_sampler = self.order = EpochSampler(
                 len(dataset),  # type: ignore[arg-type] # sized
                 batch_size,
-                drop_last=drop_last,
+                last=last,
                 shuffle=shuffle,
                 seed=seed,
                 num_replicas=num_replicas,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["EpochSampler", "SampleKey"]
+__all__ = ["EpochSampler", "Last", "SampleKey"]
+
+Last = Literal["drop", "repeat", "mask", "short"]
+"""What becomes of samples that fill no batch on all ranks."""
 
 
 class SampleKey(int):
@@ -51,8 +54,9 @@ class EpochSampler(RankBatchSampler):
     Args:
         size: Number of samples.
         batch_size: Samples per batch of one rank.
-        drop_last: Whether samples that fill no batch on all ranks are left out; otherwise the epoch's first ones fill
-            up, marked as padding.
+        last: What becomes of samples that fill no batch on all ranks: "drop" leaves them out, "repeat" fills with the
+            epoch's first samples, "mask" fills with samples that are marked as padding, and "short" makes the last
+            batch shorter, with samples repeated so that ranks have equally many, as torch does.
         shuffle: Whether each epoch has a random order.
         seed: Seed of the orders and of the samples.
         num_replicas: Number of ranks; None for that of the default process group at the time of iteration, or 1.
@@ -67,7 +71,7 @@ class EpochSampler(RankBatchSampler):
         size: int,
         batch_size: int,
         *,
-        drop_last: bool = False,
+        last: Last = "drop",
         shuffle: bool = False,
         seed: int = 0,
         num_replicas: int | None = None,
@@ -77,13 +81,13 @@ class EpochSampler(RankBatchSampler):
         for name, value in (("size", size), ("batch_size", batch_size)):
             if value < 1:
                 raise ValueError(f"`{name}` must be a positive int, got {value!r}")
-        self.size, self.batch_size, self.drops_last = size, batch_size, drop_last
+        self.size, self.batch_size, self.last = size, batch_size, last
         self._is_running = False
 
     def __len__(self) -> int:
         """Return the number of batches of each rank in an epoch, which is the same in all epochs."""
         step = self.num_replicas * self.batch_size
-        return self.size // step if self.drops_last else -(-self.size // step)
+        return self.size // step if self.last == "drop" else -(-self.size // step)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the batches of this rank, as `SampleKey`s, from `start` on."""
@@ -105,7 +109,7 @@ class EpochSampler(RankBatchSampler):
         return self.start
 
     def batches(self) -> list[NDArray[np.int64]]:
-        """Return the batches of this rank from `start` on: indices, those of padding inverted (`~index`).
+        """Return the batches of this rank from `start` on: indices, those of masked samples inverted (`~index`).
 
         Raises:
             ValueError: No batch is whole.
@@ -120,9 +124,12 @@ class EpochSampler(RankBatchSampler):
         if self.shuffle:
             order = torch.randperm(self.size, generator=torch.Generator().manual_seed(self.seed + self.epoch)).numpy()
         total = count * replicas * self.batch_size
+        if self.last == "short":
+            total = -(-self.size // replicas) * replicas
         padding = np.resize(order, max(total - self.size, 0))
-        share = np.concatenate([order, ~padding])[rank:total:replicas]
-        return list(share.reshape(count, self.batch_size))[self.start :]
+        order = np.concatenate([order, ~padding if self.last == "mask" else padding])[:total]
+        share = order[rank::replicas]
+        return [share[first : first + self.batch_size] for first in range(0, len(share), self.batch_size)][self.start :]
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, which decides the order. Another epoch, or one that has begun, begins with its first batch."""
