@@ -32,6 +32,9 @@ MODULES = {
     "lightning_habana.pytorch.datamodule.dataloaders": "",
     "lightning_habana.pytorch.datamodule.dataloaders.resnet_media_pipe": "MediaApiDataLoader",
     "lightning_habana.pytorch.datamodule.datamodule": "HPUDataModule",
+    "lightning_habana.pytorch.datamodule.utils": (
+        "get_device_string get_rank get_world_size is_dist_avail_and_initialized is_gaudi is_gaudi2 is_main_process"
+    ),
     "lightning_habana.pytorch.plugins": (
         "HPUCheckpointIO HPUDeepSpeedPrecisionPlugin HPUFSDPPrecision HPUPrecisionPlugin"
     ),

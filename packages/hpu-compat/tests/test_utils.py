@@ -10,6 +10,7 @@ from packaging.version import Version
 
 import hpu_core
 from hpu_core import HPUAccelerator, bridge, collectives
+from lightning_habana.pytorch.datamodule import utils
 from lightning_habana.utils import hpu_distributed, imports, resources
 
 
@@ -80,6 +81,26 @@ def test_modify_fp8_json_keeps_other_entries(tmp_path: Path) -> None:
     resources.modify_fp8_json(str(file), {"mode": "QUANTIZE"})
 
     assert json.loads(file.read_text()) == {"mode": "QUANTIZE", "method": "HOOKS"}
+
+
+@pytest.mark.parametrize("generation", ["GAUDI", "GAUDI2", "GAUDI3"])
+def test_generation_helpers_of_the_datamodule(generation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hpu_core, "device_name", lambda: generation, raising=False)
+
+    assert (utils.is_gaudi(), utils.is_gaudi2()) == (generation == "GAUDI", generation == "GAUDI2")
+    assert utils.get_device_string() == generation.lower()
+
+
+def test_get_device_string_without_an_hpu_raises_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hpu_core, "device_name", lambda: None, raising=False)
+
+    with pytest.raises(ValueError, match=r"^found no Gaudi card of a known generation: run `hpu-info`"):
+        utils.get_device_string()
+
+
+def test_rank_helpers_without_a_process_group() -> None:
+    assert (utils.is_dist_avail_and_initialized(), utils.get_world_size(), utils.get_rank()) == (False, 1, 0)
+    assert utils.is_main_process()
 
 
 def test_reduction_calls_hpu_core(monkeypatch: pytest.MonkeyPatch) -> None:
