@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -35,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
     compiled = f"{os.environ['PYTEST_DEBUG_TEMPROOT']}/torchinductor_{os.getuid()}"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", compiled)
     sys.addaudithook(limits.notice_start)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collections of tests leave out what is imported and collected by now."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -71,6 +71,8 @@ def suite(session: nox.Session, suite: str) -> None:
     add_startup_line(session, "collect_less", _COLLECT_LESS)
     # Suites and ranks share the cores. A thread of OpenMP that waits for another one keeps a core busy.
     session.env["OMP_NUM_THREADS"] = "1"
+    # torch asks for the name of each address that it connects to. An answer that gets lost takes five seconds.
+    session.env["RES_OPTIONS"] = "timeout:1 attempts:1"
     # It takes a minute or two the first time, for which no test has the time.
     session.run("python", "-c", _COMPILE, silent=True)
     options_of_runs = all(argument.startswith(("--quick", "--random-order")) for argument in session.posargs)

@@ -6,7 +6,6 @@ The suite's machine has two devices, of which the process acquires one, in lazy 
 from __future__ import annotations
 
 import functools
-import gc
 import importlib.metadata
 import os
 import re
@@ -93,12 +92,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             version, lacking = marker.args
             if not _has_torch(version):
                 item.add_marker(pytest.mark.skip(reason=f"torch before {version} has no {lacking}"))
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collections of tests leave out what is imported and collected by now."""
-    gc.collect()
-    gc.freeze()
 
 
 def _has_torch(version: str) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 
 import pytest
 
+from hpu_sim import pytest_plugin
 from hpu_sim.pytest_plugin.requirements import DeviceRequirements, matches_process
 
 if TYPE_CHECKING:
@@ -295,25 +298,14 @@ def test_tests_use_the_cards_of_a_gaudi_machine(
     ]
 
 
-_SESSION_SUITE: Final = """
-import torch
+def test_each_session_has_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of pytest-xdist inherits the variables of its controller, which may hold the only card."""
+    monkeypatch.delitem(sys.modules, "hpu_sim.device.runtime")
+    monkeypatch.setenv("HPU_SIM_MACHINE", "auto:1")
+    monkeypatch.delenv("HPU_SIM_RUNTIME_DIR", raising=False)
+    pytest_plugin.pytest_load_initial_conftests(mock.Mock(known_args_namespace=mock.Mock(hpu_sim_strict=False)))
 
-def test_uses_the_card():
-    torch.ones(1, device="hpu")
-"""
-
-
-def test_each_session_and_worker_has_a_machine(
-    tmp_path: Path, fresh_environment: Callable[..., dict[str, str]]
-) -> None:
-    """The controller of pytest-xdist holds the only card of its machine, and a worker that of its own."""
-    pytest.importorskip("xdist")
-    environment = fresh_environment({"HPU_SIM_DEVICES": "1", "HPU_SIM_RUNTIME_DIR": None})
-    conftest = "import torch; torch.ones(1, device='hpu')"
-
-    suite = run_suite(tmp_path, environment, _SESSION_SUITE, "-n1", conftest=conftest)
-
-    assert suite.outcomes == {"test_uses_the_card": "passed"}, suite.output
+    assert os.environ["HPU_SIM_MACHINE"] not in {"", "auto:1"}
 
 
 @pytest.mark.parametrize(

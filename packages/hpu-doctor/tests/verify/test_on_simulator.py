@@ -14,6 +14,7 @@ import pytest
 from hpu_doctor.verify import program, register
 from hpu_doctor.verify.assumption import Assumption, is_expected
 from hpu_doctor.verify.register import media, modes
+from hpu_testing.fork_server import forks
 from hpu_testing.leftovers import shared_children
 from hpu_testing.processes import free_port, machine_env
 
@@ -70,13 +71,14 @@ class Machines:
             variables = {"HPU_SIM_RELEASE": release, "HPU_SIM_GENERATION": generation}
             if assumption.mode:
                 variables["PT_HPU_LAZY_MODE"] = "1" if assumption.mode == "lazy" else "0"
-            self._servers[key] = subprocess.Popen(
-                [sys.executable, str(SERVER)],
-                env=machine_env(RANKS, self._folder, **variables),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            with forks():
+                self._servers[key] = subprocess.Popen(
+                    [sys.executable, str(SERVER)],
+                    env=machine_env(RANKS, self._folder, **variables),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
             shared_children.add(self._servers[key].pid)
         return self._servers[key]
 
