@@ -132,7 +132,7 @@ def third_party(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def upstream(session: nox.Session) -> None:
-    """Run tests and programs of other projects: `-- FOLDER ...`; tests that failed last time come first.
+    """Run tests and programs of other projects: `-- FOLDER ...`; print what fails, and what failed last time.
 
     Such as the folders `tests` and `examples` of Lightning, and `tests` of lightning-habana.
     """
@@ -145,15 +145,20 @@ def upstream(session: nox.Session) -> None:
         commands: list[tuple[str, ...]] = [(str(program),) for program in programs]
         if next(folder.rglob("test_*.py"), None) is not None:
             # pytest notes in the folder's cache what has failed.
-            options = ("-W", "default", "--continue-on-collection-errors", "--failed-first")
-            commands = [("-m", "pytest", *options, str(folder))]
+            options = ("-W", "default", "--continue-on-collection-errors", "--failed-first", "-rfE")
+            commands = [("-m", "pytest", "--cache-show", "cache/lastfailed", str(folder))]
+            commands.append(("-m", "pytest", *options, str(folder)))
         for command in commands:
             with contextlib.suppress(CommandFailed):
                 session.run("hpu-sim", "run", "--quiet", "--devices", "2", *command, env=isolated_sim_env(session))
                 continue
             failed.append(command[-1])
+    record = Path(session.create_tmp(), "failed.txt")
+    last = record.read_text(encoding="utf-8") if record.exists() else ""
+    record.write_text(", ".join(failed), encoding="utf-8")
+    session.log(f"failed: {', '.join(failed) or 'none'}; failed last time: {last or 'none'}")
     if failed:
-        session.error(f"failed: {', '.join(failed)}")
+        session.error("a folder's tests, or programs, failed")
 
 
 @nox.session(default=False)
