@@ -54,16 +54,12 @@ def save(
         save_checkpoint: Lightning's method.
         path: File, or folder for sharded states.
         state: State of module and Trainer.
-        storage_options: Lightning's, which it refuses.
+        storage_options: Options of the plugin that writes one file; Lightning refuses them for shards.
     """
-    # Lightning refuses the options.
-    if storage_options is not None:
-        save_checkpoint(path, state)
-        return
     if not strategy.saves_sharded:
         # Lightning's method would broadcast the path, which only rank 0 writes to.
         if strategy.global_rank == 0:
-            strategy.checkpoint_io.save_checkpoint(state, path)
+            strategy.checkpoint_io.save_checkpoint(state, path, storage_options)
         return
     # A copy, because Lightning takes what it has written out of it.
     state = {**state}
@@ -74,15 +70,15 @@ def save(
 
 
 def save_with_fabric(
-    strategy: Any, save_checkpoint: Callable[..., None], path: "_PATH", state: dict[str, Any], storage_options: Any
+    strategy: Any,
+    save_checkpoint: Callable[..., None],
+    path: "_PATH",
+    state: dict[str, Any],
+    storage_options: Any,  # noqa: ARG001 - Lightning's method refuses them.
 ) -> None:
     """Save a checkpoint of Fabric as `save`; `state` has the sharded module, its optimizers and other objects."""
     # Other objects than tensors, such as modules, stay.
     state = {key: _map(lambda tensor: tensor.detach().cpu(), value) for key, value in state.items()}
-    if storage_options is not None:
-        # Lightning refuses them.
-        save_checkpoint(path, state)
-        return
     with strategy.replacing(path, _buffered, as_file=not strategy.saves_sharded) as target:
         save_checkpoint(target, state)
 
@@ -112,7 +108,7 @@ def load(
     module = getattr(strategy, "lightning_module", None)
     trains = module is not None and module.trainer.training
     # Lightning names a folder that is no checkpoint.
-    if trains and is_sharded(source):
+    if trains and (source / METADATA).is_file():
         _check_optimizers(source)
     extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
     evaluates = module is not None and not trains
@@ -210,11 +206,6 @@ def _extra_states_of(path: Path, modules: dict[str, Any], *, weights_only: bool 
             states = extra_states(checkpoint.get(name, checkpoint.get("state_dict", {})))
             stack.enter_context(loading_extra_states(module, states))
         yield
-
-
-def is_sharded(path: Path) -> bool:
-    """Return whether a path is a sharded checkpoint of Lightning's."""
-    return path.is_dir() and (path / METADATA).is_file()
 
 
 def _map(function: "Callable[[torch.Tensor], Any]", value: Any) -> Any:

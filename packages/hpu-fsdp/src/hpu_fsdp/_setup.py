@@ -1,6 +1,7 @@
 """Setup that FSDP needs on HPU: eager mode, an open device before a device mesh is built, and units on the device."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -192,8 +193,9 @@ def prepare_units(strategy: Any, module: Module) -> Iterator[None]:
     for ignored in arguments.get("ignored_modules") or ():
         # torch notes their parameters before it shards a unit, and a moved parameter may be another object.
         move_to_device(ignored)
-    no_warning = _torch.ignore_no_shard_warning(strategy.sharding_strategy)
-    with _torch.moving_units(DEVICE, move_to_device), no_warning:
+    with _torch.moving_units(DEVICE, move_to_device), warnings.catch_warnings():
+        # torch advises to use DistributedDataParallel instead.
+        warnings.filterwarnings("ignore", message="The `NO_SHARD` sharding strategy is deprecated")
         yield
 
 

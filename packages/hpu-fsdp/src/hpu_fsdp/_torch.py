@@ -3,7 +3,6 @@
 import functools
 import re
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -12,7 +11,6 @@ import torch
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor as ShardedTensor  # noqa: PLC0414 - re-exported.
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
-    ShardingStrategy,
     _runtime_utils,
     fully_sharded_data_parallel,
 )
@@ -178,17 +176,6 @@ def patch_dtensor_random() -> None:
 def restore() -> None:
     """Undo `patch_dtensor_random`, when a strategy ends."""
     _undo.close()
-
-
-@contextmanager
-def ignore_no_shard_warning(strategy: ShardingStrategy) -> Iterator[None]:
-    """Return a context that ignores torch's advice to use DistributedDataParallel instead of `NO_SHARD`."""
-    if strategy is not ShardingStrategy.NO_SHARD:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The `NO_SHARD` sharding strategy is deprecated")
-        yield
 
 
 @contextmanager

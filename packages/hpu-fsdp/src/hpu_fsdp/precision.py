@@ -2,7 +2,7 @@
 
 import dataclasses
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
@@ -14,6 +14,7 @@ from hpu_fsdp._lightning import FabricFSDPPrecision, FSDPPrecision, Misconfigura
 from hpu_fsdp._torch import HPUShardedGradScaler
 
 if TYPE_CHECKING:
+    from lightning.fabric.plugins import Precision
     from torch.nn import Module
     from torch.optim import Optimizer
 
@@ -32,20 +33,12 @@ if TYPE_CHECKING:
 else:
     _FSDPPrecision = object
 
-__all__ = ["AutocastPlugin", "FabricHPUFSDPPrecision", "HPUFSDPPrecision"]
+__all__ = ["FabricHPUFSDPPrecision", "HPUFSDPPrecision"]
 
 _TRUE: Final = {"bf16-true": torch.bfloat16, "16-true": torch.float16}
 
 
 _Plugin = TypeVar("_Plugin", bound="_HPUFSDPPrecision")
-
-
-class AutocastPlugin(Protocol):
-    """Precision plugin with the context of a module's step, such as hpu-precision's."""
-
-    def forward_context(self) -> AbstractContextManager[Any]:
-        """Return the context."""
-        ...
 
 
 class _HPUFSDPPrecision(FP8PrecisionMixin, _FSDPPrecision):
@@ -59,7 +52,7 @@ class _HPUFSDPPrecision(FP8PrecisionMixin, _FSDPPrecision):
         precision: Any = "32-true",
         scaler: ShardedGradScaler | None = None,
         *,
-        autocast: AutocastPlugin | None = None,
+        autocast: "Precision | None" = None,
     ) -> None:
         check_versions(type(self))
         name = plugins.normalize_precision(precision, "FSDP")
