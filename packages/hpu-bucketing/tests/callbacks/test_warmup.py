@@ -1,7 +1,6 @@
 """Tests of the warm-up on the CPU."""
 
 import copy
-import os
 import random
 import warnings
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 import torchmetrics
 
 from hpu_bucketing import HPUWarmup
-from hpu_core import bridge, frameworks
+from hpu_core import frameworks
 
 from ..modules import Embeddings, Tokens, loader, trainer  # noqa: TID252 - pytest gives tests no absolute name
 
@@ -140,23 +139,3 @@ def test_limits_of_torch_compile_are_raised(tmp_path: Path, monkeypatch: pytest.
         trainer(tmp_path, callbacks=[HPUWarmup()], fast_dev_run=1).fit(model, loader())
 
     assert getattr(torch._dynamo.config, name) == 5
-
-
-def test_recipe_cache_is_set_before_the_bridge_is_loaded(tmp_path: Path) -> None:
-    HPUWarmup(recipe_cache=tmp_path, recipe_cache_mb=7)
-
-    assert os.environ["PT_HPU_RECIPE_CACHE_CONFIG"] == f"{tmp_path},false,7"
-
-
-def test_recipe_cache_of_a_loaded_bridge_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridge, "is_loaded", lambda: True)
-
-    with pytest.raises(RuntimeError, match="create HPUWarmup before"):
-        HPUWarmup(recipe_cache=tmp_path)
-
-
-def test_other_recipe_cache_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PT_HPU_RECIPE_CACHE_CONFIG", "/other,false,1")
-
-    with pytest.raises(ValueError, match="is '/other,false,1' already"):
-        HPUWarmup(recipe_cache=tmp_path)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import Progress
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["HPUWarmup", "WarmupRecord"]
-
-_CACHE_VARIABLE: Final = "PT_HPU_RECIPE_CACHE_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +65,6 @@ class HPUWarmup(Callback):
         batches: Batches to run, each with its shape. None takes those of the Trainer's `BucketDataLoader`.
         compile_only: Whether to compile without executing, where the bridge can (PT_COMPILE_ONLY_MODE). The largest
             shape is executed nevertheless.
-        recipe_cache: Folder of compiled recipes that ranks and runs share (PT_HPU_RECIPE_CACHE_CONFIG). It has an
-            effect if the bridge has not been loaded yet, so create the callback first.
-        recipe_cache_mb: Largest size of the folder in MB.
         progress_bar: Whether to show one on rank 0.
 
     Attributes:
@@ -84,8 +77,6 @@ class HPUWarmup(Callback):
         batches: Iterable[tuple[tuple[int, ...], Any]] | None = None,
         *,
         compile_only: bool = True,
-        recipe_cache: str | Path | None = None,
-        recipe_cache_mb: int = 1024,
         progress_bar: bool = True,
     ) -> None:
         self._batches = None if batches is None else list(batches)
@@ -93,8 +84,6 @@ class HPUWarmup(Callback):
         self._progress_bar = progress_bar
         self.records: list[WarmupRecord] = []
         self.tensor_shapes: set[tuple[str, tuple[int, ...]]] = set()
-        if recipe_cache is not None:
-            _set_recipe_cache(Path(recipe_cache), recipe_cache_mb)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Run all shapes.
@@ -176,19 +165,6 @@ def _is_compiled(module: torch.nn.Module) -> bool:
         or getattr(part, "_compiler_ctx", None) is not None
         for part in module.modules()
     )
-
-
-def _set_recipe_cache(folder: Path, megabytes: int) -> None:
-    value = f"{folder.absolute()},false,{megabytes}"
-    present = os.environ.get(_CACHE_VARIABLE)
-    if present is not None and present != value:
-        raise ValueError(f"{_CACHE_VARIABLE} is {present!r} already: unset it, or leave `recipe_cache` out")
-    if present is None and bridge.is_loaded():
-        raise RuntimeError(
-            f"`recipe_cache` has no effect, because the bridge is loaded: create HPUWarmup before, or set "
-            f"{_CACHE_VARIABLE}={value} in the environment"
-        )
-    os.environ[_CACHE_VARIABLE] = value
 
 
 def _describe(record: WarmupRecord) -> str:
