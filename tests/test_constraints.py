@@ -99,7 +99,7 @@ def test_matrix_of_the_workflow() -> None:
     ("bad", "message"),
     [
         (row(torch=2.0), "`torch` must be a str, got 2.0; leave out what is unknown"),
-        (row(tourch="2.0.1"), "unknown keys ['tourch']"),
+        (row(tourch="2.0.1"), "each with a source; not ['tourch']"),
         (row(mode="lazy"), "not ['mode']"),
         (row(sources={"torch": "rumour"}), "torch has the sources ['rumour'], which [sources] lacks"),
         (row(mode="quick", sources={"torch": "SM", "mode": "SM"}), "`mode` must be of ['eager', 'lazy'], got 'quick'"),

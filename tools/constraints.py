@@ -69,11 +69,8 @@ def check_row(row: dict[str, Any], known_sources: set[str]) -> None:
     """
     name = row["release"]
     fields = row.keys() - {"release", "sources", "note"}
-    if unknown := fields - FIELDS.keys():
-        raise TableError(f"release {name}: unknown keys {sorted(unknown)}; known are {list(FIELDS)}")
-    if fields != row["sources"].keys():
-        wrong = sorted(fields ^ row["sources"].keys())
-        raise TableError(f"release {name}: `sources` must name exactly the fields of the row; not {wrong}")
+    if wrong := (fields ^ row["sources"].keys()) | (fields - FIELDS.keys()):
+        raise TableError(f"release {name}: keys must be of {list(FIELDS)}, each with a source; not {sorted(wrong)}")
     for field, codes in row["sources"].items():
         if unknown := set(codes.split()) - known_sources:
             raise TableError(f"release {name}: {field} has the sources {sorted(unknown)}, which [sources] lacks")

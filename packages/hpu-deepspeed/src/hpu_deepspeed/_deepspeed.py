@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import torch
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hpu_core import bridge
 from hpu_deepspeed import _deepspeed_0_16
@@ -135,15 +135,10 @@ def check_version() -> None:
         ImportError: DeepSpeed is too old.
         ModuleNotFoundError: DeepSpeed is not installed.
     """
-    found = version()
-    try:
-        parsed = Version(found)
-    except InvalidVersion:
-        # A custom build.
-        return
+    found = Version(version())
     # A local version marks a build from source, which may be one of the fork.
-    minimum = _MIN_UPSTREAM_VERSION if parsed.local is None else _MIN_VERSION
-    if parsed < minimum:
+    minimum = _MIN_UPSTREAM_VERSION if found.local is None else _MIN_VERSION
+    if found < minimum:
         raise ImportError(
             f"hpu-deepspeed needs DeepSpeed {minimum} or newer, found {found}: pip install -U deepspeed, {_FORK}",
             name="deepspeed",

@@ -5,7 +5,6 @@ Gaudi. The operator only moves data between host memory and files, so `AioHandle
 `pwritev` on a thread pool.
 """
 
-import ctypes
 import errno
 import functools
 import importlib
@@ -91,13 +90,9 @@ class AioHandle:
         return bool(_accelerator().is_pinned(buffer))
 
     def _submit(self, transfer: _Transfer, flags: int, buffer: torch.Tensor, filename: str, file_offset: int) -> int:
-        size = buffer.numel() * buffer.element_size()
-        # `Tensor.numpy()` would expose the memory as well, but numpy has no bfloat16.
-        array = (ctypes.c_ubyte * size).from_address(buffer.data_ptr())
-        # Keeps the memory allocated while a block is in flight, even if the caller drops the tensor.
-        array.owner = buffer.detach()  # type: ignore[attr-defined] # Instances of ctypes take any attribute.
-        memory = memoryview(array).cast("B")
-        starts = range(0, size, self._block_size)
+        # As bytes, because numpy has no bfloat16. It keeps the memory allocated, even if the caller drops the tensor.
+        memory = buffer.detach().flatten().view(torch.uint8).numpy().data
+        starts = range(0, len(memory), self._block_size)
         blocks = ((memory[start : start + self._block_size], file_offset + start) for start in starts)
         submit = self._executor.submit
         self._pending.append([submit(_transfer_block, transfer, flags, filename, *block) for block in blocks])

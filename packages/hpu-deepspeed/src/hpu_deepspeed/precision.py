@@ -30,7 +30,7 @@ class _FP8Precision(FP8PrecisionMixin, _Precision):
 
     _api: "Api"
 
-    def __init__(self, precision: Any) -> None:
+    def __init__(self, precision: Any = "32-true") -> None:
         name = normalize_precision(precision, "DeepSpeed")
         super().__init__("bf16-mixed" if name == "fp8" else name)
         self.precision = name
@@ -76,6 +76,3 @@ class FabricHPUDeepSpeedPrecision(_FP8Precision, FabricDeepSpeedPrecision):
     """Precision plugin for Fabric's `HPUDeepSpeedStrategy`, with the precisions of HPUDeepSpeedPrecisionPlugin."""
 
     _api = "fabric"
-
-    def __init__(self, precision: Any = "32-true") -> None:
-        super().__init__(precision)
