@@ -200,7 +200,7 @@ def release_data(table: dict[str, Any]) -> str:
 
 
 def compatibility_page(table: dict[str, Any]) -> str:
-    """Return the documentation page: a row for each release, newest first."""
+    """Return the documentation page: a row for each release, newest first; releases with equal facts share one."""
     default = table["default"]
     refused = table["refused"]["lightning"]
     columns = ("torch", "lightning", "deepspeed", "generations", "mode")
@@ -216,10 +216,12 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "| SynapseAI | torch | Lightning | DeepSpeed | generations | mode | hpu-fsdp | file in constraints/ |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    releases: dict[tuple[str, ...], list[str]] = {}
     for row in reversed(table["release"]):
         file = f"`{Path(file_of(table, row['release'])).name}`"
-        cells = [*(format_cell(row, field) for field in columns), ", ".join(sharding(table, row)) or "-", file]
-        lines.append("| " + " | ".join([f"**{row['release']}**", *cells]) + " |")
+        cells = (*(format_cell(row, field) for field in columns), ", ".join(sharding(table, row)) or "-", file)
+        releases.setdefault(cells, []).append(row["release"])
+    lines += [f"| **{', '.join(names)}** | {' | '.join(cells)} |" for cells, names in releases.items()]
     lines += [
         "",
         "- `Lightning` is what was published with the release. These packages run with Lightning 2.0 to 2.6 and torch",
@@ -228,9 +230,7 @@ def compatibility_page(table: dict[str, Any]) -> str:
         "  in parentheses.",
         f"- Lightning {' and '.join(refused['versions'])} are refused everywhere: {refused['reason']}.",
         f"- The demo and CI run stock torch {default['torch']} with Lightning {default['lightning']}, and simulate",
-        f"  SynapseAI {default['simulates']}. The simulated device is also tested with torch",
-        f"  {', '.join(table['simulator']['torch'])}, and the packages with Lightning",
-        f"  {', '.join(table['minors']['lightning'])}. [Tested releases](records/matrix.md) has what was run.",
+        f"  SynapseAI {default['simulates']}. [Tested releases](records/matrix.md) has what else was run.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -177,7 +177,7 @@ _TWICE = "`hmp_params` must not be combined with `opt_level`"
             (16, {"hmp_params": {"level": "O1"}, **options}, _TWICE)
             for options in ({"opt_level": "O2"}, {"verbose": True}, {"fp32_ops": ["log"]})
         ),
-        (16, {"hmp_params": {"bf16_op": None}}, "no other keys than level, .*, got 'bf16_op'"),
+        (16, {"hmp_params": {"bf16_op": None}}, "no other keys than level, .*, got .'bf16_op'"),
     ],
 )
 def test_options_that_contradict_are_rejected(

@@ -88,9 +88,8 @@ def _merge_hmp_params(options: Options) -> Options:
             "`hmp_params` must not be combined with `opt_level`, `verbose` or op lists, because it contains them"
         )
     known = ("level", "verbose", "bf16_ops", "fp32_ops")
-    for key in hmp_params:
-        if key not in known:
-            raise ValueError(f"`hmp_params` must have no other keys than {', '.join(known)}, got {key!r}")
+    if unknown := sorted(hmp_params.keys() - {*known}):
+        raise ValueError(f"`hmp_params` must have no other keys than {', '.join(known)}, got {unknown}")
     # None selects HMP's default, as after `dict.fromkeys(...)`.
     given = {key: value for key, value in hmp_params.items() if value is not None}
     return replace(
