@@ -70,10 +70,7 @@ def _step(clock: Clock) -> Step:
     def name_of(phase: str, module: str) -> str:
         return OPTIMIZER if phase == "optimizer" else rows_of.get(module, module)
 
-    line_of = {rows_of[module]: line for module, line in reversed(lines.items())}
-    found = summarize(clock, name_of, MAX_COSTS)
-    costs = tuple(dataclasses.replace(each, location=line_of.get(each.name, "")) for each in found.costs)
-    return dataclasses.replace(found, costs=costs)
+    return summarize(clock, name_of, MAX_COSTS, {rows_of[module]: line for module, line in reversed(lines.items())})
 
 
 def _host_reads(clock: Clock) -> list[HostRead]:

@@ -180,18 +180,19 @@ def keep_in_memory(config: dict[str, Any]) -> None:
 def _fit(recorder: PlanRecorder, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     kwargs.pop("ckpt_path", None)
     recorder.fits = True
-    count = recorder.options.checkpoint
-    if count and modules.repeated_blocks(model):
-        modules.recompute_blocks(model, count)
-    elif count:
-        _once_configured(model, lambda: modules.recompute_blocks(model, count))
-    if recorder.options.precision == "fp8":
-        # As a program for fp8 does.
-        convert = trainer.strategy.precision_plugin.convert_modules
-        _once_configured(model, lambda: convert(model, replace_layers=True))
-    recorder.count_parameters(model)
+
+    def change() -> None:
+        modules.recompute_blocks(model, recorder.options.checkpoint)
+        if recorder.options.precision == "fp8":
+            # As a program for fp8 does.
+            trainer.strategy.precision_plugin.convert_modules(model, replace_layers=True)
+        recorder.count_parameters(model)
+
     if _overrides(model, "configure_model"):
-        _once_configured(model, lambda: recorder.count_parameters(model))
+        # It may make layers.
+        _after(model, "configure_model", change)
+    else:
+        change()
     _prepare(trainer, model, recorder, original.__module__.removesuffix(".trainer.trainer"))
     original(trainer, model, *args, **kwargs)
 
@@ -202,15 +203,15 @@ def _overrides(model: Any, method: str) -> bool:
     return function is not None and function.__module__.partition(".")[0] not in {"lightning", "pytorch_lightning"}
 
 
-def _once_configured(model: Any, change: Callable[[], Any]) -> None:
-    """Change a model after `configure_model`, which may make its layers."""
-    configure = model.configure_model
+def _after(owner: Any, method: str, function: Callable[[], None]) -> None:
+    """Call a function after a method."""
+    original = getattr(owner, method)
 
-    def configure_model() -> None:
-        configure()
-        change()
+    def call() -> None:
+        original()
+        function()
 
-    model.configure_model = configure_model
+    setattr(owner, method, call)
 
 
 def _setup(recorder: PlanRecorder, original: Any, fabric: Any, module: Any, *args: Any, **kwargs: Any) -> Any:

@@ -65,23 +65,21 @@ def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:
     if excess <= 0:
         return ""
     states = sum(memory.at_peak[name] for name in _STATES)
-    others = memory.peak_bytes - states
+    others = format_bytes(memory.peak_bytes - states)
     shards = "more cards (`--nodes`) divide them further"
     if recording.strategy in _REPLICATED:
         more = "" if recording.world_size > 1 else "on several cards (`--devices`), "
         shards = f"{more}`--strategy hpu_fsdp` or `deepspeed_stage_3` divides them among the cards"
-    name, blocks = recording.blocks
-    recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
-    activations = (
-        f"Activations and temporaries are {format_bytes(others)}: {recomputed}`--find-batch` finds the largest batch."
-    )
     if memory.peak_phase == "optimizer":
-        in_kernels = any(not each.is_launched for each in recording.steady.operations if each.phase == "optimizer")
-        options = [] if in_kernels else ["`FusedAdamW` of the bridge is one kernel"]
+        is_fused = any(not each.is_launched for each in recording.steady.operations if each.phase == "optimizer")
+        options = [] if is_fused else ["`FusedAdamW` of the bridge is one kernel"]
         options += [] if recording.lazy else ["a graph of lazy mode (`PT_HPU_LAZY_MODE=1`) fuses most of them"]
-        text = f"What operators of the optimizer's step hold is {format_bytes(others)}"
-        activations = f"{text}: {', and '.join(options)}." if options else f"{text}."
+        rest = f"What operators of the optimizer's step hold is {others}{':' * bool(options)} {', and '.join(options)}."
+    else:
+        name, blocks = recording.blocks
+        recomputed = f"`--recompute {blocks}` recomputes those of {blocks} {name}, and " if blocks else ""
+        rest = f"Activations and temporaries are {others}: {recomputed}`--find-batch` finds the largest batch."
     return (
         f"To fit with all of the reserve, the peak must be {format_bytes(excess)} lower. "
-        f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {shards}. {activations}"
+        f"Parameters, gradients, optimizer state and buffers are {format_bytes(states)}: {shards}. {rest}"
     )

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError, ProgramError
@@ -70,23 +70,20 @@ class Worker:
             process = context.Process(target=self._work, args=(writer, options, output))
             process.start()
             writer.close()
-            kind: str = "exit"
-            value: Any = ""
+            end: Recording | Exception | None = None
             with contextlib.suppress(EOFError):
-                _import(reader.recv())
-                kind, value = reader.recv()
+                names, end = reader.recv()
+                _import(names)
             process.join()
-            if kind == "recording":
-                recording: Recording = value
-                return recording
-            if kind == "error":
-                raise value
             # The program's own output says why it ended.
             reason = f"the process of the program ended with exit code {process.exitcode}"
-            raise PlanError((value or reason) + _last_lines(output))
+            end = end or PlanError(reason + _last_lines(output))
+        if isinstance(end, Exception):
+            raise end
+        return end
 
     def _work(self, writer: Connection, options: Options, output: IO[bytes]) -> None:
-        """Record in this process; send the frameworks that the program imported, and a recording or an error."""
+        """Record in this process; send the names of imported frameworks, and a recording or an error."""
         import torch
 
         from hpu_sim.plan.execution import record
@@ -102,17 +99,15 @@ class Worker:
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
             sys.stdout = sys.stderr = os.fdopen(os.dup(output.fileno()), "w")
-        end: tuple[str, Any]
+        end: Recording | Exception
         try:
-            end = "recording", record(self._program, self._arguments, options)
+            end = record(self._program, self._arguments, options)
         except PlanError as error:
-            end = ("exit", str(error)) if isinstance(error.__cause__, SystemExit) else ("error", error)
+            end = PlanError(str(error) + _last_lines(output)) if isinstance(error.__cause__, SystemExit) else error
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
-            end = "error", ProgramError(errors.describe(error))
+            end = ProgramError(errors.describe(error))
         sys.stdout.flush()
-        sys.stderr.flush()
-        writer.send([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS])
-        writer.send(end)
+        writer.send(([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS], end))
         writer.close()
 
 
@@ -138,6 +133,7 @@ def _end_with_parent() -> None:
 
 
 def _last_lines(output: IO[bytes]) -> str:
+    sys.stderr.flush()
     output.seek(0)
     lines = output.read().decode(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
     return "".join(f"\n  | {line}" for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from hpu_sim.prediction import time_model
 from hpu_sim.prediction.hardware import first_steps_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from hpu_sim.prediction.recording import Operation
     from hpu_sim.prediction.time_model import Clock
@@ -99,13 +100,16 @@ class Step:
     first_steps_seconds: tuple[float, float] = (0.0, 0.0)
 
 
-def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> Step:
+def summarize(
+    clock: Clock, name_of: Callable[[str, str], str], most: int, lines: Mapping[str, str] | None = None
+) -> Step:
     """Return a clock's step.
 
     Args:
         clock: Clock.
         name_of: Function of the phase and the module that names a cost.
         most: Most costs.
+        lines: ``file:line`` of the program by the name of a cost.
     """
     timeline, (low, high) = clock.timeline, clock.range()
     parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -119,7 +123,7 @@ def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> St
         high,
         {name: seconds / (timeline.seconds or 1.0) for name, seconds in bounds.most_common() if seconds > 0},
         clock.step.flops,
-        _costs(clock, parts, name_of, most),
+        tuple(itertools.islice(_costs(clock, parts, name_of, lines or {}), most)),
         _collectives(clock),
         clock.count_graphs(),
         first_steps_seconds(clock.generation),
@@ -127,22 +131,21 @@ def summarize(clock: Clock, name_of: Callable[[str, str], str], most: int) -> St
 
 
 def _costs(
-    clock: Clock, parts: dict[str, Counter[str]], name_of: Callable[[str, str], str], most: int
-) -> tuple[Cost, ...]:
+    clock: Clock, parts: Mapping[str, Counter[str]], name_of: Callable[[str, str], str], lines: Mapping[str, str]
+) -> Iterator[Cost]:
     operations: defaultdict[str, list[Operation]] = defaultdict(list)
     for each in clock.step.operations:
         operations[name_of(each.phase, each.module)].append(each)
-    found = []
     for name, seconds in sorted(parts.items(), key=lambda item: -item[1].total()):
         if seconds.total() > 0:
             own, (bound, _) = operations[name], seconds.most_common(1)[0]
             bytes_of: Counter[str] = Counter()
             for each in own:
                 bytes_of[each.name.partition(".")[2]] += each.bytes
-            most_bytes = ", ".join(each for each, _ in bytes_of.most_common(_NAMED))
+            mostly = ", ".join(each for each, _ in bytes_of.most_common(_NAMED))
             flops, launched = sum(each.flops for each in own), sum(each.is_launched for each in own)
-            found.append(Cost(name, bound, seconds.total(), flops, bytes_of.total(), launched, most_bytes))
-    return tuple(found[:most])
+            size, line = bytes_of.total(), lines.get(name, "")
+            yield Cost(name, bound, seconds.total(), flops, size, launched, mostly, line)
 
 
 def _collectives(clock: Clock) -> tuple[CollectiveGroup, ...]:
