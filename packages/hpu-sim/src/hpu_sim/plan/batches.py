@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.prediction import torch_tools
 from hpu_sim.prediction.recording import TensorInfo
 
 if TYPE_CHECKING:
     import torch
+
+# Number of the Trainer among iterators.
+_TRAINER: Final = -1
 
 
 class Batches:
@@ -23,31 +26,28 @@ class Batches:
     """
 
     def __init__(self) -> None:
-        self._loaded: Counter[int] = Counter()
-        self._trained = 0
+        self._counts: Counter[int] = Counter()
         self.inputs: tuple[TensorInfo, ...] = ()
         self.has_new_size = False
 
     def add(self, iterator: Any, batch: Any) -> None:
-        """Take a batch that an iterator of a DataLoader has made."""
-        if not self._loaded and not self._trained:
-            self.inputs = _describe(batch)
-        self._loaded[id(iterator)] += 1
-
-    def train(self, batch: Any) -> None:
-        """Take a batch that the Trainer trains on, whatever loader it is from."""
-        if not self._trained:
-            self.inputs = _describe(batch)
-        self._trained += 1
+        """Take a batch that an iterator of a DataLoader has made; None if the Trainer trains on it, whatever made it."""
+        source = _TRAINER if iterator is None else id(iterator)
+        if not self._counts or (source == _TRAINER and _TRAINER not in self._counts):
+            self.inputs = tuple(
+                TensorInfo(str(each.dtype).removeprefix("torch."), tuple(each.shape), each.nbytes)
+                for each in torch_tools.tensors_in(batch)
+            )
+        self._counts[source] += 1
 
     def __len__(self) -> int:
         """Return the number of those that the Trainer trained on, else of those of the loader that most are from."""
-        return self._trained or max(self._loaded.values(), default=0)
+        return self._counts[_TRAINER] or max(self._counts.values(), default=0)
 
     def clear(self) -> None:
         """Begin a step, in which none is drawn yet."""
-        self._loaded.clear()
-        self._trained, self.inputs = 0, ()
+        self._counts.clear()
+        self.inputs = ()
 
     def resize(self, batch: Any, size: int, before: int | None) -> Any:
         """Return a batch with another number of samples than it has, by default that of its first tensor.
@@ -62,13 +62,6 @@ class Batches:
         if result is not batch:
             self.has_new_size = True
         return result
-
-
-def _describe(batch: Any) -> tuple[TensorInfo, ...]:
-    return tuple(
-        TensorInfo(str(each.dtype).removeprefix("torch."), tuple(each.shape), each.numel() * each.element_size())
-        for each in torch_tools.tensors_in(batch)
-    )
 
 
 def _resize(value: Any, before: int, size: int) -> Any:

@@ -269,7 +269,7 @@ def _make_callback(base: type[Any], recorder: PlanRecorder) -> Any:
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
             del trainer, pl_module, batch_idx
-            recorder.batches.train(batch)
+            recorder.batches.add(None, batch)
 
     return PlanCallback()
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from hpu_sim.plan.modules import ModuleTracker
 from hpu_sim.prediction.recording import CATEGORIES, ModuleBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import torch
 
     from hpu_sim.device.native import Native
+    from hpu_sim.plan.modules import ModuleTracker
     from hpu_sim.prediction.recording import Phase, StepRecording
 
 _PARAMETER, _GRADIENT, _STATE, _ACTIVATION, _TEMPORARY, _COMMUNICATION, _ = range(len(CATEGORIES))
@@ -38,27 +38,22 @@ class MemoryRecorder:
 
     Args:
         native: Device.
-        on_root_module: Function that gets the modules that are called outside of another one.
+        modules: Tracker of the module that runs.
     """
 
-    def __init__(self, native: Native, on_root_module: Callable[[torch.nn.Module], None]) -> None:
+    def __init__(self, native: Native, modules: ModuleTracker) -> None:
         self._native = native
-        self._on_root_module = on_root_module
-        self.modules = ModuleTracker(self._on_root)
+        self._modules = modules
         self._changes: list[_Change] = []
         # Bytes of each storage that was alive when the step began, and category and module of each.
         self._live: dict[int, int] = {}
         self._tags: dict[int, tuple[int, str]] = {}
 
-    def _on_root(self, module: torch.nn.Module) -> None:
-        self._on_root_module(module)
-        self.name_modules(module)
-
     def name_modules(self, root: torch.nn.Module) -> None:
         """Give the modules below a root their qualified names, and count their parameters as such."""
-        self.modules.name(root)
+        self._modules.name(root)
         for module in root.modules():
-            name = self.modules.name_of(module)
+            name = self._modules.name_of(module)
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 if tensor.requires_grad and tensor.is_leaf and not hasattr(tensor, _HAS_HOOK):
                     setattr(tensor, _HAS_HOOK, True)
@@ -126,7 +121,7 @@ class MemoryRecorder:
         changes = self._native.take_memory_changes()
         if not changes:
             return
-        after, module = len(step.operations), self.modules.current
+        after, module = len(step.operations), self._modules.current
         for number, change in changes:
             self._changes.append((before if change < 0 and before is not None else after, phase, number, change))
             if change > 0 and number not in self._tags:
@@ -134,7 +129,7 @@ class MemoryRecorder:
 
     def begin(self, step: StepRecording) -> None:
         """Begin with the memory that is in use."""
-        self.modules.begin()
+        self._modules.begin()
         step.peaks["forward"] = self._by_module()
 
     def finish(self, step: StepRecording, inner: Mapping[int, int]) -> None:

@@ -51,6 +51,7 @@ class PlanRecorder(Recorder):
             from the third one on: DDP makes its buckets in the second, and DeepSpeed's timer then waits in each.
         fits: Whether the program has called ``Trainer.fit``.
         batches: What the program draws from its DataLoaders.
+        modules: The module that runs.
         memory: Memory of the device.
         error: Error of the plan that an operator of the program has raised.
         is_float8: Whether products are in float8.
@@ -69,7 +70,8 @@ class PlanRecorder(Recorder):
         if options.compiled and self.recording.lazy:
             raise PlanError("`--compile` needs eager mode, got lazy mode: set PT_HPU_LAZY_MODE=0")
         self.step = self.recording.setup
-        self.memory = MemoryRecorder(self.native, self._on_root_module)
+        self.modules = modules.ModuleTracker(self._on_root_module)
+        self.memory = MemoryRecorder(self.native, self.modules)
         self.batches = Batches()
         self.has_ddp = False
         self.fits = False
@@ -87,7 +89,7 @@ class PlanRecorder(Recorder):
         self.native.set_planning(True, _is_large_on_host)
         end = events.subscribe(events.OPERATORS | events.OPTIMIZERS, self.on_event)
         try:
-            with self.memory.modules.track():
+            with self.modules.track():
                 yield
         finally:
             end()
@@ -162,7 +164,7 @@ class PlanRecorder(Recorder):
     @property
     def module(self) -> str:
         """Qualified name of the innermost module that runs."""
-        return self.memory.modules.current
+        return self.modules.current
 
     def _take_memory(self, before: int | None = None) -> None:
         self.memory.take(self.step, self.phase, before)
@@ -247,7 +249,7 @@ class PlanRecorder(Recorder):
         self.record_sync("" if frame is None else frame.name_in_trace, list(self._host_reads).index(key))
 
     def _on_root_module(self, module: torch.nn.Module) -> None:
-        """Describe the first module of a program without a Trainer."""
+        """Name a module that is called outside of another one; describe the first of a program without a Trainer."""
         from torch.nn.parallel import DistributedDataParallel
 
         if isinstance(module, DistributedDataParallel):
@@ -259,6 +261,7 @@ class PlanRecorder(Recorder):
             self.recording.strategy = _strategy_of(module)
             dtype = next((each.dtype for each in module.parameters()), torch.float32)
             self.recording.precision = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}.get(dtype, "32-true")
+        self.memory.name_modules(module)
 
     def count_parameters(self, model: torch.nn.Module) -> None:
         """Record the size of a whole model, which a strategy has not sharded yet."""
