@@ -206,14 +206,6 @@ def test_unsupported_operation_keeps_its_error_message() -> None:
     assert site.examples == ["Unsupported ReduceOp for HCCL process group"]
 
 
-def test_unknown_kind_of_event_is_ignored() -> None:
-    recorder = SiteRecorder(StepTracker())
-    _send(recorder, "unknown")
-
-    assert recorder.sites() == ()
-    assert recorder.recording_error is None
-
-
 def test_exception_stops_recording_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = SiteRecorder(StepTracker())
     _send(recorder, "host_sync", "item")

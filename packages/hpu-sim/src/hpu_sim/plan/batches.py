@@ -31,7 +31,7 @@ class Batches:
         self.has_new_size = False
 
     def add(self, iterator: Any, batch: Any) -> None:
-        """Take a batch that an iterator of a DataLoader has made; None if the Trainer trains on it, whatever made it."""
+        """Take a batch of an iterator of a DataLoader; None for one that the Trainer trains on, whatever it is from."""
         source = _TRAINER if iterator is None else id(iterator)
         if not self._counts or (source == _TRAINER and _TRAINER not in self._counts):
             self.inputs = tuple(

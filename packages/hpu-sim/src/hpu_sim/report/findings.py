@@ -15,7 +15,7 @@ from hpu_sim.report.source_lines import source_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hpu_sim.report.schema import RankRecord, Report
+    from hpu_sim.report.schema import Report
     from hpu_sim.report.source_lines import SourceLine
 
 #: Steps in which recipe cache misses are expected. Everything is new in the first step, gradients and optimizer states
@@ -165,7 +165,10 @@ def _killed_ranks(report: Report) -> Iterable[Finding]:
 
 
 def _high_memory(report: Report) -> Iterable[Finding]:
-    results = {record.rank: _verdict(record) for record in report.ranks}
+    results = {}
+    for record in report.ranks:
+        usable = hardware.usable_memory(record.machine.generation, record.machine.memory_bytes)
+        results[record.rank] = hardware.verdict(record.totals["peak_bytes"], usable)
     for verdict, title in (("no", "Peak memory does not fit on a card"), ("tight", "Peak memory is tight")):
         ranks = [rank for rank, found in results.items() if found == verdict]
         if ranks:
@@ -175,12 +178,6 @@ def _high_memory(report: Report) -> Iterable[Finding]:
                 f"{_format_ranks(ranks)}. Workspaces of recipes and fragments need memory as well, "
                 "which the simulator does not count. Reduce the batch size, or use activation checkpointing or ZeRO.",
             )
-
-
-def _verdict(record: RankRecord) -> hardware.Verdict:
-    machine = record.machine
-    usable = hardware.usable_memory(machine.generation, machine.memory_bytes)
-    return hardware.verdict(record.totals["peak_bytes"], usable)
 
 
 def limitations(report: Report) -> tuple[str, ...]:

@@ -16,20 +16,6 @@ from hpu_sim.prediction.step import Step  # noqa: TC001 - as above
 RECORDED_STEP: Final = 3
 #: Maximum number of examples per site.
 MAX_EXAMPLES: Final = 5
-Kind = Literal[
-    "host_sync",
-    "cpu_fallback",
-    "compilation",
-    "h2d",
-    "d2h",
-    "collective",
-    "dtype",
-    "unsupported",
-    "late_error",
-    "graph_break",
-    "trace_break",
-    "compiled_graph",
-]
 
 
 @dataclass(slots=True)
@@ -37,7 +23,7 @@ class Site:
     """Counters of one kind of event with one cause and one stack.
 
     Attributes:
-        kind: Kind of event.
+        kind: Kind of event of the device (:data:`hpu_sim.device.events.DIAGNOSTICS`).
         op: Name of the operator or collective.
         variant: Subdivision of a kind: "pinned" or "pageable" for copies, the dtype for "dtype" and "collective". For
             "compilation", the first difference: "shapes" for an operator with new input shapes or dtypes, "arguments"
@@ -56,7 +42,7 @@ class Site:
         examples: A few distinct event details, such as dtype and shape.
     """
 
-    kind: Kind
+    kind: str
     op: str
     variant: str
     backward: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hpu_sim.common.formatting import backward_op_name, first_dtype, format_dtypes, have_same_shapes
 from hpu_sim.common.frames import TRANSPARENT, backward_caller_frame, call_path, describe_stack, package, user_frame
@@ -16,15 +16,12 @@ if TYPE_CHECKING:
     from hpu_sim.common.frames import CallPath
     from hpu_sim.device.events import Event
     from hpu_sim.prediction.steps import StepTracker
-    from hpu_sim.report.schema import Kind
 
 #: Maximum number of sites; events of further ones are only counted in total.
 MAX_SITES: Final = 1000
 # Call paths whose site is cached; a site has several.
 _MAX_CACHED: Final = 4 * MAX_SITES
 _LIGHTNING: Final = ("lightning.", "pytorch_lightning.")
-# Kinds of events of which each site keeps the details.
-_DETAILED: Final = frozenset({"unsupported", "late_error", "graph_break", "trace_break", "compiled_graph"})
 
 
 class _Origin(NamedTuple):
@@ -87,13 +84,9 @@ class SiteRecorder:
         origin = _Origin(frame, call_path(frame), backward)
         self._steps.on_event(origin.path)
         step = self._steps.step
-        # Other kinds of events are those of sites.
-        site_kind = cast("Kind", kind)
-        if kind in {"host_sync", "cpu_fallback"}:
-            self._site(site_kind, op, "", origin).add(step, 0, "")
-        elif kind in {"h2d", "d2h"}:
+        if kind in {"h2d", "d2h"}:
             tensor, _, memory = detail.rpartition(", ")
-            self._site(site_kind, "copy", memory, origin).add(step, size, tensor)
+            self._site(kind, "copy", memory, origin).add(step, size, tensor)
         elif kind == "collective":
             self._site("collective", op, first_dtype(detail), origin).add(step, size, detail)
         elif kind == "cache_miss":
@@ -103,12 +96,12 @@ class SiteRecorder:
             site, difference = self._pending_miss or (self._site("compilation", "", "end", origin), "")
             self._pending_miss = None
             site.add(step, 0, difference)
-        elif kind == "dtype" and not _formats_tensor(frame):
+        elif kind != "dtype":
+            self._site(kind, op, "", origin).add(step, 0, detail)
+        elif not _formats_tensor(frame):
             self._site("dtype", op, detail, origin).add(step, 0, "")
-        elif kind in _DETAILED:
-            self._site(site_kind, op, "", origin).add(step, 0, detail)
 
-    def _site(self, kind: Kind, op: str, variant: str, origin: _Origin) -> Site:
+    def _site(self, kind: str, op: str, variant: str, origin: _Origin) -> Site:
         """Return the site of an event; a new one that is not kept if there are too many."""
         key = (kind, op, variant, origin.backward, hash(origin.path))
         cached = self._cache.get(key)

@@ -69,10 +69,7 @@ def document(report: Report) -> Document:
         mode = f"{'lazy' if first.lazy else 'eager'} mode"
         on = f"{first.devices} x {first.generation}, SynapseAI {first.release.version}, {mode}"
         heading = f"hpu-sim: {on}{', strict' if first.strict else ''} (simulated)"
-        machine = (
-            f"{first.devices} \N{MULTIPLICATION SIGN} {first.generation} with {format_bytes(first.memory_bytes)}, "
-            f"SynapseAI {first.release.version}, {mode}, torch {report.ranks[0].torch}"
-        )
+        machine = f"{on}, torch {report.ranks[0].torch}"
     return Document(
         title="Gaudi readiness report",
         badge="simulated",
