@@ -297,6 +297,33 @@ def test_summary_is_said_to_be_of_a_part(on_ranks: OnRanks) -> None:
         assert [int(note.split()[4].replace(",", "")) for note in notes] == [pytest.approx(part, abs=2)]
 
 
+class WithExample(ImageClassifier):
+    """Classifier whose summary has the sizes of what its layers return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.example_input_array = torch.zeros(2, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the scores."""
+        scores: torch.Tensor = self.net(x)
+        return scores
+
+
+def _train_with_example() -> tuple[list[float], torch.Size]:
+    module = WithExample()
+    losses = _fit(module, sharded=True, enable_model_summary=True)
+    return losses, module.example_input_array.shape
+
+
+def test_module_with_an_example_trains(on_ranks: OnRanks, compared: Any) -> None:
+    expected = compared[0]["flat parameters"][0]
+
+    for losses, shape in on_ranks(_train_with_example):
+        assert losses == pytest.approx(expected, abs=1e-5)
+        assert shape == (2, 64)
+
+
 class Forces(ImageClassifier):
     """Classifier whose loss has the gradient of its scores."""
 

@@ -186,4 +186,6 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         if not is_replicated:
             part = sum(parameter.numel() for parameter in wrapped.parameters())
             rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
+            # A summary would call the module beside its wrapper, without which its parameters are parts.
+            self.at_teardown.enter_context(_torch.replaced(model, "example_input_array", None))
         return wrapped
