@@ -184,11 +184,11 @@ def test_hpu_profiler_reports_the_predicted_step(tmp_path: Path) -> None:
 
 def test_the_demo_is_planned_for_64_cards_and_two_strategies(tmp_path: Path) -> None:
     cards = ("--nodes", "8", "--devices", "8", "--generation", "GAUDI2,GAUDI3")
-    plans = _plan(tmp_path, *cards, "--strategy", "auto,deepspeed_stage_3", str(ROOT / "docs" / "start" / "train.py"))
+    plans = _plan(tmp_path, *cards, "--strategy", "auto,hpu_fsdp", str(ROOT / "docs" / "start" / "train.py"))
 
     assert [(each["strategy"], each["generation"]) for each in plans] == [
         (strategy, generation)
-        for strategy in ("hpu_parallel", "deepspeed_stage_3")
+        for strategy in ("hpu_parallel", "hpu_fsdp")
         for generation in ("GAUDI2", "GAUDI3")
     ]
     (reduction,) = plans[0]["step"]["collectives"]
