@@ -187,9 +187,7 @@ def test_the_demo_is_planned_for_64_cards_and_two_strategies(tmp_path: Path) -> 
     plans = _plan(tmp_path, *cards, "--strategy", "auto,hpu_fsdp", str(ROOT / "docs" / "start" / "train.py"))
 
     assert [(each["strategy"], each["generation"]) for each in plans] == [
-        (strategy, generation)
-        for strategy in ("hpu_parallel", "hpu_fsdp")
-        for generation in ("GAUDI2", "GAUDI3")
+        (strategy, generation) for strategy in ("hpu_parallel", "hpu_fsdp") for generation in ("GAUDI2", "GAUDI3")
     ]
     (reduction,) = plans[0]["step"]["collectives"]
     assert (reduction["name"], reduction["ranks"], reduction["bytes"]) == ("allreduce", 64, 4 * 322)

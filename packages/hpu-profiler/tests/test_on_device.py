@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 
-# The first test of a machine compiles the simulated device.
-@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize(("release", "lazy"), [pytest.param("1.19.0", "1", marks=pytest.mark.slow), ("1.24.1", "0")])
 def test_profiler_works_on_a_device(release: str, lazy: str, tmp_path: Path) -> None:
     """The bridge replaces torch's profiler classes up to SynapseAI 1.19."""

@@ -288,6 +288,7 @@ def test_failed_training_leaves_a_trace(fails_at: int, callbacks: list[Any], tmp
     assert profiler.profiler is None
 
 
+@pytest.mark.usefixtures("forks")
 def test_exit_of_the_interpreter_leaves_a_trace(tmp_path: Path) -> None:
     program = f"""
 import sys
@@ -302,7 +303,7 @@ def exit_in_data_loading():
 
 trainer(Path({str(tmp_path)!r}), HPUProfiler(schedule=None)).fit(Model(), exit_in_data_loading())
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HPU_TESTING_TEARDOWN": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
 
     assert done.returncode == 3, done.stderr
